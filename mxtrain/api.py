@@ -614,7 +614,7 @@ class Run:
         trained = self._trained()
         loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
         arrays: List[np.ndarray] = []
-        rows = list(predict_rows(trained, loader, source, places, top_k, kept={}, arrays=arrays))
+        rows = list(predict_rows(trained, loader, source, places, top_k, copied={}, arrays=arrays))
         return Predictions(rows, arrays)
 
     def _restore(

@@ -288,7 +288,7 @@ class Session:
             raise ConfigError("s.step: there is no batch. Call it within `for batch in s.train_batches()`.")
         if loss is None and self._loop.is_custom:
             raise ConfigError('s.step: with task="custom" it needs loss=FUNCTION(network, batch).')
-        name = self._loop.named(network)
+        name = self._loop.find_name(network)
         taken = self._loop.steps[name]
         rate = self.lr * self._loop.relative_lr[name] if lr is None else learning_rate(lr, "s.step(lr=")
         if loss is not None:

@@ -96,7 +96,7 @@ def test_a_skipped_step_that_changes_something_fails(monkeypatch: pytest.MonkeyP
     from mxtrain.training.step import TrainingStep
 
     assert steps.skipped(mx.cpu(1)) == {"skipped": 5, "changed": []}
-    monkeypatch.setattr(TrainingStep, "_put_back_statistics", lambda step: None)
+    monkeypatch.setattr(TrainingStep, "_restore_statistics", lambda step: None)
     found = steps.skipped(mx.cpu(0))
     assert len(found["changed"]) == 6 and all("running" in name for name in found["changed"])
     assert checks.skipped(asked(found)).state == "failed"

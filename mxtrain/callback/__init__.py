@@ -17,11 +17,11 @@ class CallbackSpec(Spec):
     """Base class of the options of the group `callback`."""
 
     acts: ClassVar[bool] = False
-    """True if it describes an action: then `build_action` makes it."""
+    """True if it describes an action, which `build_action` builds."""
 
     @property
     def monitored(self) -> str:
-        """Tag of the monitored value, e.g. val/loss; empty if there is none."""
+        """Returns the tag of the monitored value, e.g. val/loss; empty if there is none."""
         return ""
 
     def build(self) -> Callback:
@@ -37,8 +37,8 @@ class CallbackSpec(Spec):
 
         Args:
             ema_decay: `trainer.ema_decay`.
-            stops_early: whether early stopping monitors a value.
-            scales_loss: whether steps may be skipped because a gradient overflows.
+            stops_early: True if early stopping monitors a value.
+            scales_loss: True if steps may be skipped because a gradient overflows.
         """
         return ""
 

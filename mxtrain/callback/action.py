@@ -52,7 +52,7 @@ class Decisions:
     stop: str = ""
     """Reason to end the run; empty: none."""
     unranked: List[str] = field(default_factory=list)
-    """Actions that have not finished with the network: until then no validation is the best one."""
+    """Actions that still change the network gradually: until they finish, no validation counts as the best."""
 
 
 class RunWeights(Protocol):
@@ -60,11 +60,11 @@ class RunWeights(Protocol):
 
     @property
     def arrays(self) -> Mapping[str, NDArray]:
-        """Structural name -> the canonical array."""
+        """Returns structural name -> canonical array."""
 
     @property
     def tables(self) -> Collection[str]:
-        """Structural names of tables whose gradients hold the rows of one batch only."""
+        """Returns the structural names of tables whose gradients hold only the rows of a batch."""
 
     def write(self, arrays: Mapping[str, NDArray]) -> None:
         """Writes all parameters, on all devices."""
@@ -172,8 +172,8 @@ class Control:
 
         While any action passes False, early stopping ignores validations too, and no checkpoint is saved as the best.
         """
-        others = [name for name in self._decisions.unranked if name != self.name]
-        self._decisions.unranked = others if ranks else [*others, self.name]
+        other_actions = [name for name in self._decisions.unranked if name != self.name]
+        self._decisions.unranked = other_actions if ranks else [*other_actions, self.name]
 
     def accumulate(self, batches: int) -> None:
         """Sets the number of batches per update. Gradients are averaged over all samples of these batches; the last
@@ -186,7 +186,7 @@ class Control:
         Raises:
             ConfigError: a pattern matches nothing.
         """
-        found: List[str] = []
+        matches: List[str] = []
         for pattern in patterns:
             names = [name for name in self._trainable if fnmatch.fnmatchcase(name, pattern)]
             if not names:
@@ -195,8 +195,8 @@ class Control:
                     f"callback.{self.name}: the pattern '{pattern}' matches no parameter that is trained. Names are "
                     f"like {', '.join(near)}; '*' matches any text."
                 )
-            found += names
-        return found
+            matches += names
+        return matches
 
 
 def learning_rate(value: object, call: str) -> float:
@@ -224,27 +224,27 @@ class Action:
 
     @functools.cached_property  # so that a subclass need not call __init__ of this class
     def state(self) -> Dict[str, Any]:
-        """JSON values by name, saved in checkpoints; empty at first."""
+        """Returns JSON values by name that are saved in checkpoints; empty at first."""
         return {}
 
     def on_begin(self, run: Control) -> None:
-        """Called before training, and before the state of a resumed run is loaded. Reject invalid settings here.
+        """Prepares the action. Called before training and before a saved state is loaded; reject invalid settings here.
 
         Raises:
             ConfigError: the action does not fit the run.
         """
 
     def before_step(self, run: Control) -> None:
-        """Called before each step. Use only the counters, so that all workers make the same decisions.
+        """Changes the run before each step. Use only the counters, so that all workers make the same decisions.
 
         A step that is repeated because a worker was lost calls it again with the same counters.
         """
 
     def after_validation(self, run: Control) -> None:
-        """Called after each validation, with its values in `run.values`."""
+        """Changes the run after each validation, whose values are in `run.values`."""
 
     def at_end(self, run: Control) -> None:
-        """Called after the last step of a complete run, before the last validation."""
+        """Changes the run after the last step of a complete run, before the last validation."""
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
         """See `mxtrain.types.Stateful`."""

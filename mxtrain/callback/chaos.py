@@ -47,7 +47,7 @@ class Chaos(CallbackSpec):
 
         Args:
             num_steps: number of steps of the run.
-            has_links: whether there are links between processes that can be delayed.
+            has_links: True if there are links between processes that can be delayed.
         """
         draw = random.Random(self.seed)
         possible = [kind for kind in self.faults if has_links or kind != "delay"]

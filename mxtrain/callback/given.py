@@ -1,4 +1,4 @@
-"""Callbacks and actions that the Python API got as objects or functions."""
+"""Descriptions of callbacks and actions that were passed as objects or functions."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class GivenCallback(Given, CallbackSpec):
         if isinstance(value, Callback):
             CallbackSpec.of_target(type(value), {}, CallbackSpec(), "callbacks")  # refuses hooks that nothing calls
         elif isinstance(value, type) or not callable(value):
-            made = f" Make one: {value.__name__}()." if isinstance(value, type) else ""
+            advice = f" Make one: {value.__name__}()." if isinstance(value, type) else ""
             raise ConfigError(
                 f"callbacks: {value!r:.60} is neither an mxtrain.types.Callback nor a function of one argument, the "
-                f"row of metrics.jsonl.{made}"
+                f"row of metrics.jsonl.{advice}"
             )
         return {}
 

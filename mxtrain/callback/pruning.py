@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Scope = Literal["global", "layer"]
 USUAL_SPARSITY = 0.8
 USUAL_UPDATES = 20
-"""Times that elements are chosen between start and end, where nothing is said."""
+"""Default number of pruning steps between start and end."""
 
 
 class PruningSchedule(CallbackSpec):
@@ -78,8 +78,8 @@ class Prune(PruningSchedule):
             return self
         if self.sparsity is not None:
             raise ValueError(f"pattern={self.pattern} decides how many weights are 0. Leave sparsity out")
-        found = re.fullmatch(r"(\d{1,4}):(\d{1,4})", self.pattern)
-        if found is None or not 0 < int(found[1]) < int(found[2]):
+        match = re.fullmatch(r"(\d{1,4}):(\d{1,4})", self.pattern)
+        if match is None or not 0 < int(match[1]) < int(match[2]):
             raise ValueError(f"pattern={self.pattern!r}: must be N:M with 0 < N < M, e.g. pattern='\"2:4\"'")
         return self
 
@@ -110,7 +110,7 @@ class GradualPruning(Action):
 
     def __init__(self, spec: PruningSchedule):
         self._schedule = spec
-        self._kept: Dict[str, np.ndarray] = {}
+        self._masks: Dict[str, np.ndarray] = {}
 
     def on_begin(self, run: Control) -> None:
         spec = self._schedule
@@ -128,17 +128,17 @@ class GradualPruning(Action):
     def before_step(self, run: Control) -> None:
         # A checkpoint from before the end is not pruned to the final sparsity, so it must not become the best one.
         run.rank_validations(run.step >= self._end)
-        since = run.step - self._begin
-        is_due = 0 <= since and (since % self._every == 0 or run.step == self._end) and run.step <= self._end
+        elapsed = run.step - self._begin
+        is_due = 0 <= elapsed and (elapsed % self._every == 0 or run.step == self._end) and run.step <= self._end
         # This method is called again for a step that is repeated after a worker was lost.
         if not is_due or self.state.get("pruned_step") == run.step:
             return
         length = self._end - self._begin
-        progress = 1.0 if run.step == self._end else 1 - (1 - since / length) ** 3
-        said = self.prune(run, progress)
+        progress = 1.0 if run.step == self._end else 1 - (1 - elapsed / length) ** 3
+        summary = self.prune(run, progress)
         self.state = {**self.state, "pruned_step": run.step}
         if run.step == self._end:
-            run.say(f"step {run.step + 1}: callback.{run.name} is complete: {said}")
+            run.say(f"step {run.step + 1}: callback.{run.name} is complete: {summary}")
 
     def choose_parameters(self, run: Control) -> None:
         """Selects the parameters to prune.
@@ -160,12 +160,12 @@ class GradualPruning(Action):
         """
         raise NotImplementedError
 
-    def set_kept(self, run: Control, kept: Mapping[str, np.ndarray]) -> None:
-        """Prunes the elements whose mask is 0. `kept` maps a parameter's name to a mask of its shape."""
-        self._kept = {name: array.astype(np.uint8) for name, array in kept.items()}
-        run.weights.prune(run.name, self._kept)
+    def set_masks(self, run: Control, masks: Mapping[str, np.ndarray]) -> None:
+        """Prunes the elements whose mask is 0. `masks` maps a parameter's name to a mask of its shape."""
+        self._masks = {name: mask.astype(np.uint8) for name, mask in masks.items()}
+        run.weights.prune(run.name, self._masks)
 
-    def left(self, run: Control) -> List[str]:
+    def excluded(self, run: Control) -> List[str]:
         """Returns the names of the parameters that `leave` excludes from pruning.
 
         Raises:
@@ -174,12 +174,12 @@ class GradualPruning(Action):
         return run.match(self._schedule.leave)
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
-        return self._kept, self.state
+        return self._masks, self.state
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         super().load_state(arrays, values, source)
-        self._kept = dict(arrays)
-        self._run.weights.prune(self._run.name, self._kept)
+        self._masks = dict(arrays)
+        self._run.weights.prune(self._run.name, self._masks)
 
 
 class MagnitudePruning(GradualPruning):
@@ -193,9 +193,9 @@ class MagnitudePruning(GradualPruning):
     def choose_parameters(self, run: Control) -> None:
         spec, arrays = self._spec, run.weights.arrays
         tables = run.weights.tables
-        asked = run.match(spec.parameters or ["*"])
-        left = set(self.left(run))
-        names = [name for name in dict.fromkeys(asked) if name not in left]
+        matched = run.match(spec.parameters or ["*"])
+        excluded = set(self.excluded(run))
+        names = [name for name in dict.fromkeys(matched) if name not in excluded]
         if not spec.parameters:
             names = [name for name in names if name not in tables and len(arrays[name].shape) > 1]
         wrong = [name for name in names if name in tables]
@@ -217,23 +217,23 @@ class MagnitudePruning(GradualPruning):
         # -1 sorts elements that are pruned already before all others, even before weights that happen to be 0: so a
         # pruned element stays pruned.
         size_by_name = {
-            name: np.where(self._kept[name] == 0, -1.0, found) if name in self._kept else found
-            for name in self._names for found in [np.abs(run.weights.arrays[name].asnumpy())]
+            name: np.where(self._masks[name] == 0, -1.0, size) if name in self._masks else size
+            for name in self._names for size in [np.abs(run.weights.arrays[name].asnumpy())]
         }  # fmt: skip
         if spec.pattern is not None:
-            left, size = map(int, spec.pattern.split(":"))
+            num_kept, group_size = map(int, spec.pattern.split(":"))
             # 1e-9: rounding of `progress` must not drop the last zero of a group.
-            kept = {name: keep_of_each(one, size, math.floor((size - left) * progress + 1e-9))
-                    for name, one in size_by_name.items()}  # fmt: skip
+            num_zeros = math.floor((group_size - num_kept) * progress + 1e-9)
+            masks = {name: keep_of_each(size, group_size, num_zeros) for name, size in size_by_name.items()}
         else:
             share = (USUAL_SPARSITY if spec.sparsity is None else spec.sparsity) * progress
             groups = [self._names] if spec.scope == "global" else [[name] for name in self._names]
-            kept = {}
+            masks = {}
             for group in groups:
-                kept.update(keep_largest({name: size_by_name[name] for name in group}, share))
-        self.set_kept(run, kept)
-        total = sum(one.size for one in kept.values())
-        zeros = total - sum(int(one.sum()) for one in kept.values())
+                masks.update(keep_largest({name: size_by_name[name] for name in group}, share))
+        self.set_masks(run, masks)
+        total = sum(mask.size for mask in masks.values())
+        zeros = total - sum(int(mask.sum()) for mask in masks.values())
         return f"{zeros:,} of {total:,} weights are 0 ({zeros / total:.1%})"
 
 
@@ -284,11 +284,12 @@ class ChannelPruning(GradualPruning):
             raise ConfigError(
                 f"callback.{run.name}: {error}, so no channel can be removed. Leave it out, or type callback=prune."
             ) from error
-        trained, left = set(run.match(["*"])), set(self.left(run))
+        trained, excluded = set(run.match(["*"])), set(self.excluded(run))
         # Channels whose weights are partly frozen cannot be removed as a whole.
         self._numbers = [
-            number for number, one in enumerate(self._channels.sets)
-            if {*one.made, *(name for name, _, _ in one.read)} <= trained and not left.intersection(one.made)
+            number for number, channel_set in enumerate(self._channels.sets)
+            if {*channel_set.made, *(name for name, _, _ in channel_set.read)} <= trained
+            and not excluded.intersection(channel_set.made)
         ]  # fmt: skip
         if not self._numbers:
             reason = (
@@ -305,24 +306,24 @@ class ChannelPruning(GradualPruning):
         importance = {number: importance_of(self._channels.sets[number], arrays) for number in self._numbers}
         for number in self.state.get("sets", []):
             importance[number] = -1.0  # lower than any other: pruned sets stay pruned
-        chosen = self._choose(importance, self._spec.share * progress)
-        self.state = {**self.state, "sets": chosen}
+        pruned = self._choose(importance, self._spec.share * progress)
+        self.state = {**self.state, "sets": pruned}
         trained = set(run.match(["*"]))
-        gone = np.zeros(len(self._channels.sets) + 1, bool)
-        gone[chosen] = True
-        kept = {}
+        is_pruned = np.zeros(len(self._channels.sets) + 1, bool)
+        is_pruned[pruned] = True
+        masks = {}
         for name, axes in self._channels.places.items():
             if name in trained:
-                keep = np.ones(arrays[name].shape, bool)
+                mask = np.ones(arrays[name].shape, bool)
                 for axis, set_N in axes.items():
-                    shape = [1] * keep.ndim
+                    shape = [1] * mask.ndim
                     shape[axis] = -1
-                    keep &= ~gone[set_N].reshape(shape)
-                if not keep.all():
-                    kept[name] = keep
-        self.set_kept(run, kept)
+                    mask &= ~is_pruned[set_N].reshape(shape)
+                if not mask.all():
+                    masks[name] = mask
+        self.set_masks(run, masks)
         return (
-            f"{len(chosen)} of {len(self._numbers)} sets of channels are 0. `mxtrain slim RUN` writes the network "
+            f"{len(pruned)} of {len(self._numbers)} sets of channels are 0. `mxtrain slim RUN` writes the network "
             "without them"
         )
 
@@ -337,19 +338,20 @@ class ChannelPruning(GradualPruning):
         for number in importance:
             groups.setdefault(self._channels.sets[number].group, []).append(number)
         ordered = {group: sorted(numbers, key=lambda n: importance[n]) for group, numbers in groups.items()}
-        most = {group: len(numbers) - max(1, math.ceil(self._spec.keep_at_least * len(numbers)))
+        max_pruned = {group: len(numbers) - max(1, math.ceil(self._spec.keep_at_least * len(numbers)))
                 for group, numbers in ordered.items()}  # fmt: skip
         if self._spec.scope == "layer":
-            counts = {group: min(round(share * len(numbers)), most[group]) for group, numbers in ordered.items()}
+            counts = {group: min(round(share * len(numbers)), max_pruned[group]) for group, numbers in ordered.items()}
         else:
-            counts = self._count_globally(importance, ordered, most, round(share * len(importance)))
+            counts = self._count_globally(importance, ordered, max_pruned, round(share * len(importance)))
         step = self._spec.multiple_of
         for group, numbers in ordered.items():
             counts[group] = max(len(numbers) - math.ceil((len(numbers) - counts[group]) / step) * step, 0)
         return sorted(number for group, numbers in ordered.items() for number in numbers[: counts[group]])
 
     def _count_globally(
-        self, importance: Mapping[int, float], ordered: Mapping[int, List[int]], most: Mapping[int, int], count: int
+        self, importance: Mapping[int, float], ordered: Mapping[int, List[int]], max_pruned: Mapping[int, int],
+        count: int,
     ) -> Dict[int, int]:  # fmt: skip
         """Returns the number of sets to prune by group, so that the `count` least important sets are pruned.
 
@@ -360,7 +362,7 @@ class ChannelPruning(GradualPruning):
         }  # fmt: skip
         candidates = sorted(
             (importance[number] / means[group] if importance[number] > 0 else importance[number], number, group)
-            for group, numbers in ordered.items() for number in numbers[: most[group]]
+            for group, numbers in ordered.items() for number in numbers[: max_pruned[group]]
         )  # fmt: skip
         counts = dict.fromkeys(ordered, 0)
         for _, _, group in candidates[:count]:
@@ -368,8 +370,8 @@ class ChannelPruning(GradualPruning):
         return counts
 
 
-def importance_of(one: ChannelSet, arrays: Mapping[str, np.ndarray]) -> float:
+def importance_of(channel_set: ChannelSet, arrays: Mapping[str, np.ndarray]) -> float:
     """Returns the importance of a channel set: mean absolute value of its filters * mean |gamma| of its batch norms."""
-    filters = float(np.mean([np.abs(arrays[name][index]).mean() for name, index in one.made.items()]))
-    scales = [np.abs(arrays[name][index]).mean() for name, index in one.scales.items()]
+    filters = float(np.mean([np.abs(arrays[name][index]).mean() for name, index in channel_set.made.items()]))
+    scales = [np.abs(arrays[name][index]).mean() for name, index in channel_set.scales.items()]
     return filters * (float(np.mean(scales)) if scales else 1.0)

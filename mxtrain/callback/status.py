@@ -38,30 +38,30 @@ class StatusFile(Callback):
     def on_start(self, run: RunInfo) -> None:
         self._status["step"] = run.resumed_step
         self._status["epoch"] = run.resumed_step // run.steps_per_epoch
-        self._status["direction"] = run.direction  # of `best`, for those who rank runs
+        self._status["direction"] = run.direction  # direction of `best`, for commands that rank runs
         if run.metric_signatures:
             self._status["metric_signatures"] = dict(run.metric_signatures)
         if run.lr_scaling:
             self._status["lr_scaling"] = dict(run.lr_scaling)
-        self._write(now=True)
+        self._write(at_once=True)
 
     def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         self._status.update(step=progress.step, epoch=progress.epoch, samples_per_s=rows[-1]["samples_per_s"])
         if progress.gpu_memory:
             self._status["gpu_memory"] = [
-                {"device": one.device, "used_mb": round(one.used_mb), "peak_mb": round(one.peak_mb),
-                 "of": "process" if one.is_own else "device"}
-                for one in progress.gpu_memory
+                {"device": memory.device, "used_mb": round(memory.used_mb), "peak_mb": round(memory.peak_mb),
+                 "of": "process" if memory.is_own else "device"}
+                for memory in progress.gpu_memory
             ]  # fmt: skip
-        self._write(now=False)
+        self._write(at_once=False)
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         self._status["best"] = validation.best
-        self._write(now=False)
+        self._write(at_once=False)
 
     def on_checkpoint(self, step: int) -> None:
         self._status["step"] = step
-        self._write(now=True)  # so that the status of a killed run is never older than its last checkpoint
+        self._write(at_once=True)  # so that the status of a killed run is never older than its last checkpoint
 
     def on_end(self, result: Result) -> None:
         self._status.update(
@@ -70,12 +70,13 @@ class StatusFile(Callback):
             samples_per_s=result.samples_per_s or self._status["samples_per_s"], metrics=dict(result.metrics),
             wall_s=result.wall_s, best_checkpoint=result.best_checkpoint, measured=dict(result.measured),
         )  # fmt: skip
-        self._write(now=True)
+        self._write(at_once=True)
 
-    def _write(self, now: bool) -> None:
-        if not now and self._written_at is not None and time.monotonic() - self._written_at < SECONDS_BETWEEN_WRITES:
+    def _write(self, at_once: bool) -> None:
+        now = time.monotonic()
+        if not at_once and self._written_at is not None and now - self._written_at < SECONDS_BETWEEN_WRITES:
             return
-        self._written_at = time.monotonic()
+        self._written_at = now
         if not self._in_place():
             return  # the run directory was removed or replaced, for which the run ends with an error
         try:

@@ -23,7 +23,7 @@ AVERAGED = "averaged"
 """The folder of a run directory for averages, one folder each."""
 MODEL, EMA = "model", "ema"
 SLIM = "slimmed_step"
-"""Name in the state of a checkpoint without pruned channels: the step of the run that it was made of."""
+"""Key in the state of a slimmed checkpoint: step of the checkpoint that it was made from."""
 
 
 def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
@@ -44,14 +44,14 @@ def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
     require_run_state(last)
     # Older checkpoints are kept only because one of them was the best.
     keep = last.state["run"]["description"].get("checkpoint")
-    kept = keep.get("keep_last") if isinstance(keep, dict) else None
-    if not isinstance(kept, int):
+    keep_last = keep.get("keep_last") if isinstance(keep, dict) else None
+    if not isinstance(keep_last, int):
         raise CheckpointError(f"{last.path} does not say how many checkpoints its run keeps (checkpoint.keep_last).")
-    found = min(kept, len(newest))
-    if count > found:
+    num_successive = min(keep_last, len(newest))
+    if count > num_successive:
         raise ConfigError(
-            f"last={count}: {run_dir} has {found} successive checkpoint{'s' * (found != 1)}; it keeps the last "
-            f"{kept}. Type last={found}, or train with checkpoint.keep_last={count}."
+            f"last={count}: {run_dir} has {num_successive} successive checkpoint{'s' * (num_successive != 1)}; it "
+            f"keeps the last {keep_last}. Type last={num_successive}, or train with checkpoint.keep_last={count}."
         )
     checkpoints = [*(read_named(newest[step]) for step in sorted(newest)[-count:-1]), last]
     for checkpoint in checkpoints:
@@ -68,12 +68,12 @@ class WeightMean:
         self._sums: Dict[str, np.ndarray] = {}
         self._dtypes: Dict[str, np.dtype] = {}
 
-    def add(self, given: Mapping[str, np.ndarray], source: str) -> None:
+    def add(self, weights: Mapping[str, np.ndarray], source: str) -> None:
         """Adds the weights of one checkpoint.
 
         Args:
-            given: its weights.
-            source: its path, for messages.
+            weights: weights of the checkpoint.
+            source: path of the checkpoint, for messages.
 
         Raises:
             CheckpointError: it belongs to another network than the ones before.
@@ -81,11 +81,11 @@ class WeightMean:
         import numpy as np
 
         if not self.count:
-            self._sums = {name: array.astype(np.float64) for name, array in given.items()}
-            self._dtypes = {name: array.dtype for name, array in given.items()}
+            self._sums = {name: array.astype(np.float64) for name, array in weights.items()}
+            self._dtypes = {name: array.dtype for name, array in weights.items()}
         else:
-            require_same_arrays(self._sums, given, f"{source} is of another network, it")
-            for name, array in given.items():
+            require_same_arrays(self._sums, weights, f"{source} is of another network, it")
+            for name, array in weights.items():
                 self._sums[name] += array
         self.count += 1
 
@@ -93,9 +93,9 @@ class WeightMean:
         """Returns the mean, each array in the dtype of the first checkpoint."""
         return {name: (total / self.count).astype(self._dtypes[name]) for name, total in self._sums.items()}
 
-    def mean_with(self, given: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def mean_with(self, weights: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
         """Returns the mean as if these weights were added, too."""
-        return {name: ((total + given[name]) / (self.count + 1)).astype(self._dtypes[name])
+        return {name: ((total + weights[name]) / (self.count + 1)).astype(self._dtypes[name])
                 for name, total in self._sums.items()}  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class Snapshot:
     @property
     def is_live(self) -> bool:
         """Returns True if some arrays are the run's own, which must not change before they have been read."""
-        return any(isinstance(array, ArrayInPieces) for named in self.arrays.values() for array in named.values())
+        return any(isinstance(array, ArrayInPieces) for arrays in self.arrays.values() for array in arrays.values())
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Checkpoint:
 
     @property
     def stems(self) -> Tuple[str, ...]:
-        """Names of the array files without their extension, e.g. ("model", "optimizer")."""
+        """Returns the names of the array files without their extension, e.g. ("model", "optimizer")."""
         return tuple(sorted(name[: -len(".params")] for name in self.files if name.endswith(".params")))
 
     def arrays(self, stem: str) -> Dict[str, np.ndarray]:
@@ -137,17 +137,17 @@ def write_contents(snapshot: Snapshot, directory: PathLike, when_read: Callable[
     directory = Path(directory)
     header = _header(snapshot)
     os.mkdir(directory)
-    written: Dict[str, HashedFile] = {}
+    files_by_name: Dict[str, HashedFile] = {}
     with ExitStack() as stack:
         for stem in sorted(snapshot.arrays):
             if not _STEM.match(stem):
                 raise CheckpointError(f"the file stem {stem!r} is not of the form {_STEM.pattern[:-2]}")
             file = stack.enter_context(HashedFile(directory / f"{stem}.params"))
             write_into(file, snapshot.arrays[stem])
-            written[file.path.name] = file
+            files_by_name[file.path.name] = file
         # Leaving the ExitStack syncs the files, which training need not wait for.
         when_read()
-    files = {name: file.digest for name, file in written.items() if file.digest is not None}
+    files = {name: file.digest for name, file in files_by_name.items() if file.digest is not None}
     files[STATE] = _write_json(directory / STATE, header)
     entries: Mapping[str, Json] = {
         name: {"size": digest.size, "sha256": digest.sha256} for name, digest in sorted(files.items())
@@ -162,7 +162,7 @@ def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint
 
     Args:
         path: the directory that holds manifest.json.
-        verify_arrays: whether to read every array file and compare its SHA-256; False compares only the sizes.
+        verify_arrays: True to read every array file and compare its SHA-256; False to compare only the sizes.
 
     Raises:
         DamagedCheckpoint: a file is missing, damaged or not in the manifest.
@@ -211,7 +211,7 @@ def encode_json(value: object, where: str = "state") -> Json:
 
 
 def decode_json(value: Json) -> Json:
-    """Inverse of `encode_json`; tuples come back as lists."""
+    """Decodes the result of `encode_json`; tuples become lists."""
     if isinstance(value, list):
         return [decode_json(item) for item in value]
     if isinstance(value, dict):

@@ -64,7 +64,7 @@ def read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:
 
 
 def can_open_files(path: Path) -> bool:
-    """Returns True if no file of a checkpoint fails to open for another reason than that it is missing."""
+    """Returns True if all existing files of a checkpoint can be opened."""
     try:
         for name in os.listdir(path):
             os.close(os.open(path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
@@ -93,9 +93,9 @@ def remove_leftovers(directory: Path) -> None:
 
 def available(folder: Path, but: Optional[Path] = None) -> str:
     """Returns a sentence for messages that lists the checkpoints: ` Available in x: a, b.`; "" if there are none."""
-    for place in (folder / CHECKPOINTS, folder):
+    for directory in (folder / CHECKPOINTS, folder):
         with suppress(UnreadableCheckpoint):
-            names = [found.path.name for found in scan(place) if found.path != but]
+            names = [checkpoint.path.name for checkpoint in scan(directory) if checkpoint.path != but]
             if names:
-                return f" Available in {place}: {', '.join(names)}."
+                return f" Available in {directory}: {', '.join(names)}."
     return ""

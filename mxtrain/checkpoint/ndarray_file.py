@@ -25,7 +25,7 @@ FLAG_BY_DTYPE = {"float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 
 
 
 def write_ndarrays(path: PathLike, arrays: Mapping[str, HostArray]) -> Digest:
-    """Write arrays by name, in the order of their names, and bring the file to the disk.
+    """Writes named arrays in the order of their names, and syncs the file to the disk.
 
     The elements are written from the arrays' own memory; only arrays that are not C-contiguous are copied first.
 
@@ -66,7 +66,7 @@ def write_into(file: HashedFile, arrays: Mapping[str, HostArray]) -> None:
 
 
 def read_ndarrays(path: PathLike) -> dict[str, np.ndarray]:
-    """Read a file of named dense arrays; no length in it is trusted.
+    """Reads a file of named dense arrays; no length in it is trusted.
 
     Returns:
         Read-only arrays by name. They share one buffer, the file's content.

@@ -73,10 +73,10 @@ def pieces_of(array: HostArray) -> Iterator[np.ndarray]:
         yield array
 
 
-def write_rows(given: np.ndarray, array: NDArray) -> None:
-    """Copies `given` into `array` in pieces. Pages of a mapped file are released after they were copied."""
-    for begin, end in row_ranges(given.shape, given.nbytes):
-        piece = given[begin:end]
+def write_rows(source: np.ndarray, array: NDArray) -> None:
+    """Copies `source` into `array` in pieces. Pages of a mapped file are released after they were copied."""
+    for begin, end in row_ranges(source.shape, source.nbytes):
+        piece = source[begin:end]
         array[begin:end] = piece
         forget(piece)
 

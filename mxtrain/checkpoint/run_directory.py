@@ -205,10 +205,10 @@ def _write_holder(fd: int) -> None:
 def _in_use(path: Path, fd: int) -> str:
     try:
         holder = json.loads(os.pread(fd, _MAX_HOLDER_BYTES, 0))
-        who = f"process {holder['pid']} on {holder['host']}, started {holder['started']}"
+        holder_text = f"process {holder['pid']} on {holder['host']}, started {holder['started']}"
     except (ValueError, KeyError, TypeError, OSError):  # the holder has not written its id yet
-        who = "another process"
+        holder_text = "another process"
     return (
-        f"The run directory {path} is in use by {who}. Wait for that run or stop it, "
+        f"The run directory {path} is in use by {holder_text}. Wait for that run or stop it, "
         "or choose another directory with hydra.run.dir=..."
     )

@@ -88,24 +88,25 @@ def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
 
 
 def require_same_arrays(
-    own: Mapping[str, Union[NDArray, np.ndarray]], given: Mapping[str, np.ndarray], what: str
+    expected: Mapping[str, Union[NDArray, np.ndarray]], loaded: Mapping[str, np.ndarray], subject: str
 ) -> None:
     """Checks that arrays of a checkpoint have the names and shapes of this network or optimizer.
 
     Args:
-        own: name -> array of the network or optimizer.
-        given: name -> array of the checkpoint.
-        what: subject of the message, e.g. the path of the checkpoint.
+        expected: name -> array of the network or optimizer.
+        loaded: name -> array of the checkpoint.
+        subject: subject of the message, e.g. the path of the checkpoint.
 
     Raises:
         CheckpointError: names or shapes differ.
     """
-    odd = sorted(set(own) ^ set(given))
+    odd = sorted(set(expected) ^ set(loaded))
     if odd:
-        raise CheckpointError(f"{what} does not fit: only one of the two has {', '.join(odd[:5])}.")
-    for name, array in own.items():
-        if tuple(array.shape) != tuple(given[name].shape):
-            raise CheckpointError(f"{what} does not fit: '{name}' has shape {given[name].shape}, not {array.shape}.")
+        raise CheckpointError(f"{subject} does not fit: only one of the two has {', '.join(odd[:5])}.")
+    for name, value in expected.items():
+        if tuple(value.shape) != tuple(loaded[name].shape):
+            shape = loaded[name].shape
+            raise CheckpointError(f"{subject} does not fit: '{name}' has shape {shape}, not {value.shape}.")
 
 
 def _problem_of_description(description: object) -> str:
@@ -115,12 +116,12 @@ def _problem_of_description(description: object) -> str:
     """
     level = [description]
     for _ in range(_MAX_DESCRIPTION_DEPTH):
-        mappings = [one for one in level if isinstance(one, dict)]
-        odd = next((key for one in mappings for key in one if _CONTROL.search(key)), None)
+        mappings = [node for node in level if isinstance(node, dict)]
+        odd = next((key for node in mappings for key in node if _CONTROL.search(key)), None)
         if odd is not None:
             return f"has the name {odd[:40]!r}, which holds a control character"
-        lists = [one for one in level if isinstance(one, list)]
-        level = [item for one in mappings for item in one.values()] + [item for one in lists for item in one]
+        lists = [node for node in level if isinstance(node, list)]
+        level = [item for node in mappings for item in node.values()] + [item for node in lists for item in node]
         if not level:
             return ""
     return f"is nested deeper than {_MAX_DESCRIPTION_DEPTH} levels"

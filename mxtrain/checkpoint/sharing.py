@@ -28,7 +28,7 @@ from mxtrain.errors import CheckpointError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*\Z")
 Broadcast = Callable[[Optional[bytes]], bytes]
-"""Returns on all workers the bytes that rank 0 gives; the others give None. Collective."""
+"""Returns the bytes of rank 0 on all workers; other ranks pass None. Collective."""
 
 
 def send_checkpoint(broadcast: Broadcast, checkpoint: Optional[Checkpoint], without: Collection[str] = ()) -> None:
@@ -66,10 +66,12 @@ def _reduced(checkpoint: Checkpoint, without: Collection[str]) -> Snapshot:
     read a second time."""
     arrays: Dict[str, Dict[str, HostArray]] = {}
     for stem in checkpoint.stems:
-        named = checkpoint.arrays(stem)
-        kept: Dict[str, HostArray] = {n: array for n, array in named.items() if n.partition(":")[0] not in without}
-        if kept:
-            arrays[stem] = kept
+        arrays_by_name = checkpoint.arrays(stem)
+        remaining: Dict[str, HostArray] = {
+            name: array for name, array in arrays_by_name.items() if name.partition(":")[0] not in without
+        }
+        if remaining:
+            arrays[stem] = remaining
     return Snapshot(
         step=checkpoint.step, epoch=checkpoint.epoch, arrays=arrays, state=checkpoint.state, metric=checkpoint.metric,
         direction=checkpoint.direction, monitor=checkpoint.monitor,
@@ -85,10 +87,10 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
     Raises:
         CheckpointError: a file arrived damaged.
     """
-    said = broadcast(None)
-    if not said:
+    header_bytes = broadcast(None)
+    if not header_bytes:
         return None
-    header = json.loads(said)
+    header = json.loads(header_bytes)
     sizes: Dict[str, int] = header["sizes"]
     if not all(_NAME.match(name) for name in [header["name"], *sizes]):
         raise CheckpointError(f"a checkpoint arrived with the file names {', '.join(sizes)}")
@@ -102,13 +104,13 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
                 with open(target / name, "xb") as file:
                     file.truncate(size)
         checkpoint = read_checkpoint(target, verify_arrays=False)
-    held: Dict[str, memoryview] = {}
+    content_of: Dict[str, memoryview] = {}
     for name in sizes:
         if name not in (MANIFEST, STATE):
-            held[name], digest = _receive(broadcast, sizes[name])
+            content_of[name], digest = _receive(broadcast, sizes[name])
             if digest != checkpoint.files[name].sha256:
                 raise CheckpointError(f"{name} of the checkpoint {header['name']} arrived damaged")
-    return replace(checkpoint, held=held)
+    return replace(checkpoint, held=content_of)
 
 
 def _lengths(size: int) -> Iterator[int]:
@@ -122,12 +124,12 @@ def _receive(broadcast: Broadcast, size: int) -> Tuple[memoryview, str]:
 
     The hash is computed from the pieces as they arrive, so a mapped file need not be read for it.
     """
-    made = hashlib.sha256()
+    sha256 = hashlib.sha256()
 
     def pieces() -> Iterator[bytes]:
         for _ in _lengths(size):
             piece = broadcast(None)
-            made.update(piece)
+            sha256.update(piece)
             yield piece
 
     if size < MAPPED_FROM_BYTES:
@@ -138,4 +140,4 @@ def _receive(broadcast: Broadcast, size: int) -> Tuple[memoryview, str]:
                 file.write(piece)
             file.flush()
             content = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-    return content, made.hexdigest()
+    return content, sha256.hexdigest()

@@ -33,12 +33,12 @@ ONLY_FOR_TRAINING = ("batch_size", "eval_batch_size", "augment", "sampler", "cla
 
 @dataclass(frozen=True)
 class Ingredient:
-    """A checkpoint that a soup was offered.
+    """A checkpoint that was considered for a soup.
 
     Attributes:
         checkpoint: the checkpoint.
         value: the monitored value of its own weights.
-        kept: whether its weights are in the soup.
+        kept: True if its weights are in the soup.
     """
 
     checkpoint: Checkpoint
@@ -53,8 +53,8 @@ class Soup:
     Attributes:
         method: "greedy" or "uniform".
         monitor: tag of the value by which members are compared, e.g. val/accuracy.
-        members: all checkpoints, best first.
-        weights: the mean of the kept ones, by structural name.
+        members: all checkpoints that were considered, best first.
+        weights: mean of the kept checkpoints, by structural name.
         values: loss and metrics of `weights`, by tag.
     """
 
@@ -75,14 +75,14 @@ def require_same_runs(checkpoints: Sequence[Checkpoint]) -> None:
     """
     first = checkpoints[0]
     for other in checkpoints[1:]:
-        runs = [one.state["run"] for one in (first, other)]
-        was, now = (_split_settings(run["description"]) for run in runs)
-        for name in [*was, *now]:
-            if was.get(name) != now.get(name):
+        runs = [checkpoint.state["run"] for checkpoint in (first, other)]
+        first_settings, other_settings = (_split_settings(run["description"]) for run in runs)
+        for name in [*first_settings, *other_settings]:
+            if first_settings.get(name) != other_settings.get(name):
                 raise ConfigError(
                     f"soup: {first.path} and {other.path} were not validated with the same samples: {name} is "
-                    f"{shown(was.get(name))} and {shown(now.get(name))}. Average runs of the same training and "
-                    "validation split."
+                    f"{shown(first_settings.get(name))} and {shown(other_settings.get(name))}. Average runs of the "
+                    "same training and validation split."
                 )
         if runs[0]["input"] != runs[1]["input"]:
             changed = [name for name, value in runs[0]["input"].items() if value != runs[1]["input"].get(name)]
@@ -93,7 +93,8 @@ def require_same_runs(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _split_settings(description: JsonObject) -> Dict[str, object]:
-    dataset, trainer = (one if isinstance(one, dict) else {} for one in map(description.get, ("dataset", "trainer")))
+    groups = map(description.get, ("dataset", "trainer"))
+    dataset, trainer = (group if isinstance(group, dict) else {} for group in groups)
     return {
         **{f"dataset.{name}": value for name, value in dataset.items() if name not in ONLY_FOR_TRAINING},
         **{f"trainer.{name}": trainer.get(name) for name in FOLD_SETTINGS},
@@ -101,24 +102,24 @@ def _split_settings(description: JsonObject) -> Dict[str, object]:
 
 
 def cook(checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, measure: Measure) -> Soup:
-    """Averages checkpoints.
+    """Averages the weights of checkpoints into a soup.
 
     The uniform soup is the mean of all. The greedy soup begins with the best checkpoint; each further one, best first,
     is added if the mean with it is at least as good on the validation split.
 
     Args:
-        checkpoints: of the same network.
+        checkpoints: checkpoints of the same network.
         method: "greedy" or "uniform".
         monitor: tag of the value to compare, e.g. val/accuracy.
         direction: "max" if larger values are better, otherwise "min".
-        measure: measures weights.
+        measure: function that validates weights.
 
     Raises:
         CheckpointError: the checkpoints belong to different networks, or none has a finite value.
     """
     sign = -1.0 if direction == "max" else 1.0
-    found = [Ingredient(one, measure(weights_to_use(one), str(one.path))[monitor]) for one in checkpoints]
-    ranked = sorted(found, key=lambda one: sign * one.value if math.isfinite(one.value) else math.inf)
+    candidates = [Ingredient(c, measure(weights_to_use(c), str(c.path))[monitor]) for c in checkpoints]
+    ranked = sorted(candidates, key=lambda c: sign * c.value if math.isfinite(c.value) else math.inf)
     if not math.isfinite(ranked[0].value):
         raise CheckpointError(f"soup: no checkpoint has a finite {monitor}. Look at the runs with `mxtrain eval`.")
     total, members, best = WeightMean(), [], math.inf
@@ -127,13 +128,13 @@ def cook(checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction
         weights = weights_to_use(member.checkpoint)
         source = str(member.checkpoint.path)
         if method == GREEDY and total.count:
-            found_values = measure(total.mean_with(weights), f"the mean with {source}")
-            kept = sign * found_values[monitor] <= best  # false if it is not a number
+            new_values = measure(total.mean_with(weights), f"the mean with {source}")
+            kept = sign * new_values[monitor] <= best  # false if it is not a number
         else:
-            found_values, kept = {monitor: member.value}, True
+            new_values, kept = {monitor: member.value}, True
         if kept:
             total.add(weights, source)
-            best, values = sign * found_values[monitor], found_values
+            best, values = sign * new_values[monitor], new_values
         members.append(replace(member, kept=kept))
     mean = total.mean()
     if method == UNIFORM or total.count == 1:  # the mean itself was not measured yet, or only its monitored value
@@ -147,16 +148,16 @@ def write_soup(soup: Soup, first: Checkpoint, direction: str, path: Path) -> Non
     Args:
         soup: the averaged weights.
         first: checkpoint whose description the soup gets.
-        direction: of the monitored value.
+        direction: better direction of the monitored value, "max" or "min".
         path: folder of the new checkpoint.
 
     Raises:
         OSError: a file could not be written completely.
     """
     members: List[Json] = [
-        {"path": str(one.checkpoint.path), "step": one.checkpoint.step,
-         "value": one.value if math.isfinite(one.value) else None, "kept": one.kept}
-        for one in soup.members
+        {"path": str(member.checkpoint.path), "step": member.checkpoint.step,
+         "value": member.value if math.isfinite(member.value) else None, "kept": member.kept}
+        for member in soup.members
     ]  # fmt: skip
     value = soup.values[soup.monitor]
     best = {"metric": soup.monitor, "value": value, "step": first.step, "loss": soup.values.get(VAL_LOSS)}
@@ -164,7 +165,7 @@ def write_soup(soup: Soup, first: Checkpoint, direction: str, path: Path) -> Non
     state: Dict[str, Json] = {
         **{name: value for name, value in first.state.items() if name != "states"},
         "train": train,
-        "averaged_steps": [one.checkpoint.step for one in soup.members if one.kept],
+        "averaged_steps": [member.checkpoint.step for member in soup.members if member.kept],
         "soup": {"method": soup.method, "metric": soup.monitor, "members": members},
     }
     write_folder(

@@ -48,7 +48,7 @@ class SaveOutcome:
     path: Optional[Path]
     """Path of the checkpoint; None if it was not written."""
     error: Optional[str]
-    """Why it failed, for the middle of a sentence; with a `path`: what failed after it was written."""
+    """Reason of a failure, as part of a sentence; with a `path`, the failure came after writing it."""
     num_bytes: int
     wall_s: float
 
@@ -83,8 +83,8 @@ class CheckpointStore:
         self.directory = Path(directory)
         self.keep_last = keep_last
         self.keep_top = keep_top
-        self._unsaid: List[str] = []
-        self._report = report or self._unsaid.append
+        self._unreported: List[str] = []
+        self._report = report or self._unreported.append
         self.unusable: Dict[Path, CheckpointError] = {}
         self._outcomes: Deque[SaveOutcome] = deque()
         self._writer: Optional[threading.Thread] = None
@@ -111,7 +111,7 @@ class CheckpointStore:
         self._lock = lock
         if report is not None:
             self._report = report
-            for sentence in self._unsaid:
+            for sentence in self._unreported:
                 report(sentence)
 
     def save(self, snapshot: Snapshot) -> None:
@@ -151,7 +151,8 @@ class CheckpointStore:
             UnreadableCheckpoint: the folder cannot be read.
         """
         self._join()
-        return self._first_whole([place.path for place in reversed(scan(self.directory))], "The one before it is used.")
+        paths = [entry.path for entry in reversed(scan(self.directory))]
+        return self._first_usable(paths, "The one before it is used.")
 
     def best(self) -> Optional[Checkpoint]:
         """Returns the usable checkpoint with the best metric, in the order of `ranking.rank`; None if there is none.
@@ -162,12 +163,12 @@ class CheckpointStore:
         self._join()
         unusable: Dict[Path, CheckpointError] = {}
         ranked = _rank(self._summaries(unusable), keep_top=None)
-        found = self._first_whole([checkpoint.path for checkpoint in ranked], "The next best is used.")
+        usable = self._first_usable([checkpoint.path for checkpoint in ranked], "The next best is used.")
         for path, error in unusable.items():
             if path not in self.unusable:
                 self._report(f"{error} Whether it was the best is not known.")
         self.unusable.update(unusable)
-        return found
+        return usable
 
     def require_usable(self) -> None:
         """Prevents a fresh start over checkpoints that are there but could not be read by `latest`.
@@ -196,20 +197,20 @@ class CheckpointStore:
             self._writer.join()
             self._writer = None
 
-    def _first_whole(self, paths: Sequence[Path], otherwise: str) -> Optional[Checkpoint]:
-        found: Optional[Checkpoint] = None
+    def _first_usable(self, paths: Sequence[Path], otherwise: str) -> Optional[Checkpoint]:
+        checkpoint: Optional[Checkpoint] = None
         problems: List[CheckpointError] = []
         for path in paths:
             try:
-                found = read_named(path)
+                checkpoint = read_named(path)
                 self.unusable.pop(path, None)
                 break
             except CheckpointError as error:
                 problems.append(error)
                 self.unusable[path] = error
         for problem in problems:
-            self._report(f"{problem} {otherwise if found else 'No other one can be used.'}")
-        return found
+            self._report(f"{problem} {otherwise if checkpoint else 'No other one can be used.'}")
+        return checkpoint
 
     def _summaries(self, unusable: Dict[Path, CheckpointError]) -> List[Checkpoint]:
         """Returns the checkpoints in the directory, oldest first, without known unusable ones. Reads no arrays.
@@ -217,14 +218,14 @@ class CheckpointStore:
         Args:
             unusable: receives path -> error of each further checkpoint that could not be read.
         """
-        found = []
-        for place in scan(self.directory):
-            if place.path not in self.unusable:
+        summaries = []
+        for entry in scan(self.directory):
+            if entry.path not in self.unusable:
                 try:
-                    found.append(read_named(place.path, verify_arrays=False))
+                    summaries.append(read_named(entry.path, verify_arrays=False))
                 except CheckpointError as error:
-                    unusable[place.path] = error
-        return found
+                    unusable[entry.path] = error
+        return summaries
 
     # In the background.
 
@@ -264,11 +265,11 @@ class CheckpointStore:
         If an intact checkpoint with the same content exists, that one is kept instead. A different or damaged one of
         the same step is kept beside the new one until `_retire`: the new one gets a copy number.
         """
-        copies = [place for place in scan(self.directory) if place.step == step]
+        copies = [entry for entry in scan(self.directory) if entry.step == step]
         if not copies:
             target = self.directory / f"step-{step:08d}"
         else:
-            if _same_and_whole(copies[-1].path, temporary):
+            if _is_same_and_intact(copies[-1].path, temporary):
                 shutil.rmtree(temporary)
                 return copies[-1].path
             target = self.directory / f"step-{step:08d}-{copies[-1].copy + 1}"
@@ -285,14 +286,14 @@ class CheckpointStore:
         summaries = self._summaries(unusable)
         kept = choose_kept(summaries, keep_last=self.keep_last, keep_top=self.keep_top)
         removable = {summary.path for summary in summaries} - kept
-        places = scan(self.directory)
-        step = next(place.step for place in places if place.path == saved)
-        removable |= {place.path for place in places if place.step == step}  # copies that `saved` replaces
-        for place in places:
-            may_be_whole = isinstance(unusable.get(place.path), UnreadableCheckpoint)
-            if place.path in removable and place.path != saved and not may_be_whole and can_open_files(place.path):
-                discard(place.path)
-                self.unusable.pop(place.path, None)
+        entries = scan(self.directory)
+        step = next(entry.step for entry in entries if entry.path == saved)
+        removable |= {entry.path for entry in entries if entry.step == step}  # copies that `saved` replaces
+        for entry in entries:
+            may_be_whole = isinstance(unusable.get(entry.path), UnreadableCheckpoint)
+            if entry.path in removable and entry.path != saved and not may_be_whole and can_open_files(entry.path):
+                discard(entry.path)
+                self.unusable.pop(entry.path, None)
 
 
 def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: int) -> Set[Path]:
@@ -329,23 +330,23 @@ def open_checkpoint(
         hint = f" Give its folder, {path.parent}, instead." if path.is_file() else _nearest_folder(path)
         raise NoCheckpoint(f"There is no checkpoint and no run directory at {path}.{hint}{available(path.parent)}")
     if NAME.match(path.name) or os.path.exists(path / MANIFEST):
-        return _read_asked(path, read_checkpoint)
+        return _read_requested(path, read_checkpoint)
     folder = path / CHECKPOINTS if os.path.isdir(path / CHECKPOINTS) else path
-    places = scan(folder)
-    if not places:
+    entries = scan(folder)
+    if not entries:
         raise NoCheckpoint(f"{path} holds no checkpoint.{available(path.parent)}")
     if which == "last":
-        return _read_asked(places[-1].path, read_named)
+        return _read_requested(entries[-1].path, read_named)
     problems: List[str] = []
     store = CheckpointStore(folder, keep_last=1, keep_top=0, report=problems.append)
-    found = store.best() or store.latest()
-    if found is None:
+    checkpoint = store.best() or store.latest()
+    if checkpoint is None:
         reasons = [f"  {error}" for _, error in sorted(store.unusable.items())]
         raise CheckpointError("\n".join([f"No checkpoint in {folder} can be used:", *reasons]))
     for problem in problems if report is not None else ():
         assert report is not None
-        report(f"{problem} That is the one of step {found.step}.")
-    return found
+        report(f"{problem} That is the one of step {checkpoint.step}.")
+    return checkpoint
 
 
 def _nearest_folder(path: Path) -> str:
@@ -364,7 +365,7 @@ def _is_directory(path: Path) -> bool:
         raise UnreadableCheckpoint(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _read_asked(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
+def _read_requested(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
     """Reads the requested checkpoint. The message of an error also names the other checkpoints of the folder."""
     try:
         return read(path)
@@ -383,7 +384,7 @@ def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Ch
     return sorted(same, key=lambda c: rank(c.metric or 0.0, validation_loss(c), c.step, c.direction))[:keep_top]
 
 
-def _same_and_whole(existing: Path, written: Path) -> bool:
+def _is_same_and_intact(existing: Path, written: Path) -> bool:
     try:
         return read_checkpoint(existing).files == read_checkpoint(written, verify_arrays=False).files
     except CheckpointError:

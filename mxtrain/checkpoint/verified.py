@@ -43,8 +43,9 @@ def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryvie
 
 
 def map_file(path: PathLike, expected: Digest) -> memoryview:
-    """Returns the bytes of a large regular file as a read-only view into the file itself: they take memory as they are
-    read. They are what was checked, unless somebody writes into the file afterwards; it may be removed.
+    """Maps a large regular file into memory, read-only, after it was verified.
+
+    Memory is only used for the parts that are read. The file may be removed afterwards, but must not be modified.
 
     Raises:
         UnreadableCheckpoint, DamagedCheckpoint: see `read_file`.
@@ -56,7 +57,7 @@ def map_file(path: PathLike, expected: Digest) -> memoryview:
 
 
 def verify_file(path: PathLike, expected: Digest) -> None:
-    """Read a file and compare it with its manifest entry, in constant memory.
+    """Reads a file and compares it with its manifest entry, in constant memory.
 
     Raises:
         UnreadableCheckpoint, DamagedCheckpoint: see `read_file`.
@@ -78,15 +79,14 @@ def _verify(path: Path, fd: int, expected: Digest) -> None:
 
 
 def of_os_error(error: OSError, text: str) -> CheckpointError:
-    """Returns the error for a file that the system does not give: a missing one is damage, any other reason may
-    pass."""
+    """Returns the error for a file that cannot be opened: a missing file is damage, other reasons may be temporary."""
     missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     return (DamagedCheckpoint if missing else UnreadableCheckpoint)(text)
 
 
 @contextmanager
 def _opened(path: Path, expected: Optional[Digest]) -> Iterator[Tuple[int, int]]:
-    """A descriptor and the size of a file that is read; what the system then refuses makes it unreadable."""
+    """Opens a file for reading, as a context of (descriptor, size); errors in it become `UnreadableCheckpoint`."""
     fd, size = _open_regular(path, expected)
     try:
         yield fd, size

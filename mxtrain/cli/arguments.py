@@ -64,12 +64,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool = False) -> Arguments:
-    """Parses what follows the command.
+    """Parses the arguments after the command.
 
     Args:
-        arguments: of the command line.
-        reads_checkpoint: whether the command takes its description from a checkpoint.
-        trains: whether the command is `train`.
+        arguments: arguments after the command.
+        reads_checkpoint: True if the command takes its description from a checkpoint.
+        trains: True if the command is `train`.
 
     Raises:
         ConfigError: an unknown flag, one without its value, or several that exclude each other.
@@ -80,36 +80,36 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
     )
     parser.add_argument("--dry-run", action="store_true", help="train: estimate memory and time, and train nothing")
     parser.__class__ = _Parser
-    known, unknown = parser.parse_known_intermixed_args(list(arguments))
+    options, unknown = parser.parse_known_intermixed_args(list(arguments))
     for flag in unknown:
-        raise ConfigError(f"there is no flag '{flag}'.{_meant_by(flag, known.overrides)} Flags: {', '.join(FLAGS)}.")
+        raise ConfigError(f"there is no flag '{flag}'.{_meant_by(flag, options.overrides)} Flags: {', '.join(FLAGS)}.")
     for name, sentence in REFUSED.items():
-        if getattr(known, name) is not None:
+        if getattr(options, name) is not None:
             raise ConfigError(sentence)
-    if known.trust_code and not reads_checkpoint:
+    if options.trust_code and not reads_checkpoint:
         raise ConfigError(
             "--trust-code goes with eval and predict, which take a description from a checkpoint. Here nothing is run "
             "but what you type: leave it out."
         )
-    if known.dry_run and not trains:
+    if options.dry_run and not trains:
         raise ConfigError("--dry-run goes with train, which it keeps from training. Leave it out.")
-    if known.dry_run and known.multirun:
+    if options.dry_run and options.multirun:
         raise ConfigError(NO_DRY_SWEEP)
-    shows = [name for name in NOT_FOR_TRAINING if getattr(known, name)]
-    exclusive = [*shows, *(["multirun"] if known.multirun and shows != ["shell_completion"] else [])]
+    shows = [name for name in NOT_FOR_TRAINING if getattr(options, name)]
+    exclusive = [*shows, *(["multirun"] if options.multirun and shows != ["shell_completion"] else [])]
     if len(exclusive) > 1:
-        given = " and ".join("--" + name.replace("_", "-") for name in exclusive)
-        raise ConfigError(f"{given} exclude each other: give one of them.")
-    if known.cfg is None and (known.resolve or known.package):
-        raise ConfigError(f"{'--resolve' if known.resolve else '--package'} goes with --cfg job|hydra|all.")
+        flags = " and ".join("--" + name.replace("_", "-") for name in exclusive)
+        raise ConfigError(f"{flags} exclude each other: give one of them.")
+    if options.cfg is None and (options.resolve or options.package):
+        raise ConfigError(f"{'--resolve' if options.resolve else '--package'} goes with --cfg job|hydra|all.")
     return Arguments(
-        overrides=[word for word in known.overrides if is_override(word)],
-        positionals=[word for word in known.overrides if not is_override(word)],
-        config_dirs=[expand_path(known.config_dir)] if known.config_dir else [],
-        trusts_code=bool(known.trust_code),
-        multirun=bool(known.multirun),
+        overrides=[word for word in options.overrides if is_override(word)],
+        positionals=[word for word in options.overrides if not is_override(word)],
+        config_dirs=[expand_path(options.config_dir)] if options.config_dir else [],
+        trusts_code=bool(options.trust_code),
+        multirun=bool(options.multirun),
         shows=shows[0] if shows else None,
-        known=known,
+        known=options,
         parser=parser,
     )
 
@@ -130,13 +130,17 @@ def _meant_by(flag: str, words: Sequence[str]) -> str:
 
 
 def is_override(word: str) -> bool:
-    """`key=value`, `+key=value`, `~key`; a path that holds `=` is written with a leading ./ or /."""
+    """Returns True for `key=value`, `+key=value` and `~key`. A path that contains `=` must begin with ./ or /."""
     return word.startswith(("+", "~")) or ("=" in word and not word.startswith(("/", "./", "../")))
 
 
-def no_positionals(given: Arguments, command: str) -> None:
-    """Raises: ConfigError: the command takes only overrides, and something else was given."""
-    for word, following in zip(given.positionals, [*given.positionals[1:], ""]):
+def no_positionals(parsed: Arguments, command: str) -> None:
+    """Checks that only overrides were typed, for commands without other arguments.
+
+    Raises:
+        ConfigError: there is another argument.
+    """
+    for word, following in zip(parsed.positionals, [*parsed.positionals[1:], ""]):
         example = f"{word}={following}" if "." in word and following else "key=value"
         raise ConfigError(
             f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."

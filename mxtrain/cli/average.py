@@ -66,28 +66,28 @@ class AverageSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Averages and writes; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, others = split_settings(given, AverageSettings, "average")
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, AverageSettings, "average")
     if settings.soup is not None:
-        refuse_misspelled_groups(others, "average", given.config_dirs)
-    one_run(given, "average")
+        refuse_misspelled_groups(overrides, "average", parsed.config_dirs)
+    one_run(parsed, "average")
     if settings.soup is not None:
-        return average_runs(given, settings, others)
-    if given.trusts_code or given.config_dirs:
+        return average_runs(parsed, settings, overrides)
+    if parsed.trusts_code or parsed.config_dirs:
         raise ConfigError(
             "--trust-code and --config-dir go with soup=greedy and soup=uniform: the average of one run's checkpoints "
             "needs no code. Leave it out."
         )
-    if given.positionals[1:]:
+    if parsed.positionals[1:]:
         raise ConfigError(
-            f"average takes one run directory, not also '{given.positionals[1]}'. To average several runs, type "
+            f"average takes one run directory, not also '{parsed.positionals[1]}'. To average several runs, type "
             "soup=greedy or soup=uniform."
         )
     for name in sorted({"which", "out"} & settings.model_fields_set):
         raise ConfigError(f"{name} is for averages of several runs. Type soup=greedy, or leave it out.")
-    if others:
-        raise ConfigError(f"average takes `last=N` and nothing else, not '{others[0]}'.")
-    return average_last(Path(given.positionals[0]), settings.last)
+    if overrides:
+        raise ConfigError(f"average takes `last=N` and nothing else, not '{overrides[0]}'.")
+    return average_last(Path(parsed.positionals[0]), settings.last)
 
 
 def average_last(run_dir: Path, last: int) -> int:
@@ -100,20 +100,21 @@ def average_last(run_dir: Path, last: int) -> int:
         path = write_average(run_dir, checkpoints)
     except OSError as error:
         raise CheckpointError(f"The average cannot be written to {run_dir / AVERAGED}: {error.strerror}.") from error
-    print(f"the mean of the weights after steps {', '.join(str(one.step) for one in checkpoints)}: {path}")
+    steps = ", ".join(str(checkpoint.step) for checkpoint in checkpoints)
+    print(f"the mean of the weights after steps {steps}: {path}")
     print(f"  {program()} eval {shlex.quote(str(path))}")
     return 0
 
 
-def average_runs(given: Arguments, settings: AverageSettings, overrides: Sequence[str]) -> int:
+def average_runs(parsed: Arguments, settings: AverageSettings, overrides: Sequence[str]) -> int:
     """Averages the weights of several runs, as far as they improve the validation split."""
-    soup, checkpoints, path = make_soup(given, settings, overrides)
-    print_soup(soup, given.positionals, checkpoints, path)
+    soup, checkpoints, path = make_soup(parsed, settings, overrides)
+    print_soup(soup, parsed.positionals, checkpoints, path)
     return 0
 
 
 def make_soup(
-    given: Arguments, settings: AverageSettings, overrides: Sequence[str]
+    parsed: Arguments, settings: AverageSettings, overrides: Sequence[str]
 ) -> Tuple[Soup, List[Checkpoint], Path]:  # fmt: skip
     """Averages the weights of several runs and writes the checkpoint.
 
@@ -128,12 +129,12 @@ def make_soup(
     assert settings.soup is not None
     if "last" in settings.model_fields_set:
         raise ConfigError("last=N averages checkpoints of one run, and soup=... several runs. Leave one of them out.")
-    if len(given.positionals) < 2:
+    if len(parsed.positionals) < 2:
         raise ConfigError(f"soup={settings.soup}: name two runs at least: average RUN RUN soup={settings.soup}.")
     refuse_what_only_trains(overrides, "eval")
-    checkpoints = open_members(given.positionals, settings.which)
+    checkpoints = open_members(parsed.positionals, settings.which)
     require_same_runs(checkpoints)
-    first, description = restore_description(given, "average", settings.which, overrides, AverageSettings.model_fields)
+    first, description = restore_description(parsed, "average", settings.which, overrides, AverageSettings.model_fields)
     dataset, signature = restore_inputs(first, description, overrides)
     path = _folder(first, settings)
     monitor = description.trainer.monitor
@@ -157,21 +158,25 @@ def open_members(paths: Sequence[str], which: str) -> List[Checkpoint]:
         CheckpointError: a path is no run.
         ConfigError: two paths are the same checkpoint.
     """
-    found: Dict[str, str] = {}
+    name_of: Dict[str, str] = {}
     checkpoints = []
     for path in paths:
         checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
         require_run_state(checkpoint)
         real = os.path.realpath(checkpoint.path)
-        if real in found:
-            raise ConfigError(f"soup: {found[real]} and {path} are the same checkpoint. Name each run once.")
-        found[real] = path
+        if real in name_of:
+            raise ConfigError(f"soup: {name_of[real]} and {path} are the same checkpoint. Name each run once.")
+        name_of[real] = path
         checkpoints.append(checkpoint)
     return checkpoints
 
 
 def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
-    """Returns the folder to write. Raises: ConfigError: it holds something else, or cannot be written."""
+    """Returns the folder to write.
+
+    Raises:
+        ConfigError: the folder holds other files, or cannot be written.
+    """
     if settings.out is None:
         name, run_dir = f"{settings.soup}-soup", run_dir_of(first)
         refuse_links(run_dir, (AVERAGED, f"{AVERAGED}/{name}"))
@@ -211,15 +216,16 @@ def cook_measured(
 
 def print_soup(soup: Soup, paths: Sequence[str], checkpoints: Sequence[Checkpoint], path: Path) -> None:
     """Prints a table of the members, best first, and the values of the soup."""
-    named = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
+    name_of = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
     table = Table(box=None, pad_edge=False)
     for title in ("run", "step", soup.monitor, ""):
         table.add_column(title, overflow="fold")
     for member in soup.members:
-        table.add_row(named[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
+        table.add_row(name_of[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
                       "in the soup" if member.kept else "left out")  # fmt: skip
-    kept = sum(member.kept for member in soup.members)
-    table.add_row(f"{soup.method} soup of {kept}", "", format_value(soup.values[soup.monitor]), "", style="bold green")
+    num_members = sum(member.kept for member in soup.members)
+    value = format_value(soup.values[soup.monitor])
+    table.add_row(f"{soup.method} soup of {num_members}", "", value, "", style="bold green")
     console = open_console(sys.stdout)
     console.print(table)
     shown = "  ".join(f"{name} {format_value(value)}" for name, value in soup.values.items())

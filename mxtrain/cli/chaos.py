@@ -43,8 +43,8 @@ STOP_S = 60.0
 
 def find_chaos(description: Description) -> Optional[Chaos]:
     """Returns the faults that a description asks for; None in the processes in which they are injected."""
-    found = (one for one in description.callback.values() if isinstance(one, Chaos))
-    return None if CHILD in os.environ else next(found, None)
+    specs = (spec for spec in description.callback.values() if isinstance(spec, Chaos))
+    return None if CHILD in os.environ else next(specs, None)
 
 
 def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words: Sequence[str]) -> int:
@@ -85,8 +85,8 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
         print(line)
     if compared.differences:
         print_columns(("", "undisturbed", "with faults"), compared.differences)
-    said = "the same result as without faults" if compared.same else "NOT the same result as without faults"
-    print(said, flush=True)
+    verdict = "the same result as without faults" if compared.same else "NOT the same result as without faults"
+    print(verdict, flush=True)
     return EXIT_FINISHED if compared.same else EXIT_CRASHED
 
 
@@ -96,7 +96,11 @@ def can_delay(description: Description) -> bool:
 
 
 def require_repeatable(description: Description, run_dir: Path) -> None:
-    """Raises: ConfigError: two runs of the description differ anyway, or the directory is not new."""
+    """Checks that two runs of a description give the same bits, and that the directory is new.
+
+    Raises:
+        ConfigError: one of these is not the case.
+    """
     if description.kvstore.updates and description.cluster.workers > 1:
         raise ConfigError(
             "debug=chaos with kvstore=dist_async: gradients are applied in the order in which they come, so no two "
@@ -250,13 +254,13 @@ class Injection:
 
 def members_of(pid: int) -> List[int]:
     """Returns the processes of a group that a process supervises: its children with a role."""
-    found = []
+    process_ids = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == pid and b"DMLC_ROLE=" in (path / "environ").read_bytes():
-                found.append(int(path.name))
-    return sorted(found)
+                process_ids.append(int(path.name))
+    return sorted(process_ids)
 
 
 @contextmanager

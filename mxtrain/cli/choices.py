@@ -59,51 +59,53 @@ def renamed(group: str, option: str, files: ConfigFiles) -> str:
     """Returns the message for an option that has another name now; an empty string for any other."""
     options = files.options(group)
     new = other_names(group, options, files, WAS_CALLED).get(option)
-    other = other_names(group, options, files).get(option)
-    also = f" Or did you mean {group}={other}?" if other else ""
+    alias = other_names(group, options, files).get(option)
+    also = f" Or did you mean {group}={alias}?" if alias else ""
     return f"{group}={option} is now {group}={new}.{also}" if new else ""
 
 
 def _no_option(group: str, option: object, files: ConfigFiles, options: Sequence[str]) -> str:
-    now = renamed(group, shown(option), files)
-    if now:
-        return now
+    message = renamed(group, shown(option), files)
+    if message:
+        return message
     folder = next((f for f in files.search_path if (f / group).is_dir()), None)
-    place = f" ({short(folder / group)}/)" if folder else ""
+    location = f" ({short(folder / group)}/)" if folder else ""
     hint = hint_for(group, option, options, files)
-    return f"{group}={shown(option)}: there is no such option.{hint} {group} can be: {', '.join(options)}{place}."
+    return f"{group}={shown(option)}: there is no such option.{hint} {group} can be: {', '.join(options)}{location}."
 
 
 def other_names(
     group: str, options: Sequence[str], files: ConfigFiles, line: Pattern[str] = ALSO_CALLED
 ) -> Dict[str, str]:  # fmt: skip
-    """Names that other programs have for a group's options: those in lines `# Also called: NAME, NAME.` of their
-    files, to the option. Or, with `WAS_CALLED`, names that options had before."""
-    found: Dict[str, str] = {}
+    """Returns other name -> option, from lines `# Also called: NAME, NAME.` in the files of a group's options.
+
+    With `line=WAS_CALLED`, returns former names of options.
+    """
+    option_of: Dict[str, str] = {}
     for option in options:
         file = files.find_file(f"{group}/{option}")
         for names in line.findall(file.read_text(encoding="utf-8", errors="replace")) if file else ():
-            found.update(dict.fromkeys(names.split(", "), option))
-    return found
+            option_of.update(dict.fromkeys(names.split(", "), option))
+    return option_of
 
 
 def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFiles) -> str:
-    """` Did you mean ...?` for an option that does not exist; an empty string if nothing is near."""
+    """Returns ` Did you mean ...?` for an option that does not exist; empty if no name is near."""
     word = shown(option).lower()
     if word in NO and group in NAMED_GROUPS:
         return f" To have none: {group}=[]."
     if word in NO and group in PRESET_GROUPS:
         return f" To have none, leave {group} out."
-    meant = other_names(group, options, files).get(word) or ("off" if word in NO and "off" in options else "")
-    if meant in options:
-        return f" Did you mean '{meant}'?"
+    suggestion = other_names(group, options, files).get(word) or ("off" if word in NO and "off" in options else "")
+    if suggestion in options:
+        return f" Did you mean '{suggestion}'?"
     same = [name for name in options if name.lower() == word]
     if same:
         return f" Did you mean '{same[0]}'?"
     if group == "model":
-        found = next(filter(None, (kind.hint_for(word) for kind in files.named_models())), "")
-        if found:
-            return f" {found}"
+        hint = next(filter(None, (kind.hint_for(word) for kind in files.named_models())), "")
+        if hint:
+            return f" {hint}"
     if group == "logger" and word in TRACKERS:
         return (
             " It has no logger here: logger=tensorboard writes event files, which it may import, and "

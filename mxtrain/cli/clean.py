@@ -41,7 +41,7 @@ class CleanSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Lists or deletes; returns the exit code."""
-    given, settings, wheres = parse_words(arguments, CleanSettings, "clean")
+    parsed, settings, wheres = parse_words(arguments, CleanSettings, "clean")
     kinds = kinds_of(settings.what)
     filtered = parse_filter(wheres)
     if WHOLE in kinds and not wheres:
@@ -51,33 +51,33 @@ def run(arguments: Sequence[str]) -> int:
         )
     if settings.unfinished and WHOLE not in kinds:
         raise ConfigError("clean: unfinished=true belongs to what=runs. Parts of unfinished runs are never deleted.")
-    folders = folders_of(given, "clean")
+    folders = folders_of(parsed, "clean")
     runs = filtered.apply(runs_below(folders, filtered.needed, "clean"))
     plan = plan_cleanup(runs, kinds, settings.unfinished)
     failed = delete(plan) if settings.delete else []
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     if settings.format == "json":
         print_json({
-            "deleted": settings.delete, "bytes": plan.size, "removable": [asdict(one) for one in plan.removable],
-            "kept": [asdict(one) for one in plan.kept], "failed": [asdict(one) for one in failed],
+            "deleted": settings.delete, "bytes": plan.size, "removable": [asdict(item) for item in plan.removable],
+            "kept": [asdict(item) for item in plan.kept], "failed": [asdict(item) for item in failed],
         })  # fmt: skip
     elif is_table:
         _print_table(plan)
     else:
-        for one in plan.removable:
-            print_line(one.kind, {"size": str(one.size), "path": _place(one.path)})
+        for item in plan.removable:
+            print_line(item.kind, {"size": str(item.size), "path": _place(item.path)})
     if settings.format != "json":
         # Lines are for programs: what is said to people goes to the other stream.
         stream = sys.stdout if is_table else sys.stderr
         print(summary(plan, failed, len(runs), settings.delete) if plan.removable else why_nothing(runs), file=stream)
-        for sentence in (*_said(plan.kept, "left alone"), *_said(failed, "not deleted")):
+        for sentence in (*_reason_lines(plan.kept, "left alone"), *_reason_lines(failed, "not deleted")):
             print(sentence, file=stream)
     sys.stdout.flush()
     return EXIT_CRASHED if failed else EXIT_FINISHED
 
 
 def kinds_of(text: str) -> List[str]:
-    """The kinds in a setting.
+    """Returns the kinds in a setting.
 
     Raises:
         ConfigError: there is no such kind.
@@ -96,9 +96,9 @@ def kinds_of(text: str) -> List[str]:
 def _print_table(plan: CleanupPlan) -> None:
     if not plan.removable:
         return
-    largest = sorted(plan.removable, key=lambda one: -one.size)
-    rows = [Row([one.kind, format_size(one.size), _place(one.path), on_one_line(one.reason)[:80]])
-            for one in largest[:SHOWN]]  # fmt: skip
+    largest = sorted(plan.removable, key=lambda item: -item.size)
+    rows = [Row([item.kind, format_size(item.size), _place(item.path), on_one_line(item.reason)[:80]])
+            for item in largest[:SHOWN]]  # fmt: skip
     console = open_console(sys.stdout)
     print_rows(console, ["what", "size", "path", "because"], rows, ("what", "size", "path"))
     if len(largest) > SHOWN:
@@ -106,23 +106,23 @@ def _print_table(plan: CleanupPlan) -> None:
 
 
 def summary(plan: CleanupPlan, failed: Sequence[Kept], num_runs: int, is_deleted: bool) -> str:
-    """The last line: how much can go, or has gone, by kind."""
+    """Returns the last line of the output: size of the removable or deleted files, by kind."""
     sizes: Dict[str, List[int]] = {}
-    for one in plan.removable:
-        sizes.setdefault(one.kind, []).append(one.size)
-    kinds = ", ".join(f"{len(found):,} {kind} ({format_size(sum(found))})" for kind, found in sizes.items())
+    for item in plan.removable:
+        sizes.setdefault(item.kind, []).append(item.size)
+    kinds = ", ".join(f"{len(group):,} {kind} ({format_size(sum(group))})" for kind, group in sizes.items())
     if is_deleted:
         return f"deleted: {kinds}" if not failed else f"deleted, but for {len(failed)} runs: {kinds}"
     return f"{format_size(plan.size)} can go of {num_runs:,} runs: {kinds}. Nothing was deleted: delete=true deletes it"
 
 
-def _said(kept: Sequence[Kept], what: str) -> List[str]:
-    """One line for each reason, with the first runs."""
+def _reason_lines(kept: Sequence[Kept], prefix: str) -> List[str]:
+    """Returns one line for each reason, with the first runs."""
     by_reason: Dict[str, List[str]] = {}
-    for one in kept:
-        by_reason.setdefault(one.reason, []).append(_place(one.run))
+    for entry in kept:
+        by_reason.setdefault(entry.reason, []).append(_place(entry.run))
     return [
-        f"{what}: {', '.join(runs[:3])}{f' and {len(runs) - 3:,} more' if runs[3:] else ''}: {on_one_line(reason)}"
+        f"{prefix}: {', '.join(runs[:3])}{f' and {len(runs) - 3:,} more' if runs[3:] else ''}: {on_one_line(reason)}"
         for reason, runs in by_reason.items()
     ]
 

@@ -45,7 +45,7 @@ class Composed:
 
     @property
     def hydra(self) -> DictConfig:
-        """Hydra's own node."""
+        """Returns Hydra's own node."""
         return self.tree.hydra
 
     def chosen(self, group: str) -> List[str]:
@@ -102,9 +102,9 @@ class Composer(ConfigFiles):
         leftovers = self._leftovers(parsed, config.hydra.runtime.choices)
         # A process that this one starts is given the overrides that were added here.
         mistakes.refuse_deletions([override for override in deleted if override.input_line not in leftovers], self)
-        added = set(leftovers) - {override.input_line for override in deleted}
-        if added:
-            parsed = [*parsed, *self.parse(sorted(added))]
+        deletions = set(leftovers) - {override.input_line for override in deleted}
+        if deletions:
+            parsed = [*parsed, *self.parse(sorted(deletions))]
             config = self.load(parsed)
         mistakes.refuse_misplaced_presets(config, self)
         if any(not str(target).startswith("hydra") for target in _targets(config.hydra)):
@@ -112,40 +112,43 @@ class Composer(ConfigFiles):
         return Composed(resolve(config), config, [o.input_line for o in parsed], self)
 
     def _fit_task(self, parsed: Sequence[Override]) -> List[Override]:
-        """`model.name=` alone means a network of a library; a dataset, or else a model, alone means the task that it is
-        made for, and a dataset that only some models read one of these."""
+        """Adds the options that typed ones imply.
+
+        `model.name=` without `model=` implies the library of that network. A dataset, or otherwise a model, without
+        `task=` implies its task. A dataset that only some models read implies one of these models.
+        """
         chosen = {override.key_or_group: override.value() for override in parsed}
-        added = []
+        words = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
             typed = str(chosen["model.name"]), str(chosen.get("task", ""))
-            meant = next(filter(None, (kind.option_of(*typed) for kind in self.named_models())), "")
-            if meant:
-                chosen["model"] = meant
-                added.append(f"model={meant}")
+            named_model = next(filter(None, (kind.option_of(*typed) for kind in self.named_models())), "")
+            if named_model:
+                chosen["model"] = named_model
+                words.append(f"model={named_model}")
         if not {"model", "experiment"} & set(chosen):
             model = getattr(self.class_of("dataset", chosen.get("dataset")), "model_option", "")
-            added += [f"model={model}"] if model else []
+            words += [f"model={model}"] if model else []
         if not {"task", "experiment"} & set(chosen):
             tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)
             task = next(tasks, None)
             if task is not None and task != DEFAULT_TASK:
-                added.append(f"task={task}")
-        return [*self.parse(added), *parsed]
+                words.append(f"task={task}")
+        return [*self.parse(words), *parsed]
 
     def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
-        """Overrides that delete what a task sets for its own choice in a group, such as the end of its schedule, where
-        the user chose another option, which has no such setting."""
+        """Returns overrides that delete the settings which a task makes for its default option of a group, such as the
+        end of its schedule, where the user chose another option that has no such setting."""
         typed = {override.key_or_group for override in parsed if not override.is_delete()}
-        found = []
+        overrides = []
         task: Any = self._content_of("task", options.get("task")) if typed & set(DEFAULTED_BY_TASKS) else {}
         for group in typed & set(task) & set(DEFAULTED_BY_TASKS):
             content = self._content_of(group, options.get(group))
             spec = own_spec(content.get("_target_"))
             known = {*content, *(spec.model_fields if spec is not None else ())}
             # A file with a defaults list does not contain the settings that it takes from other files.
-            wanted = set(task[group]) - known if known and "defaults" not in known else ()
-            found += [f"~{group}.{name}" for name in wanted if f"{group}.{name}" not in typed]
-        return found
+            unknown = set(task[group]) - known if known and "defaults" not in known else ()
+            overrides += [f"~{group}.{name}" for name in unknown if f"{group}.{name}" not in typed]
+        return overrides
 
     def _content_of(self, group: str, option: object) -> Any:
         """Returns the content of an option's YAML file; empty if there is no such file."""
@@ -154,19 +157,19 @@ class Composer(ConfigFiles):
         return content if group == "task" else content.get(group, content)
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
-        """Returns the task that an option of ours is made for, None if it says nothing."""
+        """Returns the task that a built-in option is made for; None if it names no task."""
         tasks = getattr(self.class_of(group, option), "tasks", ())
         return tasks[0] if isinstance(tasks, tuple) and tasks else None  # a property: a setting decides
 
 
 def _targets(node: DictConfig) -> Iterator[object]:
-    """All classes that Hydra's own configuration names."""
+    """Returns all classes that Hydra's own configuration names."""
     settings = flatten(OmegaConf.to_container(node))
     return (value for path, value in settings.items() if path.rpartition(".")[2] == "_target_")
 
 
 def resolve(config: DictConfig) -> Dict[str, Any]:
-    """Our groups as plain nested dicts, with interpolations resolved.
+    """Returns the groups of mxtrain as plain nested dicts, with interpolations resolved.
 
     Raises:
         ConfigError: an interpolation names what does not exist.

@@ -38,7 +38,7 @@ FIRST_JOB = "MXTRAIN_SWEEP_FIRST_JOB"
 
 
 def register_resolvers() -> None:
-    """Interpolations of our own: `unique_suffix` keeps two runs that start in the same second apart."""
+    """Registers resolvers for interpolations: `unique_suffix` keeps two runs that start in the same second apart."""
     OmegaConf.register_new_resolver("unique_suffix", lambda: uuid.uuid4().hex[:4], use_cache=True, replace=True)
     OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
 
@@ -96,13 +96,13 @@ class ConfigFiles:
         register_resolvers()
         self._all_groups: Tuple[str, ...] = ()
         self._defaults: Dict[Tuple[str, ...], Sequence[Any]] = {}
-        own = conf_dir()
-        self.search_path = [own, *(Path(folder).resolve() for folder in config_dirs)]
+        built_in = conf_dir()
+        self.search_path = [built_in, *(Path(folder).resolve() for folder in config_dirs)]
         for folder in self.search_path[1:]:
             if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):
-                if (own / file.relative_to(folder)).is_file():
+                if (built_in / file.relative_to(folder)).is_file():
                     raise ConfigError(
                         f"{short(file)}: mxtrain has a file of this name, which would win. Give yours another name."
                     )
@@ -123,7 +123,7 @@ class ConfigFiles:
         GlobalHydra.instance().clear()
 
     def groups(self) -> Tuple[str, ...]:
-        """Our groups and the user's, without Hydra's own."""
+        """Returns the groups of mxtrain and of the user, without Hydra's own."""
         return tuple(name for name in self.loader.list_groups("") if name != "hydra")
 
     def all_groups(self) -> Tuple[str, ...]:
@@ -146,8 +146,8 @@ class ConfigFiles:
         target = self._target_of(group, option)
         if target is None:
             return None
-        found: type = import_target(target, group)
-        return found
+        target_class: type = import_target(target, group)
+        return target_class
 
     def _target_of(self, group: str, option: object) -> Optional[str]:
         file = self.search_path[0] / group / f"{option}.yaml"
@@ -157,7 +157,7 @@ class ConfigFiles:
         return str(content.get("_target_") or (content.get(group) or {}).get("_target_", ""))  # in `@package _global_`
 
     def named_models(self) -> Iterator[Type[Model]]:
-        """Models of mxtrain with a setting `name`, such as the networks of a library."""
+        """Yields the models of mxtrain with a setting `name`, such as the networks of a library."""
         for file in sorted((self.search_path[0] / "model").glob("*.yaml")):
             target = self._target_of("model", file.stem)
             # Importing every model takes 0.4 s, reading the source does not.
@@ -175,7 +175,11 @@ class ConfigFiles:
         return short(folders[0] if folders else self.search_path[0]) + "/"
 
     def parse(self, overrides: Sequence[str]) -> List[Override]:
-        """Raises: ConfigError: some are no overrides at all."""
+        """Parses overrides.
+
+        Raises:
+            ConfigError: some are invalid; the message lists all of them.
+        """
         parser = OverridesParser.create(config_loader=self.loader)
         parsed, wrong = [], []
         for text in overrides:
@@ -194,11 +198,11 @@ class ConfigFiles:
         )
 
     def defaults(self, overrides: Sequence[str]) -> Sequence[Any]:
-        """Hydra's list of the files that these overrides choose, in the order in which they are merged."""
+        """Returns Hydra's list of the files that the overrides select, in the order in which they are merged."""
         key = tuple(overrides)
         if key not in self._defaults:
-            found = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
-            self._defaults[key] = found.defaults
+            result = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
+            self._defaults[key] = result.defaults
         return self._defaults[key]
 
 

@@ -37,7 +37,7 @@ class ConfigLoader(ConfigLoaderImpl):
 
 
 def _nodes_with_target(config: DictConfig) -> Iterator[Tuple[DictConfig, str, Any]]:
-    """(parent, name, node) of each group, and of each option in a group of several, that names a class."""
+    """Yields (parent, name, node) of each group, and of each option in a group of several, that names a class."""
     for group in config:
         node: Any = config._get_node(group)
         if group == "hydra" or not _is_mapping(node):

@@ -45,14 +45,14 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         DataError: something is wrong with the data; it was printed.
     """
-    given = command_line.parse(arguments)
-    refuse_unknown_words(given.positionals)
-    settings, overrides = split_settings(given, DataSettings, "data")
-    if given.positionals[0] == "cache":
+    parsed = command_line.parse(arguments)
+    refuse_unknown_words(parsed.positionals)
+    settings, overrides = split_settings(parsed, DataSettings, "data")
+    if parsed.positionals[0] == "cache":
         return show_cache(settings, overrides)
     if settings.remove is not None:
         raise ConfigError("remove=... belongs to `data cache`.")
-    with Composer(given.config_dirs) as composer:
+    with Composer(parsed.config_dirs) as composer:
         composed, description = compose_and_check(composer, overrides, together=False)  # no model has to fit
         name = f"dataset={','.join(composed.chosen('dataset'))}"
     ignored = ignored_kinds(settings.ignore, description.dataset)
@@ -63,9 +63,9 @@ def run(arguments: Sequence[str]) -> int:
     if findings.counts:
         print("\n".join(problem_lines(findings, settings.output)), flush=True)
         count = sum(findings.counts.values())
-        what = "1 problem" if count == 1 else f"{count:,} problems"
-        written = f"; all are listed in {settings.output}" if settings.output else ""
-        raise DataError(f"{name} has {what}, listed above by kind{written}.")
+        problems = "1 problem" if count == 1 else f"{count:,} problems"
+        hint = f"; all are listed in {settings.output}" if settings.output else ""
+        raise DataError(f"{name} has {problems}, listed above by kind{hint}.")
     print(summary(name, census, findings, time.monotonic() - began_s))
     show_artifacts(census.tables())
     return EXIT_FINISHED
@@ -94,7 +94,11 @@ def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
 
 
 def refuse_unknown_words(words: Sequence[str]) -> None:
-    """Raises: ConfigError: the words that are neither settings nor flags are not one sub-command."""
+    """Checks that exactly one sub-command was typed.
+
+    Raises:
+        ConfigError: there is none, several, or an unknown one.
+    """
     names = COMMANDS["data"].subcommands
     allowed = f"Sub-commands: {', '.join(names)}, e.g. `python -m mxtrain data check dataset=digits`."
     if not words:
@@ -114,19 +118,19 @@ def ignored_kinds(text: str, dataset: BaseDataset) -> List[str]:
         ConfigError: there is no such kind.
     """
     allowed = [kind for kind in (*KINDS, *dataset.problem_kinds) if kind != CANNOT_OPEN]
-    named = [kind.strip() for kind in text.strip("[]").split(",") if kind.strip()]
-    for kind in named:
+    kinds = [kind.strip() for kind in text.strip("[]").split(",") if kind.strip()]
+    for kind in kinds:
         if kind not in allowed:
             raise ConfigError(
                 f"ignore={kind}: there is no such kind of problem.{did_you_mean(kind, allowed)} It can be: "
                 f"{', '.join(allowed)}."
             )
-    return named
+    return kinds
 
 
 @contextmanager
 def writer_of(name: Optional[str]) -> Iterator[Callable[[Problem], object]]:
-    """Gives what writes each problem into a file, which appears when it is complete; without a name, nothing does."""
+    """Yields a function that writes a problem to the file `name`; if that is None, it does nothing."""
     if name is None:
         yield lambda problem: None
         return
@@ -147,8 +151,8 @@ def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[st
         lines.append(f"{kind}: {count:,}")
         lines += [f"  {on_one_line(problem.fact)}" for problem in shown]
         if count > len(shown):
-            where = f" in {output}" if output else "; output=FILE lists all"
-            lines.append(f"  and {count - len(shown):,} more{where}")
+            hint = f" in {output}" if output else "; output=FILE lists all"
+            lines.append(f"  and {count - len(shown):,} more{hint}")
         lines += [f"  -> {remedy}" for remedy in dict.fromkeys(problem.remedy for problem in shown) if remedy]
     return lines
 

@@ -40,13 +40,13 @@ class Finding:
 
 
 def examine(timeout_s: float = 120.0) -> List[Finding]:
-    """Look at everything; never raises for what it finds."""
+    """Examines the machine and the installation; problems become findings, not errors."""
     probe = run_probe(timeout_s)
     return [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()]
 
 
 def _weights() -> Finding:
-    """Published weights that need no network."""
+    """Lists the published weights in the cache, which need no download."""
     names = cached_weights()
     some = f": {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}" if names else ""
     return Finding("pretrained weights", "ok", f"{len(names)} in {models_folder()}{some}")
@@ -54,9 +54,9 @@ def _weights() -> Finding:
 
 def _machine() -> List[Finding]:
     version = sys.version_info[:2]
-    fits = (3, 9) <= version < (3, 12)
-    here = f"{platform.system()} on {platform.machine()}"
-    linux = here == "Linux on x86_64"
+    supported = (3, 9) <= version < (3, 12)
+    platform_name = f"{platform.system()} on {platform.machine()}"
+    linux = platform_name == "Linux on x86_64"
     flags = cpu_flags()
     isa = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
     quota = cgroup_quota()
@@ -64,9 +64,10 @@ def _machine() -> List[Finding]:
     return [
         Finding(
             "Python",
-            "ok" if fits else "problem",
+            "ok" if supported else "problem",
             f"{platform.python_version()} ({sys.executable})",
-            "" if fits else "MXNet needs Python 3.9, 3.10 or 3.11: MXTRAIN_PYTHON=/path/to/python3.11 scripts/train",
+            "" if supported
+            else "MXNet needs Python 3.9, 3.10 or 3.11: MXTRAIN_PYTHON=/path/to/python3.11 scripts/train",
         ),
         Finding(
             "platform",
@@ -96,14 +97,14 @@ def _memory() -> str:
     return f"{kilobytes['MemAvailable'] / 2**20:.1f} GiB available of {kilobytes['MemTotal'] / 2**20:.1f}"
 
 
-def _space(what: str, folder: Path, wanted_gib: float, remedy: str) -> Finding:
+def _space(name: str, folder: Path, wanted_gib: float, remedy: str) -> Finding:
     try:
         free = shutil.disk_usage(folder).free / 2**30
     except OSError as error:
-        return Finding(what, "missing", str(error), remedy)
+        return Finding(name, "missing", str(error), remedy)
     if free < wanted_gib:
-        return Finding(what, "missing", f"{free:.1f} GiB free", remedy)
-    return Finding(what, "ok", f"{free:.1f} GiB free")
+        return Finding(name, "missing", f"{free:.1f} GiB free", remedy)
+    return Finding(name, "ok", f"{free:.1f} GiB free")
 
 
 def installed_version(name: str) -> str:
@@ -116,8 +117,8 @@ def installed_version(name: str) -> str:
 
 def mxnet_packages() -> List[str]:
     """Returns the installed packages that bring the module `mxnet`, e.g. ["mxnet-cu117 1.9.1"]."""
-    found = {f"{item.metadata['Name']} {item.version}" for item in metadata.distributions() if item.metadata["Name"]}
-    return sorted(name for name in found if re.match(r"mxnet(-cu\d+|-mkl|-native)* ", name))
+    packages = {f"{item.metadata['Name']} {item.version}" for item in metadata.distributions() if item.metadata["Name"]}
+    return sorted(name for name in packages if re.match(r"mxnet(-cu\d+|-mkl|-native)* ", name))
 
 
 def _packages() -> List[Finding]:
@@ -141,7 +142,10 @@ def judge_mxnet_packages(packages: List[str]) -> Finding:
 
 
 def judge_numpy(version: str) -> Finding:
-    """MXNet 1.9.1 works with numpy below 1.24, with 1.24 to 1.26 through `mxtrain.engine.backend`, and never with 2."""
+    """Judges the version of NumPy.
+
+    MXNet 1.9.1 works with versions below 1.24, with 1.24 to 1.26 through `mxtrain.engine.backend`, and never with 2.
+    """
     remedy = "pip install numpy==1.23.5"
     if not version:
         return Finding("numpy", "problem", "not installed", remedy)
@@ -257,15 +261,15 @@ def _operators(probe: ProbeResult) -> Finding:
 
 def _bfloat16(probe: ProbeResult) -> Finding:
     if not probe.found.get("bfloat16"):
-        why = str(probe.found.get("bfloat16_error", probe.cause or "gave wrong numbers"))
+        reason = str(probe.found.get("bfloat16_error", probe.cause or "gave wrong numbers"))
         if not computes_bfloat16(cpu_flags()):
-            why = "this processor has no AVX-512 (bw, dq, vl), without which oneDNN has no bfloat16"
-        return Finding("bfloat16", "missing", why, "use amp=off")
+            reason = "this processor has no AVX-512 (bw, dq, vl), without which oneDNN has no bfloat16"
+        return Finding("bfloat16", "missing", reason, "use amp=off")
     if probe.found.get("amx"):
         return Finding("bfloat16", "ok", "with AMX, which the kernel granted; amp=bfloat16")
     speed = "faster than float32 all the same" if has_fast_bfloat16() else "not faster than float32"
-    why = "the kernel refused AMX" if has_amx(cpu_flags()) else f"without AMX: {speed}"
-    return Finding("bfloat16", "ok", why)
+    reason = "the kernel refused AMX" if has_amx(cpu_flags()) else f"without AMX: {speed}"
+    return Finding("bfloat16", "ok", reason)
 
 
 def _horovod(probe: ProbeResult) -> Finding:
@@ -275,8 +279,8 @@ def _horovod(probe: ProbeResult) -> Finding:
     return Finding("Horovod", "missing", str(probe.found.get("horovod_error", "not examined")), HOROVOD_REMEDY)
 
 
-def _package(what: str, package: str, remedy: str, use: str = "") -> Finding:
+def _package(name: str, package: str, remedy: str, use: str = "") -> Finding:
     version = installed_version(package)
     if not version:
-        return Finding(what, "missing", "not installed", remedy)
-    return Finding(what, "ok", f"{version}; {use}" if use else version)
+        return Finding(name, "missing", "not installed", remedy)
+    return Finding(name, "ok", f"{version}; {use}" if use else version)

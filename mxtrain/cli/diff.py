@@ -58,63 +58,63 @@ class DiffSettings(Spec):
 
 @dataclass(frozen=True)
 class Replayed:
-    """The part of a comparison that reads checkpoints: their weights, the replay, and a sentence for people."""
+    """The part of a comparison that reads checkpoints: their weights, the replay, and a sentence about both."""
 
     weights: Optional[WeightsDifference]
     result: Optional[ReplayResult]
-    said: str
+    sentence: str
 
 
 def run(arguments: Sequence[str]) -> int:
     """Compares and prints; returns the exit code."""
-    given, settings, _ = parse_words(arguments, DiffSettings, "diff", reads_checkpoint=True)
-    first, second = (read_run(path) for path in two_runs(given))
+    parsed, settings, _ = parse_words(arguments, DiffSettings, "diff", reads_checkpoint=True)
+    first, second = (read_run(path) for path in two_runs(parsed))
     names = [path for path in {*first.settings, *second.settings} if settings.all or changes_result(path)]
     settings_found = compare_mappings(
         *({name: one.settings[name] for name in names if name in one.settings} for one in (first, second))
     )
     sections = {"settings": settings_found, **compare_origins(first, second)}
     parting = find_parting(first.path, second.path)
-    replayed = replay_before(first, second, parting, settings.replay, given)
+    replayed = replay_before(first, second, parting, settings.replay, parsed)
     metrics = compare_metrics(first, second)
     if settings.format == "json":
         print_json({
             "runs": [first.to_json(), second.to_json()],
-            **{name: [asdict(one) for one in found] for name, found in sections.items()},
+            **{name: [asdict(one) for one in differences] for name, differences in sections.items()},
             "metrics": [{"name": name, "first": one, "second": two} for name, one, two in metrics],
             "curves": {**asdict(parting), "said": parting_sentence(parting)},
             "weights": asdict(replayed.weights) if replayed.weights else None,
-            "replay": asdict(replayed.result) if replayed.result else None, "said": replayed.said,
+            "replay": asdict(replayed.result) if replayed.result else None, "said": replayed.sentence,
         })  # fmt: skip
         return EXIT_FINISHED
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     unknown = unrecorded(first, second)
-    for name, found in sections.items():
-        if name in unknown and not found:
+    for name, differences in sections.items():
+        if name in unknown and not differences:
             reason = "outside of a git repository" if name == "code" else "no or another meta.json"
             print(f"{name}: not recorded by both runs ({reason})")
         else:
-            _print_section(name, found, first, second, is_table)
+            _print_section(name, differences, first, second, is_table)
     _print_metrics(metrics, first, second, is_table)
     print(f"curves: {parting_sentence(parting)}")
     if first.status.weights_sha256 and first.status.weights_sha256 == second.status.weights_sha256:
         print("weights: the last weights of both are equal, bit by bit")
-    if replayed.said:
-        print(f"replay: {replayed.said}")
+    if replayed.sentence:
+        print(f"replay: {replayed.sentence}")
     sys.stdout.flush()
     return EXIT_FINISHED
 
 
-def two_runs(given: Arguments) -> Tuple[str, str]:
-    """The two run directories.
+def two_runs(parsed: Arguments) -> Tuple[str, str]:
+    """Returns the two run directories.
 
     Raises:
         ConfigError: there are not two, or one is none.
     """
-    words = given.positionals
+    words = parsed.positionals
     if len(words) != 2:
-        found = f"{len(words)} {'was' if len(words) == 1 else 'were'} given" if words else "none was given"
-        raise ConfigError(f"diff takes two run directories, and {found}. `mxtrain runs` lists those that there are.")
+        count = f"{len(words)} {'was' if len(words) == 1 else 'were'} given" if words else "none was given"
+        raise ConfigError(f"diff takes two run directories, and {count}. `mxtrain runs` lists those that there are.")
     for word in words:
         require_folder(word, "diff")
         try:
@@ -131,22 +131,23 @@ def two_runs(given: Arguments) -> Tuple[str, str]:
 
 
 def parting_sentence(parting: Parting) -> str:
-    """Says where the curves part."""
+    """Returns a sentence about the step at which the curves part."""
     if not parting.num_common:
         return "the runs have logged no common step"
     if parting.step is None:
         return f"the training losses of all {parting.num_common:,} common steps are equal"
-    one, two = ("not finite" if loss is None else f"{loss:.9g}" for loss in parting.losses)
+    first, second = ("not finite" if loss is None else f"{loss:.9g}" for loss in parting.losses)
     before = "no earlier step is equal" if parting.last_equal is None else f"equal up to step {parting.last_equal}"
     visible = f"; they differ by more than 1 % from step {parting.visible_step} on" if parting.visible_step else ""
-    return f"the first training loss that differs is that of step {parting.step}: {one} and {two} ({before}){visible}"
+    differs = f"the first training loss that differs is that of step {parting.step}: {first} and {second}"
+    return f"{differs} ({before}){visible}"
 
 
 def replay_before(
-    first: ListedRun, second: ListedRun, parting: Parting, wanted: bool, given: Arguments
+    first: ListedRun, second: ListedRun, parting: Parting, replays: bool, parsed: Arguments
 ) -> Replayed:  # fmt: skip
     """Compares the weights of the last common checkpoints before the curves part, and runs a batch through them."""
-    if parting.step is None or not wanted:
+    if parting.step is None or not replays:
         return Replayed(None, None, "")
     last = parting.step - 1
     try:
@@ -157,27 +158,27 @@ def replay_before(
     except MxtrainError as error:
         return Replayed(None, None, str(error))
     later = "" if weights.step == last else f" (step {last} is the last before, and has none. {_keeping(last)})"
-    said = f"{weights_sentence(weights)}{later}"
+    sentence = f"{weights_sentence(weights)}{later}"
     if weights.only_in_one:
-        return Replayed(weights, None, f"{said}. The networks have other layers, so no batch is run through both")
+        return Replayed(weights, None, f"{sentence}. The networks have other layers, so no batch is run through both")
     try:
-        result = run_both(common, given)
+        result = run_both(common, parsed)
     except (MxtrainError, LoaderError) as error:
-        return Replayed(weights, None, f"{said}. No batch could be run through both: {error}")
-    return Replayed(weights, result, f"{said}. {replay_sentence(result, weights)}")
+        return Replayed(weights, None, f"{sentence}. No batch could be run through both: {error}")
+    return Replayed(weights, result, f"{sentence}. {replay_sentence(result, weights)}")
 
 
 def missing_sentence(first: ListedRun, second: ListedRun, parting: Parting) -> str:
-    """Says which checkpoints are missing, and which settings keep them."""
+    """Returns a sentence about the missing checkpoints and the settings that keep them."""
     assert parting.step is not None
     last = parting.step - 1
-    kept = []
-    for one in (first, second):
-        steps = sorted(checkpoint_steps(one.path))
+    parts = []
+    for run in (first, second):
+        steps = sorted(checkpoint_steps(run.path))
         listed = f"those of steps {', '.join(map(str, steps[:5]))}{', ...' if steps[5:] else ''}" if steps else "none"
-        kept.append(f"{on_one_line(os.path.normpath(one.path))} has {listed}")
-    wanted = f"step {last} or before" if last else "step 0"
-    return f"both runs need a checkpoint of {wanted}, and {'; '.join(kept)}. {_keeping(last)}"
+        parts.append(f"{on_one_line(os.path.normpath(run.path))} has {listed}")
+    needed = f"step {last} or before" if last else "step 0"
+    return f"both runs need a checkpoint of {needed}, and {'; '.join(parts)}. {_keeping(last)}"
 
 
 def _keeping(step: int) -> str:
@@ -187,7 +188,7 @@ def _keeping(step: int) -> str:
 
 
 def weights_sentence(weights: WeightsDifference) -> str:
-    """Says whether weights are equal."""
+    """Returns a sentence about equal or different weights."""
     at = f"after step {weights.step}" if weights.step else "at the start"
     if weights.only_in_one:
         return f"{at}, {len(weights.only_in_one)} parameters are only in one network or have another shape, such as " \
@@ -200,17 +201,17 @@ def weights_sentence(weights: WeightsDifference) -> str:
 
 
 def replay_sentence(result: ReplayResult, weights: WeightsDifference) -> str:
-    """Says which layer differs first, and what follows from it."""
+    """Returns a sentence about the first layer that differs, and its likely cause."""
     batches = {
         True: "the next batch is the same in both runs", False: "the next batch is another one in the two runs",
         None: "",
     }[result.same_batch]  # fmt: skip
     if result.layer:
         is_alone = result.difference is None
-        by = "which only one of the networks has so" if is_alone else f"by up to {result.difference:.3g}"
+        difference = "which only one of the networks has so" if is_alone else f"by up to {result.difference:.3g}"
         return (
             f"With one batch, the first layer whose output differs is '{on_one_line(result.layer)}' ({result.kind}), "
-            f"{by}, after {result.num_layers} equal ones; {batches}"
+            f"{difference}, after {result.num_layers} equal ones; {batches}"
         )
     if result.same_batch is False:
         return f"With one batch, all {result.num_layers} layers compute the same, but {batches}: see data and dataset"
@@ -218,13 +219,13 @@ def replay_sentence(result: ReplayResult, weights: WeightsDifference) -> str:
     return f"With one batch, all {result.num_layers} layers compute the same, and {batches}: what differs is {cause}"
 
 
-def run_both(common: Tuple[Checkpoint, Checkpoint], given: Arguments) -> ReplayResult:
+def run_both(common: Tuple[Checkpoint, Checkpoint], parsed: Arguments) -> ReplayResult:
     """Restores both networks and runs one batch through them. Imports MXNet.
 
     Raises:
-        MxtrainError: one of them cannot be restored here.
+        MxtrainError: a network cannot be restored on this machine.
     """
-    flags = [*command_line.config_flags(given.config_dirs), *(["--trust-code"] if given.trusts_code else [])]
+    flags = [*command_line.config_flags(parsed.config_dirs), *(["--trust-code"] if parsed.trusts_code else [])]
     restored = []
     for checkpoint in common:
         words = command_line.parse([os.path.abspath(checkpoint.path), *flags], reads_checkpoint=True)
@@ -243,19 +244,20 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], given: Arguments) -> ReplayR
 
 
 def _print_section(
-    name: str, found: Sequence[Different], first: ListedRun, second: ListedRun, is_table: bool
+    name: str, differing: Sequence[Different], first: ListedRun, second: ListedRun, is_table: bool
 ) -> None:  # fmt: skip
-    if not found:
+    if not differing:
         print(f"{name}: no difference")
         return
     if is_table:
-        rows = [Row([_short(one.name), _short(one.first), _short(one.second)]) for one in found[:MAX_LINES]]
+        shown = differing[:MAX_LINES]
+        rows = [Row([_short(entry.name), _short(entry.first), _short(entry.second)]) for entry in shown]
         print_rows(open_console(sys.stdout), [name, *_titles(first, second)], rows)
     else:
-        for one in found[:MAX_LINES]:
-            print(f"{name}: {_short(one.name)}: {_short(one.first)} -> {_short(one.second)}")
-    if len(found) > MAX_LINES:
-        print(f"and {len(found) - MAX_LINES} more: format=json lists all")
+        for entry in differing[:MAX_LINES]:
+            print(f"{name}: {_short(entry.name)}: {_short(entry.first)} -> {_short(entry.second)}")
+    if len(differing) > MAX_LINES:
+        print(f"and {len(differing) - MAX_LINES} more: format=json lists all")
 
 
 def _print_metrics(
@@ -277,7 +279,7 @@ def _print_metrics(
 
 
 def _titles(first: ListedRun, second: ListedRun) -> List[str]:
-    return [on_one_line(os.path.normpath(one.path)) for one in (first, second)]
+    return [on_one_line(os.path.normpath(run.path)) for run in (first, second)]
 
 
 def _short(text: Optional[str]) -> str:

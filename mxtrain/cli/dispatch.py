@@ -1,4 +1,4 @@
-"""Picks the command, and turns errors into messages and exit codes."""
+"""Selects the command, and converts errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
 
 GROUP_COMMANDS = ("train", "verify")
-"""Commands that several processes can carry out together."""
+"""Commands that can run in several processes."""
 
 SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc",
            "--dry-run")  # fmt: skip
@@ -42,7 +42,7 @@ def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     with patient_streams() as output:
-        is_disconnected = False  # whether the command came to its end together with the other processes
+        is_disconnected = False  # True if all processes of the command have ended together
         try:
             with startup_signals():
                 with collection_paused(freeze=not gc.get_freeze_count()):  # once in a process
@@ -57,11 +57,11 @@ def run(argv: Optional[List[str]] = None) -> int:
         except Exception as error:
             code = fail(unforeseen(error), EXIT_CRASHED)
         output.flush()
-        said = unwritten(output)
-        if said and code == EXIT_FINISHED and not writes_run(arguments):
-            code = fail(said, EXIT_BAD_INPUT)
+        problem = unwritten(output)
+        if problem and code == EXIT_FINISHED and not writes_run(arguments):
+            code = fail(problem, EXIT_BAD_INPUT)
     if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_disconnected or still_disconnects()):
-        # The interpreter's own end would wait for the other processes, which wait for this one.
+        # Shutting down the interpreter would wait for the other processes, which wait for this one.
         os._exit(code)  # both streams were flushed above, by `patient_streams`
     if argv is None and code in EXIT_CODES.values():
         limit_end(code)
@@ -79,15 +79,15 @@ INSTEAD = {
 
 
 def instead_of(name: str, following: List[str]) -> str:
-    """Returns the nearest spelling of a word that is no command, or the setting that it begins; empty if unknown."""
+    """Returns a suggestion for a word that is no command: the nearest command or the setting it begins; or empty."""
     if name in INSTEAD:
         return f" {INSTEAD[name]}"
     from mxtrain.description.groups import GROUPS, PRESET_GROUPS
 
     if name in (*GROUPS, *PRESET_GROUPS):
         setting = following[0] if following and following[0].partition("=")[0].isidentifier() else ""
-        written = f"{name}.{setting}" if "=" in setting else f"{name}={setting or 'OPTION'}"
-        return f" It is a group of settings: type {written}."
+        suggestion = f"{name}.{setting}" if "=" in setting else f"{name}={setting or 'OPTION'}"
+        return f" It is a group of settings: type {suggestion}."
     return did_you_mean(name, COMMANDS)
 
 
@@ -112,10 +112,10 @@ def only_prints(arguments: List[str]) -> bool:
 
 
 def command_of(arguments: List[str]) -> Callable[[], int]:
-    """Returns the function that does what the arguments ask for; it returns the exit code.
+    """Returns the function of the command, which returns the exit code.
 
     Raises:
-        MxtrainError: something is wrong with them.
+        MxtrainError: the arguments are invalid.
     """
     if "--version" in arguments or arguments[:1] == ["version"]:
         from mxtrain import __version__
@@ -127,9 +127,9 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     name = "train" if position is None else arguments[position]
     following = [] if position is None else arguments[position + 1 :]
     if name not in COMMANDS:
-        given = "".join(following[:2])
-        if given.startswith("="):
-            raise ConfigError(f"there are no spaces around =: write {name}{given}.")
+        joined = "".join(following[:2])
+        if joined.startswith("="):
+            raise ConfigError(f"there are no spaces around =: write {name}{joined}.")
         near = instead_of(name, following)
         raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
     arguments = arguments if position is None else [*arguments[:position], *following]

@@ -18,12 +18,16 @@ class Flags(argparse.ArgumentParser):
     """Parses the flags of `doctor`; errors are reported as by any command."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises: ConfigError: always."""
+        """Rejects unknown arguments.
+
+        Raises:
+            ConfigError: always.
+        """
         raise ConfigError(f"doctor: {message}. It takes --json and --timeout SECONDS.")
 
 
 def run(argv: Sequence[str]) -> int:
-    """Examine the machine and print what was found.
+    """Examines the machine and prints the findings.
 
     Args:
         argv: What follows `mxtrain doctor`: nothing, `--json`, `--timeout SECONDS`.

@@ -43,12 +43,12 @@ def show_dry_run(description: Description, words: Sequence[str]) -> int:
         MxtrainError: the run could not begin.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    found = rehearse(description)
+    rehearsal = rehearse(description)
     from mxtrain.logger.report import print_commands
     from mxtrain.logger.terminal import open_console
 
     console = open_console(sys.stdout)
-    console.print(str(found), soft_wrap=True, markup=False, highlight=False)
+    console.print(str(rehearsal), soft_wrap=True, markup=False, highlight=False)
     console.print("nothing was trained or written", markup=False, highlight=False)
     print_commands(console, [("train", " ".join([program(), *map(shlex.quote, words)]))])
     return EXIT_FINISHED

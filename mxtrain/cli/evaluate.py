@@ -47,25 +47,25 @@ if TYPE_CHECKING:
 ALL = "all"
 LARGEST_NUM_EXPLAINED = 256
 EXPLAINED_AT_A_TIME = 8
-"""Few: all that a network computes on the way is kept until gradients are taken."""
+"""Batch size of explanations. It is small because all activations are kept until gradients are computed."""
 
 
-def read_names(given: object) -> object:
-    """Returns the names in `noise`, `noise,blur` or `[noise, blur]`, each once.
+def read_names(value: object) -> object:
+    """Returns the unique names in `noise`, `noise,blur` or `[noise, blur]`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no name.
     """
-    if not isinstance(given, str):
-        return given
-    names = [name.strip() for name in given.strip("[] ").split(",") if name.strip()]
+    if not isinstance(value, str):
+        return value
+    names = [name.strip() for name in value.strip("[] ").split(",") if name.strip()]
     if not names:
         raise ValueError(f"name a corruption, or {ALL}, or leave corrupt out")
     return list(dict.fromkeys(names))
 
 
 def choose_corruptions(names: Sequence[str], dataset: BaseDataset) -> List[Tuple[str, int]]:
-    """Returns the passes over corrupted samples: name and severity; all where `all` is among the names.
+    """Returns the passes over corrupted samples as (name, severity); all of them if `all` is among the names.
 
     Raises:
         ConfigError: the dataset has no such corruption.
@@ -111,31 +111,31 @@ class EvalSettings(Spec):
 
     @pydantic.model_validator(mode="after")
     def _check_used(self) -> EvalSettings:
-        given = self.model_fields_set
-        if self.explain is None and given & {"explain_samples", "explain_layer"}:
-            name = sorted(given & {"explain_samples", "explain_layer"})[0]
+        typed = self.model_fields_set
+        if self.explain is None and typed & {"explain_samples", "explain_layer"}:
+            name = sorted(typed & {"explain_samples", "explain_layer"})[0]
             raise ValueError(f"{name} says how to explain, so type explain=grad_cam, or leave {name} out")
-        if self.explain == "integrated_gradients" and "explain_layer" in given:
+        if self.explain == "integrated_gradients" and "explain_layer" in typed:
             raise ValueError("explain=integrated_gradients looks at no layer: leave explain_layer out")
         return self
 
 
 def run(arguments: Sequence[str]) -> int:
     """Measures, prints and writes; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, EvalSettings, "eval")
-    refuse_misspelled_groups(overrides, "eval", given.config_dirs)
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, EvalSettings, "eval")
+    refuse_misspelled_groups(overrides, "eval", parsed.config_dirs)
     refuse_what_only_trains(overrides, "eval")
-    if len(given.positionals) > 1:
-        raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
-    checkpoint, description = restore_description(given, "eval", settings.which, overrides, EvalSettings.model_fields)
+    if len(parsed.positionals) > 1:
+        raise ConfigError(f"eval takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
+    checkpoint, description = restore_description(parsed, "eval", settings.which, overrides, EvalSettings.model_fields)
     if settings.explain is not None:
         description.task.check_explained(description)
     passes = choose_corruptions(settings.corrupt or (), description.dataset)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)
-    corrupted = {one: dataset.corrupted(source, *one) for one in passes}
+    corrupted = {key: dataset.corrupted(source, *key) for key in passes}
     folder = Path(settings.output) if settings.output else own_folder(checkpoint, split)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
@@ -199,14 +199,14 @@ def measure(
     trained: Trained, source: Samples, original: Samples, limit_batches: Optional[int],
     hardest: Optional[LargestLosses] = None,
 ) -> Measured:  # fmt: skip
-    """Loss and metrics of one pass.
+    """Measures loss and metrics in one pass over a split.
 
     Args:
-        trained: network.
-        source: of the samples.
-        original: of the same without changes, for what their files say of them.
-        limit_batches: the length of the pass; None: all of the split.
-        hardest: is shown every batch, too.
+        trained: trained network.
+        source: samples to measure, possibly corrupted.
+        original: the same samples without corruption, for reports that read their files.
+        limit_batches: number of batches; None = the whole split.
+        hardest: receives every batch, to find the largest losses.
     """
     from mxtrain.training.loaders import build_loader
 
@@ -226,7 +226,7 @@ def measure(
 
 
 def write_measured(measured: Measured, facts: Mapping[str, Json], split: str, results: EvaluationFolder) -> None:
-    """Writes and prints what was measured of a split as it is."""
+    """Writes and prints the results of the uncorrupted split."""
     values, part, count, step = measured.values, measured.coverage, measured.num_samples, facts["step"]
     artifacts = measured.report.artifacts(f"{split}, step {step}")
     results.begin()
@@ -252,15 +252,15 @@ def measure_corruptions(
     clean: Measured, trained: Trained, corrupted: Mapping[Tuple[str, int], Samples], original: Samples,
     settings: EvalSettings, title: str,
 ) -> List[Artifact]:  # fmt: skip
-    """Metrics of the same samples, corrupted.
+    """Measures the metrics of corrupted samples.
 
     Args:
-        clean: what was measured of them as they are.
-        trained: network.
-        corrupted: the samples by corruption and severity.
-        original: the samples as they are.
-        settings: of `eval`.
-        title: names split and step.
+        clean: results without corruption.
+        trained: trained network.
+        corrupted: (corruption, severity) -> samples.
+        original: samples without corruption.
+        settings: settings of `eval`.
+        title: title with split and step.
     """
     from mxtrain.training.robustness import CLEAN, corruption_artifacts
 
@@ -276,10 +276,10 @@ def measure_corruptions(
 def load_method(
     settings: EvalSettings, checkpoint: Checkpoint, description: Description, signature: Signature
 ) -> Method:  # fmt: skip
-    """Returns the method that explains, with a network of its own.
+    """Builds the attribution method, with a separate copy of the network.
 
     Raises:
-        ConfigError: the network has no layer for it.
+        ConfigError: the network has no suitable layer.
     """
     from mxtrain.trained import load_network
     from mxtrain.training.attribution import build_method
@@ -292,7 +292,7 @@ def load_method(
 def explain_samples(
     trained: Trained, method: Method, source: Samples, indices: Sequence[int], title: str
 ) -> List[Artifact]:  # fmt: skip
-    """Computes which parts of the samples their predictions come from."""
+    """Computes attributions: which parts of the samples determine their predictions."""
     from mxtrain.training.attribution import TOLERANCE, explain
     from mxtrain.training.loaders import build_loader, take
 
@@ -302,15 +302,15 @@ def explain_samples(
         trained.description, chosen, signature, trained.device, batch_size=EXPLAINED_AT_A_TIME, prefetch=0,
         in_order=True,
     )  # fmt: skip
-    found: List[Attribution] = []
+    attributions: List[Attribution] = []
     with ProgressDisplay() as progress:
         progress.begin(f"{method.title}: samples", len(indices))
         for batch in loader.epoch(0):
             choose = partial(task.explained, trained.description, signature)
-            found += explain(batch, indices[len(found) :], method, choose)
+            attributions += explain(batch, indices[len(attributions) :], method, choose)
             progress.advance(batch.size)
-    incomplete = [str(one.index) for one in found if one.facts.get("error", 0) > TOLERANCE]
+    incomplete = [str(result.index) for result in attributions if result.facts.get("error", 0) > TOLERANCE]
     if incomplete:
         print(f"warning: of samples {', '.join(incomplete)} the attributions' sum misses the difference of the scores "
               f"by more than {TOLERANCE:.0%}: see `error` in explain.csv", file=sys.stderr)  # fmt: skip
-    return task.show_explained(chosen, found, f"{method.title}, {title}; largest loss first")
+    return task.show_explained(chosen, attributions, f"{method.title}, {title}; largest loss first")

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the explanation; returns the exit code."""
-    given = command_line.parse(arguments)
-    if len(given.positionals) != 1:
+    parsed = command_line.parse(arguments)
+    if len(parsed.positionals) != 1:
         raise ConfigError(
             "explain takes one setting or group, e.g. `python -m mxtrain explain optimizer.lr`, and overrides."
         )
-    key = given.positionals[0]
-    with Composer(given.config_dirs) as composer:
-        composed = composer.compose(given.overrides)
+    key = parsed.positionals[0]
+    with Composer(parsed.config_dirs) as composer:
+        composed = composer.compose(parsed.overrides)
         values = settings(key, composed)
         keys = [path for path in values if path == key or path.startswith(key + ".")]
         if key in composer.groups():
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def settings(key: str, composed: Composed) -> Mapping[str, object]:
-    """Every setting by its dotted path; Hydra's own as they are written, because some are known only in a run."""
+    """Returns every setting by its dotted path; Hydra's own unresolved, because some are known only in a run."""
     if key.partition(".")[0] == "hydra":
         return flatten({"hydra": OmegaConf.to_container(composed.hydra)})
     config, group = dict(composed.config), key.partition(".")[0]

@@ -75,16 +75,16 @@ class ExportSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Exports or checks; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    if given.positionals[:1] == [CHECK]:
-        return check(given.positionals[1:], given.overrides)
-    settings, overrides = split_settings(given, ExportSettings, "export")
-    refuse_misspelled_groups(overrides, "export", given.config_dirs)
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    if parsed.positionals[:1] == [CHECK]:
+        return check(parsed.positionals[1:], parsed.overrides)
+    settings, overrides = split_settings(parsed, ExportSettings, "export")
+    refuse_misspelled_groups(overrides, "export", parsed.config_dirs)
     refuse_what_only_trains(overrides, "eval")
-    if len(given.positionals) > 1:
-        raise ConfigError(f"export takes one run or checkpoint, not also '{given.positionals[1]}'.")
+    if len(parsed.positionals) > 1:
+        raise ConfigError(f"export takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
     checkpoint, description = restore_description(
-        given, "export", settings.which, overrides, ExportSettings.model_fields
+        parsed, "export", settings.which, overrides, ExportSettings.model_fields
     )
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

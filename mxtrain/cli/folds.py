@@ -95,8 +95,8 @@ def _train(
         outcome = _finished_before(run_dir, description, number)
         if outcome is None:
             print(f"\nfold {number} of {trainer.num_folds}: {run_dir}", flush=True)
-            own = words_of_fold(description, words, number, run_dir)
-            outcome = train_once(*compose_and_check(composer, own), flags)
+            fold_words = words_of_fold(description, words, number, run_dir)
+            outcome = train_once(*compose_and_check(composer, fold_words), flags)
         else:
             print(f"fold {number} of {trainer.num_folds} is finished: {run_dir}", flush=True)
         is_refused = outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0  # as the others would be
@@ -114,7 +114,7 @@ def _train(
 
 
 def _config_of(description: Description, number: int) -> Config:
-    """The configuration of a fold, without composing it."""
+    """Returns the configuration of a fold, without composing it."""
     return {**description.config, "trainer": {**description.config["trainer"], "fold": number}}
 
 
@@ -128,42 +128,42 @@ def _finished_before(run_dir: Path, description: Description, number: int) -> Op
 
 def words_of_fold(description: Description, words: Sequence[str], number: int, run_dir: Path) -> List[str]:
     """Returns the overrides of a fold's run."""
-    own = [word for word in words if key_of(word) not in OWN]
+    fold_words = [word for word in words if key_of(word) not in OWN]
     shown: Dict[str, str] = {"show_config": "false", "show_model": "false"}
     if number > 1 and "console" in description.logger:  # as the first fold has shown them
-        own += [f"logger.console.{name}={value}" for name, value in shown.items()
+        fold_words += [f"logger.console.{name}={value}" for name, value in shown.items()
                 if not any(key_of(word) == f"logger.console.{name}" for word in words)]  # fmt: skip
-    return [*own, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
+    return [*fold_words, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
 
 
 def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path) -> None:
     """Prints a table: mean, standard deviation and the value of each fold, for each loss and metric."""
-    ended = [one for one in results if one.exit_code == EXIT_FINISHED]
+    finished = [one for one in results if one.exit_code == EXIT_FINISHED]
     console = open_console(sys.stdout)
     console.print()
-    if ended:
-        shown = ended if len(ended) <= MOST_SHOWN else []
+    if finished:
+        shown = finished if len(finished) <= MOST_SHOWN else []
         table = Table(box=None, pad_edge=False)
-        for title in (f"of {len(ended)} folds", "mean", "std", *(one.run for one in shown)):
+        for title in (f"of {len(finished)} folds", "mean", "std", *(one.run for one in shown)):
             table.add_column(title, justify="left" if title.startswith("of ") else "right")
         for name, mean in content["metrics"].items():
             values = [mean, content["std"][name], *(one.values[name] for one in shown)]
             style = "bold green" if name == content["monitor"] else None
             table.add_row(name, *map(format_value, values), style=style)
         console.print(table)
-    missing = content["num_folds"] - len(ended)
+    missing = content["num_folds"] - len(finished)
     if missing:
         console.print(f"{missing} of {content['num_folds']} folds are not finished; the same command with "
                       f"hydra.run.dir={shlex.quote(str(folder))} continues", soft_wrap=True)  # fmt: skip
-    where = shlex.quote(os.path.relpath(folder))
-    if len(ended) > 1:
+    place = shlex.quote(os.path.relpath(folder))
+    if len(finished) > 1:
         console.print(f"written to {folder / FOLDS_FILE}", soft_wrap=True)
-        print_commands(console, [("evaluate a fold", f"{program()} eval {where}/{ended[0].run} split=val")])
+        print_commands(console, [("evaluate a fold", f"{program()} eval {place}/{finished[0].run} split=val")])
     sys.stdout.flush()
 
 
 def report_end(outcome: Outcome) -> int:
-    """Says on standard error why a cross validation is not finished, as the last output; returns the exit code."""
+    """Prints to standard error why a cross validation is not finished, as the last output; returns the exit code."""
     if outcome.exit_code != EXIT_FINISHED and outcome.step:  # else it was said when the first fold was refused
         print_cause(outcome.cause, outcome.exit_code)
     return outcome.exit_code

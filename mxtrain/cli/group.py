@@ -59,9 +59,9 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     """Starts all processes of a run, watches them to the end, and returns the exit code.
 
     Args:
-        description: of the run.
+        description: description of the run.
         run_dir: directory of the run.
-        arguments: flags and overrides that describe it.
+        arguments: flags and overrides of the run.
 
     Raises:
         ConfigError: the launcher cannot work, or a host cannot be reached; nothing was written.
@@ -81,13 +81,13 @@ def _supervise(
     description: Description, launcher: Launcher, run_dir: Path, arguments: Sequence[str], logs: Path,
     new_folders: List[Path],
 ) -> int:  # fmt: skip
-    place = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
+    run_dir_overrides = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
 
     started = time.time()
 
-    def again(attempt: int) -> List[str]:
+    def words_of(attempt: int) -> List[str]:
         passed = time.time() - started if attempt else 0.0
-        return ["train", *arguments_of(arguments, description, supervisor.has_trained, passed), *place]
+        return ["train", *arguments_of(arguments, description, supervisor.has_trained, passed), *run_dir_overrides]
 
     def print_and_log(line: str) -> None:
         say(line)
@@ -102,7 +102,7 @@ def _supervise(
     _announce(description, launcher, logs)
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
-            description.cluster, _starter(launcher, again, logs), lambda: steps_of(run_dir / CHECKPOINTS),
+            description.cluster, _starter(launcher, words_of, logs), lambda: steps_of(run_dir / CHECKPOINTS),
             print_and_log, launcher.obstacle, ring, refer_to_step,
         )  # fmt: skip
         code = supervisor.run()
@@ -133,9 +133,9 @@ def arguments_of(
 
     Args:
         arguments: flags and overrides of the command.
-        description: that they give.
-        has_trained: whether an earlier attempt has begun a batch.
-        seconds_passed: since the first attempt began; 0 in that.
+        description: description of the run.
+        has_trained: True if an earlier attempt has trained on a batch.
+        seconds_passed: seconds since the first attempt began; 0 for the first.
     """
     changed = []
     if has_trained and description.checkpoint.resume == "never":
@@ -177,8 +177,8 @@ def _starter(
 
 
 def _announce(description: Description, launcher: Launcher, logs: Path) -> None:
-    def count(number: int, what: str) -> str:
-        return f"{number} {what}{'s' * (number > 1)}"
+    def count(number: int, noun: str) -> str:
+        return f"{number} {noun}{'s' * (number > 1)}"
 
     parts = [count(description.cluster.workers, "worker")]
     if description.kvstore.van is not None:
@@ -187,7 +187,7 @@ def _announce(description: Description, launcher: Launcher, logs: Path) -> None:
 
 
 def remove_unstarted_group(new_folders: List[Path]) -> None:
-    """Takes back the folders that were made for a run that could not start."""
+    """Removes the folders that were created for a run that could not start."""
     if new_folders:
         shutil.rmtree(new_folders[0])  # the logs, which were shown
         remove_unstarted(new_folders[1:])
@@ -202,7 +202,7 @@ def _has_ended(status: Path) -> bool:
 
 
 def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started: float) -> None:
-    """Writes status.json where no worker lived long enough to write it."""
+    """Writes status.json if no worker lived long enough to write it."""
     path = run_dir / STATUS_FILE
     if path.exists() and path.stat().st_mtime > started and _has_ended(path):
         return

@@ -6,7 +6,7 @@ import re
 
 
 def malformed(text: str) -> str:
-    """Why a word is no override."""
+    """Returns the reason for which a word is not a valid override."""
     key = text.partition("=")[0]
     if any(text.count(sign) % 2 for sign in "'\""):
         reason = "a quote is not closed"
@@ -39,5 +39,5 @@ def reasons_of(error: BaseException) -> str:
 
 def _readable(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "append to your config" not in line]
-    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
-    return " ".join(kept).rstrip(".") or type(error).__name__
+    relevant = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
+    return " ".join(relevant).rstrip(".") or type(error).__name__

@@ -41,14 +41,14 @@ def run_composed(composed: Composed, run_dir: Path, job: Callable[[DictConfig], 
     Raises:
         ConfigError: one of Hydra's own settings is wrong.
     """
-    config, begun = composed.tree, JobStartCallback()
+    config, job_start = composed.tree, JobStartCallback()
     config.hydra.run.dir = str(run_dir).replace("${", "\\${")
     config.hydra.mode = RunMode.RUN
     config.hydra.overrides.hydra.extend([f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"])
-    with hydra_settings_at_fault(lambda: begun.has):
+    with hydra_settings_at_fault(lambda: job_start.has):
         configure_log(config.hydra.hydra_logging, config.hydra.verbose)
         callbacks = Callbacks(config)
-        callbacks.callbacks.append(begun)
+        callbacks.callbacks.append(job_start)
         callbacks.on_run_start(config=config, config_name=CONFIG_NAME)
         context = HydraContext(config_loader=composed.composer.loader, callbacks=callbacks)
         done = run_job(job, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)

@@ -26,36 +26,36 @@ def folder_of(hydra: DictConfig, key: str) -> Path:
     raw: Any = OmegaConf.to_container(hydra)
     for name in key.split("."):
         raw = raw.get(name) if isinstance(raw, dict) else None
-    said = f"hydra.{key}={_shortened(str(raw))}"
+    assignment = f"hydra.{key}={_shortened(str(raw))}"
     example = f"Type a folder, e.g. hydra.{key}=runs/mine."
     try:
         value = OmegaConf.select(hydra, key, throw_on_missing=True)
     except Exception as error:  # resolvers are functions, and raise what Python raises
-        raise ConfigError(f"{said}: {_shortened(first_line(error))}. {example}") from None
+        raise ConfigError(f"{assignment}: {_shortened(first_line(error))}. {example}") from None
     if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
-        raise ConfigError(f"{said}: this is no name of a folder. {example}")
+        raise ConfigError(f"{assignment}: this is no name of a folder. {example}")
     path = Path(expand_path(str(value)))
     name = max(path.parts, key=lambda part: len(os.fsencode(part)), default="")
     if len(os.fsencode(name)) > LONGEST_NAME or len(os.fsencode(os.path.abspath(path))) > LONGEST_PATH:
-        raise ConfigError(f"{said}: this name is too long for a file system. {example}")
-    if not is_folder(path, said) and path.exists():
-        raise ConfigError(f"{said}: this is a file, and no folder. {example}")
+        raise ConfigError(f"{assignment}: this name is too long for a file system. {example}")
+    if not is_folder(path, assignment) and path.exists():
+        raise ConfigError(f"{assignment}: this is a file, and no folder. {example}")
     return path
 
 
-def is_folder(path: Path, said: str) -> bool:
+def is_folder(path: Path, assignment: str) -> bool:
     """Returns True if there is a folder, which can be listed and entered.
 
     Raises:
-        ConfigError: this user may not look, or not list or enter it; begins with `said`.
+        ConfigError: this user may not look, or not list or enter it; begins with `assignment`.
     """
     try:
-        there = path.is_dir()
+        exists = path.is_dir()
     except OSError as error:
-        raise ConfigError(f"{said}: {path} cannot be read: {error.strerror}.") from None
-    if there and not os.access(path, os.R_OK | os.X_OK):
-        raise ConfigError(f"{said}: the folder {path} cannot be read: you have no permission.")
-    return there
+        raise ConfigError(f"{assignment}: {path} cannot be read: {error.strerror}.") from None
+    if exists and not os.access(path, os.R_OK | os.X_OK):
+        raise ConfigError(f"{assignment}: the folder {path} cannot be read: you have no permission.")
+    return exists
 
 
 @contextmanager

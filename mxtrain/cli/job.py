@@ -1,5 +1,7 @@
-"""One training run: what a single run and the jobs of a sweep have in common. Hydra calls it here, or in a launcher's
-worker, which imports this module."""
+"""Trains one run: the common part of single runs and jobs of a sweep.
+
+Hydra calls `job` in this process, or in a worker process of its launcher, which imports this module.
+"""
 
 from __future__ import annotations
 
@@ -54,22 +56,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mxtrain")
 file_log = logging.getLogger("mxtrain.record")
-"""Goes to train.log only: the person who watches sees it otherwise."""
+"""Logs to train.log only, for messages that the console shows in another form."""
 DECIDING_DATA = ("dataset", "task", "model", "experiment")
-"""Groups whose overrides decide what data are read, and as what."""
+"""Groups whose overrides determine which data are read."""
 
-_said_once: Set[str] = set()
+_warned: Set[str] = set()
 
-# A launcher's worker composes before it calls anything here.
+# A launcher's worker process composes before it calls a function of this module.
 config_files.register_resolvers()
 
 
 def job(config: DictConfig) -> Optional[float]:
-    """One job of a sweep in Hydra's directory; returns the best value of `trainer.monitor` for sweepers.
+    """Runs one job of a sweep in Hydra's directory; returns the best value of `trainer.monitor` for sweepers.
 
     Raises:
         JobFailed: the job failed, and the sweeper is not the basic one.
-        KeyboardInterrupt: the sweep must not go on to the next job.
+        KeyboardInterrupt: the sweep must not continue with the next job.
     """
     plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)
     settings = HydraConfig.get()
@@ -88,14 +90,14 @@ def job(config: DictConfig) -> Optional[float]:
 
 
 def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, command: CommandLine) -> Outcome:
-    """One job of a sweep, under its own lock, with its line in jobs.jsonl."""
+    """Runs one job of a sweep under the lock of its directory, and appends its outcome to jobs.jsonl."""
     number, overrides = command.job, command.overrides
     print(f"\njob {number}: {' '.join(sweep.overrides_of(command.swept, overrides) or overrides)}", flush=True)
     limit_concurrent_job(config, settings, overrides)
-    before = None
+    earlier_result = None
     try:
         with lock_run_directory(run_dir):
-            result = before = sweep.finished_before(run_dir, config)
+            result = earlier_result = sweep.finished_before(run_dir, config)
             description = describe_here(config, conf_of)
             if result is None and not description.kvstore.distributed:
                 result = train_safely(description, run_dir, command)
@@ -104,7 +106,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
                 result = train_as_group(description, run_dir, command.words)
     except MxtrainError as error:
         result = failure(error)
-    outcome = Outcome.from_result(number, overrides, run_dir, result, before is not None, command.swept)
+    outcome = Outcome.from_result(number, overrides, run_dir, result, earlier_result is not None, command.swept)
     print_outcome(outcome)
     append_outcome(Path(str(settings.sweep.dir)) / sweep.OUTCOMES, outcome)
     return outcome
@@ -117,8 +119,8 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
         status: JsonObject = read_json(run_dir / STATUS_FILE)
     except (OSError, ValueError):
         status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
-    known = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}
-    return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **known)
+    fields = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}
+    return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **fields)
 
 
 def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
@@ -136,14 +138,14 @@ def train_safely(
     description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
     config: Optional[DictConfig] = None,
 ) -> Result:  # fmt: skip
-    """Trains; an error becomes a result. Unexpected errors are shown with their traceback.
+    """Trains; converts errors to results. Shows unexpected errors with their traceback.
 
     Args:
-        description: of the run.
+        description: description of the run.
         run_dir: directory of the run.
-        command: how it was started.
-        resume_point: what `run_dir` holds, where that was looked at before.
-        config: what Hydra gives every job; `description` says it all.
+        command: command line of the run.
+        resume_point: checkpoints in `run_dir`, if they have been looked up already.
+        config: unused; Hydra passes it to every job.
     """
     try:
         with keep_termination():
@@ -165,7 +167,7 @@ def train_safely(
 
 
 def synchronize() -> None:
-    """Lets MXNet end what it still computes: an error of unfinished work would be shown when Python ends."""
+    """Waits for MXNet: an error of pending operations would otherwise be printed when Python exits."""
     if "mxnet" in sys.modules:
         from mxtrain.engine.backend import nd
 
@@ -189,8 +191,9 @@ def begin_run(
     description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
     loop: Optional[CustomSteps] = None,
 ) -> Union[Result, BuiltRun]:  # fmt: skip
-    """Returns the run that is ready to train, or the result of one that has nothing left to do. Arguments as
-    `train_safely`; with a user's own `loop` a run is always built.
+    """Builds a run, or returns the result of a run that has nothing left to do.
+
+    Arguments as for `train_safely`. With a custom `loop` the run is always built.
 
     Raises:
         MxtrainError: nothing was started.
@@ -202,16 +205,16 @@ def begin_run(
     world = find_world()
     if resume_point is None and world.rank == 0:
         if description.checkpoint.resume == "never":
-            moved = move_to_previous(run_dir)
-            if moved is not None:
-                log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
+            previous_files = move_to_previous(run_dir)
+            if previous_files is not None:
+                log.info("checkpoint.resume=never: the earlier run's files are now in %s", previous_files)
         resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
-    # Several workers agree on that together.
+    # Several workers decide this collectively, later.
     if resume_point is not None and loop is None and not description.kvstore.distributed:
-        ended = find_end(run_dir, description.config, resume_point.own_checkpoint)
-        if ended is not None:
-            log.info("%s", already_finished_message(run_dir, ended.cause, ended.step))
-            return ended
+        end = find_end(run_dir, description.config, resume_point.own_checkpoint)
+        if end is not None:
+            log.info("%s", already_finished_message(run_dir, end.cause, end.step))
+            return end
     report_environment(report, description)
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
@@ -229,23 +232,23 @@ def begin_run(
 
 
 def report_environment(report: RuntimeReport, description: Description) -> None:
-    """Says in the log what was set before MXNet is loaded, and what has no effect."""
+    """Logs the settings that were made before MXNet is loaded, and those without effect."""
     if "mxnet" not in sys.modules:  # the first of a sweep's jobs in this process
         log.info("loading MXNet: %s", report.summary())
         for line in report.lines():
             file_log.info("%s", line)
-    late = [f"{one.variable}={one.value}" for one in report.settings if one.source == "too late"]
-    if late:
-        said = (
-            f"{', '.join(late)}: too late, as MXNet was imported before and read its settings then; the run may be "
+    too_late = [f"{setting.variable}={setting.value}" for setting in report.settings if setting.source == "too late"]
+    if too_late:
+        message = (
+            f"{', '.join(too_late)}: too late, as MXNet was imported before and read its settings then; the run may be "
             "slower. Set these variables before Python starts, or call mxtrain's functions before importing mxnet."
         )
-        # In a notebook, it is true of every run of the process: a person hears it once.
-        (file_log if said in _said_once else log).warning("%s", said)
-        _said_once.add(said)
+        # In a notebook this applies to every run of the process, so warn only once.
+        (file_log if message in _warned else log).warning("%s", message)
+        _warned.add(message)
     if description.amp.dtype == "bfloat16" and not report.fast_bfloat16:
-        why = next((line for line in report.lines() if line.startswith(ISA)), "")
-        log.warning("amp=bfloat16 is no faster than amp=off here. %s", why)
+        reason = next((line for line in report.lines() if line.startswith(ISA)), "")
+        log.warning("amp=bfloat16 is no faster than amp=off here. %s", reason)
     if description.runtime.huge_pages and not huge_pages.keep_joining():
         log.warning(
             "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED

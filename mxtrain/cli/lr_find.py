@@ -56,10 +56,10 @@ class LrFindSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Tests, writes and prints; returns the exit code."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, LrFindSettings, "lr_find")
-    command_line.no_positionals(given, "lr_find")
-    curve = _test(settings, overrides, given.config_dirs)
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, LrFindSettings, "lr_find")
+    command_line.no_positionals(parsed, "lr_find")
+    curve = _test(settings, overrides, parsed.config_dirs)
     for line in curve.reasons():
         print(line)
     print(*curve.write(Path(settings.output)), sep="\n")
@@ -98,8 +98,8 @@ def lr_find(
             f"lr_find: objects ({', '.join(objects.values)}) cannot be sent to another process. Name them instead, "
             'e.g. "model._target_=package.Class".'
         )
-    given = {"start": float(start), "end": float(end), "steps": steps}
-    settings = validate(LrFindSettings, {**given, **({} if output is None else {"output": os.fspath(output)})},
+    arguments = {"start": float(start), "end": float(end), "steps": steps}
+    settings = validate(LrFindSettings, {**arguments, **({} if output is None else {"output": os.fspath(output)})},
                         "lr_find", lambda _: "mxtrain.lr_find")  # fmt: skip
     with preserved_process():
         curve = _test(settings, [*overrides, *typed], [] if config_dir is None else [os.fspath(config_dir)])
@@ -129,10 +129,10 @@ def _test(settings: LrFindSettings, overrides: Sequence[str], config_dirs: Seque
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="mxtrain-lr-find-") as folder:
         run_dir = Path(folder) / "run"
-        with tempfile.TemporaryFile() as said:
-            code = _train(run_dir, words, said)
-            said.seek(0)
-            text = said.read().decode("utf-8", "replace").strip()
+        with tempfile.TemporaryFile() as output:
+            code = _train(run_dir, words, output)
+            output.seek(0)
+            text = output.read().decode("utf-8", "replace").strip()
         rates, losses = _read_rows(run_dir / ROWS_FILE)
     if code == EXIT_BAD_INPUT and not losses:
         raise ConfigError(text.split("error: ", 1)[-1])

@@ -25,7 +25,10 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types import Spec
 
-_MOST_ELSEWHERE = 3  # options for other tasks that have a setting: with more it is unclear which one was meant
+_MAX_ELSEWHERE = 3
+"""Maximum number of options for other tasks that a message suggests; with more, the intended one is unclear."""
+
+
 class WrongOverrides(ConfigError):
     """Some overrides name settings, groups or options that do not exist.
 
@@ -38,7 +41,7 @@ class WrongOverrides(ConfigError):
         self.right = list(right)
 
 
-# Overrides that are wrong in themselves.
+# Overrides that are invalid by their form.
 
 
 def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
@@ -66,12 +69,12 @@ def refuse_deletions(parsed: Sequence[Override], files: ConfigFiles) -> None:
     """
     for override in parsed:
         key = override.key_or_group
-        group, _, rest = key.partition(".")
+        group, _, setting = key.partition(".")
         if not override.is_delete() or group in (*NAMED_GROUPS, *PRESET_GROUPS) or group == "hydra":
             continue
         if group not in files.groups():
             raise ConfigError(f"~{key}: there is no group '{group}'.{did_you_mean(group, files.groups())}")
-        if rest:
+        if setting:
             raise ConfigError(f"~{key}: a setting cannot be taken away. Give it a value: {key}=...")
         raise ConfigError(f"~{group}: this group is needed. {group} can be: {', '.join(files.options(group))}.")
 
@@ -88,14 +91,14 @@ def refuse_misplaced_presets(config: DictConfig, files: ConfigFiles) -> None:
             continue
         option = config.hydra.runtime.choices.get(group)
         file = files.find_file(f"{group}/{option}")
-        place = f"{short(file)}: " if file else f"{group}={option}: "
+        prefix = f"{short(file)}: " if file else f"{group}={option}: "
         raise ConfigError(
-            f"{place}a preset needs the first line '# @package _global_'. Without it its settings are placed below "
+            f"{prefix}a preset needs the first line '# @package _global_'. Without it its settings are placed below "
             f"'{group}.', where nothing reads them."
         )
 
 
-# Overrides that name nothing.
+# Overrides of settings that do not exist.
 
 
 def fit_open_mappings(
@@ -129,11 +132,11 @@ def fit_open_mappings(
         if wrong:
             raise WrongOverrides(wrong, []) from None
         _reword(structural_error, files, structural)
-    known = settings_of(config)
-    fitted = _fit(changes, known, parsed)
+    existing = settings_of(config)
+    fitted = _fit(changes, existing, parsed)
     for override in changes:
         if fitted[override.input_line] is None:
-            wrong.append(unknown_key(override.key_or_group, known, files, config))
+            wrong.append(unknown_key(override.key_or_group, existing, files, config))
     right = [fitted.get(o.input_line, o.input_line) for o in (*structural, *changes)]
     if wrong:
         raise WrongOverrides(wrong, [text for text in right if text is not None])
@@ -150,25 +153,24 @@ def settings_of(config: DictConfig) -> Dict[str, object]:
 
 
 def _fit(
-    changes: Sequence[Override], known: Mapping[str, object], parsed: Sequence[Override]
+    changes: Sequence[Override], existing: Mapping[str, object], parsed: Sequence[Override]
 ) -> Dict[str, Optional[str]]:
     """Returns override -> the text to pass to Hydra; None if the setting does not exist.
 
     A setting exists if the configuration lists it, if it is below a mapping that accepts any key (`model.options`), or
     if the `_target_` accepts it although its YAML file does not list it.
     """
-    targets = {path: value for path, value in known.items() if path.endswith("._target_")}
+    targets = {path: value for path, value in existing.items() if path.endswith("._target_")}
     targets.update({o.key_or_group: o.value() for o in parsed if o.key_or_group.endswith("._target_")})
     fitted: Dict[str, Optional[str]] = {}
     for override in changes:
         key, text = override.key_or_group, override.input_line
-        exists = key in known or any(path.startswith(key + ".") for path in known)
-        is_open = any(
-            key.startswith(path + ".") for path, value in known.items() if value == {} and not _is_empty(path, targets)
-        )
+        exists = key in existing or any(path.startswith(key + ".") for path in existing)
+        empty = (path for path, value in existing.items() if value == {} and not _is_empty(path, targets))
+        is_open = any(key.startswith(path + ".") for path in empty)
         is_open = is_open or _accepts(key, targets)
         # Hydra merges mappings, and an empty one takes no new keys without `++`.
-        fills = known.get(key) == {} and isinstance(override.value(), Mapping)
+        fills = existing.get(key) == {} and isinstance(override.value(), Mapping)
         fitted[text] = text if exists and not fills else "++" + text if fills or is_open else None
     return fitted
 
@@ -212,42 +214,42 @@ def _accepted_below(node: str, nested: Sequence[str], targets: Mapping[str, obje
     return [] if wrapper is None else accepted_names(target, wrapper, nested)
 
 
-def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, config: DictConfig) -> str:
+def unknown_key(key: str, existing: Mapping[str, object], files: ConfigFiles, config: DictConfig) -> str:
     """Returns the message for a setting that does not exist: the nearest names, and the settings of its group."""
-    known = {**_settings_of_own_class(key, known), **known}
-    known = {path: value for path, value in known.items() if not path.endswith("._target_")}
+    existing = {**_settings_of_own_class(key, existing), **existing}
+    existing = {path: value for path, value in existing.items() if not path.endswith("._target_")}
     group, _, field = key.partition(".")
     groups = ("hydra", *files.groups())
-    meant = nearest_settings(key, known)
+    suggestions = nearest_settings(key, existing)
     if group not in groups:
         near = did_you_mean(group, groups)
-        kind, name = ("group", group) if near or field or not meant else ("setting", key)
+        kind, name = ("group", group) if near or field or not suggestions else ("setting", key)
         if field or not near or key in OTHER_NAMES:
-            near = did_you_mean_any(meant) or near
-        place = short(files.search_path[0])
-        return f"there is no {kind} '{name}'.{near} Groups: {', '.join(files.groups())} ({place}/)."
+            near = did_you_mean_any(suggestions) or near
+        location = short(files.search_path[0])
+        return f"there is no {kind} '{name}'.{near} Groups: {', '.join(files.groups())} ({location}/)."
     if group == "hydra":
-        return f"there is no '{key}'.{did_you_mean_any(meant)} `--cfg hydra` shows Hydra's settings."
+        return f"there is no '{key}'.{did_you_mean_any(suggestions)} `--cfg hydra` shows Hydra's settings."
     if not field:
         return f"'{key}' is a group: choose an option. It can be: {', '.join(files.options(key))}."
     parent = key.rpartition(".")[0]
-    fields = [path[len(parent) + 1 :] for path in known if path.startswith(parent + ".")]
+    fields = [path[len(parent) + 1 :] for path in existing if path.startswith(parent + ".")]
     if not fields:
-        parent, fields = group, [path[len(group) + 1 :] for path in known if path.startswith(group + ".")]
+        parent, fields = group, [path[len(group) + 1 :] for path in existing if path.startswith(group + ".")]
     elsewhere = options_with(group, field, files, config)
-    is_near = any(path.startswith(parent + ".") for path in meant)
-    near = f"{did_you_mean_any(meant) if is_near or not elsewhere else ''}{elsewhere}"
-    takes, place = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
-    return f"there is no '{key}'.{near} {parent} takes: {takes} ({place})."
+    is_near = any(path.startswith(parent + ".") for path in suggestions)
+    near = f"{did_you_mean_any(suggestions) if is_near or not elsewhere else ''}{elsewhere}"
+    allowed, location = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
+    return f"there is no '{key}'.{near} {parent} takes: {allowed} ({location})."
 
 
-def _settings_of_own_class(key: str, known: Mapping[str, object]) -> Dict[str, object]:
+def _settings_of_own_class(key: str, existing: Mapping[str, object]) -> Dict[str, object]:
     """Returns the settings of the class at the nearest node above a setting.
 
-    They are missing in `known` for a user's own class, which composing does not import.
+    They are missing in `existing` for a user's own class, which composing does not import.
     """
-    nodes = [".".join(key.split(".")[:depth]) for depth in _depth_of_target(key, known)]
-    return {f"{node}.{name}": None for node in nodes for name in _accepted_below(node, [], known)}
+    nodes = [".".join(key.split(".")[:depth]) for depth in _depth_of_target(key, existing)]
+    return {f"{node}.{name}": None for node in nodes for name in _accepted_below(node, [], existing)}
 
 
 def refuse_unknown(key: str, files: ConfigFiles, config: DictConfig) -> NoReturn:
@@ -266,28 +268,28 @@ def setting_for_flag(name: str) -> str:
     with ConfigFiles() as files:
         if name in files.groups():
             return name
-        known = [path for path in settings_of(files.load([])) if not path.startswith("hydra.")]
-    same = [path for path in known if path.rpartition(".")[2] == name]
-    return (same or [path for path in nearest_settings(name, known)] or [""])[0]
+        settings = [path for path in settings_of(files.load([])) if not path.startswith("hydra.")]
+    same = [path for path in settings if path.rpartition(".")[2] == name]
+    return (same or [path for path in nearest_settings(name, settings)] or [""])[0]
 
 
-def nearest_settings(key: str, known: Iterable[str]) -> List[str]:
+def nearest_settings(key: str, existing: Iterable[str]) -> List[str]:
     """Returns up to three settings that were probably meant, best first: of the same parent, else of all groups."""
-    known = list(known)
+    existing = list(existing)
     parent, _, leaf = key.rpartition(".")
-    if OTHER_NAMES.get(leaf) in known:
+    if OTHER_NAMES.get(leaf) in existing:
         return [OTHER_NAMES[leaf]]
-    inside = [path for path in known if parent and path.startswith(parent + ".")]
-    ours = [path for path in known if key.startswith("hydra") or not path.startswith("hydra.")]
-    for paths in (inside, ours):
+    inside = [path for path in existing if parent and path.startswith(parent + ".")]
+    own_settings = [path for path in existing if key.startswith("hydra") or not path.startswith("hydra.")]
+    for paths in (inside, own_settings):
         by_leaf: Dict[str, List[str]] = {}
         for path in paths:
             by_leaf.setdefault(path.rpartition(".")[2].lower(), []).append(path)
         near = difflib.get_close_matches(leaf.lower(), by_leaf, n=1, cutoff=0.6)
         near = near or [name for name in by_leaf if _abbreviates(leaf.lower(), name)]
-        found = [path for name in near for path in by_leaf[name]]
-        if found:
-            return sorted(found, key=lambda path: -difflib.SequenceMatcher(None, key, path).ratio())[:3]
+        matches = [path for name in near for path in by_leaf[name]]
+        if matches:
+            return sorted(matches, key=lambda path: -difflib.SequenceMatcher(None, key, path).ratio())[:3]
     return []
 
 
@@ -299,7 +301,7 @@ def _abbreviates(short_name: str, name: str) -> bool:
 
 
 def did_you_mean_any(settings: Sequence[str]) -> str:
-    """` Did you mean 'a' or 'b'?`, or an empty string."""
+    """Returns ` Did you mean 'a' or 'b'?`, or an empty string."""
     return f" Did you mean {' or '.join(repr(path) for path in settings)}?" if settings else ""
 
 
@@ -317,7 +319,7 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
             spec = own_spec(settings.get("_target_"))
             if field in flatten({**(default_settings(spec) if spec is not None else {}), **settings}):
                 (having if _is_for(settings, task) else elsewhere).append(option)
-    if not having and 0 < len(elsewhere) <= _MOST_ELSEWHERE:
+    if not having and 0 < len(elsewhere) <= _MAX_ELSEWHERE:
         return f" It belongs to {group}={'|'.join(elsewhere)}, for another task."
     return f" It belongs to {group}={'|'.join(having)}." if having else ""
 
@@ -331,7 +333,7 @@ def _is_for(settings: Mapping[str, object], task: str) -> bool:
     return not tasks or (isinstance(tasks, tuple) and task in tasks)
 
 
-# What Hydra says of files and of everything else.
+# Errors of Hydra and YAML.
 
 
 def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override]) -> NoReturn:
@@ -342,30 +344,30 @@ def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override])
     """
     if isinstance(error, yaml.YAMLError):
         mark: Optional[yaml.Mark] = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        place = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
+        location = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
         problem = getattr(error, "problem", None) or first_line(error)
-        raise ConfigError(f"{place}: this is not YAML: {problem}.") from None
+        raise ConfigError(f"{location}: this is not YAML: {problem}.") from None
     text = str(error)
     missing = re.search(r"In '([^']+)': Could not find '([^']+)/([^'/]+)'", text)
     if missing:
-        place, group, option = missing.groups()
+        location, group, option = missing.groups()
         options = files.options(group)
         allowed = f"{did_you_mean(option, options)} {group} can be: {', '.join(options)}."
         no_group = f"{did_you_mean(group, files.groups())} Groups: {', '.join(files.groups())}."
-        said = f"there is no {group}={option}.{allowed}" if options else f"there is no group '{group}'.{no_group}"
-        said = renamed(group, option, files) or said
-        culprit = _preset_with(group, option, files, overrides) or place_of(place, files)
-        raise ConfigError(f"{culprit}: {said}") from None
+        message = f"there is no {group}={option}.{allowed}" if options else f"there is no group '{group}'.{no_group}"
+        message = renamed(group, option, files) or message
+        culprit = _preset_with(group, option, files, overrides) or place_of(location, files)
+        raise ConfigError(f"{culprit}: {message}") from None
     override = re.search(r"(?:In '([^']+)': )?Could not override '([^']+)'", text)
     if override:
-        place, key = override.groups()
-        where = f"{place_of(place, files)}: " if place else ""
+        location, key = override.groups()
+        prefix = f"{place_of(location, files)}: " if location else ""
         near = did_you_mean(key, files.all_groups())
-        raise ConfigError(f"{where}there is no group '{key}' to override.{near}") from None
+        raise ConfigError(f"{prefix}there is no group '{key}' to override.{near}") from None
     deletion = re.search(r"Could not delete(?: from config)?\. '([^']+)'", text)
     if deletion:
-        named = [o for group in NAMED_GROUPS for o in (f"{group}.{name}" for name in files.options(group))]
-        near = did_you_mean(deletion[1], named)
+        candidates = [o for group in NAMED_GROUPS for o in (f"{group}.{name}" for name in files.options(group))]
+        near = did_you_mean(deletion[1], candidates)
         raise ConfigError(f"~{deletion[1]}: there is no such group or setting to remove.{near}") from None
     raise not_composed(error) from None
 
@@ -379,9 +381,9 @@ def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequenc
     """Returns the file of the chosen preset that selects an option, or "". Hydra's message names the overridden file
     instead."""
     presets = [o for o in overrides if o.key_or_group in PRESET_GROUPS and not o.is_delete()]
-    found = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
-    asks = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
-    return next((short(file) for file in found if file and asks.search(read_regular_text(file))), "")
+    files_of_presets = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
+    selects = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
+    return next((short(file) for file in files_of_presets if file and selects.search(read_regular_text(file))), "")
 
 
 def place_of(config_path: str, files: ConfigFiles) -> str:

@@ -29,24 +29,24 @@ def find_data(
     """
     if "dataset" in typed:
         return description
-    known = {*(f"dataset.{name}" for name in description.dataset.of_the_checkpoint), *typed}
+    excluded = {*(f"dataset.{name}" for name in description.dataset.of_the_checkpoint), *typed}
     lost = {name: paths for name, paths in lost_paths(description.dataset).items()
-            if f"dataset.{name}" not in known and not any(map(os.path.isabs, paths))}  # fmt: skip
+            if f"dataset.{name}" not in excluded and not any(map(os.path.isabs, paths))}  # fmt: skip
     folder = _started_in(run_dir)
-    found = {name: paths for name, paths in lost.items()
-             if folder and all(path_exists(_from(folder, one)) for one in paths)}  # fmt: skip
-    if found:
-        print(f"{_shown(found)}: read from {folder}, where the run was started", file=sys.stderr)
-    left = {name: paths for name, paths in lost.items() if name not in found}
-    if left and needs_data:
+    relocated = {name: paths for name, paths in lost.items()
+             if folder and all(path_exists(_from(folder, path)) for path in paths)}  # fmt: skip
+    if relocated:
+        print(f"{_shown(relocated)}: read from {folder}, where the run was started", file=sys.stderr)
+    missing = {name: paths for name, paths in lost.items() if name not in relocated}
+    if missing and needs_data:
         also = f"nor from {folder}, where the run was started" if folder else "and nothing says where it was started"
         print(
-            f"note: {_shown(left)} of the run leads nowhere from here, {also}. Start this where that was, or "
-            f"type {' '.join(f'dataset.{name}=PATH' for name in left)}.", file=sys.stderr,
+            f"note: {_shown(missing)} of the run leads nowhere from here, {also}. Start this where that was, or "
+            f"type {' '.join(f'dataset.{name}=PATH' for name in missing)}.", file=sys.stderr,
         )  # fmt: skip
-    if not found:
+    if not relocated:
         return description
-    return replace(description, dataset=with_paths(description.dataset, found, partial(_from, folder)))
+    return replace(description, dataset=with_paths(description.dataset, relocated, partial(_from, folder)))
 
 
 def _started_in(run_dir: Path) -> str:

@@ -31,10 +31,10 @@ def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -
     Returns:
         Exit code, cause of the end, and number of steps.
     """
-    given = [*words, *([f"hydra.run.dir={quote(str(run_dir))}"] if names_dir else [])]
+    arguments = [*words, *([f"hydra.run.dir={quote(str(run_dir))}"] if names_dir else [])]
     # In a session of its own: a terminal's Ctrl-C is passed on once.
     process = start_child(
-        [sys.executable, "-m", "mxtrain", "train", *given], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "mxtrain", "train", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )  # fmt: skip
     errors: List[bytes] = []
@@ -54,8 +54,8 @@ def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -
         for reader in readers:
             reader.join()
         process.wait()
-    said = b"".join(errors).decode("utf-8", "replace")
-    cause = said.rpartition(PREFIX)[2].strip() if PREFIX in said else said.strip()
+    error_text = b"".join(errors).decode("utf-8", "replace")
+    cause = error_text.rpartition(PREFIX)[2].strip() if PREFIX in error_text else error_text.strip()
     return process.returncode, cause, _steps(run_dir)
 
 
@@ -67,10 +67,10 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
         process.wait()  # a second KeyboardInterrupt leaves here
 
 
-def _copy(source: IO[bytes], target: TextIO, kept: List[bytes]) -> None:
+def _copy(source: IO[bytes], target: TextIO, pieces: List[bytes]) -> None:
     with source:
         while piece := source.read1(1 << 16):  # type: ignore[attr-defined]  # it is buffered
-            kept.append(piece)
+            pieces.append(piece)
             target.write(piece.decode("utf-8", "replace"))
             target.flush()
 

@@ -71,10 +71,11 @@ def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], 
     for name, value in parts.items():
         group = "callback" if name == "callbacks" else name
         if group not in GROUPS and not (group in PRESET_GROUPS and function != "load"):
-            own, groups = OWN_ARGUMENTS[function], OBJECTS_OF_LOAD if function == "load" else (*GROUPS, *PRESET_GROUPS)
+            others = OWN_ARGUMENTS[function]
+            groups = OBJECTS_OF_LOAD if function == "load" else (*GROUPS, *PRESET_GROUPS)
             raise ConfigError(
-                f"{function}() has no argument '{name}'.{did_you_mean(name, [*own, *groups])} It takes "
-                f"{', '.join(own)} and {'objects' if function == 'load' else 'groups'}: {', '.join(groups)}."
+                f"{function}() has no argument '{name}'.{did_you_mean(name, [*others, *groups])} It takes "
+                f"{', '.join(others)} and {'objects' if function == 'load' else 'groups'}: {', '.join(groups)}."
             )
         if value is None:
             continue
@@ -147,16 +148,16 @@ def node_of(placeholder: Type[Given], path: str, value: Any, described: Config) 
 def _named(group: str, value: Any) -> Dict[str, Any]:
     """Returns path -> object for a group of any number of options. Objects without a name get that of their class."""
     if isinstance(value, Mapping):
-        return {f"{group}.{name}": one for name, one in value.items()}
-    found: Dict[str, Any] = {}
-    for one in value if isinstance(value, (list, tuple)) else [value]:
-        name = str(getattr(one, "name", None) or getattr(one, "__name__", None) or type(one).__name__).lower()
+        return {f"{group}.{name}": item for name, item in value.items()}
+    objects: Dict[str, Any] = {}
+    for item in value if isinstance(value, (list, tuple)) else [value]:
+        name = str(getattr(item, "name", None) or getattr(item, "__name__", None) or type(item).__name__).lower()
         name = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_") or "given"
         path, number = f"{group}.{name}", 2
-        while path in found:
+        while path in objects:
             path, number = f"{group}.{name}_{number}", number + 1
-        found[path] = one
-    return found
+        objects[path] = item
+    return objects
 
 
 def _options_of(group: str, value: Mapping[str, Any]) -> List[str]:
@@ -170,12 +171,12 @@ def _options_of(group: str, value: Mapping[str, Any]) -> List[str]:
             raise ConfigError(
                 f"{group}={{{name!r}: {settings!r:.60}}}: give a dict of settings for each option, or an object."
             )
-    own = [name for name, settings in value.items() if "_target_" in settings]
-    options = [name for name in value if name not in own]
+    custom = [name for name, settings in value.items() if "_target_" in settings]
+    options = [name for name in value if name not in custom]
     return [
         *([f"{group}=[{','.join(options)}]"] if options else []),
         *(f"{group}.{name}.{setting}={_typed(one)}" for name in options for setting, one in value[name].items()),
-        *(f"+{group}.{name}={_typed(value[name])}" for name in own),
+        *(f"+{group}.{name}={_typed(value[name])}" for name in custom),
     ]
 
 
@@ -210,9 +211,9 @@ class ObjectComposer(Composer):
         if dataset is not None and not {"task", "experiment"} & {key_of(word) for word in words}:
             words += [] if self._replaced else [f"task={TASK_OF[dataset['target']]}"]
         # Hydra does not know the placeholders, so overrides of their settings are applied here.
-        own = [word for word in words if key_of(word).partition(".")[0] in self._objects.nodes]
-        composed = super().compose([word for word in words if word not in own])
-        nodes = {path: {**node, **self._typed(path, node, own)} for path, node in self._objects.nodes.items()}
+        object_words = [word for word in words if key_of(word).partition(".")[0] in self._objects.nodes]
+        composed = super().compose([word for word in words if word not in object_words])
+        nodes = {path: {**node, **self._typed(path, node, object_words)} for path, node in self._objects.nodes.items()}
         config = {name: dict(node) if isinstance(node, dict) else node for name, node in composed.config.items()}
         for path, node in {**self._replaced, **nodes}.items():
             group, _, name = path.partition(".")
@@ -266,46 +267,48 @@ def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -
         ConfigError: an object differs from that of the run in class, structure or shapes, or the run was trained
             without an object at this path.
     """
-    own = {place: node for place, node in _placeholders(config)}
+    recorded = {place: node for place, node in _placeholders(config)}
     for path, node in objects.nodes.items():
-        before = own.get(path)
-        if before is None and path.partition(".")[0] not in ("callback", "dataset"):
-            names = ", ".join(own) or "none"
+        expected = recorded.get(path)
+        if expected is None and path.partition(".")[0] not in ("callback", "dataset"):
+            names = ", ".join(recorded) or "none"
             raise ConfigError(f"{path}: {source} was not trained with an object as {path}. Its objects: {names}.")
-        if before is not None and path != "dataset" and node["object"] != before["object"]:
+        if expected is not None and path != "dataset" and node["object"] != expected["object"]:
             raise ConfigError(
-                f"{path}: {source} was trained with a {before['object']}, and a {node['object']} was given."
+                f"{path}: {source} was trained with a {expected['object']}, and a {node['object']} was given."
             )
-        if path == "model" and before is not None and before.get("structure", node["structure"]) != node["structure"]:
+        if path == "model" and expected and expected.get("structure", node["structure"]) != node["structure"]:
             changed = " and ".join(
-                f"'{name}'" for name in sorted({*before["structure"], *node["structure"]})
-                if before["structure"].get(name) != node["structure"].get(name)
+                f"'{name}'" for name in sorted({*expected["structure"], *node["structure"]})
+                if expected["structure"].get(name) != node["structure"].get(name)
             )
             raise ConfigError(
                 f"model: {source} was trained with another network: {changed} differs in its layers, their settings or "
                 "shapes. Give the network that was trained."
             )
-    given = objects.values.get("dataset") if dataset is None else dataset
-    if given is None:
+    data = objects.values.get("dataset") if dataset is None else dataset
+    if data is None:
         return {}
-    before = own.get("dataset")
-    if before is None:
+    expected = recorded.get("dataset")
+    if expected is None:
         raise ConfigError(
             f"dataset: {source} was trained on a dataset that is named by its settings. Name others by overrides, e.g. "
             '"dataset.root=FOLDER".'
         )
-    described = GivenDataset.describe_object(given) if dataset is None else GivenDataset.describe_test(given)
-    node = node_of(GivenDataset, "dataset", given, described)
-    for name, what in (("shape", "inputs of the shape"), ("target", "targets of the kind")):
-        if node[name] != before[name]:
-            raise ConfigError(f"dataset: {source} was trained on {what} {before[name]}, and these have {node[name]}.")
-    return {"dataset": {**before, **node}}
+    described = GivenDataset.describe_object(data) if dataset is None else GivenDataset.describe_test(data)
+    node = node_of(GivenDataset, "dataset", data, described)
+    for name, label in (("shape", "inputs of the shape"), ("target", "targets of the kind")):
+        if node[name] != expected[name]:
+            raise ConfigError(
+                f"dataset: {source} was trained on {label} {expected[name]}, and these have {node[name]}."
+            )
+    return {"dataset": {**expected, **node}}
 
 
 def _placeholders(config: Config) -> Iterator[Tuple[str, Config]]:
     for group in PLACEHOLDERS:
         nodes = config.get(group) or {}
-        named = {f"{group}.{name}": node for name, node in nodes.items()} if group in NAMED_GROUPS else {group: nodes}
-        for path, node in named.items():
+        by_path = {f"{group}.{name}": node for name, node in nodes.items()} if group in NAMED_GROUPS else {group: nodes}
+        for path, node in by_path.items():
             if isinstance(node, Mapping) and node.get("given_as") == path:
                 yield path, node

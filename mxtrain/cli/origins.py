@@ -29,18 +29,18 @@ class Origin:
     """Text of the setting in a file, on its line."""
 
 
-def find_origins(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Origin]:
+def find_origins(path: str, files: ConfigFiles, overrides: Sequence[str]) -> List[Origin]:
     """Returns all places that give `path` a value, in the order in which they are applied; the default of its class
     first.
 
     Args:
-        path: a setting.
-        files: of the configuration.
-        given: the overrides.
+        path: dotted path of the setting.
+        files: files of the configuration.
+        overrides: overrides of the command line.
     """
-    default = _default_of(path, files, given)
-    origins = [*([default] if default else []), *_origins_in_files(path, files, given)]
-    for override in files.parse(given):
+    default = _default_of(path, files, overrides)
+    origins = [*([default] if default else []), *_origins_in_files(path, files, overrides)]
+    for override in files.parse(overrides):
         key = override.key_or_group
         if key == path or path.startswith(key + ".") and key not in files.groups():
             value = "(deleted)" if override.is_delete() else shown(override.value())
@@ -48,15 +48,15 @@ def find_origins(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Or
     return origins
 
 
-def file_with_target(path: str, files: ConfigFiles, given: Sequence[str]) -> str:
+def file_with_target(path: str, files: ConfigFiles, overrides: Sequence[str]) -> str:
     """Returns the file that names the class of a setting; an empty string if none does."""
-    _, target = _target_of(path, files, given)
+    _, target = _target_of(path, files, overrides)
     return target.place.rpartition(":")[0] if target else ""
 
 
-def _origins_in_files(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Origin]:
+def _origins_in_files(path: str, files: ConfigFiles, overrides: Sequence[str]) -> List[Origin]:
     origins: List[Origin] = []
-    for entry in files.defaults(given):
+    for entry in files.defaults(overrides):
         file = files.find_file(entry.config_path)
         package = "" if entry.package in (None, "_global_") else str(entry.package)
         if file is None or not (not package or path.startswith(package + ".")):
@@ -67,58 +67,58 @@ def _origins_in_files(path: str, files: ConfigFiles, given: Sequence[str]) -> Li
     return origins
 
 
-def _target_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Tuple[List[str], Optional[Origin]]:
+def _target_of(path: str, files: ConfigFiles, overrides: Sequence[str]) -> Tuple[List[str], Optional[Origin]]:
     """Returns the names of a setting below the node with the nearest `_target_` above it in a file, and the path of
     that node."""
     names = path.split(".")
     for depth in range(len(names) - 1, 0, -1):
-        targets = _origins_in_files(".".join([*names[:depth], "_target_"]), files, given)
+        targets = _origins_in_files(".".join([*names[:depth], "_target_"]), files, overrides)
         if targets:
             return names[depth:], targets[-1]
     return names, None
 
 
-def _default_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Optional[Origin]:
+def _default_of(path: str, files: ConfigFiles, overrides: Sequence[str]) -> Optional[Origin]:
     """Returns the default that `mxtrain.cli.config_loader` gives to what files leave out."""
-    names, target = _target_of(path, files, given)
+    names, target = _target_of(path, files, overrides)
     spec = _spec_at(target.value) if target else None
-    found = find_declaration(spec, names) if spec is not None else None
-    if spec is None or found is None:
+    declaration = find_declaration(spec, names) if spec is not None else None
+    if spec is None or declaration is None:
         return None
     value: Any = default_settings(spec)
     for name in names:
         if not isinstance(value, dict) or name not in value:
             return None
         value = value[name]
-    place = f"the default of {spec.__name__} ({short(found.file)}:{found.line})"
-    return Origin(place, shown(value), in_file=False)
+    location = f"the default of {spec.__name__} ({short(declaration.file)}:{declaration.line})"
+    return Origin(location, shown(value), in_file=False)
 
 
 def _spec_at(target: str) -> Optional[Type[Spec]]:
     """Returns the spec at an import path, of mxtrain or the user's own; None for anything else."""
     try:
-        found = import_target(target, "")
+        target_object = import_target(target, "")
     except ConfigError:
         return None  # said when the description is validated
-    return found if inspect.isclass(found) and issubclass(found, Spec) else None
+    return target_object if inspect.isclass(target_object) and issubclass(target_object, Spec) else None
 
 
 def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
-    """File, line and value of a setting, or None if the file doesn't give it."""
+    """Returns file, line and value of a setting; None if the file does not set it."""
     node = _read_node(file)
     line = 0
     for name in names:
         if not isinstance(node, yaml.MappingNode):
             return None
-        found = next(((key, value) for key, value in node.value if key.value == name), None)
-        if found is None:
+        entry = next(((key, value) for key, value in node.value if key.value == name), None)
+        if entry is None:
             return None
-        key, node = found
+        key, node = entry
         line = key.start_mark.line + 1
     text = read_regular_text(file).splitlines()[line - 1] if line else ""
     ends_here = names and node.end_mark.line == line - 1
-    rest = text[node.end_mark.column if ends_here else key.end_mark.column :] if line else ""
-    return Origin(f"{short(file)}:{line}", shown_node(node), comment=rest.partition("#")[2].strip())
+    remaining = text[node.end_mark.column if ends_here else key.end_mark.column :] if line else ""
+    return Origin(f"{short(file)}:{line}", shown_node(node), comment=remaining.partition("#")[2].strip())
 
 
 @functools.cache

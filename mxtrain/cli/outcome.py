@@ -69,7 +69,7 @@ class Outcome:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """Says on standard error why a job did not finish."""
+    """Prints to standard error why a job did not finish."""
     if outcome.exit_code == EXIT_FINISHED:
         return
     job = "" if outcome.number is None else f"job {outcome.number} ({', '.join(outcome.overrides)}): "
@@ -114,7 +114,11 @@ def read_outcomes(file: Path, start: int, end: Optional[int] = None) -> List[Out
 
 
 def _outcome_of(values: Any) -> Outcome:
-    """Raises: ValueError: no job ends with this code."""
+    """Reads a line of jobs.jsonl.
+
+    Raises:
+        ValueError: the line is not the outcome of a job.
+    """
     for problem in problems_of(values, _FORM):
         raise ValueError(problem)
     if values.get("best") is not None:
@@ -124,6 +128,6 @@ def _outcome_of(values: Any) -> Outcome:
 
 
 def exit_code_of(outcomes: Sequence[Outcome]) -> int:
-    """0 if all finished, else the code of the first that failed, else of the first that was told to stop."""
+    """Returns 0 if all finished; otherwise the code of the first failed job, or of the first stopped one."""
     codes = [outcome.exit_code for outcome in outcomes if outcome.exit_code != EXIT_FINISHED]
     return next((code for code in codes if code not in STOPS), codes[0] if codes else EXIT_FINISHED)

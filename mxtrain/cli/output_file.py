@@ -46,7 +46,7 @@ OutputFolder = Annotated[PathText, pydantic.AfterValidator(check_output_folder)]
 
 
 def require_writable(folder: Path, setting: str) -> Path:
-    """Returns the folder, which no setting names: `setting` would.
+    """Checks a default output folder, and returns it; the message suggests `setting`.
 
     Raises:
         ConfigError: files cannot be written there.
@@ -54,13 +54,17 @@ def require_writable(folder: Path, setting: str) -> Path:
     try:
         check_output_folder(str(folder))
     except ValueError as error:
-        said = f"the results go to {folder}: it {error}. Name another place with {setting}=FOLDER."
-        raise ConfigError(said) from None
+        message = f"the results go to {folder}: it {error}. Name another place with {setting}=FOLDER."
+        raise ConfigError(message) from None
     return folder
 
 
 def _check_parents(folder: Path) -> None:
-    """Raises: ValueError: the folder, or the first one above it that exists, is none or may not be written to."""
+    """Checks that a folder can be created.
+
+    Raises:
+        ValueError: its first existing parent is not a folder or not writable.
+    """
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():
@@ -72,11 +76,12 @@ def _check_parents(folder: Path) -> None:
 
 @contextmanager
 def open_output_file(name: str) -> Iterator[TextIO]:
-    """A file that appears only when it is complete; in UTF-8, whatever the terminal's. A device or a pipe, such as
-    /dev/stdout, is written to.
+    """Opens a UTF-8 file that appears under its name only when it is complete.
+
+    Devices and pipes, such as /dev/stdout, are written directly.
 
     Raises:
-        DataError: it cannot be written there.
+        DataError: the file cannot be written.
     """
     path = Path(name)
     if _stays(path):

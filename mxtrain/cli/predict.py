@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 SKIP = "type skip_unreadable=true to go on without such files."
 
 
-def read_columns(given: object) -> object:
+def read_columns(value: object) -> object:
     """Splits text such as `id`, `id,name` or `[id, name]` into unique column names. Other values are returned as is."""
-    if not isinstance(given, str):
-        return given
-    return list(dict.fromkeys(name for part in given.strip("[] ").split(",") if (name := part.strip(" '\""))))
+    if not isinstance(value, str):
+        return value
+    return list(dict.fromkeys(name for part in value.strip("[] ").split(",") if (name := part.strip(" '\""))))
 
 
 class PredictSettings(Spec):
@@ -90,41 +90,41 @@ class PredictSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command and returns the exit code. Checks all that it can before it imports MXNet."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, PredictSettings, "predict")
-    refuse_misspelled_groups(overrides, "predict", given.config_dirs)
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, PredictSettings, "predict")
+    refuse_misspelled_groups(overrides, "predict", parsed.config_dirs)
     refuse_what_only_trains(overrides, "predict")
-    one_run(given, "predict")
-    refuse_streams(given.positionals[1:], settings.skip_unreadable)
+    one_run(parsed, "predict")
+    refuse_streams(parsed.positionals[1:], settings.skip_unreadable)
     checkpoint, description = restore_description(
-        given, "predict", settings.which, overrides, PredictSettings.model_fields
+        parsed, "predict", settings.which, overrides, PredictSettings.model_fields
     )
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
     if settings.sample is not None:
-        refuse_samples(description.task, given.positionals[1:])
-    elif description.task.predict_inputs and not given.positionals[1:]:
+        refuse_samples(description.task, parsed.positionals[1:])
+    elif description.task.predict_inputs and not parsed.positionals[1:]:
         inputs = description.task.predict_inputs
-        own = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
-        raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{own}.")
+        hint = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
+        raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{hint}.")
     form = choose_format(description.task, settings)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}
-    places: Sequence[str]
+    locations: Sequence[str]
     if settings.sample is not None:
-        source, places = open_samples(dataset, settings.sample)
+        source, locations = open_samples(dataset, settings.sample)
     else:
-        source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
-    refuse_none(len(places), unreadable)
-    readable = [name for number, name in enumerate(given.positionals[1:]) if -1 - number not in unreadable]
-    kept = {} if settings.sample else dataset.copied_cells(readable, settings.keep, signature)
+        source, locations = dataset.open_inputs(parsed.positionals[1:], signature, settings.skip_unreadable, unreadable)
+    refuse_none(len(locations), unreadable)
+    readable = [name for number, name in enumerate(parsed.positionals[1:]) if -1 - number not in unreadable]
+    copied = {} if settings.sample else dataset.copied_cells(readable, settings.keep, signature)
     folder = files_folder(description.task, settings, checkpoint)
     ending = description.task.writes_ending
-    drawn = [] if folder is None else [folder / name for name in file_names(places, ending)]
-    refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])],
-                       [*places, *given.positionals[1:]])  # fmt: skip
-    sample_ids = description.task.sample_ids(form, places, dataset)
+    files = [] if folder is None else [folder / name for name in file_names(locations, ending)]
+    refuse_overwriting([*files, *([Path(settings.output)] if settings.output else [])],
+                       [*locations, *parsed.positionals[1:]])  # fmt: skip
+    sample_ids = description.task.sample_ids(form, locations, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
     from mxtrain.trained import load_trained
@@ -133,8 +133,8 @@ def run(arguments: Sequence[str]) -> int:
     trained = load_trained(checkpoint, description, signature, settings.fuse)
     loader = build_loader(description, source, signature, trained.device, in_order=True)
     task = description.task
-    predicted = predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn, kept)
-    predicted = itertools.islice(predicted, len(places))  # a split has more samples than are asked for
+    predicted = predict_rows(trained, loader, source, locations, settings.top_k, unreadable, files, copied)
+    predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
     rows = CountingIterator(predicted, task.list_field[0])
     try:
         with open_output(settings.output) as stream:
@@ -144,12 +144,12 @@ def run(arguments: Sequence[str]) -> int:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
     holding = f": {task.format_count(rows.listed)}" if task.list_field[0] else ""
     if folder is not None:
-        named = f"{rows.count} {'file' if rows.count == 1 else 'files'}"
-        print(f"{named} written to {folder}{'' if settings.output else holding}", file=sys.stderr)
+        count_text = f"{rows.count} {'file' if rows.count == 1 else 'files'}"
+        print(f"{count_text} written to {folder}{'' if settings.output else holding}", file=sys.stderr)
     if settings.output:
         print(f"{rows.count} prediction{'' if rows.count == 1 else 's'} written to {settings.output}{holding}")
     if unreadable:
-        lines = "".join(f"\n  {why}" for why in unreadable.values())
+        lines = "".join(f"\n  {reason}" for reason in unreadable.values())
         print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
     return 0
 
@@ -185,13 +185,13 @@ def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
         ConfigError: names the first of them.
     """
     for name in names:
-        why = "" if skip_unreadable else why_stream(name)
+        reason = "" if skip_unreadable else why_stream(name)
         if name == "-" and not os.path.exists(name):
-            why = "predict reads files, not standard input."
-        if why:
+            reason = "predict reads files, not standard input."
+        if reason:
             raise ConfigError(
-                f"{why} Write it into a file whose name ends as its format says (x.jsonl, x.txt, x.png), and name that "
-                f"instead of {name}."
+                f"{reason} Write it into a file whose name ends as its format says (x.jsonl, x.txt, x.png), and name "
+                f"that instead of {name}."
             )
 
 
@@ -202,8 +202,8 @@ def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
         DataError: no file could be read, or the files are empty.
     """
     if not count:
-        said = ["no file could be read:", *unreadable.values()] if unreadable else ["there is nothing in these files."]
-        raise DataError("\n  ".join(said))
+        lines = ["no file could be read:", *unreadable.values()] if unreadable else ["there is nothing in these files."]
+        raise DataError("\n  ".join(lines))
 
 
 def choose_format(task: Task, settings: PredictSettings) -> str:
@@ -241,21 +241,22 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
     return require_writable(run_dir_of(checkpoint) / "predict", "folder")
 
 
-def file_names(places: Sequence[str], ending: str = ".png") -> List[str]:
+def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
     """Returns a unique output path for each input, relative to the common parent folder of all inputs.
 
     Inputs that differ only in their extension keep it, except for the first: `x.png`, `x.jpg.png`. The name for a line
     of a file contains the line number: `x-3.png`.
     """
-    common = os.path.commonpath([os.path.dirname(os.path.abspath(place)) for place in places]) if places else ""
+    folders = [os.path.dirname(os.path.abspath(location)) for location in locations]
+    common = os.path.commonpath(folders) if folders else ""
     names: List[str] = []
-    taken: Set[str] = set()
-    for place in places:
-        path = numbered_line(Path(os.path.relpath(os.path.abspath(place), common)))
+    used: Set[str] = set()
+    for location in locations:
+        path = numbered_line(Path(os.path.relpath(os.path.abspath(location), common)))
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-        wanted = (str(one) for one in itertools.chain([path.with_suffix(""), path], numbered))
-        name = next(name for name in wanted if name.lower() not in taken)
-        taken.add(name.lower())  # file systems may ignore case
+        candidates = (str(candidate) for candidate in itertools.chain([path.with_suffix(""), path], numbered))
+        name = next(name for name in candidates if name.lower() not in used)
+        used.add(name.lower())  # file systems may ignore case
         names.append(f"{name}{ending}")
     return names
 
@@ -266,14 +267,14 @@ def numbered_line(path: Path) -> Path:
     return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
 
 
-def refuse_overwriting(written: Iterable[Path], places: Sequence[str]) -> None:
+def refuse_overwriting(outputs: Iterable[Path], locations: Sequence[str]) -> None:
     """Refuses to overwrite an input file.
 
     Raises:
         ConfigError: names the first such file.
     """
-    inputs = {os.path.realpath(place) for place in places}
-    for path in written:
+    inputs = {os.path.realpath(location) for location in locations}
+    for path in outputs:
         if os.path.realpath(path) in inputs:
             raise ConfigError(
                 f"predict: '{path}' would be written, and it is one of the files to predict for. Name another place "
@@ -282,9 +283,9 @@ def refuse_overwriting(written: Iterable[Path], places: Sequence[str]) -> None:
 
 
 def predict_rows(
-    trained: Trained, loader: EpochLoader, source: Samples, places: Sequence[str], top_k: int,
-    unreadable: Collection[int] = (), drawn: Sequence[Path] = (),
-    kept: Mapping[str, Mapping[str, str]] = MappingProxyType({}), arrays: Optional[List[np.ndarray]] = None,
+    trained: Trained, loader: EpochLoader, source: Samples, locations: Sequence[str], top_k: int,
+    unreadable: Collection[int] = (), files: Sequence[Path] = (),
+    copied: Mapping[str, Mapping[str, str]] = MappingProxyType({}), arrays: Optional[List[np.ndarray]] = None,
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
     """Yields the output row of each readable sample: source location, copied cells, prediction, path of its file.
 
@@ -292,44 +293,44 @@ def predict_rows(
         trained: the network.
         loader: batches of `source`, in order.
         source: samples to predict for.
-        places: location of each sample.
+        locations: location of each sample.
         top_k: number of alternatives for each sample.
         unreadable: indices of samples without a prediction.
-        drawn: paths of the files that the task writes, one for each sample; empty if it writes none.
-        kept: location -> column -> cell to copy.
+        files: paths of the files that the task writes, one for each sample; empty if it writes none.
+        copied: location -> column -> cell to copy.
         arrays: if not None, decoded predictions are appended to it.
 
     Raises:
-        ConfigError: a column of `kept` has the name of a column of the predictions.
+        ConfigError: a column of `copied` has the name of a column of the predictions.
     """
     task = trained.description.task
-    empty = dict.fromkeys(next(iter(kept.values()), ()), "")
-    found = predict_samples(trained, loader, source, unreadable, drawn)
+    empty = dict.fromkeys(next(iter(copied.values()), ()), "")
+    predictions = predict_samples(trained, loader, source, unreadable, files)
     if arrays is not None:
-        found = _noted(found, arrays)
-    for number, said in task.rows(trained.signature, source, found, top_k):
-        cells = kept.get(places[number], empty)
+        predictions = _noted(predictions, arrays)
+    for number, prediction in task.rows(trained.signature, source, predictions, top_k):
+        cells = copied.get(locations[number], empty)
         for name in cells:
-            if name in said or name == "file":
+            if name in prediction or name == "file":
                 raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
-        row = {"file": places[number], **cells, **said}
-        if drawn:
-            row[task.writes] = str(drawn[number])
+        row = {"file": locations[number], **cells, **prediction}
+        if files:
+            row[task.writes] = str(files[number])
         yield row
 
 
 def _noted(
-    found: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]
+    predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]
 ) -> Iterator[Tuple[int, np.ndarray]]:  # fmt: skip
-    for number, prediction in found:
+    for number, prediction in predictions:
         arrays.append(prediction)
         yield number, prediction
 
 
 def predict_samples(
-    trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], drawn: Sequence[Path]
+    trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], files: Sequence[Path]
 ) -> Iterator[Tuple[int, np.ndarray]]:
-    """Yields the index and decoded prediction of each readable sample, and writes its file if `drawn` has a path."""
+    """Yields the index and decoded prediction of each readable sample, and writes its file if `files` has a path."""
     from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
@@ -338,8 +339,8 @@ def predict_samples(
     for batch, outputs in trained.evaluator.predict(loader):
         for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:
-                if position < len(drawn):
-                    write_file(drawn[position], task.encode_file(trained.signature, prediction, source, position))
+                if position < len(files):
+                    write_file(files[position], task.encode_file(trained.signature, prediction, source, position))
                 yield position, prediction
             position += 1
 
@@ -382,8 +383,8 @@ def write_rows(
     elif form == "csv":
         write_csv(({"file": row.pop("file"), **task.cells(row)} for row in rows), stream)
     else:
-        named = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
-        for part in task.write_as(form, signature, named):
+        rows_with_ids = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
+        for part in task.write_as(form, signature, rows_with_ids):
             stream.write(part)
 
 

@@ -48,15 +48,15 @@ def preserved_process() -> Iterator[None]:
             os.environ.update(environment)
             sys.path[:] = path
             os.chdir(folder)
-            for logger, level, old, disabled, propagates in loggers:
+            for logger, level, old_handlers, disabled, propagates in loggers:
                 for handler in logger.handlers:
-                    if handler not in old:
+                    if handler not in old_handlers:
                         handler.close()
-                logger.handlers[:], logger.disabled, logger.propagate = old, disabled, propagates
+                logger.handlers[:], logger.disabled, logger.propagate = old_handlers, disabled, propagates
                 logger.setLevel(level)
-            for number, before in handlers:
-                if before is not None:  # None: it was not set from Python, and neither did we
-                    signal.signal(number, before)
+            for number, old_handler in handlers:
+                if old_handler is not None:  # None: it was not set from Python, and neither did we
+                    signal.signal(number, old_handler)
             hydra.hydra, config.cfg, version.version_base = hydra_state
 
 
@@ -65,6 +65,6 @@ _LoggerState = Tuple[logging.Logger, int, List[logging.Handler], bool, bool]
 
 def _logger_states() -> List[_LoggerState]:
     logging.getLogger("mxtrain")  # made here, so that it is among them before its first handler
-    named = logging.root.manager.loggerDict.values()
-    loggers = [logging.root, *(one for one in named if isinstance(one, logging.Logger))]
+    registered = logging.root.manager.loggerDict.values()
+    loggers = [logging.root, *(one for one in registered if isinstance(one, logging.Logger))]
     return [(one, one.level, list(one.handlers), one.disabled, one.propagate) for one in loggers]

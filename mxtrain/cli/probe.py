@@ -29,14 +29,14 @@ def _step(function: Callable[[], Mapping[str, Json]]) -> Callable[[], Mapping[st
 
 @_step
 def environment() -> Mapping[str, Json]:
-    """Set what runtime=auto sets, with AMX: the computation below then shows whether it works."""
+    """Applies the settings of runtime=auto, with AMX; the later steps test them."""
     report = apply(Runtime(), bfloat16=True)
     return {"runtime": report.lines(), "amx": report.amx}
 
 
 @_step
 def mxnet() -> Mapping[str, Json]:
-    """Import MXNet."""
+    """Imports MXNet."""
     from mxtrain.engine.backend import mx
 
     features = {feature.name: bool(feature.enabled) for feature in mx.runtime.feature_list()}
@@ -45,16 +45,16 @@ def mxnet() -> Mapping[str, Json]:
 
 @_step
 def operators() -> Mapping[str, Json]:
-    """Compile and load mxtrain's native operators."""
+    """Compiles and loads mxtrain's native operators."""
     from mxtrain.engine.backend import native_operators
 
-    found = native_operators()
-    return {"operators": {"compiled": found.path is not None, "why": found.why}}
+    library = native_operators()
+    return {"operators": {"compiled": library.path is not None, "why": library.why}}
 
 
 @_step
 def compute() -> Mapping[str, Json]:
-    """Train one step of a small convolution."""
+    """Trains one step of a small convolution."""
     from mxtrain.engine.backend import autograd, mx, nd
 
     data_BCHW = nd.ones((2, 3, 8, 8))
@@ -69,7 +69,7 @@ def compute() -> Mapping[str, Json]:
 
 @_step
 def bfloat16() -> Mapping[str, Json]:
-    """Multiply in bfloat16, which uses AMX where the environment allows it."""
+    """Multiplies in bfloat16, which uses AMX if the environment allows it."""
     import numpy
 
     from mxtrain.engine.backend import mx, nd
@@ -85,18 +85,19 @@ def bfloat16() -> Mapping[str, Json]:
 
 @_step
 def gpus() -> Mapping[str, Json]:
-    """Compute on each GPU that MXNet counts: it counts those, too, that it has no machine code for."""
+    """Computes on each GPU that MXNet counts, since it also counts GPUs for which it has no machine code."""
     from mxtrain.engine.backend import mx
 
     try:
         count = mx.context.num_gpus()
     except mx.MXNetError as error:  # a CUDA build on a machine whose driver can't be reached
         return {"gpus": 0, "gpu_error": str(error).splitlines()[-1]}
-    return {"gpus": count, "gpu_failures": {str(index): why for index in range(count) if (why := _try_gpu(index))}}
+    failures = {str(index): failure for index in range(count) if (failure := _try_gpu(index))}
+    return {"gpus": count, "gpu_failures": failures}
 
 
 def _try_gpu(index: int) -> str:
-    """Why a GPU does not compute; empty if it does."""
+    """Returns why a GPU does not work; empty if it works."""
     from mxtrain.engine.backend import mx, nd
 
     try:
@@ -108,7 +109,7 @@ def _try_gpu(index: int) -> str:
 
 @_step
 def gluoncv() -> Mapping[str, Json]:
-    """Import GluonCV."""
+    """Imports GluonCV."""
     import gluoncv
 
     return {"gluoncv": gluoncv.__version__}
@@ -134,16 +135,16 @@ def horovod() -> Mapping[str, Json]:
 
 
 def main() -> int:
-    """Run every step; a step that raises is reported and ends the probe."""
+    """Runs all steps; a step that raises is reported and ends the probe."""
     warnings.simplefilter("ignore")
     for step in STEPS:
         print(json.dumps({"trying": step.__name__}), flush=True)
         try:
-            found = step()
+            result = step()
         except Exception as error:  # whatever it is, it is what the reader wants to know
             print(json.dumps({"failed": step.__name__, "error": f"{type(error).__name__}: {error}"}), flush=True)
             return 1
-        print(json.dumps(found), flush=True)
+        print(json.dumps(result), flush=True)
     return 0
 
 

@@ -30,24 +30,24 @@ class ProbeResult:
 
 
 def run_probe(timeout_s: float, command: Sequence[str] = PROBE) -> ProbeResult:
-    """Run `command`, which prints JSON objects, one a line.
+    """Runs a command that prints one JSON object per line.
 
     Args:
-        timeout_s: The process is ended after this many seconds.
-        command: What to run instead of the probe.
+        timeout_s: seconds after which the process is killed.
+        command: command to run.
 
     Returns:
-        Everything that was reported, and the reason if it did not come to its end.
+        All values that were reported, and the reason if the command did not complete.
     """
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+        finished = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired as expired:
         output = expired.stdout or b""
         return _read(output.decode() if isinstance(output, bytes) else output, f"did not answer within {timeout_s:g} s")
     except OSError as error:
         return ProbeResult(cause=str(error))
-    cause = "" if done.returncode == 0 else _describe(done.returncode, done.stderr)
-    return _read(done.stdout, cause)
+    cause = "" if finished.returncode == 0 else _describe(finished.returncode, finished.stderr)
+    return _read(finished.stdout, cause)
 
 
 def _describe(code: int, stderr: str) -> str:
@@ -58,19 +58,19 @@ def _describe(code: int, stderr: str) -> str:
 
 
 def _read(output: str, cause: str) -> ProbeResult:
-    found: Dict[str, Any] = {}
+    values: Dict[str, Any] = {}
     for line in output.splitlines():
         try:
             value = json.loads(line)
         except ValueError:
             continue  # a library that prints to standard output
         if isinstance(value, dict):
-            found.update(value)
-    stage = str(found.pop("trying", ""))
-    failed = found.pop("failed", None)
-    error = str(found.pop("error", ""))
+            values.update(value)
+    stage = str(values.pop("trying", ""))
+    failed = values.pop("failed", None)
+    error = str(values.pop("error", ""))
     if failed is not None:
         cause = error
     elif cause and stage:
         cause = f"{cause} while trying: {stage}"
-    return ProbeResult(found, stage, cause)
+    return ProbeResult(values, stage, cause)

@@ -68,5 +68,5 @@ def _is_active() -> bool:
 
 def _is_on_path(name: str, folder: str) -> bool:
     """Returns True if a shell finds this program in this folder first."""
-    found = shutil.which(name)
-    return found is not None and os.path.realpath(os.path.dirname(os.path.abspath(found))) == os.path.realpath(folder)
+    path = shutil.which(name)
+    return path is not None and os.path.realpath(os.path.dirname(os.path.abspath(path))) == os.path.realpath(folder)

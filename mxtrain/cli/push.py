@@ -49,12 +49,12 @@ class PushSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Sends the run; returns the exit code."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, PushSettings, "push")
-    path = Path(one_run(given, "push"))
-    if given.positionals[1:]:
-        raise ConfigError(f"push takes one run directory, not also '{given.positionals[1]}'.")
-    with Composer(given.config_dirs) as composer:
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, PushSettings, "push")
+    path = Path(one_run(parsed, "push"))
+    if parsed.positionals[1:]:
+        raise ConfigError(f"push takes one run directory, not also '{parsed.positionals[1]}'.")
+    with Composer(parsed.config_dirs) as composer:
         tracker = tracker_of(settings.tracker, overrides, composer)
     if not path.is_dir():
         raise DataError(f"{path}: there is no such run directory.")
@@ -78,8 +78,8 @@ def tracker_of(name: Optional[str], overrides: Sequence[str], composer: Composer
     for word in overrides:
         if not word.startswith(f"{_LOGGER}{name}."):
             key = word.partition("=")[0]
-            own = f"{_LOGGER}{name}.FIELD=VALUE"
-            raise ConfigError(f"push takes tracker=NAME and settings of that tracker, {own}, not {key}.")
+            form = f"{_LOGGER}{name}.FIELD=VALUE"
+            raise ConfigError(f"push takes tracker=NAME and settings of that tracker, {form}, not {key}.")
     composed = composer.compose([f"logger=[{name}]", *overrides])
     spec = build_spec(composed.config["logger"][name], f"{_LOGGER}{name}", Logger, composed.where)
     if not isinstance(spec, Tracker):
@@ -102,14 +102,14 @@ def _push(path: Path, tracker: Tracker) -> int:
         "steps_per_epoch": steps_per_epoch, "total_steps": step or None,
         "start_ms": start_ms, "ms_per_step": ms_per_step,
     }  # fmt: skip
-    again = f"The same command sends the rest: {program()} push {shlex.quote(str(path))} tracker={tracker.service}"
-    delivery = Delivery(tracker, tracked_run(path, config), catch_up, again)
+    hint = f"The same command sends the rest: {program()} push {shlex.quote(str(path))} tracker={tracker.service}"
+    delivery = Delivery(tracker, tracked_run(path, config), catch_up, hint)
     is_complete = delivery.close(str(state), step, metrics if isinstance(metrics, Mapping) else {})
     after = Position.read(path, tracker.service, tracker.shown_destination)
     if not is_complete:
         return EXIT_CRASHED
-    found = "continued" if before.remote_id else "new"
-    print(f"{delivery.sent} points sent to {tracker.service} ({after.destination}), {found} run {after.remote_id}")
+    kind = "continued" if before.remote_id else "new"
+    print(f"{delivery.sent} points sent to {tracker.service} ({after.destination}), {kind} run {after.remote_id}")
     return EXIT_FINISHED
 
 
@@ -118,8 +118,8 @@ def _description_of(path: Path) -> Tuple[Config, int]:
     config: Config = {}
     try:
         if (path / CHECKPOINTS).is_dir():
-            found = open_checkpoint(path, which="last").state["run"]["description"]
-            config = found if isinstance(found, dict) else {}
+            recorded = open_checkpoint(path, which="last").state["run"]["description"]
+            config = recorded if isinstance(recorded, dict) else {}
     except (CheckpointError, KeyError, TypeError):
         pass  # the rows are sent all the same
     last_steps: Dict[int, int] = {}
@@ -147,10 +147,10 @@ def _times_of(path: Path, status: Mapping[str, Any], step: int) -> Tuple[float, 
 
 def _object_in(file: Path) -> Dict[str, Any]:
     try:
-        found = read_json(file)
+        content = read_json(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _count(value: object, default: int) -> int:

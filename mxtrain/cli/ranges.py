@@ -25,10 +25,10 @@ FIELDS = ("values", "when")
 def long_form(text: str) -> str:
     """Returns an override with Hydra's form of `log(1e-4,1e-1)`, `int(1,8)` and `log_int(8,512)`."""
     key, sign, value = text.partition("=")
-    found = _SHORT.fullmatch(value.strip())
-    if not found:
+    match = _SHORT.fullmatch(value.strip())
+    if not match:
         return text
-    return key + sign + _LONG[found[1]].format(f"{found[2].strip()},{found[3].strip()}")
+    return key + sign + _LONG[match[1]].format(f"{match[2].strip()},{match[3].strip()}")
 
 
 def split_space(composer: Composer, overrides: Sequence[str], file: str = "") -> Tuple[List[str], Space]:
@@ -51,9 +51,9 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
             fixed.append(override.input_line)
     if file:
         parameters += read_space_file(composer, file)
-    given = {override.key_or_group for override in composer.parse(fixed)}
+    parsed = {override.key_or_group for override in composer.parse(fixed)}
     for parameter in parameters:
-        if parameter.key.lstrip("+") in given:
+        if parameter.key.lstrip("+") in parsed:
             raise ConfigError(f"{parameter.key}: it has one value and a range. Leave out one of both.")
     return fixed, Space(parameters)
 
@@ -100,13 +100,13 @@ def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
         raise ConfigError(f"space={file}: it cannot be read: {str(error).splitlines()[0]}.") from None
     if not isinstance(content, dict) or not content:
         raise ConfigError(f"space={file}: it should hold lines such as `optimizer.lr: log(1e-4,1e-1)`.")
-    return [_from_file(composer, file, str(key), given) for key, given in content.items()]
+    return [_from_file(composer, file, str(key), value) for key, value in content.items()]
 
 
-def _from_file(composer: Composer, file: str, key: str, given: Any) -> TunedSetting:
+def _from_file(composer: Composer, file: str, key: str, value: Any) -> TunedSetting:
     when: Dict[str, Tuple[str, ...]] = {}
-    if isinstance(given, Mapping):
-        for name in given:
+    if isinstance(value, Mapping):
+        for name in value:
             if str(name).endswith(")"):
                 raise ConfigError(
                     f"space={file}: {key}: YAML splits a range between braces at its comma. Put it in quotes: "
@@ -117,23 +117,23 @@ def _from_file(composer: Composer, file: str, key: str, given: Any) -> TunedSett
                     f"space={file}: {key}.{name} is not known.{did_you_mean(str(name), FIELDS)} A setting has "
                     "`values`, and `when` with the values of others that it needs."
                 )
-        needed = given.get("when") or {}
+        needed = value.get("when") or {}
         if not isinstance(needed, Mapping):
             raise ConfigError(f"space={file}: {key}.when={shown(needed)} should be such as {{model: mlp}}.")
         when = {str(name): _typed(allowed) for name, allowed in needed.items()}
-        given = given.get("values")
-    if isinstance(given, list):
-        return TunedSetting(key, "choice", _typed(given), when=when)
-    if not isinstance(given, str):
-        raise ConfigError(f"space={file}: {key}={shown(given)} is no range. Use {FORMS}.")
-    (override,) = composer.parse([long_form(f"{key}={given}")])
+        value = value.get("values")
+    if isinstance(value, list):
+        return TunedSetting(key, "choice", _typed(value), when=when)
+    if not isinstance(value, str):
+        raise ConfigError(f"space={file}: {key}={shown(value)} is no range. Use {FORMS}.")
+    (override,) = composer.parse([long_form(f"{key}={value}")])
     if not override.is_sweep_override():
-        raise ConfigError(f"space={file}: {key}={given} is no range. Use {FORMS}.")
+        raise ConfigError(f"space={file}: {key}={value} is no range. Use {FORMS}.")
     return replace(parameter_of(override), when=when)
 
 
 def _typed(value: Any) -> Tuple[str, ...]:
-    """Values of YAML as they are typed in an override."""
+    """Returns values of YAML as they are typed in an override."""
     if isinstance(value, list):
         return tuple(_typed(one)[0] if not isinstance(one, list) else f"[{','.join(_typed(one))}]" for one in value)
     if value is None or isinstance(value, bool):

@@ -37,8 +37,8 @@ def words_of(config: Config, choices: Mapping[str, str], composer: Composer) -> 
     for group in GROUPS:
         options = composer.options(group)
         if group in NAMED_GROUPS:
-            found = (_option_of(group, str(name), node, composer) for name, node in (config.get(group) or {}).items())
-            words.append(f"{group}=[{','.join(filter(None, found))}]")
+            chosen = (_option_of(group, str(name), node, composer) for name, node in (config.get(group) or {}).items())
+            words.append(f"{group}=[{','.join(filter(None, chosen))}]")
         elif choices.get(group) in options:
             words.append(f"{group}={choices[group]}")
     base = composer.compose(words).config
@@ -60,9 +60,9 @@ def _option_of(group: str, member: str, node: object, composer: Composer) -> str
     return ""
 
 
-def _changes(base: Config, wanted: Config) -> Iterator[str]:
-    """Yields overrides for the settings of `wanted` that differ from `base`."""
-    for path, value in _settings(wanted, ()):
+def _changes(base: Config, target: Config) -> Iterator[str]:
+    """Yields overrides for the settings of `target` that differ from `base`."""
+    for path, value in _settings(target, ()):
         node: object = base
         for key in path:
             node = node.get(key, _ABSENT) if isinstance(node, Mapping) else _ABSENT

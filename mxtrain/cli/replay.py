@@ -51,31 +51,31 @@ class ReplaySettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Repeats and prints; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, ReplaySettings, "replay")
-    refuse_misspelled_groups(overrides, "replay", given.config_dirs)
-    if len(given.positionals) != 1:
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, ReplaySettings, "replay")
+    refuse_misspelled_groups(overrides, "replay", parsed.config_dirs)
+    if len(parsed.positionals) != 1:
         raise ConfigError(
-            f"replay takes one bundle or run directory, and {len(given.positionals)} were given. A run's bundles are "
+            f"replay takes one bundle or run directory, and {len(parsed.positionals)} were given. A run's bundles are "
             "the folders in its replay/."
         )
-    path = Path(given.positionals[0])
-    found = refer_to_last_step(path) if is_run_directory(path) else read_bundle(path)
-    if isinstance(found, StepReference):
-        repeated = repeat_reference(found, settings.step, overrides, given)
+    path = Path(parsed.positionals[0])
+    source = refer_to_last_step(path) if is_run_directory(path) else read_bundle(path)
+    if isinstance(source, StepReference):
+        repeated = repeat_reference(source, settings.step, overrides, parsed)
     elif settings.step is not None:
-        raise ConfigError(f"step={settings.step}: {path} contains the batch of step {found.facts['step']} only.")
+        raise ConfigError(f"step={settings.step}: {path} contains the batch of step {source.facts['step']} only.")
     else:
-        repeated = repeat_bundle(found, overrides, given)
+        repeated = repeat_bundle(source, overrides, parsed)
     if settings.output:
         with open_output_file(settings.output) as stream:
             stream.write(encode_json(repeated.to_json(), indent=2).decode() + "\n")
     return EXIT_FINISHED
 
 
-def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Arguments) -> RepeatedStep:
+def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], parsed: Arguments) -> RepeatedStep:
     """Repeats and prints the step of a bundle."""
-    description = describe_bundle(bundle, overrides, given)
+    description = describe_bundle(bundle, overrides, parsed)
     stand_in = as_checkpoint(bundle)
     signature = signature_of(stand_in, description.dataset.signature_class)
     weights = open_checkpoint(bundle.checkpoint) if bundle.checkpoint is not None else None
@@ -90,14 +90,14 @@ def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Argumen
 
 
 def repeat_reference(
-    reference: StepReference, step: Optional[int], overrides: Sequence[str], given: Arguments
+    reference: StepReference, step: Optional[int], overrides: Sequence[str], parsed: Arguments
 ) -> RepeatedStep:  # fmt: skip
     """Repeats and prints a step with the weights of the last checkpoint before it."""
     if step is not None and step != reference.step:
         reference = replace(reference, step=step, reason=f"a step of {reference.run_dir}")
     path = checkpoint_before(reference)
     checkpoint, description = restore_description(
-        replace(given, positionals=[str(path)]), "replay", "last", overrides, ReplaySettings.model_fields
+        replace(parsed, positionals=[str(path)]), "replay", "last", overrides, ReplaySettings.model_fields
     )
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     description = replace(description, dataset=dataset)
@@ -122,10 +122,10 @@ def refer_to_last_step(run_dir: Path) -> StepReference:
     Of a finished run, it is the last step.
     """
     status = read_status(run_dir)
-    ended = status is not None and status.exit_code == EXIT_FINISHED
+    finished = status is not None and status.exit_code == EXIT_FINISHED
     last = last_step(run_dir)
-    step = last if ended and last else last + 1
-    return StepReference(run_dir, step, reason=f"{'the last step' if ended else 'the step after the last one'} in "
+    step = last if finished and last else last + 1
+    return StepReference(run_dir, step, reason=f"{'the last step' if finished else 'the step after the last one'} in "
                          f"{run_dir / ROWS_FILE}")  # fmt: skip
 
 
@@ -138,26 +138,26 @@ def checkpoint_before(reference: StepReference) -> Path:
     places = scan(reference.run_dir / CHECKPOINTS)
     earlier = [place for place in places if place.step < reference.step]
     if not earlier:
-        found = f"the first is of step {places[0].step}" if places else "there is none"
+        available = f"the first is of step {places[0].step}" if places else "there is none"
         raise ConfigError(
             f"step {reference.step} is repeated with a checkpoint before it in {reference.run_dir / CHECKPOINTS}, and "
-            f"{found}. checkpoint.keep_last=N keeps more of them."
+            f"{available}. checkpoint.keep_last=N keeps more of them."
         )
     return earlier[-1].path
 
 
-def describe_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Arguments) -> Description:
+def describe_bundle(bundle: ReplayBundle, overrides: Sequence[str], parsed: Arguments) -> Description:
     """Returns the description of the run for one device. Imports no MXNet.
 
     Raises:
         ConfigError: an override is wrong, or the bundle names code that was not declared trusted.
     """
-    with Composer(given.config_dirs) as composer:
+    with Composer(parsed.config_dirs) as composer:
         config = for_one_device(bundle.facts["run"]["description"], composer)
-        if not given.trusts_code:
+        if not parsed.trusts_code:
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
-            require_trusted(config, str(bundle.path / BUNDLE), "replay", typed, given.config_dirs)
+            require_trusted(config, str(bundle.path / BUNDLE), "replay", typed, parsed.config_dirs)
         config = amend(config, overrides, composer, ReplaySettings.model_fields)
     return describe_here(config, lambda path: f"the bundle's own {path.split('.')[0]}")
 
@@ -168,7 +168,7 @@ def as_checkpoint(bundle: ReplayBundle) -> Checkpoint:
     return Checkpoint(bundle.path, facts["step"], facts["epoch"], {"run": facts["run"]}, None, "max", "", {}, {})
 
 
-def show(bundle: ReplayBundle, found: RepeatedStep, weights: Optional[Checkpoint]) -> None:
+def show(bundle: ReplayBundle, result: RepeatedStep, weights: Optional[Checkpoint]) -> None:
     """Prints the statistics and the verdict."""
     facts = bundle.facts
     print(f"step {facts['step']} of worker {facts['rank']}: {_line(facts['reason'])}")
@@ -176,15 +176,15 @@ def show(bundle: ReplayBundle, found: RepeatedStep, weights: Optional[Checkpoint
         print(f"the first {facts['samples']} of {facts['batch_size']} samples, since a bundle has a limited size")
     if weights is not None:
         print(f"note: the weights are those of {weights.path}, after step {weights.step}: the step may not fail again")
-    for remark in found.remarks:
+    for remark in result.remarks:
         print(f"note: {remark}")
-    print_columns(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(found.layers))
-    if found.gradients:
+    print_columns(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(result.layers))
+    if result.gradients:
         print_columns(
             ("gradient with non-finite values", "", "shape", "smallest", "largest", "mean", "non-finite"),
-            _rows(found.gradients),
+            _rows(result.gradients),
         )  # fmt: skip
-    print(f"loss {found.loss:.6g}; {found.verdict}")
+    print(f"loss {result.loss:.6g}; {result.verdict}")
     sys.stdout.flush()
 
 

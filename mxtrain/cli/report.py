@@ -37,10 +37,10 @@ class ReportSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Writes the page; returns the exit code."""
-    given, settings, wheres = parse_words(arguments, ReportSettings, "report")
+    parsed, settings, wheres = parse_words(arguments, ReportSettings, "report")
     filtered = parse_filter(wheres)
     order = read_order(settings.sort) if settings.sort else None
-    folders = folders_of(given, "report")
+    folders = folders_of(parsed, "report")
     runs = filtered.apply(runs_below(folders, filtered.needed, "report"))
     if order:
         runs = sort_runs(runs, *order)
@@ -55,8 +55,8 @@ def run(arguments: Sequence[str]) -> int:
         )
     names = short_names([one.path for one in runs])
     title = settings.title or f"mxtrain: {', '.join(names[:3])}{f' and {len(names) - 3} more' if names[3:] else ''}"
-    made = f"made {time.strftime('%Y-%m-%d %H:%M')} by mxtrain {__version__}, {len(runs)} run{'s' * (len(runs) > 1)}"
-    page = render_report(collect(runs), title, made)
+    footer = f"made {time.strftime('%Y-%m-%d %H:%M')} by mxtrain {__version__}, {len(runs)} run{'s' * (len(runs) > 1)}"
+    page = render_report(collect(runs), title, footer)
     with open_output_file(settings.out) as file:
         file.write(page)
     if settings.format == "json":

@@ -68,27 +68,27 @@ class ReproduceSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Compares, trains and compares again; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, ReproduceSettings, "reproduce")
-    refuse_misspelled_groups(overrides, "reproduce", given.config_dirs)
-    recorded = read_run(Path(one_run(given, "reproduce")))
-    if given.positionals[1:]:
-        raise ConfigError(f"reproduce takes one run directory, not also {shlex.quote(given.positionals[1])}.")
-    if given.multirun:
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, ReproduceSettings, "reproduce")
+    refuse_misspelled_groups(overrides, "reproduce", parsed.config_dirs)
+    recorded = read_run(Path(one_run(parsed, "reproduce")))
+    if parsed.positionals[1:]:
+        raise ConfigError(f"reproduce takes one run directory, not also {shlex.quote(parsed.positionals[1])}.")
+    if parsed.multirun:
         raise ConfigError("reproduce trains one run: leave out -m.")
     if settings.dir is not None:
         overrides = [*overrides, f"{RUN_DIR}={quote(settings.dir)}"]
-    with Composer(given.config_dirs) as composer:
-        composed, description = compose_recorded(recorded, overrides, given, composer)
+    with Composer(parsed.config_dirs) as composer:
+        composed, description = compose_recorded(recorded, overrides, parsed, composer)
         refuse_same_directory(recorded, composed.run_dir)
-        found = differences(recorded, description)
-        show_differences(found, recorded)
-        if found and settings.strict:
-            raise ConfigError(f"strict=true, and {count(found)} from {recorded.path}. Nothing was started.")
+        differing = differences(recorded, description)
+        show_differences(differing, recorded)
+        if differing and settings.strict:
+            raise ConfigError(f"strict=true, and {count(differing)} from {recorded.path}. Nothing was started.")
         # Takes time to load: only from here on.
         from mxtrain.cli.run import train_once
 
-        outcome = train_once(composed, description, command_line.config_flags(given.config_dirs))
+        outcome = train_once(composed, description, command_line.config_flags(parsed.config_dirs))
     if outcome.exit_code not in (EXIT_FINISHED, EXIT_BUDGET):  # a budget is a part of the description
         print(f"the run did not finish, so nothing is compared with {recorded.path}")
         return outcome.exit_code
@@ -96,7 +96,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def compose_recorded(
-    recorded: RecordedRun, overrides: Sequence[str], given: Arguments, composer: Composer
+    recorded: RecordedRun, overrides: Sequence[str], parsed: Arguments, composer: Composer
 ) -> Tuple[Composed, Description]:  # fmt: skip
     """Composes the description of a run, with overrides.
 
@@ -104,10 +104,10 @@ def compose_recorded(
         ConfigError: an override is wrong, the description cannot be composed here, or it names code that was not
             declared trusted.
     """
-    if not given.trusts_code:
+    if not parsed.trusts_code:
         typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
         # Before anything in it is looked up in the environment, imported or set.
-        require_trusted(recorded.description, str(recorded.path), "reproduce", typed, given.config_dirs)
+        require_trusted(recorded.description, str(recorded.path), "reproduce", typed, parsed.config_dirs)
         refuse_foreign_hosts(recorded, typed)
     if any(str(target).endswith(".given") for target in _modules(recorded.description)):
         raise ConfigError(
@@ -118,10 +118,10 @@ def compose_recorded(
     groups = [group for group in composer.groups() if group in GROUPS]
     words = with_overrides(words, overrides, groups)
     composed, description = compose_and_check(composer, words)
-    found = find_data(recorded.path, description, {key_of(word) for word in overrides}, needs_data=True)
-    moved = moved_paths(description, found)
-    if moved:
-        composed, description = compose_and_check(composer, with_overrides(words, moved, groups))
+    data = find_data(recorded.path, description, {key_of(word) for word in overrides}, needs_data=True)
+    moved_words = moved_paths(description, data)
+    if moved_words:
+        composed, description = compose_and_check(composer, with_overrides(words, moved_words, groups))
     return composed, description
 
 
@@ -134,15 +134,15 @@ def refuse_foreign_hosts(recorded: RecordedRun, typed: Sequence[str]) -> None:
     cluster = recorded.description.get("cluster")
     settings = cluster if isinstance(cluster, dict) else {}
     default = Cluster()
-    found = [f"cluster.{name}={shown(settings[name])}" for name in STARTS_PROGRAMS
+    unsafe = [f"cluster.{name}={shown(settings[name])}" for name in STARTS_PROGRAMS
              if settings.get(name, getattr(default, name)) != getattr(default, name)
              and f"cluster.{name}" not in typed and "cluster" not in typed]  # fmt: skip
     distillation = recorded.description.get("distillation")
     if isinstance(distillation, dict) and distillation.get("trust_code") and TRUST not in typed:
-        found.append(f"{TRUST}=true")
-    if found:
+        unsafe.append(f"{TRUST}=true")
+    if unsafe:
         raise ConfigError(
-            f"the description of {recorded.path} can start programs that are not mxtrain's own: {' '.join(found)}\n"
+            f"the description of {recorded.path} can start programs that are not mxtrain's own: {' '.join(unsafe)}\n"
             "Add --trust-code if it is yours, or type these settings."
         )
 
@@ -150,19 +150,23 @@ def refuse_foreign_hosts(recorded: RecordedRun, typed: Sequence[str]) -> None:
 def _modules(config: object) -> List[str]:
     if not isinstance(config, dict):
         return []
-    here = [str(config["_target_"]).rpartition(".")[0]] if "_target_" in config else []
-    return [*here, *(module for value in config.values() for module in _modules(value))]
+    own_module = [str(config["_target_"]).rpartition(".")[0]] if "_target_" in config else []
+    return [*own_module, *(module for value in config.values() for module in _modules(value))]
 
 
-def moved_paths(before: Description, after: Description) -> List[str]:
+def moved_paths(recorded: Description, current: Description) -> List[str]:
     """Returns the overrides for paths of the dataset that `find_data` has changed."""
-    old = named_paths(before.dataset)
-    names = [name for name, paths in named_paths(after.dataset).items() if paths != old[name]]
-    return [f"dataset.{name}={written(getattr(after.dataset, name))}" for name in names]
+    old = named_paths(recorded.dataset)
+    names = [name for name, paths in named_paths(current.dataset).items() if paths != old[name]]
+    return [f"dataset.{name}={written(getattr(current.dataset, name))}" for name in names]
 
 
 def refuse_same_directory(recorded: RecordedRun, run_dir: Path) -> None:
-    """Raises: ConfigError: the new run would continue the recorded one, and be compared with itself."""
+    """Checks that the new run has another directory than the recorded one.
+
+    Raises:
+        ConfigError: they are the same.
+    """
     if os.path.realpath(run_dir) == os.path.realpath(recorded.path):
         raise ConfigError(f"dir={run_dir} is the run that is to be reproduced. Choose another folder.")
 
@@ -170,16 +174,16 @@ def refuse_same_directory(recorded: RecordedRun, run_dir: Path) -> None:
 def differences(recorded: RecordedRun, description: Description) -> List[ChangedFact]:
     """Returns everything that may change the result, and is not as it was."""
     data = fingerprint(description.dataset, open_splits(description.dataset))
-    now = {**meta_of_worker(description, recorded), "data": data}
+    current_meta = {**meta_of_worker(description, recorded), "data": data}
     changed = settings_that_differ(recorded.description, description.config)
     paths = {f"dataset.{name}" for name in named_paths(description.dataset)}  # their content is compared instead
-    settings = [ChangedFact(path, shown(then), shown(here)) for path, then, here in changed if path not in paths]
-    return [*settings, *compare_meta(recorded.meta, now)]
+    settings = [ChangedFact(path, shown(old), shown(new)) for path, old, new in changed if path not in paths]
+    return [*settings, *compare_meta(recorded.meta, current_meta)]
 
 
 def meta_of_worker(description: Description, recorded: RecordedRun) -> Dict[str, Json]:
     """Returns what worker 0 of the new run would write of itself. Imports MXNet."""
-    before = dict(os.environ)
+    environment = dict(os.environ)
     cluster = description.cluster
     try:
         if description.kvstore.distributed:
@@ -187,54 +191,54 @@ def meta_of_worker(description: Description, recorded: RecordedRun) -> Dict[str,
         report = set_environment(description)
         from mxtrain.engine.backend import native_operators  # imports MXNet, which reads the environment
 
-        now = collect_meta(description, report)
+        meta = collect_meta(description, report)
         if recorded.meta.get("asks_for_operators"):  # the new run asks for them only when its network is built
             path = native_operators().path
-            now["own_operators"] = path.name if path else ""
+            meta["own_operators"] = path.name if path else ""
     finally:
         if description.kvstore.distributed:  # each worker sets its own
             os.environ.clear()
-            os.environ.update(before)
-    return {**now, "runtime": recorded.meta.get("runtime")} if cluster.launcher != "local" else now
+            os.environ.update(environment)
+    return {**meta, "runtime": recorded.meta.get("runtime")} if cluster.launcher != "local" else meta
 
 
-def show_differences(found: Sequence[ChangedFact], recorded: RecordedRun) -> None:
+def show_differences(changed: Sequence[ChangedFact], recorded: RecordedRun) -> None:
     """Prints what differs from the run, before the new one starts."""
     step = recorded.meta.get("resumed_step")
     if step:
         print(f"note: {recorded.path} was continued at step {shown(step)} by a later command, whose settings are used")
-    if not found:
+    if not changed:
         print(f"settings, versions, code, data and machine are those of {recorded.path}", flush=True)
         return
-    print(f"{count(found)} from {recorded.path}, and the result may, too:")
-    print_columns(("", "then", "now"), found)
-    threads = next((one.then for one in found if one.field == "runtime.OMP_NUM_THREADS"), "")
+    print(f"{count(changed)} from {recorded.path}, and the result may, too:")
+    print_columns(("", "then", "now"), changed)
+    threads = next((fact.then for fact in changed if fact.field == "runtime.OMP_NUM_THREADS"), "")
     if threads.isdecimal():
         print(f"runtime.threads={threads} computes with the threads of then.")
     sys.stdout.flush()
 
 
-def count(found: Sequence[ChangedFact]) -> str:
+def count(changed: Sequence[ChangedFact]) -> str:
     """Returns the number of differences in words."""
-    return f"{len(found)} thing{'s' * (len(found) != 1)} differ{'s' * (len(found) == 1)}"
+    return f"{len(changed)} thing{'s' * (len(changed) != 1)} differ{'s' * (len(changed) == 1)}"
 
 
-def show_results(compared: Comparison, tolerance: float, before: Path) -> int:
+def show_results(compared: Comparison, tolerance: float, original: Path) -> int:
     """Prints the comparison of the results; returns the exit code."""
     print()
     for line in compared.lines:
         print(line)
     if compared.same:
-        print(f"the same result as {before}: weights and metrics are equal to the bit")
+        print(f"the same result as {original}: weights and metrics are equal to the bit")
         return EXIT_FINISHED
     if compared.differences:
         print_columns(("", "then", "now"), compared.differences)
     if tolerance and compared.largest is not None and compared.largest <= tolerance:
         print(
-            f"the same result as {before} within the tolerance: final metrics differ by {compared.largest:.1e} at most "
-            f"(tolerance {tolerance:g})"
+            f"the same result as {original} within the tolerance: final metrics differ by {compared.largest:.1e} at "
+            f"most (tolerance {tolerance:g})"
         )
         return EXIT_FINISHED
     size = "" if compared.largest is None else f"; final metrics differ by {compared.largest:.1e} at most"
-    print(f"NOT the same result as {before}{size} (tolerance {tolerance:g})")
+    print(f"NOT the same result as {original}{size} (tolerance {tolerance:g})")
     return EXIT_CRASHED

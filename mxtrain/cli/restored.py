@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer",
           "distillation")  # fmt: skip
-"""Groups that only training looks at."""
+"""Groups that only training uses."""
 ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
     "eval": (*TRAINS, "dataset.batch_size", "dataset.augment"),
     "predict": (*TRAINS, "dataset.batch_size", "dataset.augment", "loss", "metric"),
 }
-"""Groups and settings, by command, that change nothing of what it does."""
+"""Command -> groups and settings without effect on it."""
 INSTEAD = {
     "trainer.limit_val_batches": ", or type limit_batches=N to measure a part of the split",
     "dataset.batch_size": ", or type dataset.eval_batch_size=N",
 }
-"""Replacement to type, by setting."""
+"""Setting -> advice on what to type instead."""
 
 PLACEMENT = ("parallel", "kvstore", "cluster")
 DISTILLATION = "distillation"
@@ -54,7 +54,11 @@ WATCHERS = ("callback", "logger")
 
 
 def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
-    """Raises: ConfigError: settings were given that this command does not look at; all of them, a line each."""
+    """Rejects settings that only training uses.
+
+    Raises:
+        ConfigError: there are such settings; the message has a line for each.
+    """
     wrong = []
     for word in overrides:
         key = word.lstrip("+~").partition("=")[0].partition("@")[0].replace("/", ".")
@@ -66,24 +70,24 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
 
 
 def restore_description(
-    given: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = (),
+    parsed: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = (),
     replace: Callable[[Config], Mapping[str, Config]] = lambda config: {},
 ) -> Tuple[Checkpoint, Description]:  # fmt: skip
     """Returns the checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
 
     Args:
-        given: the command line.
-        command: its name.
-        which: of a run's checkpoints.
-        overrides: without the command's own settings.
-        settings: names of these.
-        replace: the run's description -> groups that take the place of its own, before overrides.
+        parsed: command line.
+        command: name of the command.
+        which: "best" or "last" checkpoint of a run.
+        overrides: overrides, without settings of the command.
+        settings: names of the command's settings.
+        replace: function that maps the run's description to groups that replace its own, before overrides apply.
 
     Raises:
-        CheckpointError: there is no good checkpoint.
+        CheckpointError: there is no usable checkpoint.
         ConfigError: an override is wrong, or the checkpoint names code that was not declared trusted.
     """
-    path = one_run(given, command)
+    path = one_run(parsed, command)
     try:
         checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     except NoCheckpoint as error:
@@ -97,13 +101,13 @@ def restore_description(
         raise NoCheckpoint(f"{error}{latest_runs(command)}") from None
     require_run_state(checkpoint)
     config: Dict[str, Any] = dict(checkpoint.state["run"]["description"])
-    with Composer(given.config_dirs) as composer:
+    with Composer(parsed.config_dirs) as composer:
         config = for_one_device(config, composer)
-        if not given.trusts_code:
+        if not parsed.trusts_code:
             # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
-            require_trusted(config, str(checkpoint.path), command, typed, given.config_dirs)
+            require_trusted(config, str(checkpoint.path), command, typed, parsed.config_dirs)
         config = amend({**config, **replace(config)}, overrides, composer, settings)
         if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
             config = monitor_loss(config)
@@ -127,24 +131,23 @@ def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
     return changed
 
 
-def on_this_machine(before: object, default: Config) -> object:
+def on_this_machine(recorded: object, default: Config) -> object:
     """Returns the runtime of a run without what fits the machine that trained it: another one may have fewer cores.
 
     Args:
-        before: The run's; not validated yet.
-        default: value used if nothing is typed.
+        recorded: runtime settings of the run, not validated yet.
+        default: runtime settings that are used if nothing is typed.
     """
-    if not isinstance(before, Mapping):
-        return before  # which the validation says
-    runtime = {**before, **{name: default[name] for name in OF_THE_MACHINE if name in before}}
+    if not isinstance(recorded, Mapping):
+        return recorded  # which the validation says
+    runtime = {**recorded, **{name: default[name] for name in OF_THE_MACHINE if name in recorded}}
     if isinstance(runtime.get("env"), Mapping):
         runtime["env"] = {name: value for name, value in runtime["env"].items() if name not in OF_THE_MACHINE.values()}
     return runtime
 
 
 def monitor_loss(config: Config) -> Dict[str, Any]:
-    """`config` with the loss in place of what training monitored: other metrics than the run's are measured now, and
-    nothing is trained."""
+    """Returns `config` with the loss as monitored value, since the monitored metric may not be computed now."""
     monitored = dict(config)
     for group in ("trainer", "early_stopping"):
         settings = config.get(group)
@@ -156,13 +159,13 @@ def monitor_loss(config: Config) -> Dict[str, Any]:
 def amend(
     config: Config, overrides: Sequence[str], composer: Composer, settings: Collection[str] = ()
 ) -> Dict[str, Any]:  # fmt: skip
-    """`config` with overrides: a group is composed anew with all that is said of it, a value is replaced.
+    """Applies overrides to `config`: recomposes groups for which an option is chosen, and replaces single values.
 
     Args:
-        config: of the run.
-        overrides: to it.
+        config: configuration of the run.
+        overrides: overrides to apply.
         composer: composes groups.
-        settings: what else the command takes, which may have been meant.
+        settings: names of the command's settings, for suggestions.
 
     Raises:
         ConfigError: there is no such group, option or setting.
@@ -173,16 +176,16 @@ def amend(
     amended = OmegaConf.create(dict(config))
     composed: Dict[str, Composed] = {}
     for group in chosen:
-        mine = [o.input_line for o in parsed if o.key_or_group.split(".")[0] == group]
-        composed[group] = composer.compose(mine)
+        group_words = [o.input_line for o in parsed if o.key_or_group.split(".")[0] == group]
+        composed[group] = composer.compose(group_words)
         amended[group] = composed[group].config[group]
-    known = flatten(OmegaConf.to_container(amended))
+    existing = flatten(OmegaConf.to_container(amended))
     for override in parsed:
         key = override.key_or_group
         if key.split(".")[0] in chosen:
             continue
-        if is_change(override) and key not in known:
-            raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*settings, *known, *groups])}")
+        if is_change(override) and key not in existing:
+            raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*settings, *existing, *groups])}")
         OmegaConf.update(amended, key, override.value(), force_add=True)
     return OmegaConf.to_container(amended, resolve=True)
 
@@ -194,7 +197,7 @@ def restore_inputs(
     inputs.
 
     Raises:
-        ConfigError: something of what enters the network was to be changed.
+        ConfigError: an override would change the inputs of the network.
     """
     signature = signature_of(checkpoint, description.dataset.signature_class)
     return description.dataset.restored(signature, names_of(overrides), str(checkpoint.path))
@@ -211,15 +214,15 @@ def run_dir_of(checkpoint: Checkpoint) -> Path:
     return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 
-def one_run(given: Arguments, command: str) -> str:
+def one_run(parsed: Arguments, command: str) -> str:
     """Returns the run or checkpoint that was named.
 
     Raises:
         ConfigError: none was; names the path that was taken for a setting, or lists the latest runs here.
     """
-    if given.positionals:
-        return given.positionals[0]
-    for word in given.overrides:
+    if parsed.positionals:
+        return parsed.positionals[0]
+    for word in parsed.overrides:
         if os.path.exists(path := expand_path(word)):
             raise ConfigError(
                 f"{shlex.quote(word)} was taken for a setting, since it begins with ~ or holds =. The path that is "
@@ -230,7 +233,7 @@ def one_run(given: Arguments, command: str) -> str:
 
 
 def latest_runs(command: str) -> str:
-    """Command lines for the latest runs below the current folder, as the end of a message; empty without any."""
+    """Returns command lines for the latest runs in the current folder, for the end of a message; or an empty string."""
     recent = sorted(Path("outputs").glob("*/*/checkpoints"), key=lambda path: path.lstat().st_mtime, reverse=True)[:5]
     lines = "".join(f"\n  {program()} {command} {shlex.quote(str(path.parent))}" for path in recent)
     return f" The latest here:{lines}" if lines else ""

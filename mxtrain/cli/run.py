@@ -106,7 +106,7 @@ def claim(run_dir: Path, description: Description) -> Iterator[ResumePoint]:
     with lock_run_directory(run_dir):
         resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
         if description.checkpoint.resume == "never":
-            moved = move_to_previous(run_dir, hydra=True)  # before Hydra writes there
-            if moved is not None:
-                print(f"checkpoint.resume=never: the earlier run's files are now in {moved}", flush=True)
+            previous_files = move_to_previous(run_dir, hydra=True)  # before Hydra writes there
+            if previous_files is not None:
+                print(f"checkpoint.resume=never: the earlier run's files are now in {previous_files}", flush=True)
         yield resume_point

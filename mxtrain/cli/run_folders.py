@@ -28,12 +28,13 @@ def parse_words(
     Raises:
         ConfigError: something is no setting of the command.
     """
-    given = command_line.parse(arguments, reads_checkpoint)
-    wheres = [word.partition("=")[2] for word in given.overrides if word.partition("=")[0] == "where"]
-    others = [word for word in given.overrides if word.partition("=")[0] != "where" or "where" not in spec.model_fields]
-    settings, rest = split_settings(replace(given, overrides=others), spec, command)
+    parsed = command_line.parse(arguments, reads_checkpoint)
+    wheres = [word.partition("=")[2] for word in parsed.overrides if word.partition("=")[0] == "where"]
+    takes_where = "where" in spec.model_fields
+    others = [word for word in parsed.overrides if word.partition("=")[0] != "where" or not takes_where]
+    settings, unknown = split_settings(replace(parsed, overrides=others), spec, command)
     names = [field.alias or name for name, field in spec.model_fields.items()]
-    for word in rest:
+    for word in unknown:
         if os.path.exists(path := expand_path(word)):
             raise ConfigError(f"{word!r} was taken for a setting, since it holds =. Type {os.path.abspath(path)!r}.")
         near = did_you_mean(word.partition("=")[0], names)
@@ -41,18 +42,18 @@ def parse_words(
                           f"{', '.join(names)}.")  # fmt: skip
     if any(not where.strip() for where in wheres):
         raise ConfigError("where=: the filter is empty. Type for example where='task=classification and best>0.9'.")
-    if given.config_dirs and not reads_checkpoint:
+    if parsed.config_dirs and not reads_checkpoint:
         raise ConfigError(f"--config-dir: {command} only reads run directories. Leave it out.")
-    return given, settings, wheres
+    return parsed, settings, wheres
 
 
-def folders_of(given: Arguments, command: str) -> List[str]:
+def folders_of(parsed: Arguments, command: str) -> List[str]:
     """Returns the folders that were named, else `outputs`.
 
     Raises:
         ConfigError: one is no folder.
     """
-    folders = [expand_path(word) for word in given.positionals]
+    folders = [expand_path(word) for word in parsed.positionals]
     if not folders and not os.path.isdir(DEFAULT_FOLDER):
         raise ConfigError(
             f"{command}: there is no folder '{DEFAULT_FOLDER}' here, where runs are by default. Name the folder of "
@@ -64,7 +65,11 @@ def folders_of(given: Arguments, command: str) -> List[str]:
 
 
 def require_folder(folder: str, command: str) -> None:
-    """Raises: ConfigError: there is no such folder; names the nearest one."""
+    """Checks that a folder exists.
+
+    Raises:
+        ConfigError: it does not; the message suggests the nearest name.
+    """
     if os.path.isdir(folder):
         return
     if folder in FILTER_WORDS:
@@ -75,7 +80,7 @@ def require_folder(folder: str, command: str) -> None:
         raise ConfigError(f"{command}: '{folder}' is a file, not a folder of runs.")
     parent = os.path.dirname(os.path.abspath(folder))
     try:
-        near = did_you_mean(os.path.basename(folder), [one.name for one in os.scandir(parent) if one.is_dir()])
+        near = did_you_mean(os.path.basename(folder), [entry.name for entry in os.scandir(parent) if entry.is_dir()])
     except OSError:
         near = ""
     raise ConfigError(f"{command}: there is no folder '{folder}'.{near}")

@@ -44,11 +44,11 @@ class RunsSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Lists runs; returns the exit code."""
-    given, settings, wheres = parse_words(arguments, RunsSettings, "runs")
+    parsed, settings, wheres = parse_words(arguments, RunsSettings, "runs")
     filtered = parse_filter(wheres)
     order, is_reversed = read_order(settings.sort)
     columns = [check_field(name.strip(), "columns") for name in settings.columns.split(",") if name.strip()]
-    folders = folders_of(given, "runs")
+    folders = folders_of(parsed, "runs")
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     limit = settings.limit or (SHOWN if is_table else None)
     # With a limit, the other columns are read only of runs that are shown.
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _words(one: ListedRun) -> Dict[str, str]:
-    """The cells of a run as words without spaces, by name."""
+    """Returns the cells of a run as words without spaces, by name."""
     best = f"{one.status.monitor}:{format_value(one.status.best)}" if one.status.best is not None else ""
     words = {
         "state": one.state, "task": one.choices.get("task", ""), "model": one.choices.get("model", ""), "best": best,
@@ -114,7 +114,7 @@ def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: i
 
 
 def best_of(runs: Sequence[ListedRun]) -> Optional[ListedRun]:
-    """The run with the best value, if all monitor the same metric of the same task."""
+    """Returns the run with the best value, if all monitor the same metric of the same task."""
     measured = [one for one in runs if one.status.best is not None]
     if len(measured) < 2 or len({(one.status.monitor, one.direction) for one in measured}) > 1:
         return None

@@ -34,15 +34,15 @@ class ScoreSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Lists scores, or trains and compares; returns the exit code."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, ScoreSettings, "score")
-    refuse_misspelled_groups(overrides, "score", given.config_dirs)
-    if given.multirun:
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, ScoreSettings, "score")
+    refuse_misspelled_groups(overrides, "score", parsed.config_dirs)
+    if parsed.multirun:
         raise ConfigError("score trains one preset: leave out -m.")
-    with Composer(given.config_dirs) as composer:
-        if not given.positionals:
+    with Composer(parsed.config_dirs) as composer:
+        if not parsed.positionals:
             return list_scores(composer, overrides)
-        name, score = find_score(given.positionals, composer)
+        name, score = find_score(parsed.positionals, composer)
         refuse_missing_needs(name, score, overrides)
         words = [f"{EXPERIMENT}={name}", *overrides]
         if "trainer.seed" not in map(key_of, overrides):
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
         # Takes time to load: only from here on.
         from mxtrain.cli.run import train_once
 
-        outcome = train_once(composed, description, command_line.config_flags(given.config_dirs))
+        outcome = train_once(composed, description, command_line.config_flags(parsed.config_dirs))
     if outcome.exit_code != EXIT_FINISHED:
         return outcome.exit_code
     return compare(name, score, Path(outcome.run_dir), direction_of(description, score.metric))
@@ -104,8 +104,11 @@ def _score_of(name: str, composer: Composer) -> Optional[Score]:
 
 
 def refuse_missing_needs(name: str, score: Score, overrides: Sequence[str]) -> None:
-    """Raises: ConfigError: settings that the preset needs were not typed. Whether they lead anywhere is checked when
-    the data are opened."""
+    """Checks that all settings that the preset needs were typed. Their paths are checked when the data are opened.
+
+    Raises:
+        ConfigError: a setting is missing.
+    """
     missing = [key for key in score.needs if key not in map(key_of, overrides)]
     if missing:
         raise ConfigError(f"{', '.join(missing)}: not given. {needs_of(name, score)}")
@@ -115,11 +118,15 @@ def needs_of(name: str, score: Score) -> str:
     """Returns a sentence that says what the preset needs; empty if it needs nothing."""
     if not score.needs:
         return ""
-    return f"experiment={name} needs {'; '.join(f'{key}: {what}' for key, what in score.needs.items())}."
+    return f"experiment={name} needs {'; '.join(f'{key}: {need}' for key, need in score.needs.items())}."
 
 
 def refuse_unmeasured(name: str, score: Score, description: Description) -> None:
-    """Raises: ConfigError: the run would not measure the metric."""
+    """Checks that the run computes the metric.
+
+    Raises:
+        ConfigError: it does not.
+    """
     split, metric = score.metric.split("/", 1)
     if metric != "loss" and metric not in description.metric:
         raise ConfigError(
@@ -138,11 +145,11 @@ def compare(name: str, score: Score, run_dir: Path, direction: str) -> int:
         return EXIT_CRASHED
     worse = score.value - value if direction == "max" else value - score.value
     passed = worse <= score.tolerance
-    how = "better" if worse < 0 else "worse"
+    relation = "better" if worse < 0 else "worse"
     verdict = "the score was reached" if passed else "the score was NOT reached"
     print(
         f"\n{name}: {score.metric} {value:.6g}, in its YAML file {score.value:g} with tolerance {score.tolerance:g} "
-        f"({score.source}): {verdict} ({abs(worse):.3g} {how})"
+        f"({score.source}): {verdict} ({abs(worse):.3g} {relation})"
     )
     return EXIT_FINISHED if passed else EXIT_CRASHED
 
@@ -153,5 +160,5 @@ def read_value(run_dir: Path, metric: str) -> Optional[float]:
     best = status.get("best") or {}
     if best.get("metric") == metric:
         return float(best["value"])
-    found: List[object] = [flatten(status.get("metrics") or {}).get(metric)]
-    return float(found[0]) if isinstance(found[0], (int, float)) else None
+    values: List[object] = [flatten(status.get("metrics") or {}).get(metric)]
+    return float(values[0]) if isinstance(values[0], (int, float)) else None

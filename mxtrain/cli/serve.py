@@ -27,10 +27,10 @@ LEAST_TOKEN = 16
 
 def run(arguments: Sequence[str]) -> int:
     """Serves until it is told to end; returns the exit code."""
-    given = command_line.parse(arguments)
-    named = [word for word in given.overrides if word.partition("=")[0] not in ServeSettings.model_fields]
-    settings, _ = split_settings(given, ServeSettings, "serve")
-    folders = read_folders(given.positionals, named)
+    parsed = command_line.parse(arguments)
+    named_models = [word for word in parsed.overrides if word.partition("=")[0] not in ServeSettings.model_fields]
+    settings, _ = split_settings(parsed, ServeSettings, "serve")
+    folders = read_folders(parsed.positionals, named_models)
     token = read_token(settings.host)
     try:
         import fastapi  # noqa: F401
@@ -57,29 +57,29 @@ def run(arguments: Sequence[str]) -> int:
         return server.run_server(models, settings, token, listener)
 
 
-def read_folders(positionals: Sequence[str], named: Sequence[str]) -> Dict[str, str]:
+def read_folders(positionals: Sequence[str], named_models: Sequence[str]) -> Dict[str, str]:
     """Returns the folders to serve, by the names of their models.
 
     Raises:
         ConfigError: there is none, a word is no folder, or two have the same name.
     """
-    if not positionals and not named:
+    if not positionals and not named_models:
         raise ConfigError("serve takes exported folders or runs, e.g. `mxtrain serve exported/digits`.")
     pairs = [(os.path.basename(os.path.abspath(folder)), folder) for folder in positionals]
-    pairs += [(name, folder) for name, _, folder in (word.partition("=") for word in named)]
-    found: Dict[str, str] = {}
+    pairs += [(name, folder) for name, _, folder in (word.partition("=") for word in named_models)]
+    folder_by_name: Dict[str, str] = {}
     for name, folder in pairs:
         if not os.path.isdir(folder):
-            near = did_you_mean(name, ServeSettings.model_fields) if f"{name}={folder}" in named else ""
+            near = did_you_mean(name, ServeSettings.model_fields) if f"{name}={folder}" in named_models else ""
             raise ConfigError(f"serve: there is no folder '{folder}', nor a setting '{name}'.{near}" if near else
                               f"serve: there is no folder '{folder}'.")  # fmt: skip
         if not NAME.fullmatch(name):
             raise ConfigError(f"serve: '{name}' is no name of a model: letters, digits, '.', '_' and '-' are. Give it "
                               f"another one: NAME={folder}.")  # fmt: skip
-        if name in found:
+        if name in folder_by_name:
             raise ConfigError(f"serve: two models are called '{name}'. Give one another name: NAME={folder}.")
-        found[name] = folder
-    return found
+        folder_by_name[name] = folder
+    return folder_by_name
 
 
 def read_token(host: str) -> str:
@@ -114,7 +114,7 @@ def exported(folder: str, stack: ExitStack) -> str:
     command: List[str] = [sys.executable, "-m", "mxtrain", "export", folder, f"out={out}"]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines()
+        lines = done.stderr.strip().splitlines()
         raise DataError(f"serve: '{folder}' is neither an exported folder nor a run that can be exported. "
-                        f"{said[-1] if said else ''}".rstrip())  # fmt: skip
+                        f"{lines[-1] if lines else ''}".rstrip())  # fmt: skip
     return out

@@ -14,23 +14,23 @@ from mxtrain.types import Spec, expand_path
 S = TypeVar("S", bound=Spec)
 
 
-def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
+def split_settings(parsed: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
     """Returns the command's own settings (`split=test`), and the overrides that are left.
 
     Raises:
         ConfigError: a setting has a wrong value.
     """
-    own: Dict[str, object] = {}
+    values: Dict[str, object] = {}
     rest: List[str] = []
     fields = {field.alias or name: field for name, field in spec.model_fields.items()}
-    for word in given.overrides:
+    for word in parsed.overrides:
         key, _, value = word.partition("=")
         if key in fields:
-            own[key] = _read(value, fields[key].default)
+            values[key] = _read(value, fields[key].default)
         else:
-            refuse_misspelled(word, list(fields), command, given.config_dirs)
+            refuse_misspelled(word, list(fields), command, parsed.config_dirs)
             rest.append(word)
-    return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(fields)}"), rest
+    return validate(spec, values, command, lambda group: f"`{command}` takes {', '.join(fields)}"), rest
 
 
 def refuse_misspelled(word: str, names: Sequence[str], command: str, config_dirs: Sequence[str] = ()) -> None:
@@ -79,8 +79,8 @@ def refuse_misspelled_groups(overrides: Sequence[str], command: str, config_dirs
         group, _, field = key.partition(".")
         near = nearest(group, groups) if _is_unknown(group, word, groups, config_dirs) else []
         if near and key not in OTHER_NAMES:
-            meant = f"{near[0]}.{field}" if field else near[0]
-            wrong.append(f"{command}: there is no group '{group}'. Did you mean '{meant}'?")
+            suggestion = f"{near[0]}.{field}" if field else near[0]
+            wrong.append(f"{command}: there is no group '{group}'. Did you mean '{suggestion}'?")
     if wrong:
         raise ConfigError("\n".join([*wrong, f"Groups: {', '.join(sorted({*groups} - {'hydra'}))}."]))
 

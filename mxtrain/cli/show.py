@@ -26,40 +26,40 @@ COMPLETED = "mxtrain"
 """The console script, which is completed also where this was called by `python -m mxtrain`."""
 
 
-def show(given: Arguments) -> int:
+def show(parsed: Arguments) -> int:
     """Prints what a flag asks for; returns the exit code.
 
     Raises:
         ConfigError: an override is wrong. The run that they describe need not be possible.
     """
-    if given.shows == "shell_completion":
-        return complete(given)
-    command_line.no_positionals(given, "train")
-    with Composer(given.config_dirs) as composer:
-        composed = composer.compose(given.overrides)
+    if parsed.shows == "shell_completion":
+        return complete(parsed)
+    command_line.no_positionals(parsed, "train")
+    with Composer(parsed.config_dirs) as composer:
+        composed = composer.compose(parsed.overrides)
         overrides = list(composed.overrides)
-        if given.shows == "help":
+        if parsed.shows == "help":
             print(help_text(composed))
-        elif given.shows == "hydra_help":
-            composer.hydra.hydra_help(config_name=CONFIG_NAME, args_parser=given.parser, args=given.known)
-        elif given.shows == "info":
-            composer.hydra.show_info(given.known.info, config_name=CONFIG_NAME, overrides=overrides)
+        elif parsed.shows == "hydra_help":
+            composer.hydra.hydra_help(config_name=CONFIG_NAME, args_parser=parsed.parser, args=parsed.known)
+        elif parsed.shows == "info":
+            composer.hydra.show_info(parsed.known.info, config_name=CONFIG_NAME, overrides=overrides)
         else:
-            show_config(given, composer, overrides)
+            show_config(parsed, composer, overrides)
     return EXIT_FINISHED
 
 
-def show_config(given: Arguments, composer: Composer, overrides: List[str]) -> None:
-    """`--cfg`, with `--package` and `--resolve` as in Hydra."""
-    package = given.known.package
+def show_config(parsed: Arguments, composer: Composer, overrides: List[str]) -> None:
+    """Prints the configuration for `--cfg`, with `--package` and `--resolve` as in Hydra."""
+    package = parsed.known.package
     if package not in (None, "_global_"):
         known = settings_of(composer.load(composer.parse(overrides)))
         if package not in known and not any(path.startswith(package + ".") for path in known):
             near = did_you_mean_any(nearest_settings(package, [*known, *composer.groups()]))
             raise ConfigError(f"--package {package}: there is no such part of the configuration.{near}")
     composer.hydra.show_cfg(
-        config_name=CONFIG_NAME, overrides=overrides, cfg_type=given.known.cfg, package=package,
-        resolve=given.known.resolve,
+        config_name=CONFIG_NAME, overrides=overrides, cfg_type=parsed.known.cfg, package=package,
+        resolve=parsed.known.resolve,
     )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def help_text(composed: Composed) -> str:
 
 
 def group_lines(composed: Composed) -> List[str]:
-    """One entry per group: its options, the chosen one marked."""
+    """Returns one entry per group: its options, with the chosen one marked."""
     composer = composed.composer
     groups = sorted(composer.groups(), key=lambda group: (group in ("experiment", "debug"), group))
     indent = max(map(len, groups)) + 4
@@ -89,23 +89,23 @@ def group_lines(composed: Composed) -> List[str]:
 # Completion in a shell: Hydra's, which knows nothing of commands.
 
 
-def complete(given: Arguments) -> int:
-    """`install=SHELL` prints what the shell must evaluate; `query=SHELL` is what it then calls at each TAB."""
-    words = [*given.overrides, *given.positionals]
-    what, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
-    if what not in ("install", "uninstall", "query") or shell not in SHELLS:
+def complete(parsed: Arguments) -> int:
+    """Prints the code of shell completion for `install=SHELL`; the shell then calls `query=SHELL` at each TAB."""
+    words = [*parsed.overrides, *parsed.positionals]
+    action, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
+    if action not in ("install", "uninstall", "query") or shell not in SHELLS:
         raise ConfigError(
             f"--shell-completion takes install=SHELL or uninstall=SHELL, and SHELL can be: {', '.join(SHELLS)}. "
             'E.g. eval "$(mxtrain --shell-completion install=bash)" in ~/.bashrc. It completes the command `mxtrain`, '
             "and if scripts/train prints it, also scripts/train."
         )
     sys.argv[0] = COMPLETED
-    if what == "query" and not _prepare_query(os.environ.get("COMP_LINE", "")):
+    if action == "query" and not _prepare_query(os.environ.get("COMP_LINE", "")):
         return EXIT_FINISHED
-    with Composer(given.config_dirs) as composer:
+    with Composer(parsed.config_dirs) as composer:
         composer.hydra.shell_completion(config_name=CONFIG_NAME, overrides=words)
     script = os.environ.get(STARTED_BY)
-    if what == "install" and shell in ("bash", "zsh") and script:
+    if action == "install" and shell in ("bash", "zsh") and script:
         # A shell knows completions of a path by the path as typed, and then by its last part, `train`.
         names = " ".join(map(shlex.quote, dict.fromkeys([script, os.path.abspath(script)])))
         print(f"\ncomplete -o nospace -o default -F hydra_bash_completion {names}")

@@ -41,13 +41,13 @@ class SlimSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Writes the smaller network; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, SlimSettings, "slim")
-    refuse_misspelled_groups(overrides, "slim", given.config_dirs)
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, SlimSettings, "slim")
+    refuse_misspelled_groups(overrides, "slim", parsed.config_dirs)
     refuse_what_only_trains(overrides, "eval")
-    if len(given.positionals) > 1:
-        raise ConfigError(f"slim takes one run or checkpoint, not also '{given.positionals[1]}'.")
-    checkpoint, description = restore_description(given, "slim", settings.which, overrides, SlimSettings.model_fields)
+    if len(parsed.positionals) > 1:
+        raise ConfigError(f"slim takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
+    checkpoint, description = restore_description(parsed, "slim", settings.which, overrides, SlimSettings.model_fields)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     run_dir = run_dir_of(checkpoint)
     if settings.out is None:

@@ -44,20 +44,20 @@ class Serving:
 
     def __call__(self, store: mx.kv.KVStore, command: int, body: bytes) -> None:
         """See `mxtrain.cluster.node.run_node`."""
-        given = read_command(body) if command == 0 else None
-        if given is None:
+        server_command = read_command(body) if command == 0 else None
+        if server_command is None:
             print(f"refused the command {command} ({len(body)} bytes): it is none of mxtrain's", flush=True)
             return
-        with_exit(lambda: self._carry_out(store, given))
+        with_exit(lambda: self._carry_out(store, server_command))
 
-    def _carry_out(self, store: mx.kv.KVStore, given: ServerCommand) -> None:
-        if given.begin and self._server is None:
+    def _carry_out(self, store: mx.kv.KVStore, server_command: ServerCommand) -> None:
+        if server_command.begin and self._server is None:
             self._server = self._begin(store)
-        if given.set_up is not None and self._server is not None:
-            self._server.set_up(given.set_up)
-        if given.tables is not None:
-            self._hold_tables(given.tables)
-        if given.end:
+        if server_command.set_up is not None and self._server is not None:
+            self._server.set_up(server_command.set_up)
+        if server_command.tables is not None:
+            self._hold_tables(server_command.tables)
+        if server_command.end:
             last_resort = threading.Timer(SHUTDOWN_TIMEOUT_S, os._exit, [EXIT_FINISHED])
             last_resort.daemon = True
             last_resort.start()

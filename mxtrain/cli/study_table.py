@@ -21,19 +21,19 @@ MAX_CAUSE = 60
 
 
 def print_study(folder: StudyFolder, description: StudyDescription, study: Study) -> None:
-    """All trials, the best first, and commands to evaluate the best, train it again and compare all."""
+    """Prints all trials, best first, and commands to evaluate and retrain the best one and to compare all."""
     trials = by_value(study.trials, description.directions)
     best = best_numbers(study, description)
     keys = [one.key for one in description.space.parameters]
     rows: List[Row] = []
     for trial in trials:
         progress = read_progress(folder.run_dir(run_of(trial)))
-        given = trial.user_attrs.get("values", trial.params)
+        trial_values = trial.user_attrs.get("values", trial.params)
         values = values_of(trial, len(description.objectives))
         is_best = trial.number in best
         note = "<- best" if is_best else str(trial.user_attrs.get("cause", ""))[:MAX_CAUSE]
         cells = [
-            run_of(trial), *(shown_value(given.get(key, "")) for key in keys), state_of(folder, trial),
+            run_of(trial), *(shown_value(trial_values.get(key, "")) for key in keys), state_of(folder, trial),
             *(format_value(value) if value is not None else "-" for value in values), str(progress.step or "-"), note,
         ]  # fmt: skip
         rows.append(Row(cells, is_best))
@@ -72,7 +72,7 @@ def values_of(trial: Any, count: int) -> List[Any]:
 
 
 def by_value(trials: Sequence[Any], directions: Sequence[str]) -> List[Any]:
-    """Finished trials first, the best by the first objective before others; then pruned ones, and the rest."""
+    """Sorts trials: finished ones by the first objective, best first, then pruned ones, then the rest."""
     order = {"COMPLETE": 0, "PRUNED": 1, "RUNNING": 2, "WAITING": 3, "FAIL": 4}
     sign = -1.0 if directions[0] == "max" else 1.0
 
@@ -85,7 +85,7 @@ def by_value(trials: Sequence[Any], directions: Sequence[str]) -> List[Any]:
 
 
 def best_numbers(study: Study, description: StudyDescription) -> List[int]:
-    """Numbers of the best trial, or of all that no other beats in every objective (the Pareto front)."""
+    """Returns the number of the best trial, or the numbers of the Pareto front for several objectives."""
     finished = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
     if not finished:
         return []
@@ -109,7 +109,7 @@ def summary(trials: Sequence[Any], description: StudyDescription, folder: StudyF
 def next_steps(
     folder: StudyFolder, description: StudyDescription, trials: Sequence[Any], best: Sequence[int]
 ) -> List[Tuple[str, str]]:
-    """Pairs of a purpose and a command."""
+    """Returns the commands that a user may want next, as pairs of a purpose and a command."""
     steps: List[Tuple[str, str]] = []
     place = shlex.quote(os.path.relpath(folder.path))
     if any(not trial.state.is_finished() for trial in trials) or len(trials) < (description.settings.n_trials or 0):
@@ -129,5 +129,5 @@ def next_steps(
 
 
 def trials_by_number(trials: Sequence[Any]) -> Dict[int, Any]:
-    """Trials by their numbers."""
+    """Returns the trials by their numbers."""
     return {trial.number: trial for trial in trials}

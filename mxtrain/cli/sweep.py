@@ -1,7 +1,7 @@
 """Runs sweeps (`-m`): validates every job before the first one starts, runs them, and prints a table of the results.
 
 A failed job does not end the sweep. Jobs may run in other processes (`hydra/launcher=joblib`), so each job appends its
-outcome to jobs.jsonl in the sweep's directory, from which the table is made.
+outcome to jobs.jsonl in the sweep's directory, from which the table is printed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def run_sweep(
         try:
             descriptions.append(check(job_overrides))
             refuse_other_task(descriptions[0], descriptions[-1])
-            if descriptions[-1].dataset not in [one.dataset for one in descriptions[:-1]]:
+            if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
                 refuse_missing_data(descriptions[-1].dataset)
         except (ConfigError, DataError) as error:
             wrong.extend(str(error).splitlines())
@@ -95,13 +95,13 @@ def run_sweep(
     earlier = earlier_outcomes(file, start)
     fitted = fit(first, composer, overrides)
     swept = [o.key_or_group for o in composer.parse(listed) if o.is_sweep_override()]
-    own = [
+    folder_overrides = [
         f"hydra.sweep.dir={quote(str(folder))}",
         folder_names(composer, fitted, swept),
     ]
     try:
         with numbered_jobs(composer.parse([*fitted, *sweeper_params(first, composer, overrides)]), folder):
-            failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *own], job)
+            failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *folder_overrides], job)
     except Exception:
         # Sweepers such as Optuna raise if no job has returned a value. Each job has printed its own error already.
         if not _all_failed(read_outcomes(file, start)):
@@ -115,17 +115,17 @@ def run_sweep(
     return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
 
 
-def refuse_other_task(first: Description, other: Description) -> None:
+def refuse_other_task(first: Description, second: Description) -> None:
     """Rejects sweeps over several tasks. Their metrics cannot be ranked, and Hydra, which composes the jobs, does not
     select the task of a dataset or model as mxtrain does.
 
     Raises:
         ConfigError: the jobs have different tasks.
     """
-    if type(first.task) is not type(other.task):
+    if type(first.task) is not type(second.task):
         raise ConfigError(
             f"the jobs of this sweep have different tasks: {first.task.name or 'one'} and "
-            f"{other.task.name or 'another'}. Start one sweep per task."
+            f"{second.task.name or 'another'}. Start one sweep per task."
         )
 
 
@@ -203,18 +203,18 @@ def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
 
 def sweeper_params(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
     """Returns the overrides that a preset sweeps over (`hydra.sweeper.params`), without those of the command line."""
-    given = {override.key_or_group for override in composer.parse(overrides)}
+    parsed = {override.key_or_group for override in composer.parse(overrides)}
     params = first.hydra.sweeper.get("params") or {}
-    return [f"{key}={value}" for key, value in params.items() if key not in given]
+    return [f"{key}={value}" for key, value in params.items() if key not in parsed]
 
 
 def fit(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
     """Returns the overrides for Hydra, with the additions and `++` that composing the first job has found necessary."""
     parsed, ready = composer.parse(overrides), composer.parse(first.overrides)
-    given = {override.key_or_group for override in parsed}
-    added = [override.input_line for override in ready if override.key_or_group not in given]
+    typed_keys = {override.key_or_group for override in parsed}
+    defaults = [override.input_line for override in ready if override.key_or_group not in typed_keys]
     open_keys = {override.key_or_group for override in ready if override.input_line.startswith("++")}
-    return [*added, *(_open(o.input_line) if o.key_or_group in open_keys else o.input_line for o in parsed)]
+    return [*defaults, *(_open(o.input_line) if o.key_or_group in open_keys else o.input_line for o in parsed)]
 
 
 def _open(text: str) -> str:
@@ -297,9 +297,9 @@ def _next_steps(best: Outcome, folder: Path, description: Description) -> List[T
     if any(type(logger).__name__ == "TensorBoard" for logger in description.logger.values()):
         steps.append(("compare", f"{tensorboard()} --logdir {shlex.quote(str(folder))}"))
     if best.best is not None and best.exit_code == EXIT_FINISHED:
-        place = shlex.quote(os.path.relpath(best.run_dir))
+        best_run = shlex.quote(os.path.relpath(best.run_dir))
         own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(best.overrides))
-        steps.append(("evaluate the best", f"{program()} eval {place}{own_code}"))
+        steps.append(("evaluate the best", f"{program()} eval {best_run}{own_code}"))
     return steps
 
 
@@ -314,22 +314,22 @@ def print_table(
         description: description of one job.
         earlier: jobs of earlier calls; jobs that were run again or monitored another value are left out.
     """
-    again = {outcome.run_dir for outcome in outcomes}
+    repeated = {outcome.run_dir for outcome in outcomes}
     earlier = [
         one for one in earlier
-        if one.run_dir not in again and (one.best is None or one.best["metric"] == description.trainer.monitor)
+        if one.run_dir not in repeated and (one.best is None or one.best["metric"] == description.trainer.monitor)
     ]  # fmt: skip
     ranked = by_rank([*earlier, *outcomes], direction_of(description))
     swept = list(dict.fromkeys(key for outcome in ranked for key in outcome.swept))
     rows: List[Row] = []
-    for place, outcome in enumerate(ranked):
+    for position, outcome in enumerate(ranked):
         best: JsonObject = outcome.best or {}
         value = format_value(best["value"]) if best else "-"
         state = outcome.state if outcome.exit_code == EXIT_FINISHED else f"{outcome.state} ({outcome.exit_code})"
-        given = {key_of(text): text.partition("=")[2] for text in outcome.overrides}
-        tried = [given.get(key, "") for key in swept] or [" ".join(outcome.overrides)]
-        is_best = place == 0 and bool(best)
-        cells = [str(outcome.number), *tried, state + (", before" if outcome.before else ""), value,
+        value_of = {key_of(text): text.partition("=")[2] for text in outcome.overrides}
+        swept_values = [value_of.get(key, "") for key in swept] or [" ".join(outcome.overrides)]
+        is_best = position == 0 and bool(best)
+        cells = [str(outcome.number), *swept_values, state + (", before" if outcome.before else ""), value,
                  str(best.get("step", "-")), "<- best" if is_best else ""]  # fmt: skip
         rows.append(Row(cells, is_best))
     console = open_console(sys.stdout)

@@ -20,42 +20,46 @@ OLD_SWEEPER = "hydra/sweeper"
 
 
 def refuse_optuna_sweeper(parsed: Sequence[Override]) -> None:
-    """Raises: ConfigError: the search of Hydra's plugin for Optuna was asked for, in whose place there is `tune`."""
-    asked = [one for one in parsed if one.key_or_group == OLD_SWEEPER and "optuna" in str(one.value())]
-    if not asked:
+    """Rejects Hydra's sweeper for Optuna, which `tune` replaces.
+
+    Raises:
+        ConfigError: it was selected.
+    """
+    selected = [o for o in parsed if o.key_or_group == OLD_SWEEPER and "optuna" in str(o.value())]
+    if not selected:
         return
     hydra = ("hydra/sweeper", "hydra.")
-    ranges = [f"'{one.input_line}'" if one.is_sweep_override() else one.input_line
-              for one in parsed if not one.key_or_group.startswith(hydra)]  # fmt: skip
-    trials = next((one.value() for one in parsed if one.key_or_group == "hydra.sweeper.n_trials"), 20)
+    ranges = [f"'{override.input_line}'" if override.is_sweep_override() else override.input_line
+              for override in parsed if not override.key_or_group.startswith(hydra)]  # fmt: skip
+    trials = next((override.value() for override in parsed if override.key_or_group == "hydra.sweeper.n_trials"), 20)
     raise ConfigError(
-        f"{asked[0].input_line}: the search with Optuna is a command of its own, which survives kills and stops bad "
+        f"{selected[0].input_line}: the search with Optuna is a command of its own, which survives kills and stops bad "
         f"trials early. Type `tune STUDY {' '.join([*ranges, f'n_trials={trials}'])}`, where STUDY is a folder."
     )
 
 
-def earlier_outcomes(file: Path, until: int) -> List[Outcome]:
+def earlier_outcomes(file: Path, end: int) -> List[Outcome]:
     """Reads the outcomes of the jobs of earlier calls, one for each run directory.
 
     Args:
-        file: the sweep's list of jobs.
-        until: its byte at which this call begins.
+        file: list of jobs of the sweep.
+        end: byte offset at which the jobs of this call begin.
     """
-    found: Dict[str, Outcome] = {}
-    for outcome in read_outcomes(file, 0, until):
-        found[outcome.run_dir] = replace(outcome, before=True)
-    return list(found.values())
+    outcome_of: Dict[str, Outcome] = {}
+    for outcome in read_outcomes(file, 0, end):
+        outcome_of[outcome.run_dir] = replace(outcome, before=True)
+    return list(outcome_of.values())
 
 
 def number_of(run_dir: Path, default: int) -> int:
     """Returns the number of a job by its folder, whose name begins with it; `default` where it does not."""
-    found = re.match(r"(\d+)(_|$)", run_dir.name)
-    return int(found[1]) if found else default
+    match = re.match(r"(\d+)(_|$)", run_dir.name)
+    return int(match[1]) if match else default
 
 
 @contextmanager
 def numbered_jobs(parsed: Sequence[Override], folder: Path) -> Iterator[None]:
-    """While open, a job whose folder is there has its number, and a new one a number that no other folder has.
+    """Numbers jobs within the context: existing jobs keep the numbers of their folders, new jobs get unused numbers.
 
     Args:
         parsed: the overrides of the sweep.
@@ -76,13 +80,13 @@ def first_number(parsed: Sequence[Override], folder: Path) -> int:
     if not names:
         return 0
     swept = [override for override in parsed if override.is_sweep_override()]
-    after = max(names) + 1
+    next_number = max(names) + 1
     if not all(override.is_discrete_sweep() for override in swept):
-        return after
+        return next_number
     keys = [override.get_key_element() for override in swept]
     values = [list(map(str, override.sweep_string_iterator())) for override in swept]
-    for number, job in enumerate(itertools.islice(itertools.product(*values), after)):
+    for number, job in enumerate(itertools.islice(itertools.product(*values), next_number)):
         dirname = ",".join(sorted(f"{key}={value}" for key, value in zip(keys, job)))
         if names.get(number, job_folder(number, dirname)) != job_folder(number, dirname):
-            return after
+            return next_number
     return 0

@@ -21,28 +21,28 @@ def run(arguments: Sequence[str]) -> int:
     script = os.environ.pop(SCRIPT, None)
     if script is not None:
         return run_script(json.loads(script), arguments)
-    given = given_arguments.parse(arguments, trains=True)
-    if given.shows not in (None, "dry_run"):
+    parsed = given_arguments.parse(arguments, trains=True)
+    if parsed.shows not in (None, "dry_run"):
         from mxtrain.cli.show import show
 
-        return show(given)
-    given_arguments.no_positionals(given, "train")
-    with Composer(given.config_dirs) as composer:
-        if given.multirun or asks_for_sweep(composer, given.overrides):
-            if given.shows == "dry_run":
+        return show(parsed)
+    given_arguments.no_positionals(parsed, "train")
+    with Composer(parsed.config_dirs) as composer:
+        if parsed.multirun or asks_for_sweep(composer, parsed.overrides):
+            if parsed.shows == "dry_run":
                 raise ConfigError(given_arguments.NO_DRY_SWEEP)
-            return run_sweep(composer, given.overrides)
-        composed, description = compose_and_check(composer, given.overrides)
-        if given.shows == "dry_run":
+            return run_sweep(composer, parsed.overrides)
+        composed, description = compose_and_check(composer, parsed.overrides)
+        if parsed.shows == "dry_run":
             from mxtrain.cli.dry_run import show_dry_run
 
-            return show_dry_run(description, [*given_arguments.config_flags(given.config_dirs), *composed.overrides])
+            return show_dry_run(description, [*given_arguments.config_flags(parsed.config_dirs), *composed.overrides])
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
-            return run_sweep(composer, given.overrides)
+            return run_sweep(composer, parsed.overrides)
         # Takes time to load: only from here on, when everything is right.
         from mxtrain.cli import chaos
 
-        flags = given_arguments.config_flags(given.config_dirs)
+        flags = given_arguments.config_flags(parsed.config_dirs)
         faults = chaos.find_chaos(description)
         if description.trainer.is_fold_group:
             if faults is not None:
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
                                   "trainer.folds out.")  # fmt: skip
             from mxtrain.cli.folds import report_end, train_folds
 
-            return report_end(train_folds(composer, composed, description, given.overrides, flags))
+            return report_end(train_folds(composer, composed, description, parsed.overrides, flags))
         from mxtrain.cli.run import run_once
 
         if faults is not None:
@@ -63,9 +63,9 @@ def run(arguments: Sequence[str]) -> int:
 def description_of(arguments: Sequence[str]) -> Description:
     """Returns the description for a server, from the same arguments as the workers'. Raises: ConfigError: they are
     wrong."""
-    given = given_arguments.parse(arguments, trains=True)
-    with Composer(given.config_dirs) as composer:
-        composed = composer.compose(given.overrides)
+    parsed = given_arguments.parse(arguments, trains=True)
+    with Composer(parsed.config_dirs) as composer:
+        composed = composer.compose(parsed.overrides)
         return describe(composed.config, composed.where)
 
 

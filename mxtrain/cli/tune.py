@@ -39,79 +39,87 @@ from mxtrain.tuning.worker import Worker
 from mxtrain.types import expand_path
 
 DEFAULT_TRIALS = 20
-OWN = {
+SET_BY_STUDY = {
     "hydra.run.dir": "each trial has its own, below the study's folder",
     "hydra.sweep.dir": "the study's folder is named first: tune FOLDER",
     "hydra.mode": "a study chooses its trials itself",
     "trainer.epoch_budget": "the pruner sets it, for each rung; min_epochs=N is the first one",
     "checkpoint.resume": "a study continues its trials itself",
 }
-"""Settings that a study gives its trials, and why they cannot be typed."""
+"""Setting -> reason why it cannot be typed: a study sets it for its trials."""
 NEED_WHOLE_LENGTH = ("trainer.max_epochs", "trainer.max_steps")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a study, a worker, or prints the table; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    if given.multirun:
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    if parsed.multirun:
         raise ConfigError("tune is a sweep of its own: leave out -m.")
-    settings, overrides = split_settings(given, TuneSettings, "tune")
-    refuse_misspelled_groups(overrides, "tune", given.config_dirs)
-    subcommand, folder = study_of(given)
+    settings, overrides = split_settings(parsed, TuneSettings, "tune")
+    refuse_misspelled_groups(overrides, "tune", parsed.config_dirs)
+    subcommand, folder = study_of(parsed)
     require_optuna()
     if subcommand == "show":
-        refuse_more(overrides, given, "show")
+        refuse_more(overrides, parsed, "show")
         description = folder.read()
         with interrupted_study(folder):
             print_study(folder, description, Study(folder, description))
         return EXIT_FINISHED
-    typed = [key_of(word) for word in given.overrides]
+    typed = [key_of(word) for word in parsed.overrides]
     if subcommand == "worker":
-        refuse_more(given.overrides, given, "worker")
-        require_trusted_study(folder, given)
+        refuse_more(parsed.overrides, parsed, "worker")
+        require_trusted_study(folder, parsed)
         return train(folder)
-    if folder.exists and not set(typed) - {"n_trials"} and not given.config_dirs:
-        require_trusted_study(folder, given)
+    if folder.exists and not set(typed) - {"n_trials"} and not parsed.config_dirs:
+        require_trusted_study(folder, parsed)
     else:
-        begin(folder, settings, overrides, given)
+        begin(folder, settings, overrides, parsed)
     resume(folder, settings)
     return train(folder)
 
 
-def study_of(given: Arguments) -> Tuple[str, StudyFolder]:
-    """The subcommand, or an empty string, and the folder of the study. Raises: ConfigError: there is none, or more."""
-    words, names = list(given.positionals), COMMANDS["tune"].subcommands
+def study_of(parsed: Arguments) -> Tuple[str, StudyFolder]:
+    """Returns the subcommand, or an empty string, and the folder of the study.
+
+    Raises:
+        ConfigError: no folder was named, or several.
+    """
+    words, names = list(parsed.positionals), COMMANDS["tune"].subcommands
     subcommand = words.pop(0) if words and words[0] in names else ""
     if len(words) != 1:
-        found = f"{len(words)} were given ({', '.join(words)})" if words else "none was given"
+        count = f"{len(words)} were given ({', '.join(words)})" if words else "none was given"
         typed = f"{subcommand} STUDY" if subcommand else "STUDY RANGES n_trials=20"
         near = did_you_mean(words[0], names) if len(words) > 1 else ""
         raise ConfigError(
-            f"tune takes the folder of one study, and {found}. Type `tune {typed}`, where STUDY is a folder.{near}"
+            f"tune takes the folder of one study, and {count}. Type `tune {typed}`, where STUDY is a folder.{near}"
         )
     return subcommand, StudyFolder(Path(expand_path(words[0])))
 
 
-def refuse_more(words: Sequence[str], given: Arguments, subcommand: str) -> None:
-    """Raises: ConfigError: something follows the folder, which study.json decides."""
-    for word in [*words, *given.config_dirs]:
+def refuse_more(words: Sequence[str], parsed: Arguments, subcommand: str) -> None:
+    """Rejects overrides and flags after the folder, since study.json defines the study.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    for word in [*words, *parsed.config_dirs]:
         raise ConfigError(
             f"tune {subcommand}: {word}: what is trained is written in the study's folder. Leave it out; "
             "`tune STUDY n_trials=N` changes the number of trials."
         )
 
 
-def require_trusted_study(folder: StudyFolder, given: Arguments) -> None:
-    """Refuses to run code that study.json names and nobody typed: the folder may be somebody's.
+def require_trusted_study(folder: StudyFolder, parsed: Arguments) -> None:
+    """Refuses to run code that study.json names, since the folder may be untrusted.
 
     Raises:
-        ConfigError: it names some, and --trust-code was not given.
+        ConfigError: it names code, and --trust-code was not given.
     """
     description = folder.read()
     words = [*description.flags, *description.overrides, *(
         f"{parameter.key}={choice}" for parameter in description.space.parameters for choice in parameter.choices
     )]  # fmt: skip
-    if code_arguments(words) and not given.trusts_code:
+    if code_arguments(words) and not parsed.trusts_code:
         shown = ", ".join(word for word in words if "_target_" in word or "searchpath" in word or word.startswith("/"))
         raise ConfigError(
             f"the study in {folder.path} names code or configuration that is not mxtrain's own ({shown}). Add "
@@ -122,17 +130,17 @@ def require_trusted_study(folder: StudyFolder, given: Arguments) -> None:
 # A new study.
 
 
-def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], given: Arguments) -> None:
+def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], parsed: Arguments) -> None:
     """Checks the whole space and makes the study's folder; one that exists must be the same study.
 
     Raises:
-        ConfigError: all that is wrong; nothing was written.
+        ConfigError: the study is invalid; the message lists all problems, and nothing was written.
     """
     folder.refuse_other_content()
     if settings.sampler == "cmaes":
         require_cmaes()
-    with Composer(given.config_dirs) as composer:
-        description = describe_study(composer, settings, overrides, command_line.config_flags(given.config_dirs))
+    with Composer(parsed.config_dirs) as composer:
+        description = describe_study(composer, settings, overrides, command_line.config_flags(parsed.config_dirs))
     if settings.storage is not None:
         open_storage(folder, settings.storage)  # says what is wrong with it before anything is written
     folder.create(description)
@@ -141,14 +149,14 @@ def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str],
 def describe_study(
     composer: Composer, settings: TuneSettings, overrides: Sequence[str], flags: Sequence[str]
 ) -> StudyDescription:
-    """The description of a study, after its whole space was composed and validated.
+    """Returns the description of a study, after its whole space was composed and validated.
 
     Raises:
-        ConfigError: all that is wrong.
+        ConfigError: the study is invalid; the message lists all problems.
     """
     for word in overrides:
-        if key_of(word) in OWN:
-            raise ConfigError(f"{word}: {OWN[key_of(word)]}. Leave it out.")
+        if key_of(word) in SET_BY_STUDY:
+            raise ConfigError(f"{word}: {SET_BY_STUDY[key_of(word)]}. Leave it out.")
     fixed, space = split_space(composer, overrides, settings.space or "")
     if not space.parameters:
         raise ConfigError(
@@ -176,12 +184,16 @@ def describe_study(
 
 
 def objectives_of(settings: TuneSettings) -> List[str]:
-    """The objectives that were typed."""
+    """Returns the objectives that were typed."""
     return [word.strip() for word in (settings.objectives or "").split(",") if word.strip()]
 
 
 def direction_for(description: Description, name: str) -> str:
-    """The better direction of an objective. Raises: ConfigError: it is not measured."""
+    """Returns the better direction of an objective, "max" or "min".
+
+    Raises:
+        ConfigError: the objective is not measured.
+    """
     if name == SPEED:
         return "max"
     allowed = [*(f"val/{metric}" for metric in ("loss", *description.metric)), SPEED, description.trainer.monitor]
@@ -193,7 +205,11 @@ def direction_for(description: Description, name: str) -> str:
 
 
 def refuse_unknown_length(settings: TuneSettings, description: Description, space: Space) -> None:
-    """Raises: ConfigError: a pruner cannot tell how long a whole trial is."""
+    """Checks that pruners and population-based training know the length of a whole trial.
+
+    Raises:
+        ConfigError: the length is unknown, or differs between trials.
+    """
     if settings.pruner == "none" and settings.sampler != "pbt":
         return
     typed = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
@@ -223,23 +239,23 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Descr
     """Composes and validates the edges of every range; returns the first description.
 
     Raises:
-        ConfigError: all that is wrong with any of them.
+        ConfigError: some are invalid; the message lists all problems.
     """
     descriptions: List[Description] = []
     wrong: List[str] = []
     for values in space.edges():
-        before = dict(os.environ)
+        environment = dict(os.environ)
         try:
             descriptions.append(compose_and_check(composer, [*fixed, *override_words(values)])[1])
             refuse_other_task(descriptions[0], descriptions[-1])
             descriptions[-1].trainer.require_one_run("tune")
-            if descriptions[-1].dataset not in [one.dataset for one in descriptions[:-1]]:
+            if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
                 refuse_missing_data(descriptions[-1].dataset)
         except (ConfigError, DataError) as error:
             wrong.extend(str(error).splitlines())
         finally:
-            os.environ.clear()  # each trial sets its own runtime; this process only looks
-            os.environ.update(before)
+            os.environ.clear()  # each trial applies its own runtime; this process only validates
+            os.environ.update(environment)
     if wrong:
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
     return descriptions[0]
@@ -249,10 +265,10 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Descr
 
 
 def resume(folder: StudyFolder, settings: TuneSettings) -> None:
-    """Lets a stopped study go on, and raises its number of trials.
+    """Continues a stopped study, and increases its number of trials.
 
     Raises:
-        ConfigError: fewer trials were asked for than have begun.
+        ConfigError: the requested number of trials is not possible.
     """
     description = folder.read()
     study = Study(folder, description)

@@ -36,10 +36,10 @@ class VerifySettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Compares, prints and returns 0 within the tolerance and 1 beyond it."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, VerifySettings, "verify")
-    command_line.no_positionals(given, "verify")
-    with Composer(given.config_dirs) as composer:
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, VerifySettings, "verify")
+    command_line.no_positionals(parsed, "verify")
+    with Composer(parsed.config_dirs) as composer:
         _, description = compose_and_check(composer, overrides)
     refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -53,14 +53,14 @@ def run(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
     world = find_world()
-    found = compare(description, settings, world)
+    result = compare(description, settings, world)
     if world.rank > 0:
         return EXIT_FINISHED  # rank 0 compares
-    show(found)
+    show(result)
     if settings.output:
         with open_output_file(settings.output) as stream:
-            stream.write(encode_json(found.to_json(), indent=2).decode() + "\n")
-    return EXIT_FINISHED if found.passed else EXIT_CRASHED
+            stream.write(encode_json(result.to_json(), indent=2).decode() + "\n")
+    return EXIT_FINISHED if result.passed else EXIT_CRASHED
 
 
 def compare(description: Description, settings: VerifySettings, world: World = ALONE) -> Verification:
@@ -75,15 +75,19 @@ def compare(description: Description, settings: VerifySettings, world: World = A
 def description_of(arguments: Sequence[str]) -> Description:
     """Returns the description for a server, from the same arguments as the workers'. Raises: ConfigError: they are
     wrong."""
-    given = command_line.parse(arguments)
-    _, overrides = split_settings(given, VerifySettings, "verify")
-    with Composer(given.config_dirs) as composer:
+    parsed = command_line.parse(arguments)
+    _, overrides = split_settings(parsed, VerifySettings, "verify")
+    with Composer(parsed.config_dirs) as composer:
         composed = composer.compose(overrides)
         return describe(composed.config, composed.where)
 
 
 def refuse_updates_without_order(description: Description) -> None:
-    """Raises: ConfigError: servers update, and several workers' updates come in an order that nothing fixes."""
+    """Rejects asynchronous updates of several workers, whose order is not deterministic.
+
+    Raises:
+        ConfigError: the description has them.
+    """
     if description.kvstore.updates and description.cluster.workers > 1:
         raise ConfigError(
             f"verify: cluster.workers={description.cluster.workers} with kvstore=dist_async: gradients are applied in "
@@ -92,8 +96,8 @@ def refuse_updates_without_order(description: Description) -> None:
         )
 
 
-def show(found: Verification) -> None:
-    """The table and the verdict."""
+def show(result: Verification) -> None:
+    """Prints the table and the verdict."""
     from rich.console import Console
     from rich.table import Table
 
@@ -102,29 +106,29 @@ def show(found: Verification) -> None:
     table.add_column("layer", no_wrap=True)
     for title in ("gradient", "relative", "parameter", "relative"):
         table.add_column(title, justify="right")
-    for layer in found.layers:
+    for layer in result.layers:
         numbers = (layer.gradient_abs, layer.gradient_rel, layer.parameter_abs, layer.parameter_rel)
-        style = "red" if layer.worst > found.tolerance or layer.layer in found.unequal else ""
+        style = "red" if layer.worst > result.tolerance or layer.layer in result.unequal else ""
         table.add_row(layer.layer or "(network)", *(f"{n:.1e}" if n else "0" for n in numbers), style=style)
     console.print("largest differences from one device in float64, absolute and over the largest value there")
     console.print(table)
-    for remark in found.remarks:
+    for remark in result.remarks:
         console.print(remark, soft_wrap=True)
-    worst = found.worst
+    worst = result.worst
     size = f"largest relative difference {worst.worst:.1e}" if worst.worst else "every bit is equal"
     verdict = f"the same as on one device: {size}"
-    if worst.worst > found.tolerance:
+    if worst.worst > result.tolerance:
         verdict = f"NOT the same as on one device: {size}, in '{worst.layer}'"
-    steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
-    console.print(f"{verdict}, after {steps} (tolerance {found.tolerance:g})", soft_wrap=True)
-    if found.low is not None:
-        verdict = "NOT the same" if found.low_is_off else "the same"
+    steps = f"{result.steps} step{'' if result.steps == 1 else 's'}"
+    console.print(f"{verdict}, after {steps} (tolerance {result.tolerance:g})", soft_wrap=True)
+    if result.low is not None:
+        verdict = "NOT the same" if result.low_is_off else "the same"
         console.print(
-            f"{found.dtype} on both sides: {verdict} as on one device: gradients of the first step "
-            f"differ by {found.low:.1e} of their length (tolerance {found.low_tolerance:g})", soft_wrap=True,
+            f"{result.dtype} on both sides: {verdict} as on one device: gradients of the first step "
+            f"differ by {result.low:.1e} of their length (tolerance {result.low_tolerance:g})", soft_wrap=True,
         )  # fmt: skip
-    if found.unequal:
-        where = f"'{found.unequal[0]}'" + (f" and {len(found.unequal) - 1} more" if len(found.unequal) > 1 else "")
-        console.print(f"{found.dtype}, sums in the same order: bits differ, in {where}", soft_wrap=True)
-    elif found.bits:
-        console.print(f"{found.dtype}, sums in the same order: every bit is equal", soft_wrap=True)
+    if result.unequal:
+        layers = f"'{result.unequal[0]}'" + (f" and {len(result.unequal) - 1} more" if len(result.unequal) > 1 else "")
+        console.print(f"{result.dtype}, sums in the same order: bits differ, in {layers}", soft_wrap=True)
+    elif result.bits:
+        console.print(f"{result.dtype}, sums in the same order: every bit is equal", soft_wrap=True)

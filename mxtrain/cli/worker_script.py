@@ -40,11 +40,15 @@ class WorkerScript:
         """That of its session, once it has ended."""
 
     def take_overrides(self) -> List[str]:
-        """Raises: ConfigError: an earlier session of the script had them."""
+        """Returns the overrides of the workers, for the only session of the script.
+
+        Raises:
+            ConfigError: an earlier session of the script has taken them.
+        """
         if self._overrides is None:
             raise ConfigError("session: with several workers a script has one session: the processes end with it.")
-        found, self._overrides = self._overrides, None
-        return found
+        overrides, self._overrides = self._overrides, None
+        return overrides
 
     def leave_cluster(self) -> None:
         """Unsets the role of this process, so that the script can evaluate the run after its session."""

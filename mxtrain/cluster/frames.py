@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 MARK = b"@mxtrain "
 LONGEST = 1000
 PIECE = 600
-"""Bytes of a process's output that fit into a message."""
+"""Number of output bytes in a message."""
 
 Message = Dict[str, Any]
 
@@ -29,8 +29,8 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Optional[Message]:
     """Returns the message of a line; None if the line is no message or is damaged."""
-    before, mark, rest = line.rpartition(MARK)
-    checksum, _, body = rest.rstrip(b"\r\n").partition(b" ")
+    prefix, mark, payload = line.rpartition(MARK)
+    checksum, _, body = payload.rstrip(b"\r\n").partition(b" ")
     if not mark or checksum != b"%08x" % zlib.crc32(body):
         return None
     message = json.loads(body)
@@ -38,17 +38,17 @@ def decode(line: bytes) -> Optional[Message]:
 
 
 def split(data: bytes) -> Tuple[Iterator[bytes], bytes]:
-    """(complete lines, the rest) of what was read."""
+    """Splits received bytes into (complete lines, incomplete rest)."""
     *lines, rest = data.split(b"\n")
     return iter(lines), rest
 
 
 def pieces(output: bytes) -> Iterator[str]:
-    """Output as texts for messages."""
+    """Yields the output of a process as pieces of text that fit into messages."""
     for begin in range(0, len(output), PIECE):
         yield base64.b64encode(output[begin : begin + PIECE]).decode()
 
 
-def joined(piece: str) -> bytes:
-    """Inverse of `pieces`, of one."""
+def decode_piece(piece: str) -> bytes:
+    """Decodes a piece that `pieces` yielded."""
     return base64.b64decode(piece)

@@ -22,10 +22,10 @@ class Host:
     """A line of a host file.
 
     Attributes:
-        name: as ssh takes it.
-        slots: how many workers it may run; None: any number.
+        name: name for ssh.
+        slots: maximum number of workers; None = no limit.
         line: source location for messages, e.g. "hosts, line 2".
-        is_here: whether it is this machine.
+        is_here: True if it is this machine.
     """
 
     name: str
@@ -38,7 +38,7 @@ def read_hosts(file: str) -> List[Host]:
     """Returns the hosts of a file, this machine first.
 
     Raises:
-        ConfigError: it cannot be read, holds something else, or this machine is not among them.
+        ConfigError: the file cannot be read, has another format, or does not list this machine.
     """
     try:
         lines = split_lines(read_regular_text(file))
@@ -58,16 +58,17 @@ def read_hosts(file: str) -> List[Host]:
         hosts[host.name] = host
     if not hosts:
         raise ConfigError(f"cluster.hostfile={file}: holds no host. Write a line 'HOST [slots=N]' for each.")
-    here = [host for host in hosts.values() if host.is_here]
-    if not here:
+    local_hosts = [host for host in hosts.values() if host.is_here]
+    if not local_hosts:
         raise ConfigError(
             f"cluster.hostfile={file}: none of {', '.join(hosts)} is this machine ({socket.gethostname()}). Worker 0 "
             "runs where this command does, beside the run directory: add a line with this machine's name, or start the "
             "command on one of the hosts."
         )
-    if len(here) > 1:
-        raise ConfigError(f"{here[1].line}: '{here[1].name}' is this machine, as '{here[0].name}' is ({here[0].line}).")
-    return [*here, *(host for host in hosts.values() if not host.is_here)]
+    if len(local_hosts) > 1:
+        first, second = local_hosts[:2]
+        raise ConfigError(f"{second.line}: '{second.name}' is this machine, as '{first.name}' is ({first.line}).")
+    return [*local_hosts, *(host for host in hosts.values() if not host.is_here)]
 
 
 def _read_line(words: Sequence[str], line: str) -> Host:
@@ -85,10 +86,10 @@ def _read_line(words: Sequence[str], line: str) -> Host:
 def is_this_machine(name: str) -> bool:
     """Returns True if a name or an address leads here. A name that only ssh's configuration knows does not."""
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
+        addresses = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
     except OSError:
         return name in (socket.gethostname(), socket.gethostname().partition(".")[0])
-    return any(is_own_address(str(address[0])) for _, _, _, _, address in found)
+    return any(is_own_address(str(address[0])) for _, _, _, _, address in addresses)
 
 
 def is_own_address(address: str) -> bool:
@@ -127,8 +128,8 @@ def free_port(address: str) -> int:
 def spread(num_workers: int, num_servers: int, hosts: Sequence[Host]) -> Dict[str, Host]:
     """Assigns processes to hosts: "worker 0", "server 0", ... -> host.
 
-    Hosts get workers in turn, as long as they have slots; ranks follow each other on a host, from this machine on.
-    Servers go round.
+    Workers are dealt out evenly to hosts with free slots; ranks on a host are consecutive, beginning with this machine.
+    Servers are assigned in turn.
 
     Raises:
         ConfigError: there are too few slots.
@@ -144,7 +145,7 @@ def spread(num_workers: int, num_servers: int, hosts: Sequence[Host]) -> Dict[st
             )
         for at in free[: num_workers - sum(counts)]:
             counts[at] += 1
-    places = [host for host, count in zip(hosts, counts) for _ in range(count)]
-    found = {f"worker {rank}": host for rank, host in enumerate(places)}
-    found.update({f"server {number}": hosts[number % len(hosts)] for number in range(num_servers)})
-    return found
+    host_of_worker = [host for host, count in zip(hosts, counts) for _ in range(count)]
+    host_of = {f"worker {rank}": host for rank, host in enumerate(host_of_worker)}
+    host_of.update({f"server {number}": hosts[number % len(hosts)] for number in range(num_servers)})
+    return host_of

@@ -26,9 +26,9 @@ class Root:
     """The address at which the scheduler listens.
 
     Attributes:
-        address: IPv4, of this machine.
-        port: a TCP port, or on one machine the number that names its socket; the others' follow it.
-        folder: where all processes are on this machine, that of the sockets through which they talk.
+        address: IPv4 address of this machine.
+        port: TCP port; on a single machine the number of its socket file, followed by those of the other processes.
+        folder: folder of the socket files if all processes are on this machine; otherwise None.
     """
 
     address: str
@@ -40,7 +40,7 @@ def local_root(folder: Path) -> Root:
     """Returns the root of processes that are all on this machine.
 
     Args:
-        folder: for their sockets.
+        folder: folder of their sockets.
     """
     return Root(LOOPBACK, 1, folder)
 
@@ -49,9 +49,9 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
     """Returns the environment variables that all processes of a run share, whatever starts them.
 
     Args:
-        cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
-        root: where the scheduler listens.
+        cluster: description of the processes.
+        van: transport of ps-lite; None if there are no servers.
+        root: address of the scheduler.
     """
     common = {
         "DMLC_PS_ROOT_URI": root.address, "DMLC_PS_ROOT_PORT": str(root.port), "DMLC_NUM_WORKER": str(cluster.workers),
@@ -65,7 +65,7 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
 
 
 def roles(cluster: Cluster, van: Optional[str]) -> List[Tuple[str, int]]:
-    """(role, number) of all processes: scheduler and servers, where there are any, then the workers by rank."""
+    """Returns (role, number) of all processes: scheduler and servers, if any, then the workers by rank."""
     serving = [] if van is None else [("scheduler", 0), *(("server", number) for number in range(cluster.num_servers))]
     return [*serving, *(("worker", rank) for rank in range(cluster.workers))]
 
@@ -82,12 +82,12 @@ def launch_specs(
     """Returns the specs of all processes as they run on one machine; worker 0 has the supervisor's own output.
 
     Args:
-        cluster: the description.
+        cluster: description of the processes.
         van: see `common_environment`.
-        arguments: of the workers' command line.
-        logs: folder for the output of the others.
-        root: where the scheduler listens.
-        environment: what they are told besides.
+        arguments: arguments of the workers' command line.
+        logs: folder for the output of all processes except worker 0.
+        root: address of the scheduler.
+        environment: further environment variables.
         host_workers: ranks of the workers that share this host; None: all of them.
     """
     variables = {**environment, **common_environment(cluster, van, root)}
@@ -96,15 +96,15 @@ def launch_specs(
     specs = []
     for at, (role, number) in enumerate(roles(cluster, van)):
         name = name_of(role, number)
-        own = {**variables, "DMLC_ROLE": role}
+        process_environment = {**variables, "DMLC_ROLE": role}
         if role == "worker":
-            own[WORKER] = str(number)
+            process_environment[WORKER] = str(number)
             if number in sharing:
-                own[HOST_RANK] = str(sharing.index(number))
+                process_environment[HOST_RANK] = str(sharing.index(number))
         if root.folder is not None:
-            own["PORT"] = str(root.port + at)
+            process_environment["PORT"] = str(root.port + at)
         log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"
-        specs.append(LaunchSpec(name, [*module_command("mxtrain"), *arguments], own, log, number))
+        specs.append(LaunchSpec(name, [*module_command("mxtrain"), *arguments], process_environment, log, number))
     return specs
 
 

@@ -18,15 +18,15 @@ from mxtrain.private_sockets.folder import join_folder
 from mxtrain.runtime.network import LOOPBACK, address_towards
 
 MPI_RANK, SLURM_RANK = "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
-"""The variables in which mpirun and srun say which of their processes this one is."""
+"""Variables in which mpirun and srun pass the rank of a process."""
 ROOT = "MXTRAIN_ROOT"
-"""HOST:PORT at which the scheduler of processes that mpirun or srun started shall listen."""
+"""HOST:PORT on which the scheduler listens if mpirun or srun started the processes."""
 OWN_GPUS = "MXTRAIN_OWN_GPUS"
-"""1 where what starts the workers sets CUDA_VISIBLE_DEVICES to other GPUs for each of them."""
+"""1 if the launcher of the workers sets CUDA_VISIBLE_DEVICES to different GPUs for each worker."""
 _PORTS = (20000, 10000)
 """First port and number of ports, below the ephemeral range of kernels; the job id selects one."""
 _MAX_STEP = 0xFFFFFFF0
-"""Slurm's steps above are no tasks of srun: a batch script, an interactive shell."""
+"""Steps of Slurm from this number on are not started by srun, e.g. batch scripts and interactive shells."""
 
 
 def rank_of(environ: Mapping[str, str]) -> Optional[int]:
@@ -40,7 +40,11 @@ def rank_of(environ: Mapping[str, str]) -> Optional[int]:
 
 
 def _number(environ: Mapping[str, str], name: str, default: str = "0") -> int:
-    """Raises: ConfigError: a variable is no whole number."""
+    """Returns an environment variable as an integer.
+
+    Raises:
+        ConfigError: it is not a whole number.
+    """
     text = environ.get(name) or default
     try:
         return int(text)
@@ -60,7 +64,7 @@ def ranks_here(environ: Mapping[str, str]) -> List[int]:
         return list(range(first, first + size))
     if "SLURM_GTIDS" in environ:
         ids = environ["SLURM_GTIDS"].split(",")
-        return sorted(_number({"SLURM_GTIDS": one}, "SLURM_GTIDS") for one in ids)
+        return sorted(_number({"SLURM_GTIDS": text}, "SLURM_GTIDS") for text in ids)
     counts: List[int] = []  # "2(x3),1" is 2, 2, 2, 1
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
         counts += [int(count)] * int(times or 1)
@@ -72,23 +76,24 @@ def place_among(workers: Sequence[int], environ: Mapping[str, str]) -> Dict[str,
     """Returns the variables that say how many workers share this host, and which of them this process is.
 
     Args:
-        workers: the numbers of the workers among the processes that mpirun or srun started.
-        environ: what it has said.
+        workers: ranks of the workers among the processes that mpirun or srun started.
+        environ: environment variables.
     """
-    here, rank = [rank for rank in ranks_here(environ) if rank in workers], rank_of(environ)
-    found = {HOST_WORKERS: str(len(here) or len(workers))}
-    if rank in here:
-        found[HOST_RANK] = str(here.index(rank))
-    return found
+    ranks, rank = [rank for rank in ranks_here(environ) if rank in workers], rank_of(environ)
+    variables = {HOST_WORKERS: str(len(ranks) or len(workers))}
+    if rank in ranks:
+        variables[HOST_RANK] = str(ranks.index(rank))
+    return variables
 
 
 def has_own_gpus(num_gpus: int, environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns True if this process has GPUs that the others on this host do not see: `OWN_GPUS` says so, or srun has
-    given it fewer than the job has here.
+    """Returns True if this process sees other GPUs than the other processes on this host.
+
+    This is the case if `OWN_GPUS` is 1, or if srun has assigned fewer GPUs to it than to the job on this host.
 
     Args:
-        num_gpus: that this process sees.
-        environ: what srun, or whoever sets CUDA_VISIBLE_DEVICES for each, has said.
+        num_gpus: number of GPUs that this process sees.
+        environ: environment variables.
     """
     on_node = environ.get("SLURM_GPUS_ON_NODE", "")
     is_bound = rank_of(environ) is not None and on_node.isdecimal() and num_gpus < int(on_node)
@@ -101,12 +106,12 @@ def launched_environment(
     """Returns the variables that make this process the scheduler, a server or a worker, by its rank: in this order.
 
     Args:
-        cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
-        environ: what mpirun or srun has said.
+        cluster: description of the processes.
+        van: transport of ps-lite; None if there are no servers.
+        environ: environment variables.
 
     Returns:
-        None if neither started this process together with others.
+        The variables; None if mpirun or srun did not start this process together with others.
 
     Raises:
         ConfigError: there are more or fewer processes than described, or the scheduler's address is unknown.
@@ -115,22 +120,22 @@ def launched_environment(
     size = _number(environ, "OMPI_COMM_WORLD_SIZE" if MPI_RANK in environ else "SLURM_STEP_NUM_TASKS", "1")
     if rank is None or size == 1:
         return None
-    who = roles(cluster, van)
+    members = roles(cluster, van)
     starter, variable = ("mpirun", MPI_RANK) if MPI_RANK in environ else ("srun", SLURM_RANK)
-    if size != len(who):
+    if size != len(members):
         servers = 0 if van is None else cluster.num_servers
         needed = f"{cluster.workers} workers" + (f", {servers} servers and a scheduler" if van is not None else "")
         raise ConfigError(
-            f"{starter} started {size} processes, but the description needs {len(who)}: {needed} (cluster.workers="
-            f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(who)}; or, if {starter} did "
-            f"not start this process, unset its leftover variable: env -u {variable} ..."
+            f"{starter} started {size} processes, but the description needs {len(members)}: {needed} (cluster.workers="
+            f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(members)}; or, if {starter} "
+            f"did not start this process, unset its leftover variable: env -u {variable} ..."
         )
     if not 0 <= rank < size:
         raise ConfigError(
             f"{variable}={rank} in the environment, and {starter} started {size} processes. Where it did not start "
             f"this one, unset the variable (env -u {variable} ...)."
         )
-    role, number = who[rank]
+    role, number = members[rank]
     root = find_root(environ, len(ranks_here(environ)) == size, starter)
     variables = {**common_environment(cluster, van, root), "DMLC_ROLE": role}
     variables.update(place_among(range(size - cluster.workers, size), environ))
@@ -149,11 +154,11 @@ def own_address(interface: Optional[str], root: str) -> str:
     """Returns the address to which processes of this host bind.
 
     Args:
-        interface: the network interface; None: the one that leads to `root`.
-        root: where the scheduler listens.
+        interface: network interface; None = the one that leads to `root`.
+        root: address of the scheduler.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the host has no such address.
     """
     if interface is not None:
         return interface_address(interface)
@@ -164,17 +169,17 @@ def own_address(interface: Optional[str], root: str) -> str:
 
 
 def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Root:
-    """Returns the address of the scheduler, rank 0. All processes must come to the same answer by themselves.
+    """Returns the address of the scheduler, rank 0. All processes compute the same address independently.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: the address cannot be derived from the environment.
     """
-    given = environ.get(ROOT, "")
-    if given:
-        host, _, port = given.rpartition(":")
+    address = environ.get(ROOT, "")
+    if address:
+        host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
-            raise ConfigError(f"{ROOT}={given}: must be HOST:PORT, of the host of rank 0.")
-        return Root(_resolved(host, given), int(port))
+            raise ConfigError(f"{ROOT}={address}: must be HOST:PORT, of the host of rank 0.")
+        return Root(_resolved(host, address), int(port))
     job = environ.get("PMIX_NAMESPACE") or f"{environ.get('SLURM_JOB_ID')}.{environ.get('SLURM_STEP_ID')}"
     number = zlib.crc32(f"{starter} {job} {os.getuid()}".encode())
     if is_one_host:
@@ -189,19 +194,19 @@ def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Ro
     return Root(_resolved(first, first), _PORTS[0] + number % _PORTS[1])
 
 
-def _resolved(host: str, given: str) -> str:
+def _resolved(host: str, source: str) -> str:
     """Returns the IPv4 address of a host: ps-lite does not bind to names."""
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
     except OSError as error:
         raise ConfigError(
-            f"the scheduler's host {given} has no IPv4 address ({error}). Set {ROOT}=ADDRESS:PORT."
+            f"the scheduler's host {source} has no IPv4 address ({error}). Set {ROOT}=ADDRESS:PORT."
         ) from None
 
 
 def first_node(nodes: str) -> str:
     """Returns the first host of a list as Slurm writes it: "n[03-05,9],m1" -> "n03"."""
-    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
-    if found is None:
+    match = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
+    if match is None:
         raise ConfigError(f"SLURM_STEP_NODELIST={nodes}: names no host. Set {ROOT}=HOST:PORT.")
-    return "".join(part or "" for part in found.groups())
+    return "".join(part or "" for part in match.groups())

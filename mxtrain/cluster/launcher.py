@@ -1,7 +1,7 @@
-"""Starts the processes of a run on this machine; other launchers build on it.
+"""Starts the processes of a run on this machine; base of the other launchers.
 
-Scheduler, worker 0 and the supervisor share a host where the launcher leaves a choice: the scheduler's address is known
-before anything starts, and only worker 0 needs the run directory.
+If the launcher allows it, scheduler and worker 0 run on the host of the supervisor: then the address of the scheduler
+is known before anything starts, and only worker 0 needs the run directory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Launcher:
     """Starts all processes on this machine.
 
     Args:
-        cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
+        cluster: description of the processes.
+        van: transport of ps-lite; None if there are no servers.
     """
 
     def __init__(self, cluster: Cluster, van: Optional[str]):
@@ -44,17 +44,17 @@ class Launcher:
         return "on this machine"
 
     def obstacle(self) -> str:
-        """Why nothing can be started now, though it may be later, or ""."""
+        """Returns why nothing can be started now, though it may be later; empty if it can."""
         return ""
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         """Starts all processes; the stack closes them.
 
         Args:
-            arguments: of the workers' command line.
-            logs: folder for the output of all but worker 0.
-            attempt: from 0.
-            stack: of what must be closed.
+            arguments: arguments of the workers' command line.
+            logs: folder for the output of all processes except worker 0.
+            attempt: number of the attempt, from 0.
+            stack: closes the processes.
         """
         root = local_root(stack.enter_context(socket_folder()))
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, inherited())
@@ -62,7 +62,7 @@ class Launcher:
 
 
 def started_here(spec: LaunchSpec, stack: ExitStack) -> Process:
-    """Returns a process on this machine, which the stack closes."""
+    """Starts a process on this machine, which the stack closes."""
     process = LocalProcess(spec)
     stack.callback(process.close)
     return process
@@ -88,11 +88,11 @@ def launch_message(
     """Returns the message to relays, each of which starts the specs that are meant for it.
 
     Args:
-        cluster: the description.
-        specs: by number; None: of no concern to the receiver.
-        environment: what all of them are told; not repeated in each.
-        python: on the hosts.
-        proof: a file that lies beside the run directory, which worker 0 must see.
+        cluster: description of the processes.
+        specs: launch specs by number; None for processes of other relays.
+        environment: variables of all processes; not repeated in each spec.
+        python: path of Python on the hosts.
+        proof: file next to the run directory that worker 0 must see.
     """
     return {
         "launch_specs": [
@@ -112,7 +112,7 @@ def launch_message(
 
 
 def python_of(cluster: Cluster) -> str:
-    """Python on the other hosts."""
+    """Returns the path of Python on the other hosts."""
     return sys.executable if cluster.python == "auto" else cluster.python
 
 

@@ -38,11 +38,11 @@ class HostPlace:
 
 
 def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
-    """This worker's place on its host, as our launchers, horovodrun, mpirun, srun or dmlc's local tracker say it; the
-    first of one where it runs alone, or its number is unknown.
+    """Reads this worker's local rank from the environment, as our launchers, horovodrun, mpirun, srun or dmlc's local
+    tracker set it; the first of one worker if it runs alone, or its local rank is unknown.
 
     Raises:
-        ConfigError: it is no number.
+        ConfigError: a variable is no number.
     """
     member = find_member(environ)
     if member is None or member.role != "worker":
@@ -61,7 +61,7 @@ def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
     it is not one of several processes.
 
     Raises:
-        ConfigError: it says something incomplete.
+        ConfigError: the variables are incomplete or contradict one another.
     """
     role = environ.get("DMLC_ROLE")
     if role is None:
@@ -78,7 +78,7 @@ def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
 
 
 def find_world() -> World:
-    """This process among the workers of its run."""
+    """Reads the rank of this process and the number of workers from the environment."""
     member = find_member()
     return ALONE if member is None else member.world
 

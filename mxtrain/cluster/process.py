@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 LAST_BYTES = 1 << 16
-"""Bytes at the end of a log in which its last lines are looked for."""
+"""Number of bytes at the end of a log that are searched for its last lines."""
 STARVED_S = 60.0
-"""Maximum silence in seconds of a process that is not stopped: on a busy machine its thread may not get to run."""
+"""Maximum silence in seconds of a process that is not stopped: on a busy machine its heartbeat may be late."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Process:
 
     @property
     def exit_code(self) -> Optional[int]:
-        """Exit code; negative number of the signal that killed it; None while it runs."""
+        """Returns the exit code; the negative number of a signal that killed it; None while it runs."""
         raise NotImplementedError
 
     can_be_replaced = False
@@ -71,12 +71,12 @@ class Process:
 
     @property
     def host(self) -> str:
-        """Name of its host, the same for all processes there."""
+        """Returns the name of its host, the same for all processes there."""
         raise NotImplementedError
 
     @property
     def started_at(self) -> Optional[float]:
-        """Time of its start on this machine's monotonic clock; None while it waits for its launcher."""
+        """Returns the time of its start on this machine's monotonic clock; None while it waits for its launcher."""
         raise NotImplementedError
 
     @property
@@ -86,7 +86,7 @@ class Process:
 
     @property
     def where(self) -> str:
-        """Description of the process for messages."""
+        """Returns a description of the process for messages."""
         return f"process {self.pid}"
 
     def listen(self) -> None:
@@ -204,7 +204,7 @@ class LocalProcess(Process):
         self._reader = -1
 
 
-_TIED = """
+_TIE_TO_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(int(sys.argv[1]), signal.SIGKILL)
 if os.getppid() != int(sys.argv[2]):
@@ -216,8 +216,9 @@ try:
 except OSError as error:
     sys.exit(f"mxtrain: {sys.argv[3]} cannot be started: {error.strerror}")
 """
-"""Becomes the command that follows, after it has asked the kernel to end it with its parent, unless that has died
-before. Python ignores two signals, which what it becomes would go on ignoring."""
+"""Asks the kernel to kill this process with its parent, and then executes the command in its arguments.
+
+Exits if the parent has died already. Restores two signals that Python ignores and the command would ignore, too."""
 
 
 def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -227,8 +228,8 @@ def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[byte
     process instead: that takes longer the more memory it has, may fail for lack of memory, and can deadlock if another
     thread holds a lock.
     """
-    tied = [sys.executable, "-I", "-S", "-c", _TIED, str(_PR_SET_PDEATHSIG), str(os.getpid())]
-    return subprocess.Popen([*tied, *command], start_new_session=True, **options)
+    prefix = [sys.executable, "-I", "-S", "-c", _TIE_TO_PARENT, str(_PR_SET_PDEATHSIG), str(os.getpid())]
+    return subprocess.Popen([*prefix, *command], start_new_session=True, **options)
 
 
 def kill_group(pid: int) -> None:

@@ -60,13 +60,13 @@ class RankedLauncher(Launcher):
         return False
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
-        """Returns the command, started.
+        """Starts the command and returns the connection to its relays.
 
         Args:
-            message: specs for its relays.
-            count: how many they are.
-            address: of this machine, as they reach it.
-            stack: of what must be closed.
+            message: launch specs for the relays.
+            count: number of relays.
+            address: address of this machine, as the relays reach it.
+            stack: closes the connection.
         """
         raise NotImplementedError
 
@@ -87,9 +87,10 @@ class RankedLauncher(Launcher):
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment)
         processes = []
         if specs[0].name == "scheduler":
-            own = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
+            variables = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
             scheduler = specs.pop(0)
-            processes.append(started_here(LaunchSpec(scheduler.name, scheduler.command, own, scheduler.log), stack))
+            spec = LaunchSpec(scheduler.name, scheduler.command, variables, scheduler.log)
+            processes.append(started_here(spec, stack))
         specs.sort(key=lambda spec: not spec.name.startswith("worker"))  # ranks keep their order
         proof = logs / ".here"
         replace_file(proof, secrets.token_hex(16).encode())
@@ -101,7 +102,7 @@ class RankedLauncher(Launcher):
 
 class MPILauncher(RankedLauncher):
     """Open MPI's mpirun. It reaches the stdin of one rank only: specs go through the environment, signals through
-    mpirun. Its daemons don't notice within minutes that a link is down, so relays listen to a heartbeats."""
+    mpirun. Its daemons take minutes to notice that a link is down, so relays listen to a `HeartbeatServer`."""
 
     program = "mpirun"
     what = "Install Open MPI (Debian: openmpi-bin)."
@@ -130,8 +131,8 @@ class MPILauncher(RankedLauncher):
 
     def _own_address(self) -> str:
         if self.cluster.interface is None and self._hosts:
-            others = [host.name.rpartition("@")[2] for host in self._hosts if not host.is_here]
-            address = address_towards(others[0])
+            other_hosts = [host.name.rpartition("@")[2] for host in self._hosts if not host.is_here]
+            address = address_towards(other_hosts[0])
             if address is not None:
                 return address
         return super()._own_address()

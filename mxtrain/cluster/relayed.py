@@ -13,18 +13,18 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Dict, List, Mapping, Optional, Sequence
 
-from mxtrain.cluster.frames import Message, decode, encode, joined, split
+from mxtrain.cluster.frames import Message, decode, decode_piece, encode, split
 from mxtrain.cluster.process import LaunchSpec, Process, kill_group, start_child
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
 
 BEAT_S = 0.5
 MIN_SILENCE_S = 2.0
-"""A way is never given up sooner: words come each half second."""
+"""Shortest silence after which a connection counts as lost; heartbeats arrive every half second."""
 SHUTDOWN_TIMEOUT_S = 3.0
-"""Seconds that the command has to end by itself when its processes must end."""
+"""Seconds in which the command must exit after its processes were told to end."""
 KEPT_LINES = 2
-"""First lines of ssh, mpirun or srun that go into a message, and as many last ones."""
+"""Number of first and of last output lines of ssh, mpirun or srun in a message."""
 
 
 class HeartbeatServer:
@@ -64,9 +64,9 @@ class HeartbeatServer:
                 self._listeners.remove(listener)
 
     def close(self) -> None:
-        """Closes all connections, which relays take for the end of the supervisor."""
-        for one in [*self._listeners, self._socket]:
-            one.close()
+        """Closes all connections; relays then end their processes."""
+        for connection in [*self._listeners, self._socket]:
+            connection.close()
         self._listeners.clear()
 
 
@@ -92,7 +92,7 @@ class Channel:
         self.words: List[str] = []
         """Output of the command itself: its first and last lines."""
         self.heartbeat_at: Dict[Optional[int], float] = {}
-        """Rank of a relay (None if there is only one) -> when it said something last."""
+        """Rank of a relay (None if there is only one) -> time of its last message."""
         self.hosts: Dict[Optional[int], str] = {}
         self._by_stdin = specs is not None
         self._start_timeout_s, self._started_at = start_timeout_s, time.monotonic()
@@ -143,7 +143,7 @@ class Channel:
             self._popen.send_signal(signal.SIGUSR2 if number == signal.SIGINT else signal.SIGUSR1)
 
     def missing(self) -> Optional[str]:
-        """Returns why a relay that has sent no message yet counts as lost; None if it may still start."""
+        """Returns why a relay without any message counts as lost; None if it may still start."""
         if self._start_timeout_s is None:
             return None
         waited = time.monotonic() - self._started_at
@@ -187,7 +187,7 @@ class Channel:
                 for line in lines:
                     message = decode(line)
                     if message is not None:
-                        self._take(message)
+                        self._handle(message)
                     else:
                         self._remember(line.decode(errors="replace").strip())
         return False
@@ -198,7 +198,7 @@ class Channel:
         if len(self.words) > 2 * KEPT_LINES:
             del self.words[KEPT_LINES]
 
-    def _take(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if "hello" in message:
             self.hosts[message["rank"]] = message["hello"]
         of = message.get("of")
@@ -255,8 +255,8 @@ class RelayedProcess(Process):
         spec: its launch spec; the environment is added to that of its host.
         channel: connection to the relay that starts it.
         of: its index in the launch specs.
-        ranked: whether its relay is one of several with the same specs.
-        is_first: whether this is the first attempt of the run. If the command fails there, the input is at fault.
+        ranked: True if its relay is one of several with the same specs.
+        is_first: True in the first attempt of the run. If the command fails there, the input is at fault.
     """
 
     def __init__(self, spec: LaunchSpec, channel: Channel, of: int, ranked: bool, is_first: bool):
@@ -280,7 +280,7 @@ class RelayedProcess(Process):
         elif "heartbeat" in message:
             self.receive(message["heartbeat"])
         elif "output" in message:
-            self._write(joined(message["output"]))
+            self._write(decode_piece(message["output"]))
         elif "states" in message:
             self._state = message["states"][str(self._of)]
         elif "exit" in message:

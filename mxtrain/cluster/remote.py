@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 BEAT_S = 0.5
 MAX_WAITING = 1 << 16
-"""Bytes for the supervisor that may wait before the processes' output must."""
-REFUSAL = 600
-"""Characters of a refusal that fit into a message."""
+"""Number of unsent bytes from which the relay stops reading the output of its processes."""
+MAX_ERROR_CHARS = 600
+"""Number of characters of an error in a message."""
 _F_SETPIPE_SZ = 1031
 _FORWARDED = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGTERM, signal.SIGUSR2: signal.SIGINT}
 """Signals from mpirun or srun -> signals sent to the workers: mpirun does not forward SIGTERM and SIGINT."""
 
 
-OF_GPUS = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
+GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
 """Variables that srun, or a script started by it, sets for each process; the supervisor's values are not forwarded."""
 
 
 class Child:
-    """Starts a process, with pipes for its output and its heartbeats.
+    """A process of the relay, with pipes for its output and its heartbeats.
 
     Args:
         of: index of the process in the launch specs.
@@ -95,7 +95,7 @@ class Relay:
     def __init__(self, specs: Optional[Message], rank: Optional[int]):
         self._rank, self._specs = rank, specs
         self._out = _quiet_output()
-        self._waiting: Deque[bytes] = deque()
+        self._unsent: Deque[bytes] = deque()
         self._children: Dict[int, Child] = {}
         self._read = b""
         self._message_at = self._beat_at = time.monotonic()
@@ -119,7 +119,7 @@ class Relay:
             else:
                 os.set_blocking(0, False)
                 self._watch(0, self._take_messages)
-            while self._specs is None or self._children or self._waiting:
+            while self._specs is None or self._children or self._unsent:
                 for key, _ in self._selector.select(timeout=0.1):
                     key.data()
                 self._reap()
@@ -127,13 +127,13 @@ class Relay:
                 now = time.monotonic()
                 if self._silence_s is not None and now - self._message_at > self._silence_s:
                     raise _ConnectionClosed
-                if now - self._beat_at > BEAT_S and not self._waiting:
+                if now - self._beat_at > BEAT_S and not self._unsent:
                     self._beat_at = now
                     self._send({"states": {str(of): state_of(c.popen.pid) for of, c in self._children.items()}})
         except _ConnectionClosed:
             return EXIT_CRASHED
         finally:
-            # A worker without a supervisor would wait for its peers for ever.
+            # Without a supervisor, a worker would wait for its peers forever.
             for child in self._children.values():
                 kill_group(child.popen.pid)
         return EXIT_FINISHED
@@ -141,7 +141,7 @@ class Relay:
     # To the supervisor.
 
     def _send(self, message: Message) -> None:
-        self._waiting.append(encode(message))
+        self._unsent.append(encode(message))
         self._flush()
 
     def _flush(self) -> None:
@@ -150,18 +150,18 @@ class Relay:
         Raises:
             _ConnectionClosed: the connection to the supervisor is closed.
         """
-        while self._waiting:
+        while self._unsent:
             try:
-                count = os.write(self._out, self._waiting[0])
+                count = os.write(self._out, self._unsent[0])
             except BlockingIOError:
                 break
             except OSError as error:
                 if error.errno in (errno.EPIPE, errno.EIO, errno.ECONNRESET):
                     raise _ConnectionClosed from None
                 raise
-            rest = self._waiting.popleft()[count:]
-            if rest:
-                self._waiting.appendleft(rest)
+            unsent = self._unsent.popleft()[count:]
+            if unsent:
+                self._unsent.appendleft(unsent)
 
     # From the supervisor.
 
@@ -181,15 +181,15 @@ class Relay:
     def _listen(self, heartbeats: Tuple[str, int]) -> None:
         """Connects to the supervisor's `HeartbeatServer`, which sends bytes as long as the supervisor lives."""
         try:
-            heard = socket.create_connection((heartbeats[0], heartbeats[1]), timeout=self._silence_s)
+            connection = socket.create_connection((heartbeats[0], heartbeats[1]), timeout=self._silence_s)
         except OSError:
             raise _ConnectionClosed from None
-        heard.setblocking(False)
-        self._heartbeats = heard
+        connection.setblocking(False)
+        self._heartbeats = connection
 
-        def take() -> None:
+        def receive() -> None:
             try:
-                if not heard.recv(1 << 12):
+                if not connection.recv(1 << 12):
                     raise _ConnectionClosed
             except BlockingIOError:
                 return
@@ -197,7 +197,7 @@ class Relay:
                 raise _ConnectionClosed from None
             self._message_at = time.monotonic()
 
-        self._watch(heard.fileno(), take)
+        self._watch(connection.fileno(), receive)
 
     def _take_signals(self) -> None:
         for number in os.read(self._signals, 64):
@@ -227,7 +227,7 @@ class Relay:
                 _require_run_directory(spec)
                 child = Child(of, spec, environment)
             except (ConfigError, OSError) as error:
-                self._send({"of": of, "refused": f"{socket.gethostname()}: {error}"[:REFUSAL]})
+                self._send({"of": of, "refused": f"{socket.gethostname()}: {error}"[:MAX_ERROR_CHARS]})
                 continue
             self._children[of] = child
             self._send({"of": of, "pid": child.popen.pid})
@@ -245,9 +245,9 @@ class Relay:
         environment = {**os.environ, **message["environment"], **spec["environment"]}
         if "DMLC_LOCAL" not in environment:
             environment["DMLC_NODE_HOST"] = own_address(message["interface"], environment["DMLC_PS_ROOT_URI"])
-        if self._rank is not None:  # who else is here, and on which GPUs, only mpirun and srun know
+        if self._rank is not None:  # only mpirun and srun know which workers share this host and its GPUs
             environment.update(place_among(range(int(environment["DMLC_NUM_WORKER"])), os.environ))
-            environment.update({name: os.environ[name] for name in OF_GPUS if name in os.environ})
+            environment.update({name: os.environ[name] for name in GPU_VARIABLES if name in os.environ})
         return environment
 
     def _take_heartbeat(self, child: Child) -> bool:
@@ -264,7 +264,7 @@ class Relay:
 
     def _take_output(self, child: Child) -> bool:
         # If the supervisor reads slowly, the output waits in its pipe, so that heartbeats still get through.
-        if sum(map(len, self._waiting)) > MAX_WAITING:
+        if sum(map(len, self._unsent)) > MAX_WAITING:
             time.sleep(0.01)
             return False
         read = _read(child.output)
@@ -279,7 +279,7 @@ class Relay:
     def _reap(self) -> None:
         for child in list(self._children.values()):
             code = child.popen.poll()
-            if code is None or sum(map(len, self._waiting)) > MAX_WAITING:
+            if code is None or sum(map(len, self._unsent)) > MAX_WAITING:
                 continue
             kill_group(child.popen.pid)  # processes that it has started, e.g. loader workers
             for fd, take in ((child.heartbeat, self._take_heartbeat), (child.output, self._take_output)):
@@ -299,7 +299,7 @@ class Relay:
 
 
 class _ConnectionClosed(Exception):
-    """The supervisor, or the connection to it, is gone."""
+    """The supervisor, or the connection to it, was lost."""
 
 
 def _require_run_directory(spec: JsonObject) -> None:
@@ -315,10 +315,10 @@ def _require_run_directory(spec: JsonObject) -> None:
     path, text = spec["proof"]
     try:
         with open(path, encoding="utf-8") as file:
-            seen = file.read() == text
+            is_visible = file.read() == text
     except OSError:
-        seen = False
-    if not seen:
+        is_visible = False
+    if not is_visible:
         raise ConfigError(
             f"worker 0 was started here, but the supervisor's run directory is not here ({path}). Let hydra.run.dir "
             "lie in a file system that both see, or start the command on the first host."
@@ -327,9 +327,9 @@ def _require_run_directory(spec: JsonObject) -> None:
 
 def _has_more(fd: int) -> bool:
     """Returns True if a pipe contains bytes that have not been read."""
-    found = array.array("i", [0])
-    fcntl.ioctl(fd, termios.FIONREAD, found)
-    return found[0] > 0
+    num_bytes = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, num_bytes)
+    return num_bytes[0] > 0
 
 
 def _read(fd: int) -> Optional[bytes]:
@@ -348,13 +348,13 @@ def _quiet_output() -> int:
     which may split lines, messages go to stderr.
     """
     number = 2 if os.isatty(1) else 1
-    kept = os.dup(number)
-    if stat.S_ISFIFO(os.fstat(kept).st_mode):
+    descriptor = os.dup(number)
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         with suppress(OSError):
-            fcntl.fcntl(kept, _F_SETPIPE_SZ, 4096)
-    os.set_blocking(kept, False)
-    os.set_inheritable(kept, False)
-    return kept
+            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, 4096)
+    os.set_blocking(descriptor, False)
+    os.set_inheritable(descriptor, False)
+    return descriptor
 
 
 def describe_host(interface: Optional[str]) -> Message:
@@ -364,13 +364,13 @@ def describe_host(interface: Optional[str]) -> Message:
         interface: network interface whose address is looked up; None: none.
     """
     server = os.environ.get("SSH_CONNECTION", "").split()
-    found: Message = {"version": mxtrain.__version__, "name": socket.gethostname(), "supervisor": server[:1]}
+    description: Message = {"version": mxtrain.__version__, "name": socket.gethostname(), "supervisor": server[:1]}
     if interface is not None:
         try:
-            found["address"] = interface_address(interface)
+            description["address"] = interface_address(interface)
         except ConfigError as error:
-            found["refused"] = str(error)[:REFUSAL]
-    return found
+            description["refused"] = str(error)[:MAX_ERROR_CHARS]
+    return description
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -380,16 +380,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--ranked", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--interface")
-    given = parser.parse_args(arguments)
-    if given.check:
-        sys.stdout.buffer.write(encode({"check": describe_host(given.interface)}))
+    options = parser.parse_args(arguments)
+    if options.check:
+        sys.stdout.buffer.write(encode({"check": describe_host(options.interface)}))
         return EXIT_FINISHED
     parent = os.getppid()
-    specs = None if given.variable is None else decode(os.environ.pop(given.variable, "").encode())
-    if given.variable is not None and specs is None:
-        print(f"{given.variable} holds no specs", file=sys.stderr)
+    specs = None if options.variable is None else decode(os.environ.pop(options.variable, "").encode())
+    if options.variable is not None and specs is None:
+        print(f"{options.variable} holds no specs", file=sys.stderr)
         return EXIT_BAD_INPUT
-    relay = Relay(specs, rank_of(os.environ) if given.ranked else None)
+    relay = Relay(specs, rank_of(os.environ) if options.ranked else None)
     signal_parents_death(signal.SIGHUP)
     if os.getppid() != parent:  # the parent died before the signal was requested, so it will not come
         return EXIT_CRASHED

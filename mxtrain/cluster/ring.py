@@ -42,7 +42,7 @@ class Ring:
 
     @property
     def address(self) -> str:
-        """host:port of the control server, for the workers."""
+        """Returns host:port of the control server, for the workers."""
         return f"{self._host}:{self._control.port}"
 
     def begin(self) -> None:
@@ -59,8 +59,8 @@ class Ring:
         asking = [w for w in workers if w.exit_code is None and self.asks(w)]
         if not asking:
             return
-        left = [worker for worker in workers if worker.exit_code is None and not self.is_newcomer(worker)]
-        if left and all(worker in asking for worker in left):
+        remaining = [worker for worker in workers if worker.exit_code is None and not self.is_newcomer(worker)]
+        if remaining and all(worker in asking for worker in remaining):
             self._form(asking)
         elif self.generation:
             # A newcomer waits. Rank 0 polls this value, and all members then leave the ring between two steps.
@@ -94,11 +94,11 @@ class Ring:
         for rank, (worker, host) in enumerate(zip(workers, hosts)):
             local_rank = on_host[host]
             on_host[host] += 1
-            beside = [name for name in names if hosts.count(name) > local_rank]
+            cross_hosts = [name for name in names if hosts.count(name) > local_rank]
             places[str(worker.spec.number)] = {
                 "HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(len(workers)), "HOROVOD_HOSTNAME": host,
                 "HOROVOD_LOCAL_RANK": str(local_rank), "HOROVOD_LOCAL_SIZE": str(hosts.count(host)),
-                "HOROVOD_CROSS_RANK": str(beside.index(host)), "HOROVOD_CROSS_SIZE": str(len(beside)),
+                "HOROVOD_CROSS_RANK": str(cross_hosts.index(host)), "HOROVOD_CROSS_SIZE": str(len(cross_hosts)),
             }  # fmt: skip
         variables = {
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._rendezvous.port),
@@ -109,8 +109,8 @@ class Ring:
         }  # fmt: skip
         if self._interface is not None:
             variables["HOROVOD_GLOO_IFACE"] = self._interface
-        word = {"generation": self.generation, "places": places, "variables": variables}
-        self._control.values["/mxtrain/next"] = json.dumps(word).encode()
+        reply = {"generation": self.generation, "places": places, "variables": variables}
+        self._control.values["/mxtrain/next"] = json.dumps(reply).encode()
 
 
 class KeyValueServer:
@@ -186,9 +186,9 @@ def peer_user(address: str, port: int) -> Optional[int]:
     kernel lists it under root.
     """
     reversed_hex = "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
-    wanted = f"{reversed_hex}:{port:04X}"
+    remote_address = f"{reversed_hex}:{port:04X}"
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[1] == wanted and fields[9] != "0":
+        if fields[1] == remote_address and fields[9] != "0":
             return int(fields[7])
     return None

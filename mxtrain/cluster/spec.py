@@ -1,4 +1,4 @@
-"""The description of the processes of a run: what `conf/cluster/*.yaml` may say."""
+"""Settings of the processes of a run (`conf/cluster/*.yaml`)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Cluster(Spec):
 
     @property
     def num_servers(self) -> int:
-        """`servers` as a number."""
+        """Returns `servers` as a number."""
         return 1 if self.servers == "auto" else self.servers
 
     def unsupported_reason(self) -> str:

@@ -28,7 +28,7 @@ CHECK_S = 30.0
 
 
 class SSHLauncher(Launcher):
-    """One connection to each other host of a file; what runs here is started directly.
+    """One ssh connection to each other host of a host file; processes of this host are started directly.
 
     Raises:
         ConfigError: a host cannot be reached, or cannot take part.
@@ -44,10 +44,11 @@ class SSHLauncher(Launcher):
             raise ConfigError("cluster.launcher=ssh: ssh is not on PATH. Install OpenSSH's client.")
         if self._others and cluster.interface is not None:
             interface_address(cluster.interface)
-        found, problems = check_hosts(self._others, self._ssh, cluster.interface, self._patience_s)
+        answers, problems = check_hosts(self._others, self._ssh, cluster.interface, self._patience_s)
         if problems:
             raise ConfigError("\n".join(problems))
-        self._address = self._own_address([str(message["supervisor"][0]) for message in found if message["supervisor"]])
+        callers = [str(message["supervisor"][0]) for message in answers if message["supervisor"]]
+        self._address = self._own_address(callers)
 
     @property
     def _patience_s(self) -> int:
@@ -70,21 +71,21 @@ class SSHLauncher(Launcher):
         if not self._others:
             return super().start(arguments, logs, attempt, stack)
         root = Root(self._address, free_port(self._address))
-        here, there = inherited(), passed(self.cluster.environment)
+        local_environment, remote_environment = inherited(), passed(self.cluster.environment)
         processes = []
         for host in [self.hosts[0], *self._others]:
             ranks = [rank for rank in range(self.cluster.workers) if self._where[name_of("worker", rank)] == host]
-            environment = {**here, "DMLC_NODE_HOST": root.address} if host.is_here else there
+            environment = {**local_environment, "DMLC_NODE_HOST": root.address} if host.is_here else remote_environment
             specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, ranks)
-            mine = [spec if self._where[spec.name] == host else None for spec in specs]
+            specs_of_host = [spec if self._where[spec.name] == host else None for spec in specs]
             if host.is_here:
-                processes += [started_here(spec, stack) for spec in mine if spec is not None]
+                processes += [started_here(spec, stack) for spec in specs_of_host if spec is not None]
                 continue
-            message = launch_message(self.cluster, mine, there, python_of(self.cluster))
+            message = launch_message(self.cluster, specs_of_host, remote_environment, python_of(self.cluster))
             channel = Channel(
                 self._ssh(host, []), os.environ, message, 3 * self._patience_s + CHECK_S, f"ssh to {host.name}"
             )
-            processes += relayed(channel, mine, ranked=False, attempt=attempt, stack=stack)
+            processes += relayed(channel, specs_of_host, ranked=False, attempt=attempt, stack=stack)
         names = [spec.name for spec in specs]
         return sorted(processes, key=lambda process: names.index(process.spec.name))
 
@@ -104,16 +105,19 @@ class SSHLauncher(Launcher):
             host.name, command,
         ]  # fmt: skip
 
-    def _own_address(self, seen: Sequence[str]) -> str:
-        """Returns the address by which the other hosts reach this one. `seen`: the addresses from which they see it
-        call."""
+    def _own_address(self, callers: Sequence[str]) -> str:
+        """Returns the address by which the other hosts reach this one.
+
+        Args:
+            callers: addresses from which the other hosts see this one connect.
+        """
         if self.cluster.interface is not None:
             return interface_address(self.cluster.interface)
-        fitting = [address for address in seen if ":" not in address and is_own_address(address)]
+        fitting = [address for address in callers if ":" not in address and is_own_address(address)]
         if fitting or not self._others:
             return fitting[0] if fitting else ""
         raise ConfigError(
-            f"{self._others[0].name} sees this machine as {', '.join(seen) or 'an unknown host'}, which is no IPv4 "
+            f"{self._others[0].name} sees this machine as {', '.join(callers) or 'an unknown host'}, which is no IPv4 "
             "address of it: set cluster.interface to the network interface by which the hosts reach each other."
         )
 
@@ -124,26 +128,26 @@ def check_hosts(
     interface: Optional[str],
     patience_s: float,
 ) -> Tuple[List[Message], List[str]]:
-    """Asks all hosts at once; returns (what each says of itself, one line for each that cannot take part).
+    """Asks all hosts at once; returns (the description of each usable host, a line for each other host).
 
     Args:
         hosts: other machines.
-        ssh: (host, arguments of the relay) -> command.
-        interface: that each must have, or None.
-        patience_s: for reaching one.
+        ssh: function (host, arguments of the relay) -> command.
+        interface: network interface that each host must have; None = any.
+        patience_s: timeout of a connection, in seconds.
     """
     arguments = ["--check", *(["--interface", interface] if interface is not None else [])]
     deadline = time.monotonic() + patience_s + CHECK_S
-    found, problems = [], []
+    descriptions, problems = [], []
     with ExitStack() as stack:
-        asked = []
+        pending = []
         for host in hosts:
             popen = start_child(
                 ssh(host, arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
             stack.callback(popen.kill)
-            asked.append((host, popen))
-        for host, popen in asked:
+            pending.append((host, popen))
+        for host, popen in pending:
             try:
                 output, errors = popen.communicate(timeout=max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -156,8 +160,8 @@ def check_hosts(
             if problem:
                 problems.append(problem)
             elif answer is not None:
-                found.append(answer)
-    return found, problems
+                descriptions.append(answer)
+    return descriptions, problems
 
 
 def _problem(host: Host, code: int, answer: Optional[Message], words: str) -> str:

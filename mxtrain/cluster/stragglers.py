@@ -14,31 +14,31 @@ from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import World
 
 REMEMBERED = 5
-"""Timed steps whose median counts."""
-LEAST = 0.05
-"""The smallest share of the mean speed that a worker counts with, so that it has samples to be timed with."""
+"""Number of timed steps of which the median is taken."""
+MIN_RELATIVE_SPEED = 0.05
+"""Lower bound of a worker's speed relative to the mean, so that every worker gets samples and can be timed."""
 TOLERANCE = 0.05
-"""Shares that differ by less stay as they are: a change costs the compilation of new shapes."""
+"""Relative change below which shares are kept: a change costs the compilation of new shapes."""
 
 
 class Stragglers:
     """Finds slow workers from the shared compute times, and gives them fewer samples with `cluster.balance=speed`.
 
     Args:
-        by_speed: whether a slower worker gets fewer samples.
-        can_balance: whether balancing is possible in this run, so that a warning may suggest it.
+        by_speed: True to give slower workers fewer samples.
+        can_balance: True if balancing is possible in this run, so that a warning may suggest it.
     """
 
     def __init__(self, by_speed: bool = False, can_balance: bool = True):
         self._by_speed, self._can_balance = by_speed, can_balance
-        self._known: Deque[WorkerTimes] = deque(maxlen=REMEMBERED)
+        self._times: Deque[WorkerTimes] = deque(maxlen=REMEMBERED)
         self._slow: Optional[int] = None
         self._last: Optional[WorkerTimes] = None
         self.forget()
 
     def forget(self) -> None:
         """Clears all times after workers have joined or left: a new worker does not know the earlier ones."""
-        self._known.clear()
+        self._times.clear()
         self._in_a_row, self._slow, self._reported = 0, None, -1
 
     def note(self, times: WorkerTimes) -> bool:
@@ -46,7 +46,7 @@ class Stragglers:
         if times is self._last:
             return False
         self._last = times
-        self._known.append(times)
+        self._times.append(times)
         slow = times.straggler()
         self._in_a_row = self._in_a_row + 1 if slow is not None and slow == self._slow else 1
         self._slow = slow
@@ -58,29 +58,29 @@ class Stragglers:
         if slow is None or self._in_a_row < 2 or self._reported == slow:
             return ""
         self._reported = slow
-        times = self._known[-1]
-        others = statistics.median([own for rank, own in enumerate(times.compute_s) if rank != slow])
+        times = self._times[-1]
+        median_s = statistics.median([compute_s for rank, compute_s in enumerate(times.compute_s) if rank != slow])
         is_new = self._can_balance and not self._by_speed
         advice = "; cluster.balance=speed gives it fewer samples" if is_new else ""
         return (
             f"worker {slow} is slow: it computed for {1000 * times.compute_s[slow]:.0f} ms in step {times.step}, the "
-            f"others for {1000 * others:.0f} ms and then waited{advice}"
+            f"others for {1000 * median_s:.0f} ms and then waited{advice}"
         )
 
     def share(self, world: World) -> World:
         """Returns `world` with new relative speeds, or the same object if no share changes by more than `TOLERANCE`."""
-        known = self._known
-        if not self._by_speed or not known:
+        timed_steps = self._times
+        if not self._by_speed or not timed_steps:
             return world
         speeds: List[float] = []
         for rank in range(world.size):
-            own = [times.sizes[rank] / times.compute_s[rank] for times in known if times.sizes[rank]]
-            speeds.append(statistics.median(own) if own else 0.0)
+            samples_per_s = [times.sizes[rank] / times.compute_s[rank] for times in timed_steps if times.sizes[rank]]
+            speeds.append(statistics.median(samples_per_s) if samples_per_s else 0.0)
         mean = statistics.mean(speeds)
-        shares = [max(speed, LEAST * mean) for speed in speeds]
+        shares = [max(speed, MIN_RELATIVE_SPEED * mean) for speed in speeds]
         shares = [share / sum(shares) for share in shares]
-        before = [speed / sum(world.speeds) for speed in world.speeds] or [1 / world.size] * world.size
-        if all(abs(new - old) <= TOLERANCE * old for new, old in zip(shares, before)):
+        old_shares = [speed / sum(world.speeds) for speed in world.speeds] or [1 / world.size] * world.size
+        if all(abs(new - old) <= TOLERANCE * old for new, old in zip(shares, old_shares)):
             return world
-        self._known.clear()
+        self._times.clear()
         return dataclasses.replace(world, speeds=tuple(shares))

@@ -57,7 +57,7 @@ class ProcessFailure:
 
     @property
     def was_killed(self) -> bool:
-        """True if a signal ended a worker during training, or it hung: it could not say what it was doing."""
+        """Returns True if a worker was killed by a signal or hung during training, so it could not report an error."""
         return self.worker is not None and (self.exit_code is None or self.exit_code < 0)
 
 
@@ -66,12 +66,12 @@ Outcome = Tuple[Optional[ProcessFailure], int]
 
 
 class Supervisor:
-    """Runs a group of processes until they complete or are given up.
+    """Runs a group of processes and restarts them after failures, until the run completes or no restart is left.
 
     Args:
         cluster: timeouts and number of restarts.
         start: starts the processes of an attempt (numbered from 0) and registers their cleanup in the given stack.
-        checkpoints: returns the names of the existing checkpoints. A new checkpoint restores all restarts.
+        checkpoints: returns the names of the existing checkpoints. A new checkpoint resets the count of restarts.
         say: prints a line.
         obstacle: returns why no attempt can be made now (a host is unreachable), or ""; called before a restart.
         ring: the elastic ring of workers; None if the group of workers is fixed.
@@ -90,11 +90,11 @@ class Supervisor:
         self._to_start: List[Tuple[float, LaunchSpec]] = []
         self._signal: Optional[int] = None
         self._num_signals = 0
-        self._failed_before: Optional[ProcessFailure] = None
+        self._previous_failure: Optional[ProcessFailure] = None
         self.has_trained = False
         """True if an attempt has trained on a batch."""
         self.failure: Optional[ProcessFailure] = None
-        """Why the run was given up, if it was."""
+        """Failure that ended the run; None if it completed."""
 
     def run(self) -> int:
         """Runs attempts until one completes or no restart is left; returns the exit code of the run."""
@@ -105,10 +105,10 @@ class Supervisor:
                 failure, exit_code = self._attempt(attempt)
                 if failure is None:
                     return exit_code
-                again, why_not = self._may_restart(failure)
-                if not again:
+                can_restart, reason = self._may_restart(failure)
+                if not can_restart:
                     self.failure = failure
-                    self._say(f"{failure.cause}; all processes are ended{why_not}")
+                    self._say(f"{failure.cause}; all processes are ended{reason}")
                     for line in failure.last_lines:
                         self._say(f"  {failure.process}: {line}")
                     return EXIT_CODES.get(self._signal or 0, exit_code)
@@ -130,14 +130,14 @@ class Supervisor:
     def _wait_for_hosts(self) -> str:
         """Waits until hosts are reachable again, for at most `start_timeout`; returns the remaining problem, or ""."""
         deadline = time.monotonic() + self._cluster.start_timeout
-        said = ""
+        reported = ""
         while self._signal is None:
             obstacle = self._obstacle()
             if not obstacle or time.monotonic() > deadline:
                 return obstacle
-            if obstacle != said:
+            if obstacle != reported:
                 self._say(f"{obstacle}; waiting for at most {self._cluster.start_timeout:g} s")
-                said = obstacle
+                reported = obstacle
             self._sleep(1.0)
         return ""
 
@@ -146,10 +146,10 @@ class Supervisor:
         progress = list(self._checkpoints())
         if progress != self._progress:  # a new checkpoint: the failures are rare enough for the run to complete
             self._progress, self._restarts = progress, 0
-        before, self._failed_before = self._failed_before, failure
+        previous, self._previous_failure = self._previous_failure, failure
         if self._signal is not None or failure.exit_code in FINAL:
             return False, ""
-        if before is not None and failure.step and (before.process, before.exit_code, before.step) == (
+        if previous is not None and failure.step and (previous.process, previous.exit_code, previous.step) == (
             failure.process, failure.exit_code, failure.step,
         ):  # fmt: skip
             return False, f". It failed in the same way before, at the same step {failure.step}: it would do so again"
@@ -197,31 +197,31 @@ class Supervisor:
                 self._ring.update(workers)
             # A newcomer that waits to join the ring must not keep the run from ending.
             members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
-            late = [worker for worker in members if worker.exit_code is None]
+            running = [worker for worker in members if worker.exit_code is None]
             failure = self._first_failure(processes, members)
             if failure is not None:
                 self._listen(processes, workers)  # output and heartbeat between the last read and its end
                 if failure.was_killed and self._signal is None:
                     self._when_killed(failure)
-            if failure is not None and self._go_on_without(failure, processes):
+            if failure is not None and self._continue_without(failure, processes):
                 continue
             if failure is not None:
-                how = failure.exit_code
-                if how == EXIT_NON_FINITE:
-                    self._part(workers)  # all workers stop at the same loss; worker 0 still writes its report
-                return failure, how if how is not None and how > 0 else EXIT_CRASHED
-            if not late:
-                self._part([process for process in processes if process not in workers])
+                exit_code = failure.exit_code
+                if exit_code == EXIT_NON_FINITE:
+                    self._wait_for_end(workers)  # all workers stop at the same loss; worker 0 still writes its report
+                return failure, exit_code if exit_code is not None and exit_code > 0 else EXIT_CRASHED
+            if not running:
+                self._wait_for_end([process for process in processes if process not in workers])
                 return None, next((worker.exit_code for worker in workers if worker.exit_code), EXIT_FINISHED)
-            if len(late) < len(members):
+            if len(running) < len(members):
                 done_at = done_at or time.monotonic()
                 if time.monotonic() - done_at > self._cluster.step_timeout:
-                    return self._failure(late[0], "did not end though others had", None), EXIT_CRASHED
+                    return self._failure(running[0], "did not end though others had", None), EXIT_CRASHED
             if forwarded and not any(worker.last_heartbeat["batches"] for worker in workers):
                 return ProcessFailure("interrupted before training began", "", None, 0), EXIT_CRASHED  # nothing to save
             if self._num_signals > 1 or (forwarded and time.monotonic() - forwarded > self._cluster.grace):
-                why = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
-                return self._failure(late[0], f"had not ended after the signal ({why})", None), EXIT_CRASHED
+                reason = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
+                return self._failure(running[0], f"had not ended after the signal ({reason})", None), EXIT_CRASHED
             time.sleep(TICK_S)
 
     def _listen(self, processes: List[Process], workers: List[Process]) -> None:
@@ -229,56 +229,56 @@ class Supervisor:
             process.listen()
         self.has_trained |= any(worker.last_heartbeat["batches"] for worker in workers)
 
-    def _go_on_without(self, failure: ProcessFailure, processes: List[Process]) -> bool:
+    def _continue_without(self, failure: ProcessFailure, processes: List[Process]) -> bool:
         """Drops a failed worker from the ring and schedules a replacement.
 
         Returns False if the run cannot continue without it: then all processes are restarted.
         """
         lost = next(process for process in processes if process.spec.name == failure.process)
-        others = [p for p in processes if p is not lost and p.exit_code is None]
+        survivors = [p for p in processes if p is not lost and p.exit_code is None]
         # Only worker 0 writes to the run directory: without it all workers restart from its last checkpoint.
-        is_needed = lost.spec.number == 0 or not others or not lost.can_be_replaced
+        is_needed = lost.spec.number == 0 or not survivors or not lost.can_be_replaced
         if self._ring is None or not self._ring.generation or is_needed or self._signal:
             return False
         if failure.exit_code in FINAL and not self._ring.is_newcomer(lost):
             return False  # bad input and a diverged loss are the same on all members
         processes.remove(lost)
         lost.close()
-        again, why_not = self._may_restart(failure)
-        said = f"{failure.cause}; {len(others)} of {len(others) + 1} workers go on without it"
-        if again:
+        can_restart, suffix = self._may_restart(failure)
+        message = f"{failure.cause}; {len(survivors)} of {len(survivors) + 1} workers go on without it"
+        if can_restart:
             wait = self._use_restart()
             self._to_start.append((time.monotonic() + wait, lost.spec))
-            why_not = f". Another takes its place in {wait:g} s ({self._restarts_used()})"
-        self._say(said + why_not)
-        for line in failure.last_lines if not again else ():
+            suffix = f". Another takes its place in {wait:g} s ({self._restarts_used()})"
+        self._say(message + suffix)
+        for line in failure.last_lines if not can_restart else ():
             self._say(f"  {failure.process}: {line}")
         return True
 
     def _start_replacements(self, processes: List[Process], stack: ExitStack) -> None:
-        for due, spec in list(self._to_start):
-            if time.monotonic() >= due and self._signal is None:
-                self._to_start.remove((due, spec))
+        for start_at, spec in list(self._to_start):
+            if time.monotonic() >= start_at and self._signal is None:
+                self._to_start.remove((start_at, spec))
                 environment = {**spec.environment, JOINS: str(self._ring.generation if self._ring else 0)}
                 processes.append(LocalProcess(replace(spec, environment=environment)))
                 stack.callback(processes[-1].close)
 
     def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[ProcessFailure]:
-        ended = [(process, process.exit_code) for process in processes]
-        failed = [(process, code) for process, code in ended if code is not None and code not in AGREED]
+        exit_codes = [(process, process.exit_code) for process in processes]
+        failed = [(process, code) for process, code in exit_codes if code is not None and code not in AGREED]
         if failed:
-            # An exit code that no restart can change explains most, then any error of a process itself. A process
-            # that a signal has killed may only have followed.
-            process, code = min(failed, key=lambda found: (found[1] not in FINAL, found[1] < 0))
+            # Prefer an exit code that no restart can change, then any other error code. A process that was killed by
+            # a signal may only be a consequence.
+            process, code = min(failed, key=lambda pair: (pair[1] not in FINAL, pair[1] < 0))
             return self._failure(process, process.end(), code)
         for process in processes:
             if process.exit_code is None:
                 silent = process.silent_for(self._cluster.heartbeat_timeout)
                 if silent is not None:
                     return self._failure(process, silent, None)
-        return self._hung(workers) or self._late(processes)
+        return self._hung(workers) or self._late_newcomer(processes)
 
-    def _late(self, processes: List[Process]) -> Optional[ProcessFailure]:
+    def _late_newcomer(self, processes: List[Process]) -> Optional[ProcessFailure]:
         """Returns the failure of a newcomer that has not asked to join within `start_timeout`, or None."""
         ring = self._ring
         for process in processes if ring is not None else ():
@@ -286,10 +286,10 @@ class Supervisor:
             is_waited_for = ring.is_newcomer(process) and not ring.asks(process)
             started_at = process.started_at
             if is_waited_for and started_at and time.monotonic() - started_at > self._cluster.start_timeout:
-                return self._failure(process, self._not_begun(), None)
+                return self._failure(process, self._not_started_message(), None)
         return None
 
-    def _not_begun(self) -> str:
+    def _not_started_message(self) -> str:
         return f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
 
     def _hung(self, workers: List[Process]) -> Optional[ProcessFailure]:
@@ -301,24 +301,24 @@ class Supervisor:
         last = min(busy, key=lambda worker: (worker.last_heartbeat["batches"], worker.has_reported))
         if not any(worker.last_heartbeat["batches"] for worker in workers):
             started = [worker.started_at for worker in workers]
-            begun = now if None in started else max(at for at in started if at is not None)
-            if now - begun > self._cluster.start_timeout:
-                return self._failure(last, self._not_begun(), None)
+            all_started_at = now if None in started else max(at for at in started if at is not None)
+            if now - all_started_at > self._cluster.start_timeout:
+                return self._failure(last, self._not_started_message(), None)
         elif now - max(worker.progress_at for worker in busy) > self._cluster.step_timeout:
             text = f"hangs: no worker finished a batch for cluster.step_timeout={self._cluster.step_timeout:g} s"
             return self._failure(last, text, None)
         return None
 
-    def _failure(self, process: Process, what: str, how: Optional[int]) -> ProcessFailure:
+    def _failure(self, process: Process, description: str, exit_code: Optional[int]) -> ProcessFailure:
         step = process.last_heartbeat["step"]
         at = f" at about step {step}" if step else ""
         trains = process.spec.name.startswith("worker") and process.last_heartbeat["batches"]
         return ProcessFailure(
-            f"{process.spec.name} ({process.where}) {what}{at}", process.spec.name, how, step,
-            process.last_lines() if how is None or how > 0 else (), process.spec.number if trains else None,
+            f"{process.spec.name} ({process.where}) {description}{at}", process.spec.name, exit_code, step,
+            process.last_lines() if exit_code is None or exit_code > 0 else (), process.spec.number if trains else None,
         )  # fmt: skip
 
-    def _part(self, processes: List[Process]) -> None:
+    def _wait_for_end(self, processes: List[Process]) -> None:
         """Waits a limited time for processes to end by themselves."""
         deadline = time.monotonic() + 2 * SHUTDOWN_TIMEOUT_S  # twice the limit that they set themselves
         while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
@@ -330,7 +330,7 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        before: Dict[int, Any] = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
+        handlers: Dict[int, Any] = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
         # The wakeup descriptor belongs to a watcher that ends a process soon after a signal. Workers have
         # `cluster.grace` seconds to save, and the supervisor must outlive them.
         reader = signal.set_wakeup_fd(-1)
@@ -338,7 +338,7 @@ class Supervisor:
             yield
         finally:
             signal.set_wakeup_fd(reader)
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
     def _receive(self, number: int, frame: Optional[FrameType]) -> None:
@@ -356,8 +356,8 @@ def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
     A worker that handles signals exits with 128 + number; one that does not handle them yet has the exit code -number.
     """
     signals = {code: number for number, exit_code in EXIT_CODES.items() for code in (exit_code, -number)}
-    ended = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.last_heartbeat["batches"]]
-    return ended[0] if ended else None
+    received = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.last_heartbeat["batches"]]
+    return received[0] if received else None
 
 
 def say(line: str) -> None:

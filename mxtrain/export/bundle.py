@@ -15,24 +15,24 @@ PACKAGE = "mxtrain."
 
 
 def bundled(entry: str) -> Dict[str, bytes]:
-    """The files of a module and of those of mxtrain that it imports, by the last part of their names.
+    """Returns the source of a module and of the modules of mxtrain that it imports, by the last part of their names.
 
     Args:
         entry: name of the module.
     """
-    found: Dict[str, bytes] = {}
+    contents: Dict[str, bytes] = {}
     origins: Dict[str, str] = {}
     waiting = [entry]
     while waiting:
         name = waiting.pop()
         file = f"{name.rpartition('.')[2]}.py"
         assert origins.setdefault(file, name) == name, f"{entry}: {name} and {origins[file]} are both {file}"
-        if file in found:
+        if file in contents:
             continue
         text, imported = _rewritten(_source(name))
-        found[file] = text.encode()
+        contents[file] = text.encode()
         waiting += imported
-    return found
+    return contents
 
 
 def _source(name: str) -> str:
@@ -42,7 +42,7 @@ def _source(name: str) -> str:
 
 
 def _rewritten(text: str) -> Tuple[str, List[str]]:
-    """The module with imports of its neighbours in the place of mxtrain's, and the names of these."""
+    """Returns the source with relative imports instead of those of mxtrain, and the names of the imported modules."""
     lines, names = text.split("\n"), []
     for node in _imports(ast.parse(text)):
         name = node.module or ""
@@ -54,5 +54,5 @@ def _rewritten(text: str) -> Tuple[str, List[str]]:
 
 
 def _imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
-    """Those at the top of a module; what is imported for annotations alone, or where it is used, is left as it is."""
+    """Returns the imports at the top of a module, without those for annotations or inside functions."""
     yield from (node for node in tree.body if isinstance(node, ast.ImportFrom))

@@ -8,10 +8,10 @@ FLOAT32 = "float32"
 
 
 def table_of(report: Mapping[str, Any]) -> List[List[str]]:
-    """A comparison as rows for people, titles first.
+    """Returns a comparison as rows of text, titles first.
 
     Args:
-        report: of `compress`.
+        report: result of `compress`.
     """
     form = report["form"]
     metric, sizes = report["metric"], report["bytes"]
@@ -29,10 +29,10 @@ def table_of(report: Mapping[str, Any]) -> List[List[str]]:
 
 
 def sentences_of(report: Mapping[str, Any]) -> List[str]:
-    """The form and its reason, in sentences.
+    """Returns sentences about the quantization and the reason for its kind.
 
     Args:
-        report: of `compress`.
+        report: result of `compress`.
     """
     form = report["form"]
     if form != "int8":

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 Format = Literal["none", "int8", "float16", "bfloat16"]
 TOLERANCES = {"int8": 0.05, "float16": standalone.MAX_ERROR, "bfloat16": standalone.MAX_ERROR}
-"""Largest relative error of a repeated proof. Activations are rounded to 8 bits: a last bit that another processor
-computes otherwise can move some of them by a whole level. Weights of 16 bits are computed with in float32."""
+"""Largest relative error of a repeated proof. With int8, a different last bit on another processor can move an
+activation to the next of 256 levels. Weights of 16 bits are used in float32 arithmetic."""
 BATCHES = (1, 32)
-ROUNDS, LEAST_ROUNDS, SECONDS = 50, 2, 1.0
-"""Calls of each network at most, at least, and the time after which no further ones begin."""
-ROWS = 8
-"""Samples of a batch of calibration: all activations of one are in memory."""
+MAX_ROUNDS, MIN_ROUNDS, SECONDS = 50, 2, 1.0
+"""Largest and smallest number of timed calls of each network, and the time after which no further calls start."""
+CALIBRATION_BATCH = 8
+"""Samples of a calibration batch. All activations of a batch are in memory at once."""
 
 
 class WorseThanAllowed(MxtrainError):
@@ -68,7 +68,7 @@ class Subject:
     Attributes:
         trained: the network in MXNet.
         network: the traced network.
-        is_open: whether the batch dimension is open; else it is 1.
+        is_open: True if the batch dimension is open; False if it is 1.
         cases: cases of the proof.
         source: samples for the evaluation.
         limit_batches: number of batches of the evaluation.
@@ -90,12 +90,12 @@ class Subject:
         return with_onnx(trained, self.network, session, self.is_open).evaluator.measure(loader)
 
 
-def compress(folder: Path, wanted: Compression, subject: Subject) -> Tuple[Dict[str, Any], List[Case]]:
+def compress(folder: Path, settings: Compression, subject: Subject) -> Tuple[Dict[str, Any], List[Case]]:
     """Replaces the network of an exported folder by a quantized one.
 
     Args:
         folder: exported folder with the network in float32.
-        wanted: settings of the quantization.
+        settings: settings of the quantization.
         subject: the network and the data for the comparison.
 
     Returns:
@@ -104,80 +104,81 @@ def compress(folder: Path, wanted: Compression, subject: Subject) -> Tuple[Dict[
 
     Raises:
         ConfigError: the network cannot be quantized in this way.
-        WorseThanAllowed: the metric is worse by more than `wanted.max_loss`.
+        WorseThanAllowed: the metric is worse by more than `settings.max_loss`.
     """
     if (folder / standalone.WEIGHTS).exists():
-        raise ConfigError(f"quantize={wanted.form}: networks above 2 GB are exported in float32 alone. Leave it out.")
+        raise ConfigError(f"quantize={settings.form}: networks above 2 GB are exported in float32 alone. Leave it out.")
     work = folder / "float32"
     work.mkdir()
     try:
-        before, after = work / standalone.MODEL, folder / standalone.MODEL
-        after.rename(before)
-        facts = _convert(before, after, wanted, subject)
-        folders = {FLOAT32: str(work), wanted.form: str(folder)}
+        float32_file, quantized_file = work / standalone.MODEL, folder / standalone.MODEL
+        quantized_file.rename(float32_file)
+        facts = _convert(float32_file, quantized_file, settings, subject)
+        folders = {FLOAT32: str(work), settings.form: str(folder)}
         sessions = {name: standalone.load_session(path) for name, path in folders.items()}
-        metric = _compare_metric(subject, wanted, sessions)
+        metric = _compare_metric(subject, settings, sessions)
         inputs = subject.cases[0][0]
         report = {
-            "form": wanted.form, **facts, "metric": metric,
-            "errors": standalone.errors_of(sessions[wanted.form], subject.cases),
-            "bytes": {FLOAT32: before.stat().st_size, wanted.form: after.stat().st_size},
+            "form": settings.form, **facts, "metric": metric,
+            "errors": standalone.errors_of(sessions[settings.form], subject.cases),
+            "bytes": {FLOAT32: float32_file.stat().st_size, settings.form: quantized_file.stat().st_size},
             "latency": measure_latency(folders, inputs, BATCHES if subject.is_open else BATCHES[:1]),
             "processor": describe_processor(),
         }  # fmt: skip
-        return report, [(given, standalone.run(sessions[wanted.form], given)) for given, _ in subject.cases]
+        quantized = sessions[settings.form]
+        return report, [(case_inputs, standalone.run(quantized, case_inputs)) for case_inputs, _ in subject.cases]
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _convert(before: Path, after: Path, wanted: Compression, subject: Subject) -> Dict[str, Any]:
+def _convert(float32_file: Path, quantized_file: Path, settings: Compression, subject: Subject) -> Dict[str, Any]:
     import onnx
 
-    if wanted.form == "int8":
-        way = quantize.quantize_int8(before, after, calibration_samples(subject, wanted))
-        count, total = quantize.count_in_int8(onnx.load(after))
+    if settings.form == "int8":
+        way = quantize.quantize_int8(float32_file, quantized_file, calibration_samples(subject, settings))
+        count, total = quantize.count_in_int8(onnx.load(quantized_file))
         facts = {"way": way.name, "reason": way.reason, "in_int8": f"{count} of {total} heavy operators"}
         if way.name == quantize.STATIC:
-            facts["calibration_samples"] = str(min(wanted.samples, len(wanted.train)))
+            facts["calibration_samples"] = str(min(settings.samples, len(settings.train)))
         return facts
-    model = onnx.load(before)
-    quantize.store_weights(model, wanted.form)
-    quantize.save_plain(model, after)
+    model = onnx.load(float32_file)
+    quantize.store_weights(model, settings.form)
+    quantize.save_plain(model, quantized_file)
     return {"way": "weights", "reason": "computed in float32"}
 
 
-def calibration_samples(subject: Subject, wanted: Compression) -> Iterator[Dict[str, np.ndarray]]:
+def calibration_samples(subject: Subject, settings: Compression) -> Iterator[Dict[str, np.ndarray]]:
     """Yields samples, evenly spaced over the training split, as inputs of the exported network, a few at a time."""
-    trained, source = subject.trained, wanted.train
-    count = min(wanted.samples, len(source))
-    chosen = take(source, np.linspace(0, len(source) - 1, count).astype(int).tolist())
-    loader = build_loader(trained.description, chosen, trained.signature, trained.device, prefetch=0)
+    trained, source = subject.trained, settings.train
+    count = min(settings.samples, len(source))
+    samples = take(source, np.linspace(0, len(source) - 1, count).astype(int).tolist())
+    loader = build_loader(trained.description, samples, trained.signature, trained.device, prefetch=0)
     objective = trained.strategy.objective
     state = RecurrentState(objective.state_shapes, objective.network)
-    step = ROWS if subject.is_open else 1
+    step = CALIBRATION_BATCH if subject.is_open else 1
     for batch in loader.epoch():
-        arrays = subject.network.enter([one.asnumpy() for one in state.enter(batch).inputs])
-        for row in range(0, min(len(one) for one in arrays.values()), step):
+        arrays = subject.network.enter([value.asnumpy() for value in state.enter(batch).inputs])
+        for row in range(0, min(map(len, arrays.values())), step):
             yield {name: array[row : row + step] for name, array in arrays.items()}
 
 
-def _compare_metric(subject: Subject, wanted: Compression, sessions: Mapping[str, Any]) -> Dict[str, Any]:
+def _compare_metric(subject: Subject, settings: Compression, sessions: Mapping[str, Any]) -> Dict[str, Any]:
     values = {name: subject.evaluate(session) for name, session in sessions.items()}
     monitored = subject.trained.description.trainer.monitor.rpartition("/")[2]
     name = monitored if monitored in values[FLOAT32] else "loss"
-    was, now = (float(values[form][name]) for form in (FLOAT32, wanted.form))
+    before, after = (float(values[form][name]) for form in (FLOAT32, settings.form))
     sign = 1.0 if subject.trained.evaluator.direction(name) == "max" else -1.0
-    lost = sign * (was - now)
+    lost = sign * (before - after)
     # Not `lost > allowed`, which is False for NaN: a metric that becomes NaN is worse.
-    is_fine = lost <= wanted.max_loss * max(1.0, abs(was)) or (math.isnan(was) and math.isnan(now))
+    is_fine = lost <= settings.max_loss * max(1.0, abs(before)) or (math.isnan(before) and math.isnan(after))
     if not is_fine:
         raise WorseThanAllowed(
-            f"export: {name} is {was:.6g} in float32 and {now:.6g} in {wanted.form}: worse by {lost:.3g}, and "
-            f"max_loss={wanted.max_loss:g} allows {wanted.max_loss * max(1.0, abs(was)):.3g}. Nothing was written. "
-            "More calibration_samples, quantize=float16 or a larger max_loss may help; limit_batches sets how many "
-            "samples are measured."
+            f"export: {name} is {before:.6g} in float32 and {after:.6g} in {settings.form}: worse by {lost:.3g}, and "
+            f"max_loss={settings.max_loss:g} allows {settings.max_loss * max(1.0, abs(before)):.3g}. Nothing was "
+            "written. More calibration_samples, quantize=float16 or a larger max_loss may help; limit_batches sets "
+            "how many samples are measured."
         )
-    return {"name": name, FLOAT32: was, wanted.form: now, "max_loss": wanted.max_loss}
+    return {"name": name, FLOAT32: before, settings.form: after, "max_loss": settings.max_loss}
 
 
 def measure_latency(
@@ -194,27 +195,27 @@ def measure_latency(
     for threads in dict.fromkeys((1, usable_cores())):
         sessions = {name: standalone.load_session(folder, threads) for name, folder in folders.items()}
         for size in batches:
-            given = {name: np.repeat(array[:1], size, axis=0) for name, array in inputs.items()}
-            took = _in_turns(sessions, given)
-            rows.append({"batch": size, "threads": threads, **{name: round(ms, 3) for name, ms in took.items()}})
+            batch = {name: np.repeat(array[:1], size, axis=0) for name, array in inputs.items()}
+            latencies = _in_turns(sessions, batch)
+            rows.append({"batch": size, "threads": threads, **{name: round(ms, 3) for name, ms in latencies.items()}})
     return rows
 
 
 def _in_turns(sessions: Mapping[str, Any], inputs: Dict[str, np.ndarray]) -> Dict[str, float]:
     # Alternating calls: other load on the machine then slows all networks down alike. The first calls are not timed,
     # since they allocate memory.
-    taken: Dict[str, List[float]] = {name: [] for name in sessions}
+    latencies: Dict[str, List[float]] = {name: [] for name in sessions}
     for session in sessions.values():
         standalone.run(session, inputs)
     began = time.perf_counter()
-    for number in range(ROUNDS):
-        if number >= LEAST_ROUNDS and time.perf_counter() - began > SECONDS * len(sessions):
+    for number in range(MAX_ROUNDS):
+        if number >= MIN_ROUNDS and time.perf_counter() - began > SECONDS * len(sessions):
             break
         for name, session in sessions.items():
             start = time.perf_counter()
             standalone.run(session, inputs)
-            taken[name].append(1000 * (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in taken.items()}
+            latencies[name].append(1000 * (time.perf_counter() - start))
+    return {name: statistics.median(values) for name, values in latencies.items()}
 
 
 def describe_processor() -> str:

@@ -95,8 +95,8 @@ def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
     """
     arrays = {
         f"{f'{part}:' if part else ''}{number}/{kind}/{name}": np.ascontiguousarray(array)
-        for part, own in cases.items() for number, case in enumerate(own)
-        for kind, named in zip(("input", "output"), case) for name, array in named.items()
+        for part, part_cases in cases.items() for number, case in enumerate(part_cases)
+        for kind, arrays_by_name in zip(("input", "output"), case) for name, array in arrays_by_name.items()
     }  # fmt: skip
     try:
         with (folder / standalone.PROOF).open("xb") as file:
@@ -142,11 +142,13 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
         f"# {report['model']} for {signature['task'] or 'a task of its own'}", "",
         f"Exported by mxtrain {report['versions']['mxtrain']} from step {report['step']} of a run on "
         f"{report['dataset']}.", "", "| input | type | shape |", "| --- | --- | --- |",
-        *(f"| {one['name']} | {one['dtype']} | {' x '.join(map(str, one['shape']))} |" for one in signature["inputs"]),
+        *(f"| {spec['name']} | {spec['dtype']} | {' x '.join(map(str, spec['shape']))} |"
+          for spec in signature["inputs"]),
         "", "| output | relative error against MXNet |", "| --- | --- |",
         *(f"| {name} | {error:.1e} |" for name, error in report["errors"].items()), "",
         f"| metric ({report['evaluated']}) | MXNet | onnxruntime |", "| --- | --- | --- |",
-        *(f"| {name} | {both['mxnet']:.6g} | {both['onnxruntime']:.6g} |" for name, both in report["metrics"].items()),
+        *(f"| {name} | {values['mxnet']:.6g} | {values['onnxruntime']:.6g} |"
+          for name, values in report["metrics"].items()),
         "", "```", f"pip install onnxruntime numpy {_reader_packages(signature)}".rstrip(),
         "python predict.py --check    # repeats the proof",
         "python predict.py FILE...", "```", "", standalone.describe_input(signature), "",
@@ -165,7 +167,7 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
 
 def _reader_packages(signature: Dict[str, Any]) -> str:
     """Returns the packages that predict.py needs to read samples of the task, for pip."""
-    files = [one["file"] for one in signature.get("facts", {}).values() if isinstance(one, dict) and "file" in one]
+    files = [fact["file"] for fact in signature.get("facts", {}).values() if isinstance(fact, dict) and "file" in fact]
     if files:
         return " ".join(sorted({"sentencepiece" if name.endswith(".model") else "tokenizers" for name in files}))
     return "pillow" if signature.get("samples") == "images" else ""

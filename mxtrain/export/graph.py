@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mxtrain.export.converters.table import Converter
 
 OPSET, IR_VERSION = 17, 8
-"""One pair for onnxruntime 1.19 to the newest one: LayerNormalization is an operator from 17 on."""
+"""Versions that onnxruntime reads since 1.19. LayerNormalization requires opset 17."""
 
 TYPES = {
     "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
@@ -36,12 +36,12 @@ TYPES = {
     "bool": TensorProto.BOOL,
 }  # fmt: skip
 LARGEST_SHARED = 64
-"""Constants of fewer elements are written once, however often they are used."""
+"""Number of elements below which equal constants are written only once."""
 
 Entry = Tuple[int, int]
 """A tensor of the symbol: number of the node, number of its output."""
 Size = Tuple[int, ...]
-"""One dimension of a tensor, in each probe."""
+"""Sizes of one dimension of a tensor, one for each probe."""
 Converted = Union[str, Sequence[str]]
 
 
@@ -92,12 +92,12 @@ class OperatorCall:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def unsupported(self, why: str = "") -> Unsupported:
-        """Returns the error for this operator: its layer, the reason `why` as a clause, and what to do."""
-        where = f"layer '{self.layer}'" if self.layer else "the network itself"
+    def unsupported(self, reason: str = "") -> Unsupported:
+        """Returns the error for this operator: its layer, the reason `reason` as a clause, and what to do."""
+        location = f"layer '{self.layer}'" if self.layer else "the network itself"
         return Unsupported(
-            f"export: the operator {self.op} ({self.name}, in {where}) has no conversion to ONNX"
-            f"{f' {why}' if why else ''}. Replace the layer by one of supported operators, or add a converter to "
+            f"export: the operator {self.op} ({self.name}, in {location}) has no conversion to ONNX"
+            f"{f' {reason}' if reason else ''}. Replace the layer by one of supported operators, or add a converter to "
             "mxtrain/export/converters/ (docs/deploy/export.md)."
         )
 
@@ -109,27 +109,27 @@ class OperatorCall:
 
     @property
     def inputs(self) -> List[str]:
-        """The names of all inputs."""
+        """Returns the names of all inputs."""
         return [self.graph.names[entry] for entry in self.entries]
 
     def dims(self, index: int = 0) -> List[Size]:
-        """The dimensions of an input."""
+        """Returns the dimensions of an input."""
         return self.graph.dims(self.entries[index])
 
     def rank(self, index: int = 0) -> int:
-        """The number of dimensions of an input."""
+        """Returns the number of dimensions of an input."""
         return len(self.dims(index))
 
     def out_dims(self, index: int = 0) -> List[Size]:
-        """The dimensions of an output."""
+        """Returns the dimensions of an output."""
         return self.graph.dims((self.number, index))
 
     def dtype(self, index: int = 0) -> str:
-        """The type of an input."""
+        """Returns the dtype of an input."""
         return self.graph.dtype(self.entries[index])
 
     def out_dtype(self, index: int = 0) -> str:
-        """The type of an output."""
+        """Returns the dtype of an output."""
         return self.graph.dtype((self.number, index))
 
     def value(self, index: int) -> np.ndarray:
@@ -147,8 +147,8 @@ class OperatorCall:
 
     def text(self, name: str, default: str = "") -> str:
         """Returns an argument as text; the default if it is None or missing."""
-        found = self.attrs.get(name, "None")
-        return default if found == "None" else found
+        value = self.attrs.get(name, "None")
+        return default if value == "None" else value
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Returns a boolean argument."""
@@ -164,9 +164,9 @@ class OperatorCall:
 
     def numbers(self, name: str, default: Sequence[int] = ()) -> Tuple[Any, ...]:
         """Returns an argument of several numbers; the default if it is empty."""
-        found = ast.literal_eval(self.text(name, "()"))
-        found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        return found or tuple(default)
+        values = ast.literal_eval(self.text(name, "()"))
+        values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+        return values or tuple(default)
 
     def axis(self, name: str = "axis", default: int = -1, index: int = 0) -> int:
         """Returns an axis argument as a non-negative number, for input `index`."""
@@ -208,8 +208,8 @@ class OperatorCall:
 
     def range_of(self, name: str, axis: int) -> str:
         """Returns 0, 1, 2, ... up to the size of a tensor's axis, as int64."""
-        zero, one = (self.graph.constant(np.array(value, np.int64)) for value in (0, 1))
-        return self.add("Range", [zero, self.scalar_size(name, axis), one])
+        zero, step = (self.graph.constant(np.array(value, np.int64)) for value in (0, 1))
+        return self.add("Range", [zero, self.scalar_size(name, axis), step])
 
     def squeeze(self, name: str, *axes: int) -> str:
         """Removes axes of size 1."""
@@ -233,27 +233,27 @@ class OperatorCall:
             return self.ints(*(size[0] for size in dims))
         return self.add("Concat", [self.size_tensor(size) for size in dims], axis=0)
 
-    def to_shape(self, name: str, before: Sequence[Size], after: Sequence[Size]) -> str:
+    def to_shape(self, name: str, old_dims: Sequence[Size], new_dims: Sequence[Size]) -> str:
         """Reshapes a tensor to a shape of which any dimensions may be open.
 
         Args:
             name: the tensor.
-            before: its dimensions, or [] if they are unknown.
-            after: the wanted dimensions.
+            old_dims: its dimensions, or [] if they are unknown.
+            new_dims: the wanted dimensions.
         """
-        is_open = [len(set(size)) > 1 for size in after]
+        is_open = [len(set(size)) > 1 for size in new_dims]
         if sum(is_open) <= 1:
-            return self.reshape(name, *(-1 if free else size[0] for free, size in zip(is_open, after)))
-        wanted = [
-            0 if number < len(before) and before[number] == size else -1 if free else size[0]
-            for number, (free, size) in enumerate(zip(is_open, after))
+            return self.reshape(name, *(-1 if free else size[0] for free, size in zip(is_open, new_dims)))
+        sizes = [
+            0 if number < len(old_dims) and old_dims[number] == size else -1 if free else size[0]
+            for number, (free, size) in enumerate(zip(is_open, new_dims))
         ]
-        if wanted.count(-1) <= 1:
-            return self.reshape(name, *wanted)
+        if sizes.count(-1) <= 1:
+            return self.reshape(name, *sizes)
         # allowzero: a size of 0, as that of an empty cache of tokens, would otherwise mean "copy the input's size".
-        return self.add("Reshape", [name, self.shape_tensor(after)], allowzero=1)
+        return self.add("Reshape", [name, self.shape_tensor(new_dims)], allowzero=1)
 
-    def size_tensor(self, wanted: Size) -> str:
+    def size_tensor(self, target: Size) -> str:
         """Returns one dimension as an int64 tensor (1,), computed from those of the node's or the graph's inputs.
 
         It tries, in this order: a constant, an integer multiple of one known dimension, of the product of two, an
@@ -262,42 +262,42 @@ class OperatorCall:
         Raises:
             ShapeNotExpressible: none of these is right.
         """
-        if len(set(wanted)) == 1:
-            return self.ints(wanted[0])
-        known = [(self.x(i), axis, size) for i in range(len(self)) for axis, size in enumerate(self.dims(i))]
-        known += self.graph.input_sizes()
-        known = [one for one in known if len(set(one[2])) > 1]
-        for name, axis, size in known:
-            ratio = _ratio(wanted, size)
+        if len(set(target)) == 1:
+            return self.ints(target[0])
+        known_sizes = [(self.x(i), axis, size) for i in range(len(self)) for axis, size in enumerate(self.dims(i))]
+        known_sizes += self.graph.input_sizes()
+        known_sizes = [entry for entry in known_sizes if len(set(entry[2])) > 1]
+        for name, axis, size in known_sizes:
+            ratio = _ratio(target, size)
             if ratio is not None:
-                found = self.size(name, axis)
-                return found if ratio == 1 else self.add("Mul", [found, self.ints(ratio)])
-        for name, axis, size in known:
-            for other, other_axis, other_size in known:
+                tensor = self.size(name, axis)
+                return tensor if ratio == 1 else self.add("Mul", [tensor, self.ints(ratio)])
+        for name, axis, size in known_sizes:
+            for other_name, other_axis, other_size in known_sizes:
                 product = tuple(a * b for a, b in zip(size, other_size))
-                ratio = _ratio(wanted, product)
+                ratio = _ratio(target, product)
                 if ratio is not None:
-                    found = self.add("Mul", [self.size(name, axis), self.size(other, other_axis)])
-                    return found if ratio == 1 else self.add("Mul", [found, self.ints(ratio)])
-        for name, axis, size in known:
-            divisor = _ratio(size, wanted)
+                    tensor = self.add("Mul", [self.size(name, axis), self.size(other_name, other_axis)])
+                    return tensor if ratio == 1 else self.add("Mul", [tensor, self.ints(ratio)])
+        for name, axis, size in known_sizes:
+            divisor = _ratio(size, target)
             if divisor is not None:
                 return self.add("Div", [self.size(name, axis), self.ints(divisor)])
-            offset = {a - b for a, b in zip(wanted, size)}
+            offset = {a - b for a, b in zip(target, size)}
             if len(offset) == 1:
                 return self.add("Add", [self.size(name, axis), self.ints(offset.pop())])
-        where = f"layer '{self.layer}'" if self.layer else "the network itself"
+        location = f"layer '{self.layer}'" if self.layer else "the network itself"
         raise ShapeNotExpressible(
-            f"export: the operator {self.op} ({self.name}, in {where}) makes a size that cannot be computed from those "
-            f"of its inputs ({', '.join(map(str, wanted))} in the trials). Type dynamic=batch."
+            f"export: the operator {self.op} ({self.name}, in {location}) makes a size that cannot be computed from "
+            f"those of its inputs ({', '.join(map(str, target))} in the trials). Type dynamic=batch."
         )
 
 
-def _ratio(wanted: Size, size: Size) -> Optional[int]:
-    """Returns the integer r with wanted = r * size in all probes; None if there is none."""
-    if not all(size) or any(a % b for a, b in zip(wanted, size)):
+def _ratio(target: Size, size: Size) -> Optional[int]:
+    """Returns the integer r with target = r * size in all probes; None if there is none."""
+    if not all(size) or any(a % b for a, b in zip(target, size)):
         return None
-    ratios = {a // b for a, b in zip(wanted, size)}
+    ratios = {a // b for a, b in zip(target, size)}
     return ratios.pop() if len(ratios) == 1 else None
 
 
@@ -321,9 +321,9 @@ class OnnxGraph:
         self, symbol: Symbol, parameters: Mapping[str, np.ndarray], inputs: Mapping[str, Input],
         probes: Sequence[Mapping[str, int]], converters: Mapping[str, Converter],
     ):  # fmt: skip
-        given = set(symbol.list_inputs())
-        self.inputs = {name: one for name, one in inputs.items() if name in given}
-        self.parameters = {name: value for name, value in parameters.items() if name in given}
+        used_names = set(symbol.list_inputs())
+        self.inputs = {name: entry for name, entry in inputs.items() if name in used_names}
+        self.parameters = {name: value for name, value in parameters.items() if name in used_names}
         self.probes = probes
         self.nodes: List[Dict[str, Any]]
         # By default `tojson` drops amp_cast nodes, and the numbers of nodes would differ from those of the symbol.
@@ -332,12 +332,12 @@ class OnnxGraph:
         self._internals = symbol.get_internals()
         self._first = first_outputs(self._internals, [node["name"] for node in self.nodes])
         self._shapes = [self._shapes_for(sizes) for sizes in probes]
-        types = {name: np.dtype(one.dtype) for name, one in self.inputs.items()}
+        types = {name: np.dtype(entry.dtype) for name, entry in self.inputs.items()}
         types.update((name, value.dtype) for name, value in self.parameters.items())
         self._types = self._internals.infer_type(**types)[1]
         self.names: Dict[Entry, str] = {}
         self.initializers: Dict[str, TensorProto] = {}
-        self._made: List[Any] = []
+        self._onnx_nodes: List[Any] = []
         self._shared: Dict[Tuple[str, Tuple[int, ...], bytes], str] = {}
         self._count = 0
         self._convert(converters)
@@ -349,12 +349,12 @@ class OnnxGraph:
         # Without scalars: MXNet reads the shape () as unknown.
         shapes.update((name, value.shape) for name, value in self.parameters.items() if value.ndim)
         try:
-            found = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` would also print the error
+            inferred = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` would also print the error
         except mx.MXNetError as error:
             raise ShapeNotExpressible(f"export: the network takes no other sizes: {_last_line(error)}") from error
-        if found is None or any(shape is None for shape in found):
+        if inferred is None or any(shape is None for shape in inferred):
             raise Unsupported("export: MXNet cannot infer the shapes of the network.")
-        return list(found)
+        return list(inferred)
 
     # Shapes and types of tensors.
 
@@ -401,7 +401,7 @@ class OnnxGraph:
         """Adds a node with several outputs; returns their names."""
         outputs = list(names) or [self._new(op) for _ in range(count)]
         # onnxruntime's optimiser rejects two nodes with the same name, so each gets a unique one.
-        self._made.append(helper.make_node(op, list(inputs), outputs, name=self._new(f"node_{op}"), **attrs))
+        self._onnx_nodes.append(helper.make_node(op, list(inputs), outputs, name=self._new(f"node_{op}"), **attrs))
         return outputs
 
     def constant(self, value: np.ndarray, name: str = "") -> str:
@@ -409,11 +409,11 @@ class OnnxGraph:
         key = (value.dtype.str, value.shape, value.tobytes()) if value.size < LARGEST_SHARED and not name else None
         if key in self._shared:
             return self._shared[key]
-        found = name if name and name not in self.initializers else self._new(name or "constant")
-        self.initializers[found] = numpy_helper.from_array(np.array(value, order="C"), found)
+        unique_name = name if name and name not in self.initializers else self._new(name or "constant")
+        self.initializers[unique_name] = numpy_helper.from_array(np.array(value, order="C"), unique_name)
         if key is not None:
-            self._shared[key] = found
-        return found
+            self._shared[key] = unique_name
+        return unique_name
 
     def _convert(self, converters: Mapping[str, Converter]) -> None:
         folded = self._constants()
@@ -427,8 +427,8 @@ class OnnxGraph:
             converter = converters.get(call.op)
             if converter is None:
                 raise call.unsupported()
-            made = converter(call)
-            for output, name in enumerate([made] if isinstance(made, str) else made):
+            outputs = converter(call)
+            for output, name in enumerate([outputs] if isinstance(outputs, str) else outputs):
                 self.names[number, output] = name
 
     def _constants(self) -> Set[int]:
@@ -473,11 +473,12 @@ class OnnxGraph:
             dims = [self._dim_name(size, f"{name}_{axis}") for axis, size in enumerate(self.dims(head))]
             infos.append(helper.make_tensor_value_info(name, TYPES[self.dtype(head)], dims))
         inputs = [
-            helper.make_tensor_value_info(name, TYPES[one.dtype], list(one.dims)) for name, one in self.inputs.items()
+            helper.make_tensor_value_info(name, TYPES[entry.dtype], list(entry.dims))
+            for name, entry in self.inputs.items()
         ]  # fmt: skip
-        used = {name for node in self._made for name in node.input}
+        used = {name for node in self._onnx_nodes for name in node.input}
         constants = [tensor for name, tensor in self.initializers.items() if name in used]
-        graph = helper.make_graph(self._made, "mxtrain", inputs, infos, constants)
+        graph = helper.make_graph(self._onnx_nodes, "mxtrain", inputs, infos, constants)
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="mxtrain",
             producer_version=__version__,
@@ -502,10 +503,10 @@ def evaluate(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> List[np.ndarra
     """
     from mxtrain.engine.backend import autograd, nd
 
-    given = [nd.array(arrays[name], dtype=arrays[name].dtype) for name in symbol.list_inputs()]
+    arguments = [nd.array(arrays[name], dtype=arrays[name].dtype) for name in symbol.list_inputs()]
     with autograd.predict_mode():
-        found = nd.CachedOp(symbol)(*given)
-    return [output.asnumpy() for output in (found if isinstance(found, (list, tuple)) else [found])]
+        outputs = nd.CachedOp(symbol)(*arguments)
+    return [output.asnumpy() for output in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
 
 def _last_line(error: Exception) -> str:

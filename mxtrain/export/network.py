@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     Dims = Tuple[Union[int, str], ...]
 
 BATCHES = (5, 11, 23)
-"""Sizes of a batch that shapes are inferred for: primes, which no layer has as its size."""
+"""Batch sizes of the probes: primes, which are unlikely to be sizes of layers."""
 SEQUENCES = {"text": "length", "symbols": "length", "frames": "time", "interactions": "items"}
-"""The name of the first dimension of samples that may be longer or shorter, by the type of samples."""
-LEAST_OPEN = 5
-"""Sequences of fewer steps keep their size."""
-LARGER = ((0, 0), (32, 64), (96, 32))
-"""Pixels more than the trained height and width in each probe: multiples of what most networks divide sizes by."""
+"""Sample type -> name of the first dimension of samples of variable length."""
+MIN_OPEN_LENGTH = 5
+"""Sequences of fewer steps keep a fixed length."""
+ADDED_PIXELS = ((0, 0), (32, 64), (96, 32))
+"""Pixels added to height and width in each probe: multiples of 32, the total stride of most networks."""
 INTEGRAL = 0.02
 """Largest distance of a pixel, from 0 to 255, to the nearest integer. Pixels of 8-bit files are not exact integers
 after normalisation in float32 was undone."""
@@ -57,7 +57,7 @@ class Normalisation:
             for values in (signature.mean, signature.std)
         )
         scale, shift = 1.0 / (255.0 * std_C), -mean_C / std_C
-        return cls(*(one.astype(np.float32)[None, :, None, None] for one in (scale, shift)))
+        return cls(*(array.astype(np.float32)[None, :, None, None] for array in (scale, shift)))
 
     def undo(self, image_BCHW: np.ndarray) -> np.ndarray:
         """Converts normalised images back to pixels from 0 to 255, float32."""
@@ -72,7 +72,7 @@ class Normalisation:
 
     @property
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Arrays that `apply` reads, by name."""
+        """Returns the arrays that `apply` reads, by name."""
         return {"normalisation_scale": self.scale_1C11, "normalisation_shift": self.shift_1C11}
 
 
@@ -123,13 +123,13 @@ class TracedNetwork:
         inner = input_names(count)
         self.input_names = [f"{INPUT}{k}" for k in range(len(self.shapes))] if len(self.shapes) > 1 else [INPUT]
         self.input_names += [f"{STATE}{k}" for k in range(len(self.state_shapes))]
-        given = {old: mx.sym.var(new) for old, new in zip(inner, self.input_names)}
+        replacements = {old: mx.sym.var(new) for old, new in zip(inner, self.input_names)}
         if self.normalisation is not None:
-            given[inner[0]] = self.normalisation.apply(given[inner[0]])
+            replacements[inner[0]] = self.normalisation.apply(replacements[inner[0]])
         joined: Any = symbol  # calling a symbol replaces its variables by other symbols
-        raw = list(joined(**{name: one for name, one in given.items() if name in symbol.list_inputs()}))
+        all_outputs = list(joined(**{name: new for name, new in replacements.items() if name in symbol.list_inputs()}))
         num_states = len(self.state_shapes)
-        outputs, states = (raw[:-num_states], raw[-num_states:]) if num_states else (raw, [])
+        outputs, states = (all_outputs[:-num_states], all_outputs[-num_states:]) if num_states else (all_outputs, [])
         self.num_raw = len(outputs)
         F: Any = SymbolOperators()
         decoded = description.task.export_outputs(F, outputs, description, signature)
@@ -137,7 +137,7 @@ class TracedNetwork:
         self.output_names += [f"next_{STATE}{k}" for k in range(num_states)]
         self.output_names += list(decoded)
         self.symbol = mx.sym.Group([*outputs, *states, *decoded.values()])
-        self.parameters = {name: one.data().asnumpy() for name, one in network.collect_params().items()}
+        self.parameters = {name: parameter.data().asnumpy() for name, parameter in network.collect_params().items()}
         self.parameters.update(F.constants)
         if self.normalisation is not None:
             self.parameters.update(self.normalisation.parameters)
@@ -148,13 +148,13 @@ class TracedNetwork:
         Args:
             arrays: inputs of the network, and its states.
         """
-        first, *others = arrays
+        first, *other_arrays = arrays
         if self.normalisation is not None:
             first = self.normalisation.undo(first)
             first = np.clip(np.rint(first), 0, 255).astype(np.uint8) if self.reads_bytes else first
-        named = dict(zip(self.input_names, [first, *others]))
+        array_of = dict(zip(self.input_names, [first, *other_arrays]))
         read = self.symbol.list_inputs()
-        return {name: np.ascontiguousarray(array) for name, array in named.items() if name in read}
+        return {name: np.ascontiguousarray(array) for name, array in array_of.items() if name in read}
 
     def evaluate(self, inputs: Mapping[str, np.ndarray], symbol: Optional[Symbol] = None) -> List[np.ndarray]:
         """Returns the outputs that MXNet computes."""
@@ -168,9 +168,9 @@ class TracedNetwork:
         Args:
             dynamic: "auto": all of these; "batch": without the first; "none": only the last.
         """
-        wanted = self._open_shapes()
-        if dynamic == "auto" and wanted != self.shapes:
-            yield self._inputs("batch", wanted), self._probes(wanted)
+        open_shapes = self._open_shapes()
+        if dynamic == "auto" and open_shapes != self.shapes:
+            yield self._inputs("batch", open_shapes), self._probes(open_shapes)
         if dynamic != "none":
             yield self._inputs("batch", self.shapes), self._probes(self.shapes)
         yield self._inputs(1, self.shapes), [{}]
@@ -184,7 +184,7 @@ class TracedNetwork:
             return list(self.shapes)
         names: Dict[int, str] = {}
         for shape in self.shapes:
-            if shape and shape[0] >= LEAST_OPEN:
+            if shape and shape[0] >= MIN_OPEN_LENGTH:
                 names.setdefault(shape[0], name if not names else f"{name}{len(names)}")
         return [(names.get(shape[0], shape[0]), *shape[1:]) if shape else shape for shape in self.shapes]
 
@@ -193,7 +193,7 @@ class TracedNetwork:
         dims = [(batch, *shape) for shape in [*shapes, *self.state_shapes]]
         read = self.symbol.list_inputs()
         return {
-            name: Input(one, dtype) for name, one, dtype in zip(self.input_names, dims, types) if name in read
+            name: Input(sizes, dtype) for name, sizes, dtype in zip(self.input_names, dims, types) if name in read
         }  # fmt: skip
 
     def _probes(self, shapes: Sequence[Dims]) -> List[Dict[str, int]]:
@@ -205,7 +205,7 @@ class TracedNetwork:
         for number, batch in enumerate(BATCHES):
             probe = {"batch": batch}
             for name, size in sizes.items():
-                more = {"height": LARGER[number][0], "width": LARGER[number][1]}
+                more = {"height": ADDED_PIXELS[number][0], "width": ADDED_PIXELS[number][1]}
                 probe[name] = size + more[name] if name in more else _shorter(size)[number]
             probes.append(probe)
         return probes
@@ -222,5 +222,5 @@ def _shorter(size: int) -> Tuple[int, ...]:
 
 def is_integral(image_BCHW: np.ndarray) -> bool:
     """Returns True if pixels are integers from 0 to 255 up to rounding, as those of 8-bit image files."""
-    whole = np.rint(image_BCHW)
-    return bool((np.abs(image_BCHW - whole) < INTEGRAL).all() and whole.min() >= 0 and whole.max() <= 255)
+    rounded = np.rint(image_BCHW)
+    return bool((np.abs(image_BCHW - rounded) < INTEGRAL).all() and rounded.min() >= 0 and rounded.max() <= 255)

@@ -56,16 +56,16 @@ def differing_operator(graph: OnnxGraph, model: ModelProto, inputs: Mapping[str,
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(exposed.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    given = {name: array for name, array in inputs.items() if name in graph.inputs}
-    known: Dict[str, np.ndarray] = {**given, **dict(zip(names, session.run(list(names), given)))}
+    graph_inputs = {name: array for name, array in inputs.items() if name in graph.inputs}
+    known: Dict[str, np.ndarray] = {**graph_inputs, **dict(zip(names, session.run(list(names), graph_inputs)))}
     for number, node in enumerate(graph.nodes):
         if node["op"] == "null" or (number, 0) not in graph.names or graph.names[number, 0] in graph.initializers:
             continue
         arrays = [_value(graph, known, graph.names[entry[0], entry[1]]).astype(graph.dtype((entry[0], entry[1])))
                   for entry in node["inputs"]]  # fmt: skip
-        found = [_value(graph, known, graph.names[number, k]) for k in range(2) if (number, k) in graph.names]
-        expected = evaluate(_alone(node, len(found)), {f"input{k}": array for k, array in enumerate(arrays)})
-        error = max(_error(node, arrays, *pair) for pair in zip(found, expected))
+        actual = [_value(graph, known, graph.names[number, k]) for k in range(2) if (number, k) in graph.names]
+        expected = evaluate(_alone(node, len(actual)), {f"input{k}": array for k, array in enumerate(arrays)})
+        error = max(_error(node, arrays, *pair) for pair in zip(actual, expected))
         if not error <= MAX_ERROR:
             layer = node.get("attrs", {}).get("__layer__", "")
             return f"The operator {node['op']} ({node['name']}) of layer '{layer}' differs by {error:.1e}."
@@ -80,24 +80,24 @@ def _alone(node: Mapping[str, Any], num_outputs: int) -> Any:
     """Returns a symbol of one operator with the variables input0, input1, ..."""
     count = len(node["inputs"])
     variables = [{"op": "null", "name": f"input{k}", "inputs": []} for k in range(count)]
-    own = {**node, "inputs": [[k, 0, 0] for k in range(count)]}
-    whole = {
-        "nodes": [*variables, own], "arg_nodes": list(range(count)), "node_row_ptr": list(range(count + 2)),
+    operator = {**node, "inputs": [[k, 0, 0] for k in range(count)]}
+    content = {
+        "nodes": [*variables, operator], "arg_nodes": list(range(count)), "node_row_ptr": list(range(count + 2)),
         "heads": [[count, k, 0] for k in range(num_outputs)], "attrs": {"mxnet_version": ["int", 10901]},
     }  # fmt: skip
-    return mx.sym.load_json(json.dumps(whole))
+    return mx.sym.load_json(json.dumps(content))
 
 
-def _error(node: Mapping[str, Any], arrays: Sequence[np.ndarray], found: np.ndarray, expected: np.ndarray) -> float:
+def _error(node: Mapping[str, Any], arrays: Sequence[np.ndarray], actual: np.ndarray, expected: np.ndarray) -> float:
     """Returns the relative error of one output. Indices are compared by their values, since ties have no order."""
-    error = relative_error(found, expected)
-    if error <= MAX_ERROR or node["op"] not in ORDERING or found.shape != expected.shape:
+    error = relative_error(actual, expected)
+    if error <= MAX_ERROR or node["op"] not in ORDERING or actual.shape != expected.shape:
         return error
     if node["op"] in ("topk", "argsort", "argmax"):
         axis = int(node.get("attrs", {}).get("axis", "-1"))
-        places = [one.astype(np.int64) for one in (found, expected)]
-        if found.ndim != arrays[0].ndim or min(one.min() for one in places) < 0:
+        places = [one.astype(np.int64) for one in (actual, expected)]
+        if actual.ndim != arrays[0].ndim or min(one.min() for one in places) < 0:
             return error
         values = [np.sort(np.take_along_axis(arrays[0], one, axis), axis) for one in places]
         return relative_error(*values)
-    return rows_error(found, expected, 1.0) if found.ndim == 3 else error
+    return rows_error(actual, expected, 1.0) if actual.ndim == 3 else error

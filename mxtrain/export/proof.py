@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from mxtrain.trained import Trained
 
 Case = Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]
-"""Inputs, and MXNet's outputs."""
+"""Inputs by name, and MXNet's outputs by name."""
 
 NUM_SAMPLES = 4
-"""Samples of the larger batch of the proof."""
+"""Number of samples of the larger batch of the proof."""
 MAX_METRIC_ERROR = 1e-5
 
 
@@ -66,7 +66,7 @@ def read_samples(trained: Trained, source: Samples) -> Sampled:
     with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
         inputs = state.enter(next(batches)).inputs
     outputs = trained.strategy.predict(inputs)
-    return Sampled([one.asnumpy() for one in inputs], [one.asnumpy() for one in outputs])
+    return Sampled([array.asnumpy() for array in inputs], [array.asnumpy() for array in outputs])
 
 
 def cases_for(network: TracedNetwork, sampled: Sampled, inputs: Mapping[str, Input]) -> List[Case]:
@@ -77,12 +77,12 @@ def cases_for(network: TracedNetwork, sampled: Sampled, inputs: Mapping[str, Inp
     """
     entered = network.enter(sampled.arrays)
     is_open = next(iter(inputs.values())).dims[0] == "batch"
-    given = [_rows(entered, 1), *([_rows(entered, NUM_SAMPLES)] if is_open else [])]
-    changed = _resized(given[-1], inputs)
-    cases = [(one, _outputs(network, one)) for one in [*given, *([changed] if changed is not None else [])]]
-    expected = [array[: len(next(iter(given[-1].values())))] for array in sampled.outputs[: network.num_raw]]
+    batches = [_rows(entered, 1), *([_rows(entered, NUM_SAMPLES)] if is_open else [])]
+    changed = _resized(batches[-1], inputs)
+    cases = [(batch, _outputs(network, batch)) for batch in [*batches, *([changed] if changed is not None else [])]]
+    expected = [array[: len(next(iter(batches[-1].values())))] for array in sampled.outputs[: network.num_raw]]
     for name, array in zip(network.output_names, expected):
-        error = relative_error(cases[len(given) - 1][1][name], array)
+        error = relative_error(cases[len(batches) - 1][1][name], array)
         if not error <= MAX_ERROR:
             raise NotProven(f"export: the traced network differs from `predict`: {name} by {error:.1e}.")
     return cases
@@ -97,7 +97,7 @@ def _resized(arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Input]) -> O
 
     Returns None if only the batch dimension is open.
     """
-    found, lengths = dict(arrays), []
+    resized, lengths = dict(arrays), []
     for name, array in arrays.items():
         for axis, dim in enumerate(inputs[name].dims):
             if not isinstance(dim, str) or axis == 0:
@@ -105,15 +105,15 @@ def _resized(arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Input]) -> O
             more = {"height": 64, "width": 32}.get(dim, -max(array.shape[axis] // 3, 1))
             size = array.shape[axis] + more
             lengths.append(size)
-            found[name] = np.take(found[name], np.arange(size) % array.shape[axis], axis)
+            resized[name] = np.take(resized[name], np.arange(size) % array.shape[axis], axis)
     if not lengths:
         return None
-    most = min(lengths)
+    max_length = min(lengths)
     for name, array in arrays.items():
         # Lengths and positions must not exceed the new size: MXNet would read and write out of bounds.
         if not any(isinstance(dim, str) for dim in inputs[name].dims[1:]) and array.ndim <= 2:
-            found[name] = np.minimum(array, most if array.ndim == 1 else most - 1).astype(array.dtype)
-    return found
+            resized[name] = np.minimum(array, max_length if array.ndim == 1 else max_length - 1).astype(array.dtype)
+    return resized
 
 
 def _outputs(network: TracedNetwork, inputs: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
@@ -138,9 +138,9 @@ def prove(
         raise NotProven(f"export: {error}") from error
     if strict != errors:
         for inputs, _ in cases:
-            said = differing_operator(graph, model, inputs)
-            if said:
-                raise NotProven(f"export: onnxruntime computes something else than MXNet. {said}")
+            problem = differing_operator(graph, model, inputs)
+            if problem:
+                raise NotProven(f"export: onnxruntime computes something else than MXNet. {problem}")
     wrong = {name: error for name, error in errors.items() if not error <= MAX_ERROR}
     if wrong:
         listed = ", ".join(f"{name} by {error:.1e}" for name, error in wrong.items())
@@ -160,19 +160,19 @@ def first_difference(
 
     inner = network.symbol.get_internals()
     hidden = (None, *graph.initializers)
-    places = [(number, node) for number, node in enumerate(graph.nodes)
+    operators = [(number, node) for number, node in enumerate(graph.nodes)
               if node["op"] != "null" and graph.names.get((number, 0)) not in hidden]  # fmt: skip
-    names = list(dict.fromkeys(graph.names[number, 0] for number, _ in places))
+    names = list(dict.fromkeys(graph.names[number, 0] for number, _ in operators))
     model = type(model).FromString(model.SerializeToString())
     del model.graph.output[:]
-    types = {graph.names[number, 0]: graph.onnx_type(number) for number, _ in places}
+    types = {graph.names[number, 0]: graph.onnx_type(number) for number, _ in operators}
     model.graph.output.extend(helper.make_tensor_value_info(name, types[name], None) for name in names)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    group = mx.sym.Group([inner[graph.first(number)] for number, _ in places])
+    group = mx.sym.Group([inner[graph.first(number)] for number, _ in operators])
     for inputs, _ in cases:
-        found = dict(zip(names, session.run(names, inputs)))
-        for (number, node), expected in zip(places, network.evaluate(inputs, group)):
-            error = relative_error(found[graph.names[number, 0]], expected)
+        actual = dict(zip(names, session.run(names, inputs)))
+        for (number, node), expected in zip(operators, network.evaluate(inputs, group)):
+            error = relative_error(actual[graph.names[number, 0]], expected)
             if not error <= MAX_ERROR:
                 name, layer = f"{node['op']} ({node['name']})", node.get("attrs", {}).get("__layer__", "")
                 return f"The first operator that differs is {name} of layer '{layer}', by {error:.1e}."
@@ -186,7 +186,7 @@ class OnnxStrategy:
         trained: the trained network with the original strategy.
         network: the traced network, which converts batches to inputs.
         session: session of onnxruntime.
-        is_open: whether the batch dimension is open; else it is 1.
+        is_open: True if the batch dimension is open; False if it is 1.
     """
 
     def __init__(self, trained: Trained, network: TracedNetwork, session: Any, is_open: bool):
@@ -197,7 +197,7 @@ class OnnxStrategy:
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
         """Returns the outputs of the network for a batch."""
-        entered = self._network.enter([one.asnumpy() for one in inputs])
+        entered = self._network.enter([value.asnumpy() for value in inputs])
         count = len(next(iter(entered.values())))
         step = count if self._is_open else 1
         parts = [run(self._session, {name: array[row : row + step] for name, array in entered.items()})
@@ -214,16 +214,16 @@ def with_onnx(trained: Trained, network: TracedNetwork, session: Any, is_open: b
     return replace(trained, evaluator=evaluator, strategy=strategy)
 
 
-def compare_metrics(expected: Mapping[str, float], found: Mapping[str, float]) -> Dict[str, Dict[str, float]]:
+def compare_metrics(expected: Mapping[str, float], actual: Mapping[str, float]) -> Dict[str, Dict[str, float]]:
     """Returns the value of each metric in MXNet and in onnxruntime.
 
     Raises:
         NotProven: two values differ by more than `MAX_METRIC_ERROR`.
     """
-    both = {name: {"mxnet": float(value), "onnxruntime": float(found[name])}
+    pairs = {name: {"mxnet": float(value), "onnxruntime": float(actual[name])}
             for name, value in expected.items() if name != "samples_per_s"}  # fmt: skip
-    for name, pair in both.items():
+    for name, pair in pairs.items():
         one, other = pair["mxnet"], pair["onnxruntime"]
         if not np.isclose(one, other, rtol=MAX_METRIC_ERROR, atol=MAX_METRIC_ERROR, equal_nan=True):
             raise NotProven(f"export: {name} is {one:.6g} by MXNet and {other:.6g} by onnxruntime.")
-    return both
+    return pairs

@@ -26,8 +26,8 @@ CONVOLUTIONS = ("Conv", "ConvTranspose")
 PRODUCTS = ("MatMul", "Gemm")
 BETWEEN = ("Add", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Clip")
 """Operators that onnxruntime computes in int8, so that nothing becomes float32 between two convolutions."""
-LEAST_TABLE, LEAST_WEIGHT = 4096, 256
-"""Numbers of a table or of a weight that is worth it."""
+MIN_TABLE_SIZE, MIN_WEIGHT_SIZE = 4096, 256
+"""Smallest number of elements of an embedding table or weight that is quantized."""
 PLAIN = ("", "ai.onnx")
 LARGEST_FLOAT16 = 65504.0
 Arrays = Mapping[str, np.ndarray]
@@ -52,7 +52,7 @@ class _Roles:
     def __init__(self, model: ModelProto):
         self.constants = {tensor.name for tensor in model.graph.initializer}
         self.weighted: List[NodeProto] = []
-        after: Set[str] = set()
+        computed: Set[str] = set()
         for node in model.graph.node:
             if node.op_type == "Constant":
                 self.constants.update(node.output)
@@ -61,15 +61,15 @@ class _Roles:
             is_weighted = node.op_type in (*CONVOLUTIONS, *PRODUCTS) and node.input[1] in self.constants
             if is_weighted:
                 self.weighted.append(node)
-            if is_weighted or after.intersection(node.input):
-                after.update(node.output)
-        self.after = after
-        """Tensors that a weighted operator has a part in."""
-        before: Set[str] = set()
+            if is_weighted or computed.intersection(node.input):
+                computed.update(node.output)
+        self.after = computed
+        """Tensors that depend on the output of a weighted operator."""
+        needed: Set[str] = set()
         for node in reversed(model.graph.node):
-            if before.intersection(node.output) or any(node is one for one in self.weighted):
-                before.update(node.input)
-        self.before = before
+            if needed.intersection(node.output) or any(node is weighted for weighted in self.weighted):
+                needed.update(node.input)
+        self.before = needed
         """Tensors that a weighted operator reads, directly or through other operators."""
         self.attentions = sum(
             node.op_type == "MatMul" and not self.constants.intersection(node.input) for node in model.graph.node
@@ -194,12 +194,12 @@ def _tables(model: ModelProto) -> Iterator[Any]:
     """Yields the large float32 tables that are used only to look up rows by id."""
     readers: Dict[str, Set[str]] = {}
     for node in model.graph.node:
-        axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
-        for place, name in enumerate(node.input):
-            is_lookup = node.op_type == "Gather" and place == 0 and axis == 0
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        for position, name in enumerate(node.input):
+            is_lookup = node.op_type == "Gather" and position == 0 and axis == 0
             readers.setdefault(name, set()).add("lookup" if is_lookup else node.op_type)
     for tensor in model.graph.initializer:
-        is_large = len(tensor.dims) == 2 and int(np.prod(tensor.dims)) >= LEAST_TABLE
+        is_large = len(tensor.dims) == 2 and int(np.prod(tensor.dims)) >= MIN_TABLE_SIZE
         if is_large and tensor.data_type == 1 and readers.get(tensor.name) == {"lookup"}:
             yield tensor
 
@@ -253,7 +253,7 @@ def store_weights(model: ModelProto, dtype: str) -> None:
 
     casts = []
     for tensor in model.graph.initializer:
-        if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) < 2 or np.prod(tensor.dims) < LEAST_WEIGHT:
+        if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) < 2 or np.prod(tensor.dims) < MIN_WEIGHT_SIZE:
             continue
         array = numpy_helper.to_array(tensor)
         if dtype == "float16" and float(np.abs(array).max()) > LARGEST_FLOAT16:

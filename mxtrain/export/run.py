@@ -40,11 +40,11 @@ class Candidate:
     """A converted network and its proof.
 
     Attributes:
-        graph: converted.
-        inputs: by name, with what is open.
-        cases: of the proof.
-        model: that was written.
-        session: of the model.
+        graph: converted graph.
+        inputs: name -> input with its open dimensions.
+        cases: cases of the proof.
+        model: ONNX model that was written.
+        session: session of the model in onnxruntime.
     """
 
     graph: OnnxGraph
@@ -59,11 +59,11 @@ class ExportReport:
     """Result of an export.
 
     Attributes:
-        folder: that was written.
-        errors: relative error of each output.
-        metrics: by name, the value of MXNet and that of onnxruntime.
-        fixed: what was to be open and is not, with the reason; empty if everything is.
-        compressed: the comparison of a smaller form with float32, see `compression.compress`; None without one.
+        folder: folder that was written.
+        errors: output -> relative error.
+        metrics: metric -> its values in MXNet and in onnxruntime.
+        fixed: why requested open sizes are fixed; empty if all are open.
+        compressed: comparison of the quantized network with float32, see `compression.compress`; None without one.
     """
 
     folder: Path
@@ -82,11 +82,11 @@ def choose_sizes(
         network: the traced network.
         sampled: real samples.
         dynamic: which sizes may be open, see `TracedNetwork.choices`.
-        draft: folder of the model.
-        metadata: of the model.
+        draft: folder for the model.
+        metadata: properties of the model.
 
     Returns:
-        The graph that was written, and why sizes are fixed; an empty string if none is.
+        The candidate that was written, and why sizes are fixed; empty if none is.
     """
     fixed = ""
     reason: Optional[Exception] = None
@@ -111,68 +111,69 @@ def export_network(
     """Exports a network into a new folder.
 
     Args:
-        trained: on a CPU in float32.
-        source: of real samples.
-        folder: that is made.
-        facts: of the checkpoint, for the report.
-        split: the name of the split that `source` is of.
-        limit_batches: batches of the repeated evaluation.
+        trained: network on a CPU in float32.
+        source: samples for the proof and the evaluation.
+        folder: folder to create.
+        facts: facts about the checkpoint, for the report.
+        split: name of the split of `source`.
+        limit_batches: number of batches of the repeated evaluation.
         dynamic: which sizes may be open, see `TracedNetwork.choices`.
-        smaller: the form that is written, if not float32.
-        deployment: the server that the folder is for.
+        smaller: settings of a quantization; None = float32.
+        deployment: server for which the folder is written.
 
     Raises:
         ConfigError: an operator has no conversion.
-        NotProven: onnxruntime computes something else than MXNet.
-        WorseThanAllowed: the smaller form does.
-        DataError: there is such a folder, or it cannot be written.
+        NotProven: outputs of onnxruntime differ from those of MXNet.
+        WorseThanAllowed: the metric of the quantized network is too bad.
+        DataError: the folder exists already or cannot be written.
     """
     description, signature = trained.description, trained.signature
-    with new_folder(folder) as whole:
-        draft = deployment.place(whole)
+    with new_folder(folder) as root:
+        draft = deployment.place(root)
         sampled = read_samples(trained, source)
         network = TracedNetwork(trained, sampled.arrays)
         metadata = _metadata(description.task.name, facts)
-        found, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
-        graph, model, session = found.graph, found.model, found.session
-        errors = prove(graph, model, network, session, found.cases)
-        is_open = next(iter(found.inputs.values())).dims[0] == "batch"
+        candidate, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
+        graph, model, session = candidate.graph, candidate.model, candidate.session
+        errors = prove(graph, model, network, session, candidate.cases)
+        is_open = next(iter(candidate.inputs.values())).dims[0] == "batch"
         compared = with_onnx(trained, network, session, is_open)
         values = [
-            one.evaluator.measure(
+            version.evaluator.measure(
                 build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
-            ) for one in (trained, compared)
+            ) for version in (trained, compared)
         ]  # fmt: skip
         metrics = compare_metrics(*values)
-        proven, compressed = found.cases, None
+        proven, compressed = candidate.cases, None
         if smaller is not None:
-            subject = Subject(trained, network, is_open, found.cases, source, limit_batches)
+            subject = Subject(trained, network, is_open, candidate.cases, source, limit_batches)
             compressed, proven = compress(draft, smaller, subject)
-        given = description.task.export_parts(description, signature, trained.strategy, sampled.arrays)
-        parts = {name: write_part(draft, name, part, metadata) for name, part in given.items()}
+        task_parts = description.task.export_parts(description, signature, trained.strategy, sampled.arrays)
+        parts = {name: write_part(draft, name, part, metadata) for name, part in task_parts.items()}
         errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
         write_proof(draft, {"": proven, **{name: part.cases for name, part in parts.items()}})
-        written = _signature(trained, network, found.inputs, session)
-        written["order_dependent"] = order_dependent(graph, network.output_names)
-        written["parts"] = {name: part.signature for name, part in parts.items()}
+        signature_json = _signature(trained, network, candidate.inputs, session)
+        signature_json["order_dependent"] = order_dependent(graph, network.output_names)
+        signature_json["parts"] = {name: part.signature for name, part in parts.items()}
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
             "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,
             "versions": versions(),
         }  # fmt: skip
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
-        written["facts"], files = _facts(trained)
+        signature_json["facts"], files = _facts(trained)
         task = description.task
         reader = (description.dataset.exported_reader or signature.exported_reader) if task.predicts else ""
         modules = bundled(reader) if reader else {}
-        written["reader"] = reader.rpartition(".")[2]
-        written["predicts"], written["writes"] = task.predicts, {task.writes: task.writes_ending} if task.writes else {}
+        signature_json["reader"] = reader.rpartition(".")[2]
+        signature_json["predicts"] = task.predicts
+        signature_json["writes"] = {task.writes: task.writes_ending} if task.writes else {}
         if reader:
             module = importlib.import_module(reader)
-            written["input"] = module.describe_input(written)
-            written["reads_json"] = getattr(module, "READS_JSON", False)
-        write_texts(draft, written, report, files, modules)
-        deployment.write(whole, session, signature.class_names)
+            signature_json["input"] = module.describe_input(signature_json)
+            signature_json["reads_json"] = getattr(module, "READS_JSON", False)
+        write_texts(draft, signature_json, report, files, modules)
+        deployment.write(root, session, signature.class_names)
     return ExportReport(folder, errors, metrics, fixed, compressed)
 
 
@@ -186,8 +187,8 @@ def _signature(
     signature = trained.signature
     return {
         "task": trained.description.task.name, "samples": network.kind,
-        "inputs": [{"name": name, "dtype": one.dtype, "shape": list(one.dims)} for name, one in inputs.items()],
-        "outputs": [{"name": one.name, "shape": list(one.shape)} for one in session.get_outputs()],
+        "inputs": [{"name": name, "dtype": spec.dtype, "shape": list(spec.dims)} for name, spec in inputs.items()],
+        "outputs": [{"name": node.name, "shape": list(node.shape)} for node in session.get_outputs()],
         "class_names": list(signature.class_names), "signature": signature.to_json(),
         "signature_class": type(signature).__name__,
     }  # fmt: skip
@@ -202,7 +203,7 @@ def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
 
 
 def versions() -> Dict[str, str]:
-    """Versions of what the numbers come from."""
+    """Returns the versions of the libraries that computed the results."""
     import onnx
     import onnxruntime
 

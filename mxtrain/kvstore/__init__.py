@@ -1,7 +1,6 @@
-"""Gradient stores: how the gradients of replicas and workers are summed.
+"""Gradient stores, which sum the gradients of replicas and workers.
 
-A description (`KVStore`) makes a store for one run; the store sums, and nothing else: the optimizer runs where the
-parameters are.
+A description (`KVStore`) builds the store of a run. Stores only sum; the optimizer runs where the parameters are.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NO_THRESHOLD = (
 
 
 def _threshold_problem(compression: str, threshold: Optional[float]) -> str:
-    """Why the two do not go together, or ""."""
+    """Returns why compression and threshold do not fit together; empty if they do."""
     if compression == "2bit" and threshold is None:
         return NO_THRESHOLD
     if compression != "2bit" and threshold is not None:
@@ -58,27 +57,34 @@ class KVStore(Spec):
 
     @property
     def compresses_by(self) -> str:
-        """Compression of gradient messages, or "none"."""
+        """Returns the compression of gradient messages, or "none"."""
         return "none"
 
     @property
     def needs_whole_gradients(self) -> Tuple[str, str]:
-        """Why a gradient cannot be of rows that are others in each step, as a clause, and what to type instead; or two
-        empty strings."""
+        """Returns why gradients of a few table rows are not supported, as a clause, and the setting that supports them.
+
+        Returns two empty strings if they are supported.
+        """
         if self.compresses_by == "none":
             return "", ""
         left_over = "what it leaves out of a message belongs to rows that the next one may not hold"
         return f"kvstore.compression={self.compresses_by}: {left_over}", "kvstore.compression=none"
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
-        """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
+        """Returns why the store does not support these devices; empty if it does. Does not import MXNet.
+
+        Args:
+            devices: `parallel.devices`.
+            num_workers: number of workers.
+        """
         return ""
 
     def build(self, world: World = ALONE) -> Store:
-        """Returns the store of one run. Waits for the other workers, where there are any.
+        """Builds the store of a run. Waits for the other workers.
 
         Raises:
-            ConfigError: this MXNet or this machine lacks it.
+            ConfigError: MXNet or the machine does not support the store.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its store.")
 
@@ -163,7 +169,7 @@ class Joined(KVStore):
         return _threshold_problem(self.compression, self.threshold)
 
     def build_compressor(self) -> Build:
-        """Builds what a store compresses gradients with."""
+        """Returns the builder of the compressors of gradients."""
         from mxtrain.kvstore.compression import compressor_of
 
         options: Dict[str, Dict[str, Optional[float]]] = {
@@ -273,7 +279,7 @@ class Horovod(Joined):
 
 
 def has_horovod() -> bool:
-    """Returns True if Horovod is here and was built for MXNet. Imports neither."""
-    found = importlib.util.find_spec("horovod")
-    folders = found.submodule_search_locations if found else None
+    """Returns True if Horovod is installed and was built for MXNet. Imports neither."""
+    spec = importlib.util.find_spec("horovod")
+    folders = spec.submodule_search_locations if spec else None
     return any(list(Path(folder).glob("mxnet/mpi_lib*.so")) for folder in folders or ())

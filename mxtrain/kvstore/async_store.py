@@ -50,7 +50,7 @@ class AsyncStore(Store):
             self._store._send_command_to_servers(0, wire.write_command(begin=True))
         self._num_keys = {0: 0, wire.FIRST_KEY: 0}
         self._mailboxes: Dict[int, Mailboxes] = {}
-        self._within = MXNetStore("local")
+        self._replica_store = MXNetStore("local")
         self._updater: Optional[RemoteUpdater] = None
         self._tables: Optional[TableClient] = None
 
@@ -61,7 +61,7 @@ class AsyncStore(Store):
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums over this worker's replicas only."""
-        self._within.reduce(reductions)
+        self._replica_store.reduce(reductions)
 
     def build_updater(
         self, settings: Config, weights: Mapping[str, nd.NDArray],
@@ -74,19 +74,19 @@ class AsyncStore(Store):
         assert self._updater is not None
         return self._updater.vote(votes, lag)
 
-    # Where all come together.
+    # Collective operations.
 
     def total(self, values: Numbers) -> np.ndarray:
-        own = np.array(values, np.float64)
+        numbers = np.array(values, np.float64)
         if self.world.size == 1:
-            return own
-        return np.sum([words.view(np.float64) for words in self._exchange(own.view(np.float32))], axis=0)
+            return numbers
+        return np.sum([words.view(np.float64) for words in self._exchange(numbers.view(np.float32))], axis=0)
 
     def average(self, arrays: Sequence[nd.NDArray]) -> None:
         if self.world.size == 1 or not arrays:
             return
-        own = np.concatenate([array.asnumpy().astype(np.float32).reshape(-1) for array in arrays])
-        first, *others = (words.astype(np.float64) for words in self._exchange(own))
+        flat = np.concatenate([array.asnumpy().astype(np.float32).reshape(-1) for array in arrays])
+        first, *others = (words.astype(np.float64) for words in self._exchange(flat))
         # As a mean of differences: if all workers have the same number, the result is exactly that number.
         mean = first + sum(other - first for other in others) / self.world.size
         begin = 0
@@ -98,8 +98,8 @@ class AsyncStore(Store):
     def agree(self, values: Dict[str, float]) -> Dict[str, float]:
         if self.world.size == 1:
             return values
-        found: Dict[str, float] = json.loads(self.broadcast(json.dumps(values).encode()))
-        return found
+        agreed: Dict[str, float] = json.loads(self.broadcast(json.dumps(values).encode()))
+        return agreed
 
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         if self.world.size == 1:
@@ -109,41 +109,41 @@ class AsyncStore(Store):
 
     def _broadcast_from(self, blob: bytes, rank: int) -> bytes:
         """Returns on all workers the bytes of worker `rank`; the bytes of all others are ignored. Collective; waits."""
-        own = blob if self.world.rank == rank else b""
-        (size,) = self.total([len(own)]).astype(int)
+        data = blob if self.world.rank == rank else b""
+        (size,) = self.total([len(data)]).astype(int)
         pieces: List[bytes] = []
         for begin in range(0, size, PIECE_BYTES):
             length = min(PIECE_BYTES, size - begin)
             words = np.zeros(PIECE_BYTES // 4 if size > PIECE_BYTES else -(-size // 4), np.float32)
             if self.world.rank == rank:
-                piece = wire.to_words(own[begin : begin + length])
+                piece = wire.to_words(data[begin : begin + length])
                 words[: len(piece)] = piece
-            (found,) = self._exchange(words, ranks=[rank])
-            pieces.append(found.tobytes()[:length])
+            (received,) = self._exchange(words, ranks=[rank])
+            pieces.append(received.tobytes()[:length])
         return b"".join(pieces)
 
     def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
         if self.compressors is None:
             return {}
         assert self._updater is not None
-        own, found = self._updater.residuals(), {}
+        local, by_rank = self._updater.residuals(), {}
         for rank in range(self.world.size):
-            given = own
+            arrays = local
             if self.world.size > 1:
-                blob = self._broadcast_from(wire.pack_state(own, None) if rank == self.world.rank else b"", rank)
-                given = wire.unpack_state(blob)[0] if self.world.rank == 0 else {}
-            found.update({f"{name}:{rank}": array for name, array in given.items()})
-        return found
+                blob = self._broadcast_from(wire.pack_state(local, None) if rank == self.world.rank else b"", rank)
+                arrays = wire.unpack_state(blob)[0] if self.world.rank == 0 else {}
+            by_rank.update({f"{name}:{rank}": array for name, array in arrays.items()})
+        return by_rank
 
     def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
         if not arrays or self.compressors is None:
             return
         assert self._updater is not None
         end = f":{self.world.rank}"
-        own = {name[: -len(end)]: array for name, array in arrays.items() if name.endswith(end)}
+        local = {name[: -len(end)]: array for name, array in arrays.items() if name.endswith(end)}
         try:
-            own.update({name: redistribute_residual(arrays, name, self.world) for name in self._updater.names})
-            self._updater.restore_residuals(own)
+            local.update({name: redistribute_residual(arrays, name, self.world) for name in self._updater.names})
+            self._updater.restore_residuals(local)
         except (KeyError, ValueError) as error:
             raise other_parameters(error) from error
 
@@ -151,8 +151,8 @@ class AsyncStore(Store):
         return {} if self._updater is None else self._updater.staleness()
 
     def summary(self) -> Dict[str, float]:
-        found = {} if self._updater is None else self._updater.staleness(of_all=True)
-        return {**found, **({} if self._tables is None else self._tables.summary())}
+        values = {} if self._updater is None else self._updater.staleness(of_all=True)
+        return {**values, **({} if self._tables is None else self._tables.summary())}
 
     def connect_tables(self) -> TableClient:
         if self._tables is None:
@@ -202,30 +202,30 @@ class AsyncStore(Store):
         if self.world.size > 1:
             self._store._barrier()
 
-    def _exchange(self, own: np.ndarray, ranks: Optional[Sequence[int]] = None) -> List[np.ndarray]:
+    def _exchange(self, words: np.ndarray, ranks: Optional[Sequence[int]] = None) -> List[np.ndarray]:
         """Returns the words of the workers `ranks` (default: all) in this order. Collective; waits.
 
         Args:
-            own: words of this worker, (N,) float32, with the same N on all workers. Any bits are allowed.
+            words: words of this worker, (N,) float32, with the same N on all workers. Any bits are allowed.
             ranks: workers whose words are returned.
         """
         # ps-lite cannot delete keys, so lengths are rounded up to powers of two to need few of them.
-        length = 1 << max(len(own) - 1, 0).bit_length()
+        length = 1 << max(len(words) - 1, 0).bit_length()
         if length not in self._mailboxes:
             self._mailboxes[length] = Mailboxes(self, length)
         ranks = range(self.world.size) if ranks is None else ranks
         mailboxes = self._mailboxes[length]
         keys, arrays = mailboxes.next()
-        mine = arrays[self.world.rank]
+        mailbox = arrays[self.world.rank]
         if self.world.rank in ranks:
-            nd.array(np.pad(own, (0, length - len(own))), ctx=mx.cpu()).copyto(mine)
-            self.ask([keys[self.world.rank]], [mine])
-            mine.wait_to_read()
+            nd.array(np.pad(words, (0, length - len(words))), ctx=mx.cpu()).copyto(mailbox)
+            self.ask([keys[self.world.rank]], [mailbox])
+            mailbox.wait_to_read()
         self.barrier()
         others = [rank for rank in ranks if rank != self.world.rank]
         if others:
             self._store.pull([keys[rank] for rank in others], out=[[arrays[rank]] for rank in others])
-        return [arrays[rank].asnumpy()[: len(own)] for rank in ranks]
+        return [arrays[rank].asnumpy()[: len(words)] for rank in ranks]
 
 
 class Mailboxes:

@@ -138,12 +138,12 @@ class CompressedExchange:
 
     @property
     def shared(self) -> Dict[str, nd.NDArray]:
-        """Further state of the gradients' compressor, (1,) each."""
+        """Returns further state of the gradients' compressor, (1,) each."""
         return self._there.compressor.shared
 
     @property
     def residual(self) -> nd.NDArray:
-        """Residual of the gradients' compressor, (N,)."""
+        """Returns the residual of the gradients' compressor, (N,)."""
         residual = self._there.compressor.residual
         assert residual is not None
         return residual

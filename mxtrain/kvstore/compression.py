@@ -27,10 +27,10 @@ FLOAT32_INTEGERS = 2**24
 FLOAT16_MAX = 65504.0
 TINY = 2.0**-100
 UNITS = 8
-"""Powers of two below the largest value that are tried."""
+"""Number of powers of two below the largest value that `unit_of` tries."""
 COLUMNS = 1024
 SPLITTER = 2.0**16 + 1
-"""Leaves the 8 significant bits of bfloat16 of float32's 24."""
+"""Splits a float32 number so that the 8 significant bits of bfloat16 remain."""
 
 
 class Compressor:
@@ -112,11 +112,11 @@ class Float16Compressor(Feedback):
         self._limit = rounded_down(FLOAT16_MAX / world.size, self.SIGNIFICANT_BITS)
 
     def _write(self) -> None:
-        sent = self.flat  # a buffer now: the residual includes its gradients already
-        self._clip(self.residual, sent)
-        nd.Cast(sent, dtype="float16", out=self.payload)
-        nd.Cast(self.payload, dtype="float32", out=sent)
-        nd.elemwise_sub(self.residual, sent, out=self.residual)
+        buffer = self.flat  # reused as a buffer: the residual already includes its gradients
+        self._clip(self.residual, buffer)
+        nd.Cast(buffer, dtype="float16", out=self.payload)
+        nd.Cast(self.payload, dtype="float32", out=buffer)
+        nd.elemwise_sub(self.residual, buffer, out=self.residual)
 
     def decompress(self) -> None:
         nd.Cast(self.payload, dtype="float32", out=self.flat)
@@ -146,16 +146,16 @@ class BFloat16Compressor(Float16Compressor):
         self.shared = {"scale": self._scale}
 
     def _write(self) -> None:
-        sent = self.flat
-        nd.broadcast_mul(self.residual, self._scale, out=sent)
-        self._clip(sent, sent)
+        buffer = self.flat
+        nd.broadcast_mul(self.residual, self._scale, out=buffer)
+        self._clip(buffer, buffer)
         # Source: Dekker, A floating-point technique for extending the available precision, 1971, section 5.
-        product = sent * SPLITTER
-        nd.elemwise_sub(product, product - sent, out=sent)
-        nd.Cast(sent, dtype="float16", out=self.payload)
-        nd.Cast(self.payload, dtype="float32", out=sent)
-        nd.broadcast_div(sent, self._scale, out=sent)
-        nd.elemwise_sub(self.residual, sent, out=self.residual)
+        product = buffer * SPLITTER
+        nd.elemwise_sub(product, product - buffer, out=buffer)
+        nd.Cast(buffer, dtype="float16", out=self.payload)
+        nd.Cast(self.payload, dtype="float32", out=buffer)
+        nd.broadcast_div(buffer, self._scale, out=buffer)
+        nd.elemwise_sub(self.residual, buffer, out=self.residual)
 
     def decompress(self) -> None:
         super().decompress()
@@ -184,9 +184,9 @@ class TwoBit(Feedback):
         num_words = -(-flat.size // num_digits)
         super().__init__(flat, world, nd.zeros((num_words,), ctx=flat.context))
         digits = nd.zeros((num_digits * num_words,), ctx=flat.context)
-        powers = nd.array([[float(self._base**place) for place in range(num_digits)]], ctx=flat.context)
+        powers = nd.array([[float(self._base**position) for position in range(num_digits)]], ctx=flat.context)
         # Views and constants of every step, created once: each NDArray operation costs a call into the engine.
-        self._own, self._digits_DM = digits[: flat.size], digits.reshape((num_digits, num_words))
+        self._signs, self._digits_DM = digits[: flat.size], digits.reshape((num_digits, num_words))
         self._powers_1D, self._powers_D1 = powers, powers.T
         self._words_1M = self.payload.reshape((1, num_words))
         self._ones = (self._base**num_digits - 1) // (self._base - 1)  # the word whose digits are all 1
@@ -194,11 +194,11 @@ class TwoBit(Feedback):
     def _write(self) -> None:
         upper = nd._internal._greater_equal_scalar(self.residual, scalar=self._threshold)
         nd._internal._lesser_equal_scalar(self.residual, scalar=-self._threshold, out=self.flat)
-        nd.elemwise_sub(upper, self.flat, out=self._own)
+        nd.elemwise_sub(upper, self.flat, out=self._signs)
         # The digits after the bucket's end are 0 on all workers, so they are 0 in the sum too.
         nd.dot(self._powers_1D, self._digits_DM, out=self._words_1M)
         nd._internal._plus_scalar(self.payload, scalar=float(self._ones), out=self.payload)
-        nd._internal._mul_scalar(self._own, scalar=self._threshold, out=self.flat)
+        nd._internal._mul_scalar(self._signs, scalar=self._threshold, out=self.flat)
         nd.elemwise_sub(self.residual, self.flat, out=self.residual)
 
     def unit_of(self, values: nd.NDArray) -> float:
@@ -210,12 +210,12 @@ class TwoBit(Feedback):
         largest = float(nd.max(sizes).asscalar())
         if not TINY < largest < 1 / TINY:
             return 1.0
-        taken = {}
+        gain_of = {}
         for exponent in range(-UNITS, 1):
             size = 2.0 ** (math.floor(math.log2(largest)) + exponent) * self._threshold
             gains = (2 * size * sizes - size * size) * (sizes >= size)
-            taken[size / self._threshold] = nd.sum(gains)
-        return max(taken, key=lambda unit: float(taken[unit].asscalar()))
+            gain_of[size / self._threshold] = nd.sum(gains)
+        return max(gain_of, key=lambda unit: float(gain_of[unit].asscalar()))
 
     def decompress(self) -> None:
         above = nd.floor(nd.broadcast_div(self._words_1M, self._powers_D1))  # word // base^d: digit d and all above
@@ -224,7 +224,7 @@ class TwoBit(Feedback):
             lower = above[: count - 1] - above[1:] * self._base
             above = nd.concat(lower, above[count - 1 :], dim=0)
         nd._internal._minus_scalar(above, scalar=float(self._size), out=self._digits_DM)
-        nd._internal._mul_scalar(self._own, scalar=self._threshold, out=self.flat)
+        nd._internal._mul_scalar(self._signs, scalar=self._threshold, out=self.flat)
 
 
 class TopK(Feedback):
@@ -244,40 +244,40 @@ class TopK(Feedback):
     def __init__(self, flat: nd.NDArray, world: World, ratio: float, row_size: int = FLOAT32_INTEGERS):
         rows = -(-flat.size // row_size)
         width = -(-flat.size // rows)
-        chosen = max(1, int(ratio * width))
-        self._k = chosen
-        payload = nd.zeros((world.size * 2 * rows * chosen,), ctx=flat.context)
+        k = max(1, int(ratio * width))
+        self._k = k
+        payload = nd.zeros((world.size * 2 * rows * k,), ctx=flat.context)
         super().__init__(flat, world, payload, rows * width)
         self._residual_RN = self._padded.reshape((rows, width))
         self._total = flat if rows * width == flat.size else nd.zeros((rows * width,), ctx=flat.context)
         self._total_RN = self._total.reshape((rows, width))
-        self._row_K = nd.repeat(nd.arange(rows, ctx=flat.context), repeats=chosen)
-        parts = payload.reshape((world.size * 2, rows * chosen))
+        self._row_K = nd.repeat(nd.arange(rows, ctx=flat.context), repeats=k)
+        parts = payload.reshape((world.size * 2, rows * k))
         self._parts = [(parts[2 * rank], parts[2 * rank + 1]) for rank in range(world.size)]  # views
-        self._zeros_K = nd.zeros((rows * chosen,), ctx=flat.context)
+        self._zeros_K = nd.zeros((rows * k,), ctx=flat.context)
         counts = (world.rank, world.size - 1 - world.rank)  # workers before and after this one
         self._before, self._after = (
-            [nd.zeros((count * 2 * rows * chosen,), ctx=flat.context)] if count else [] for count in counts
+            [nd.zeros((count * 2 * rows * k,), ctx=flat.context)] if count else [] for count in counts
         )
 
     def _write(self) -> None:
-        place_K = nd.topk(nd.abs(self._residual_RN), axis=1, k=self._k, ret_typ="indices").reshape((-1,))
-        where_2K = nd.stack(self._row_K, place_K)
-        value_K = nd.gather_nd(self._residual_RN, where_2K)
-        nd.concat(*self._before, value_K, place_K, *self._after, dim=0, out=self.payload)
-        self._set(self._residual_RN, where_2K, self._zeros_K)
+        position_K = nd.topk(nd.abs(self._residual_RN), axis=1, k=self._k, ret_typ="indices").reshape((-1,))
+        index_2K = nd.stack(self._row_K, position_K)
+        value_K = nd.gather_nd(self._residual_RN, index_2K)
+        nd.concat(*self._before, value_K, position_K, *self._after, dim=0, out=self.payload)
+        self._set(self._residual_RN, index_2K, self._zeros_K)
 
     def decompress(self) -> None:
         self._total[:] = 0
-        for value_K, place_K in self._parts:  # by rank: the same order of sums, and bits, on all workers
-            where_2K = nd.stack(self._row_K, place_K)
-            self._set(self._total_RN, where_2K, nd.gather_nd(self._total_RN, where_2K) + value_K)
+        for value_K, position_K in self._parts:  # by rank: the same order of sums, and bits, on all workers
+            index_2K = nd.stack(self._row_K, position_K)
+            self._set(self._total_RN, index_2K, nd.gather_nd(self._total_RN, index_2K) + value_K)
         if self._total is not self.flat:
             self._total[: self.flat.size].copyto(self.flat)
 
     @staticmethod
-    def _set(array: nd.NDArray, where_2K: nd.NDArray, value_K: nd.NDArray) -> None:
-        nd._internal._scatter_set_nd(lhs=array, rhs=value_K, indices=where_2K, shape=array.shape, out=array)
+    def _set(array: nd.NDArray, index_2K: nd.NDArray, value_K: nd.NDArray) -> None:
+        nd._internal._scatter_set_nd(lhs=array, rhs=value_K, indices=index_2K, shape=array.shape, out=array)
 
 
 Build = Callable[[nd.NDArray, World], Compressor]

@@ -68,16 +68,16 @@ class DistStore(JoinedStore):
 
     def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
         """Gathers the arrays of all workers and adds them in the order of the ranks, so that all get the same bits."""
-        return self._in_places(flat).sum(axis=0)
+        return self._gather_by_sum(flat).sum(axis=0)
 
-    def _in_places(self, flat: nd.NDArray) -> nd.NDArray:
+    def _gather_by_sum(self, flat: nd.NDArray) -> nd.NDArray:
         """See `JoinedStore`. float64 is sent as two float32 halves, since MXNet's servers always add in float32."""
         if flat.dtype != np.float64:
-            return super()._in_places(flat)
+            return super()._gather_by_sum(flat)
         high = flat.astype("float32")
         low = flat - high.astype("float64")
         low = nd.where(low == low, low, nd.zeros_like(low))  # infinity - infinity is NaN
-        halves = super()._in_places(nd.concat(high, low.astype("float32"), dim=0))
+        halves = super()._gather_by_sum(nd.concat(high, low.astype("float32"), dim=0))
         return halves.astype("float64").reshape((self.world.size, 2, flat.size)).sum(axis=1)
 
     def connect_tables(self) -> TableClient:
@@ -116,14 +116,14 @@ def join_servers(store: Store, connection: mx.kv.KVStore) -> TableClient:
 
 
 _CONNECTED: List[mx.kv.KVStore] = []
-"""Stores that are connected. The destructor of a store waits for all other workers, so that a worker whose start fails
-must not free its store with the last frame that knows it: its process ends without destructors."""
+"""Connected stores. The destructor of a store waits for all other workers, so a worker whose start fails must not
+release its store: it keeps the reference here until the process ends without destructors."""
 
 
 def stop_servers(store: mx.kv.KVStore, world: World) -> None:
     """Ends the servers. The caller must delete the store next: a server ends when all workers have done so."""
     nd.waitall()
-    _CONNECTED[:] = [one for one in _CONNECTED if one is not store]
+    _CONNECTED[:] = [other for other in _CONNECTED if other is not store]
     if world.rank == 0:
         store._send_command_to_servers(0, write_command(end=True))
 
@@ -139,10 +139,10 @@ def create(kind: str, rank: int) -> mx.kv.KVStore:
         ConfigError: the sockets cannot be protected.
     """
     move_ps_lite(mx.base._LIB._name, rank)
-    before = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None
+    previous_umask = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None
     try:
         _CONNECTED.append(mx.kv.create(kind))
         return _CONNECTED[-1]
     finally:
-        if before is not None:
-            os.umask(before)
+        if previous_umask is not None:
+            os.umask(previous_umask)

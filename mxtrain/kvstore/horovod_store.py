@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.store import Reduction
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
-"""Matches what MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
+"""Matches MXNet's errors after a failure of Horovod or Gloo: they contain its text, but have no type of their own."""
 POLL_S = 0.05
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opener without the proxies of the environment: the server is in this run's own network."""
@@ -66,8 +66,8 @@ class HorovodStore(JoinedStore):
         self._sockets: Dict[int, str] = {}
         self._names: Dict[int, Tuple[nd.NDArray, str]] = {}
         self._generation = int(os.environ.get(JOINS, "0"))
-        self.came_late = self._generation > 0
-        self._wanted = 0
+        self.joined_late = self._generation > 0
+        self._newest_request = 0
         self.join()
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
@@ -82,9 +82,9 @@ class HorovodStore(JoinedStore):
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         if self.elastic:
             # Residuals from before this step and the last one: a lost peer makes this worker repeat one of them.
-            before = [c.residual.copy() for c in self.compressors_of(reductions) if c.residual is not None]
+            residuals = [c.residual.copy() for c in self.compressors_of(reductions) if c.residual is not None]
             last = self._residuals.get(self._number - 1, [])
-            self._residuals = {self._number - 1: last, self._number: before}
+            self._residuals = {self._number - 1: last, self._number: residuals}
         super().reduce(reductions)
 
     def drain(self) -> None:
@@ -99,8 +99,8 @@ class HorovodStore(JoinedStore):
     def resume_from(self, step: int) -> None:
         residuals = [c.residual for group in self._compressors.values() for c in group if c.residual is not None]
         # A worker that was one step ahead repeats that step, so it also restores the residuals from before it.
-        for residual, before in zip(residuals, self._residuals.get(step + 1, [])):
-            before.copyto(residual)
+        for residual, saved in zip(residuals, self._residuals.get(step + 1, [])):
+            saved.copyto(residual)
         self._residuals.clear()
 
     def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
@@ -111,19 +111,19 @@ class HorovodStore(JoinedStore):
         self.wait_for(arrays)
 
     def wait_for(self, arrays: Sequence[nd.NDArray]) -> None:
-        with lost_as_such():
+        with translate_lost_peers():
             for array in arrays:
                 array.wait_to_read()
 
     def wait_for_all(self) -> None:
-        with lost_as_such():
+        with translate_lost_peers():
             nd.waitall()
 
     def read(self, array: nd.NDArray) -> np.ndarray:
-        with lost_as_such():
+        with translate_lost_peers():
             return array.asnumpy()
 
-    # Members come and go.
+    # Members join and leave.
 
     @property
     def elastic(self) -> bool:
@@ -132,7 +132,7 @@ class HorovodStore(JoinedStore):
 
     def wants_regroup(self) -> bool:
         """Returns True if a worker waits to join. Only rank 0 knows."""
-        return self._wanted > self._generation
+        return self._newest_request > self._generation
 
     def regroup(self) -> None:
         """Leaves the ring and joins the next one. Waits for all remaining members.
@@ -141,10 +141,10 @@ class HorovodStore(JoinedStore):
         """
         self.drain()
         self._horovod.shutdown()
-        self._hang_up()
+        self._shut_down_sockets()
         self.join()
-        before, self._compressors = self._compressors, {}  # their payloads depend on the number of workers
-        for key, compressors in before.items():
+        previous, self._compressors = self._compressors, {}  # their payloads depend on the number of workers
+        for key, compressors in previous.items():
             for old, new in zip(compressors, self.compressors_of(self._buckets[key][0])):
                 if old.residual is not None:
                     old.residual.copyto(new.residual)  # type: ignore[arg-type]  # of the same length and kind
@@ -159,14 +159,14 @@ class HorovodStore(JoinedStore):
         from horovod.mxnet import mpi_ops
 
         if self._ring is not None:
-            self._take_place()
+            self._wait_for_place()
         move_gloo(mpi_ops.MPI_MXNET_LIB_CTYPES._name)
-        before = open_sockets()
+        other_sockets = open_sockets()
         try:
             self._horovod.init()
         except ValueError as error:  # for instance, another member died before all had joined
             raise PeersLost(f"Horovod could not form a ring: {error}") from error
-        self._sockets = {fd: name for fd, name in open_sockets().items() if before.get(fd) != name}
+        self._sockets = {fd: name for fd, name in open_sockets().items() if other_sockets.get(fd) != name}
         started, self.world = self.world, World(self._horovod.rank(), self._horovod.size())
         if self._ring is None and self.world != started:
             raise ConfigError(
@@ -175,54 +175,54 @@ class HorovodStore(JoinedStore):
             )
         self._names.clear()
         self.times = None
-        if self._ring is not None and self.world.rank == 0 and self._wanted == 0:
-            self._wanted = self._generation
+        if self._ring is not None and self.world.rank == 0 and self._newest_request == 0:
+            self._newest_request = self._generation
             threading.Thread(target=self._watch, name="mxtrain-ring", daemon=True).start()
 
     def _disconnect(self) -> None:
         self._horovod.shutdown()
 
-    def _hang_up(self) -> None:
+    def _shut_down_sockets(self) -> None:
         """Shuts down the connections of the ring, which Horovod keeps open until its next `init`.
 
         Other members may be waiting for data of this worker, and would leave the ring only after Gloo's timeout.
         """
-        now = open_sockets()
+        current = open_sockets()
         for fd, name in self._sockets.items():
-            if now.get(fd) == name:
+            if current.get(fd) == name:
                 # dup: Python closes its own descriptor, Gloo later closes the other one.
                 with suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:
                     connection.shutdown(socket.SHUT_RDWR)
 
-    def _take_place(self) -> None:
+    def _wait_for_place(self) -> None:
         """Asks the supervisor for a place in the next generation, waits for it, and sets Horovod's variables."""
         number = os.environ[WORKER]
-        word: Dict[str, Any] = {"generation": self._generation, "places": {}}
-        while number not in word["places"]:
-            if word["generation"] >= self._generation:  # at first, or if that ring was formed without this worker
-                self._generation = word["generation"] + 1
+        reply: Dict[str, Any] = {"generation": self._generation, "places": {}}
+        while number not in reply["places"]:
+            if reply["generation"] >= self._generation:  # at first, or if that ring was formed without this worker
+                self._generation = reply["generation"] + 1
                 HEARTBEAT.generation = self._generation
                 HEARTBEAT.emit()
             time.sleep(POLL_S)
-            word = self._ask("next") or {"generation": 0, "places": {}}
-            if word["generation"] < self._generation:
-                word["places"] = {}
-        self._generation = word["generation"]
+            reply = self._ask("next") or {"generation": 0, "places": {}}
+            if reply["generation"] < self._generation:
+                reply["places"] = {}
+        self._generation = reply["generation"]
         host = str(self._ring).rpartition(":")[0]
         variables = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_IFACE": interface_towards(host) or ""}
-        variables.update({**word["variables"], **word["places"][number]})
+        variables.update({**reply["variables"], **reply["places"][number]})
         os.environ.pop("HOROVOD_CYCLE_TIME", None)  # or the next ring ends in a segmentation fault: decision 12
         os.environ.update({name: value for name, value in variables.items() if name.startswith("HOROVOD_")})
 
     def _watch(self) -> None:
         while True:
-            self._wanted = self._ask("wanted") or self._wanted
+            self._newest_request = self._ask("wanted") or self._newest_request
             time.sleep(WATCH_S)
 
-    def _ask(self, what: str) -> Any:
+    def _ask(self, key: str) -> Any:
         """Reads a value from the supervisor's server; None if it is not set or the server cannot be reached now."""
         with suppress(OSError, http.client.HTTPException, ValueError):
-            with DIRECTLY.open(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
+            with DIRECTLY.open(f"http://{self._ring}/mxtrain/{key}", timeout=5) as answer:
                 return json.loads(answer.read())
         return None
 
@@ -238,17 +238,17 @@ class HorovodStore(JoinedStore):
 
 def open_sockets() -> Dict[int, str]:
     """Returns descriptor -> the kernel's name of the socket, for all open sockets of this process."""
-    found = {}
+    sockets = {}
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             name = os.readlink(path)
             if name.startswith("socket:"):
-                found[int(path.name)] = name
-    return found
+                sockets[int(path.name)] = name
+    return sockets
 
 
 @contextmanager
-def lost_as_such() -> Iterator[None]:
+def translate_lost_peers() -> Iterator[None]:
     """Converts MXNet's error for a failure of Horovod into PeersLost."""
     try:
         yield

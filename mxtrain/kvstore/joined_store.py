@@ -61,19 +61,20 @@ class JoinedStore(Store):
     def gather(self, flat: nd.NDArray) -> nd.NDArray:
         """Sums arrays in which each worker has its numbers in its own row and 0 in all others."""
         if self._timed is None:
-            return self._in_places(flat)
+            return self._gather_by_sum(flat)
         # In a timed step, this wait for the other workers must not count as computation.
         self.wait_for([flat])
         begin = time.monotonic()
-        found = self._in_places(flat)
-        self.wait_for([found])
+        gathered = self._gather_by_sum(flat)
+        self.wait_for([gathered])
         self._waited_s += time.monotonic() - begin
-        return found
+        return gathered
 
-    def _in_places(self, flat: nd.NDArray) -> nd.NDArray:
+    def _gather_by_sum(self, flat: nd.NDArray) -> nd.NDArray:
+        """Gathers flat arrays by a sum of arrays in which each worker fills its own row."""
         empty = nd.zeros_like(flat)
-        places = nd.concat(*[flat if r == self.world.rank else empty for r in range(self.world.size)], dim=0)
-        return self.sum_copy(places, "gather").reshape((self.world.size, -1))
+        rows = nd.concat(*[flat if r == self.world.rank else empty for r in range(self.world.size)], dim=0)
+        return self.sum_copy(rows, "gather").reshape((self.world.size, -1))
 
     def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
         """Returns the sum of a float64 array (N,) over workers, in float64, as a new array. Asynchronous."""
@@ -83,7 +84,7 @@ class JoinedStore(Store):
         """Waits for summed arrays.
 
         Raises:
-            PeersLost: another worker has gone, where the others can go on without it.
+            PeersLost: another worker was lost, and the others can continue without it.
         """
         for array in arrays:
             array.wait_to_read()
@@ -92,7 +93,7 @@ class JoinedStore(Store):
         """Waits for all pending operations.
 
         Raises:
-            PeersLost: another worker has gone, where the others can go on without it.
+            PeersLost: another worker was lost, and the others can continue without it.
         """
         nd.waitall()
 
@@ -100,7 +101,7 @@ class JoinedStore(Store):
         """Waits for a summed array and returns a host copy.
 
         Raises:
-            PeersLost: another worker has gone, where the others can go on without it.
+            PeersLost: another worker was lost, and the others can continue without it.
         """
         return array.asnumpy()
 
@@ -119,21 +120,21 @@ class JoinedStore(Store):
             self._sum_buckets(reductions)
             return
         flats = [bucket.flat for bucket in buckets]
-        known = self._share_times(flats)
-        all_done = time.monotonic()
+        times = self._share_times(flats)
+        all_ready = time.monotonic()
         self._sum_buckets(reductions)
         self.wait_for(flats)
-        self.times = dataclasses.replace(known, exchange_s=time.monotonic() - all_done)
+        self.times = dataclasses.replace(times, exchange_s=time.monotonic() - all_ready)
 
     def _share_times(self, flats: Sequence[nd.NDArray]) -> WorkerTimes:
         """Returns the times and sizes of all workers. Waits until the slowest one has computed its gradients."""
         assert self._timed is not None
         step, size, began = self._timed
         self.wait_for(flats)
-        own = np.zeros((self.world.size, 2))
-        own[self.world.rank] = time.monotonic() - began - self._waited_s, size
-        found = self.total(own.ravel().tolist()).reshape((-1, 2))
-        return WorkerTimes(step, found[:, 0].tolist(), found[:, 1].astype(int).tolist(), 0.0)
+        local_rows = np.zeros((self.world.size, 2))
+        local_rows[self.world.rank] = time.monotonic() - began - self._waited_s, size
+        all_rows = self.total(local_rows.ravel().tolist()).reshape((-1, 2))
+        return WorkerTimes(step, all_rows[:, 0].tolist(), all_rows[:, 1].astype(int).tolist(), 0.0)
 
     def _sum_buckets(self, reductions: Sequence[Reduction]) -> None:
         buckets = self.buckets_of(reductions)
@@ -151,7 +152,7 @@ class JoinedStore(Store):
             bucket.hand_out()
 
     def buckets_of(self, reductions: Sequence[Reduction]) -> List[Bucket]:
-        """Returns the buckets of these gradients, which are created at the first call."""
+        """Returns the buckets of the gradients; creates them at the first call."""
         if id(reductions) not in self._buckets:
             # Keep a reference to the reductions, so that no other object can get their id.
             self._buckets[id(reductions)] = (reductions, make_buckets(reductions))
@@ -165,20 +166,20 @@ class JoinedStore(Store):
         return self._compressors[id(reductions)]
 
     def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
-        found: Dict[str, np.ndarray] = {}
+        arrays: Dict[str, np.ndarray] = {}
         for bucket, compressor in zip(self.buckets_of(reductions), self.compressors_of(reductions)):
             if compressor.residual is None:
                 continue
             nothing = nd.zeros_like(compressor.residual)
             for rank in range(self.world.size):  # one rank at a time, to need memory for one residual only
-                one = self.sum_copy(compressor.residual if rank == self.world.rank else nothing, "residual")
-                whole = self.read(one)  # on all workers: only a read notices that a peer is lost
+                summed = self.sum_copy(compressor.residual if rank == self.world.rank else nothing, "residual")
+                flat = self.read(summed)  # on all workers: only a read notices that a peer is lost
                 if self.world.rank == 0:
-                    parts = bucket.split(whole)
-                    found.update({f"{name}:{rank}": part for name, part in parts.items()})
+                    parts = bucket.split(flat)
+                    arrays.update({f"{name}:{rank}": part for name, part in parts.items()})
             for key, value in compressor.shared.items():
-                found.update({f"{name}:{key}": value.asnumpy() for name in bucket.names})
-        return found
+                arrays.update({f"{name}:{key}": value.asnumpy() for name in bucket.names})
+        return arrays
 
     def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
         if not arrays:
@@ -208,8 +209,8 @@ class JoinedStore(Store):
             begin += array.size
 
     def total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
-        found = self.sum_copy(nd.array(values, ctx=mx.cpu()), "total")
-        return lambda: self.read(found)
+        result = self.sum_copy(nd.array(values, ctx=mx.cpu()), "total")
+        return lambda: self.read(result)
 
     def total(self, values: Numbers) -> np.ndarray:
         return self.read(self.exact_sum(nd.array(values, ctx=mx.cpu(), dtype="float64")))

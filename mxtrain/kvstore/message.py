@@ -57,12 +57,12 @@ class Message:
 
 def views_of(flat: nd.NDArray, shapes: Sequence[Shape]) -> List[nd.NDArray]:
     """Returns consecutive views of `flat` in these shapes."""
-    begin, found = 0, []
+    begin, views = 0, []
     for shape in shapes:
         end = begin + num_elements([shape])
-        found.append(flat[begin:end].reshape(shape))
+        views.append(flat[begin:end].reshape(shape))
         begin = end
-    return found
+    return views
 
 
 def header_of(flat: nd.NDArray) -> nd.NDArray:

@@ -86,7 +86,11 @@ class NCCLStore(MXNetStore):
 
 
 def require_nccl() -> None:
-    """Raises: ConfigError: this MXNet was built without NCCL, or there is no GPU."""
+    """Checks that NCCL can be used.
+
+    Raises:
+        ConfigError: this MXNet was built without NCCL, or there is no GPU.
+    """
     if not mx.runtime.Features().is_enabled("NCCL"):
         raise ConfigError(
             "kvstore=nccl: this MXNet was built without NCCL (the CPU wheel has none). Use kvstore=device, or install "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NOTHING = np.zeros(0, np.float32)
 REPLIES_KEPT = 4
-"""Headers of the last answers: the first of them has come, so that whoever reads it waits for little."""
+"""Number of answers whose headers are kept. The oldest has usually arrived, so reading it hardly waits."""
 
 
 class RemoteUpdater:
@@ -84,13 +84,13 @@ class RemoteUpdater:
             gradients: gradients of the mean loss over this worker's share of the batch, in the order of `names`.
             lr: learning rate.
         """
-        given = dict(zip(self.names, gradients))
+        gradient_of = dict(zip(self.names, gradients))
         header = wire.encode(self._next_request(UPDATE, lr))
         for group in self._groups:
-            group.send(given, header)
+            group.send(gradient_of, header)
         if self._compressed:
             self._store.ask(self._compressed_keys, self._compressed)
-            self._take_over()
+            self._receive_weights()
         else:
             self._exchange()
 
@@ -113,9 +113,9 @@ class RemoteUpdater:
 
     def _exchange(self) -> None:
         self._store.ask(self._keys, self._messages)
-        self._take_over()
+        self._receive_weights()
 
-    def _take_over(self) -> None:
+    def _receive_weights(self) -> None:
         for group in self._groups:
             group.receive()
         self._replies.append(nd.concat(*[group.header.as_in_context(mx.cpu()) for group in self._groups], dim=0))
@@ -146,10 +146,10 @@ class RemoteUpdater:
 
         def outcome() -> np.ndarray:
             reply = wire.decode(header.asnumpy()[: wire.HEADER], Reply)  # votes are counted at the first key only
-            found = np.zeros(len(votes))
+            counts = np.zeros(len(votes))
             if reply.outcome and reply.outcome_at == count + lag:
-                found[reply.outcome - 1] = 1
-            return found
+                counts[reply.outcome - 1] = 1
+            return counts
 
         return outcome
 
@@ -169,10 +169,10 @@ class RemoteUpdater:
         replies = [wire.decode(header, Reply) for header in headers]
         updates = sum(reply.updates for reply in replies)
         total = sum(reply.staleness_sum for reply in replies)
-        before = (0, 0) if of_all else self._reported
-        if updates == before[0]:
+        reported = (0, 0) if of_all else self._reported
+        if updates == reported[0]:
             return {}
-        mean = (total - before[1]) / (updates - before[0])
+        mean = (total - reported[1]) / (updates - reported[0])
         if not of_all:
             self._reported = (updates, total)
         return {
@@ -186,13 +186,13 @@ class RemoteUpdater:
 
         Other state of the compressors has the names `<parameter>:<name>`.
         """
-        found: Dict[str, np.ndarray] = {}
+        arrays: Dict[str, np.ndarray] = {}
         for group in self._groups:
             if group.compressed is not None:
-                found.update(group.split(group.compressed.residual.asnumpy()))
+                arrays.update(group.split(group.compressed.residual.asnumpy()))
                 for key, value in group.compressed.shared.items():
-                    found.update({f"{name}:{key}": value.asnumpy() for name in group.names})
-        return found
+                    arrays.update({f"{name}:{key}": value.asnumpy() for name in group.names})
+        return arrays
 
     def restore_residuals(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restores the result of `residuals`, also if parameters are grouped into other buckets than before."""
@@ -207,19 +207,19 @@ class RemoteUpdater:
 
         Call `synchronize` first. All other workers wait until rank 0 has read the state.
         """
-        found: Dict[str, np.ndarray] = {}
+        state: Dict[str, np.ndarray] = {}
         if self._store.world.rank == 0:
             self._wait()
             parts = [wire.unpack_state(blob) for blob in self._read()]
             for arrays, _ in parts:
-                found.update({n[len("state/") :]: array for n, array in arrays.items() if n.startswith("state/")})
+                state.update({n[len("state/") :]: array for n, array in arrays.items() if n.startswith("state/")})
             self._numbers = parts[0][1]
             for _, numbers in parts[1:]:
                 for kind in ("update_counts", "cum_counts"):
                     self._numbers[kind].update(numbers[kind])
             self._numbers["update_counts"] = {name: self._numbers["update_counts"][name] for name in self.names}
         self._store.barrier()
-        return found
+        return state
 
     def numbers(self) -> JsonObject:
         """Returns the numbers that belong to the last result of `arrays`, named as by `Updater.numbers`."""
@@ -268,20 +268,20 @@ class RemoteUpdater:
 
     def _read(self) -> List[bytes]:
         """Reads the packed state of each group in pieces, as large as the group's message."""
-        found = [bytearray() for _ in self._groups]
+        blobs = [bytearray() for _ in self._groups]
         sizes = [1] * len(self._groups)
         while True:
-            open_parts = [i for i, blob in enumerate(found) if len(blob) < sizes[i]]
+            open_parts = [i for i, blob in enumerate(blobs) if len(blob) < sizes[i]]
             if not open_parts:
-                return [bytes(blob[:size]) for blob, size in zip(found, sizes)]
+                return [bytes(blob[:size]) for blob, size in zip(blobs, sizes)]
             for i in open_parts:
-                request = Request(READ, self._store.world.rank, offset=len(found[i]))
+                request = Request(READ, self._store.world.rank, offset=len(blobs[i]))
                 self._groups[i].write(NOTHING, request)
             self._ask(open_parts)
             for i in open_parts:
                 words = self._messages[i].asnumpy()
                 sizes[i] = wire.decode(words[-wire.HEADER :], Reply).size
-                found[i] += words[: -wire.HEADER].tobytes()
+                blobs[i] += words[: -wire.HEADER].tobytes()
 
     def _ask(self, parts: Sequence[int]) -> None:
         self._store.ask([self._keys[i] for i in parts], [self._messages[i] for i in parts])
@@ -366,10 +366,10 @@ class UpdateGroup:
         """Packs the weights of the group, and its part of an optimizer state unless `numbers` is None."""
         packed = {f"weight/{name}": weight.asnumpy() for name, weight in zip(self.names, self._weights)}
         if numbers is not None:
-            own = set(self.names)
-            packed.update({f"state/{n}": array for n, array in arrays.items() if n.rpartition(":")[0] in own})
+            names = set(self.names)
+            packed.update({f"state/{n}": array for n, array in arrays.items() if n.rpartition(":")[0] in names})
             counts = ("update_counts", "cum_counts")
             numbers = {
-                **numbers, **{kind: {n: v for n, v in numbers[kind].items() if n in own} for kind in counts}
+                **numbers, **{kind: {n: v for n, v in numbers[kind].items() if n in names} for kind in counts}
             }  # fmt: skip
         return wire.pack_state(packed, numbers)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.table_client import TableClient
 
 Numbers = Union[Sequence[float], np.ndarray]
-PIECE = 1 << 20
-"""Numbers that `broadcast` sends at once."""
+NUMBERS_PER_MESSAGE = 1 << 20
+"""Length of the arrays in which `broadcast` sends a blob."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Store:
         raise NotImplementedError(f"{type(self).__name__} has no servers that hold tables.")
 
     times: Optional[WorkerTimes] = None
-    """The times of the last step that was timed, where there are several workers."""
+    """Times of all workers in the last timed step; None with a single worker."""
 
-    came_late: bool = False
-    """True if this worker has come while the others were training."""
+    joined_late: bool = False
+    """True if this worker joined while the others were training."""
 
     def begin_step(self, step: int, size: int) -> None:
-        """Called before each step.
+        """Prepares the store for a step. Called before each step.
 
         Args:
             step: number of the step.
@@ -112,8 +112,8 @@ class Store:
 
     def total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
         """Starts a sum of integers over workers. The returned function waits for the result and returns it."""
-        found = self.total(values)
-        return lambda: found
+        result = self.total(values)
+        return lambda: result
 
     def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
         """Starts a sum, as `total_later`, of the votes of this worker after its last step, for example to stop.
@@ -140,7 +140,7 @@ class Store:
         return {}
 
     def confirm(self, arrays: Sequence[NDArray]) -> None:
-        """Called with the results of `reduce` and `all_reduce` before they are used. Elastic stores wait for them.
+        """Checks the results of `reduce` and `all_reduce` before they are used. Elastic stores wait for them.
 
         Raises:
             PeersLost: another worker was lost, and the others can continue without it.
@@ -153,7 +153,7 @@ class Store:
         """
 
     def resume_from(self, step: int) -> None:
-        """Called after `regroup`, when all workers have the state of step `step`."""
+        """Restores the state of the store. Called after `regroup`, when all workers have the state of step `step`."""
 
     @property
     def elastic(self) -> bool:
@@ -186,7 +186,7 @@ class Store:
 
     def close(self) -> None:
         """Disconnects from the other workers after all of them have called it. Only for a run that ended well."""
-        with suppress(PeersLost):  # everything is saved already
+        with suppress(PeersLost):  # the run is over and saved
             self.total([0.0])  # a barrier: no worker leaves while another one still needs it
         disconnect(self._disconnect)
 
@@ -201,13 +201,13 @@ class Store:
         """
         if self.world.size == 1:
             return rows
-        own = [len(rows) if rank == self.world.rank else 0 for rank in range(self.world.size)]
-        counts = self.total(own).astype(int)
-        found = np.zeros((counts.sum(), rows.shape[1]))
+        counts_here = [len(rows) if rank == self.world.rank else 0 for rank in range(self.world.size)]
+        counts = self.total(counts_here).astype(int)
+        gathered = np.zeros((counts.sum(), rows.shape[1]))
         begin = counts[: self.world.rank].sum()
-        found[begin : begin + len(rows)] = rows
+        gathered[begin : begin + len(rows)] = rows
         # Each number is summed with zeros, so it is unchanged.
-        return self.total(found.ravel()).reshape(found.shape) if len(found) else found
+        return self.total(gathered.ravel()).reshape(gathered.shape) if len(gathered) else gathered
 
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         """Returns the bytes of rank 0 on all workers; the others pass None. Waits for all workers."""
@@ -217,11 +217,11 @@ class Store:
         (size,) = self.total([len(blob or b"")]).astype(int)
         padded = (blob or b"") + b"\0" * (size % 2 if self.world.rank == 0 else 0)
         # Two bytes per number, which float32 represents exactly; the other workers add 0.
-        own = np.frombuffer(padded, "<u2") if self.world.rank == 0 else np.zeros((size + 1) // 2)
+        numbers = np.frombuffer(padded, "<u2") if self.world.rank == 0 else np.zeros((size + 1) // 2)
         pieces: List[bytes] = []
-        for begin in range(0, len(own), PIECE):
-            piece = np.zeros(PIECE)
-            part = own[begin : begin + PIECE]
+        for begin in range(0, len(numbers), NUMBERS_PER_MESSAGE):
+            piece = np.zeros(NUMBERS_PER_MESSAGE)
+            part = numbers[begin : begin + NUMBERS_PER_MESSAGE]
             piece[: len(part)] = part
             pieces.append(self.total_later(piece)()[: len(part)].astype("<u2").tobytes())
         return b"".join(pieces)[:size]

@@ -22,7 +22,7 @@ from mxtrain.kvstore import table_wire
 from mxtrain.kvstore.table_wire import Connection, Header, TableServerLost, TableSetUp
 
 LOST_WAIT_S = 10.0
-"""Before a worker ends because a server has gone: whoever watches all processes names the one that went first."""
+"""Wait before a worker fails because a server was lost, so that the supervisor reports the server first."""
 
 
 @dataclass
@@ -62,31 +62,33 @@ class TableClient:
 
     def summary(self) -> Dict[str, float]:
         """Returns the megabytes that this worker has sent and received so far, by TensorBoard tag."""
-        both = [*self._connections, *self._ahead]
+        connections = [*self._connections, *self._ahead]
         return {
-            "perf/tables_sent_MB": sum(one.sent for one in both) / 1e6,
-            "perf/tables_received_MB": sum(one.received for one in both) / 1e6,
+            "perf/tables_sent_MB": sum(connection.sent for connection in connections) / 1e6,
+            "perf/tables_received_MB": sum(connection.received for connection in connections) / 1e6,
         }
 
-    def set_up(self, given: Mapping[str, Any], is_first: bool) -> None:
+    def set_up(self, settings: Mapping[str, Any], is_first: bool) -> None:
         """Defines the tables; worker 0 sends the definition to the servers.
 
         All workers must then wait for worker 0, for example at a barrier, before they pull or push.
 
         Args:
-            given: fields of `TableSetUp` except for `number` and `servers`.
-            is_first: whether this is worker 0.
+            settings: fields of `TableSetUp` except for `number` and `servers`.
+            is_first: True on worker 0.
         """
         set_ups = [
-            TableSetUp(number=number, servers=self.num_servers, **given) for number in range(self.num_servers)
+            TableSetUp(number=number, servers=self.num_servers, **settings) for number in range(self.num_servers)
         ]  # fmt: skip
         first = set_ups[0]
         self._waits, self._dtype = first.waits, first.dtype
         self._widths = [sum(table.units for table in group.tables) for group in first.groups]
         self._pushes = [0] * len(first.groups)
         if is_first:
-            blobs = [one.model_dump_json().encode() for one in set_ups]
-            self._ask(lambda s: (Header(table_wire.SET_UP, count=len(blobs[s])), blobs[s]), lambda s, c, header: None)
+            blobs = [message.model_dump_json().encode() for message in set_ups]
+            self._exchange(
+                lambda s: (Header(table_wire.SET_UP, count=len(blobs[s])), blobs[s]), lambda s, c, header: None
+            )
 
     def read_server_notes(self) -> None:
         """Reads whether updates change all rows. Call it after `set_up` and the wait for worker 0."""
@@ -100,39 +102,39 @@ class TableClient:
         Args:
             group: number of the group.
             id_K: ids in ascending order.
-            ahead: True in the loader's thread: returns the current rows. Else the servers wait for all updates that
-                this worker took part in.
+            ahead: True in the loader's thread: returns the current rows. Otherwise the servers first wait for all
+                updates that this worker took part in.
         """
         parts = self._parts(id_K)
-        found = PulledRows(np.empty((len(id_K), self._widths[group]), self._dtype), [0] * self.num_servers)
-        least = 0 if ahead else self._least(group)
+        rows = PulledRows(np.empty((len(id_K), self._widths[group]), self._dtype), [0] * self.num_servers)
+        min_updates = 0 if ahead else self._min_updates(group)
 
         def take(server: int, connection: Connection, header: Header) -> None:
-            found.row_KS[parts[server][0]] = connection.read_array((header.count, found.row_KS.shape[1]), self._dtype)
-            found.versions[server] = header.version
+            rows.row_KS[parts[server][0]] = connection.read_array((header.count, rows.row_KS.shape[1]), self._dtype)
+            rows.versions[server] = header.version
 
-        self._ask(
-            lambda s: (Header(table_wire.PULL, group, count=len(parts[s][1]), least=least), parts[s][1]), take, ahead
-        )
-        return found
+        self._exchange(
+            lambda s: (Header(table_wire.PULL, group, count=len(parts[s][1]), least=min_updates), parts[s][1]),
+            take, ahead,
+        )  # fmt: skip
+        return rows
 
     def refresh(self, group: int, id_K: np.ndarray, pulled: PulledRows) -> None:
         """Updates rows that were pulled ahead, in place, to the version after all updates of this worker."""
-        parts, least = self._parts(id_K), self._least(group)
+        parts, min_updates = self._parts(id_K), self._min_updates(group)
 
         def take(server: int, connection: Connection, header: Header) -> None:
             position_M = connection.read_array((header.count,), "<i4")
             row_MS = connection.read_array((header.count, pulled.row_KS.shape[1]), self._dtype)
             pulled.row_KS[parts[server][0][position_M]] = row_MS
 
-        def ask(server: int) -> Tuple[Any, ...]:
+        def request(server: int) -> Tuple[Any, ...]:
             local_K = parts[server][1]
-            return (
-                Header(table_wire.REFRESH, group, count=len(local_K), version=pulled.versions[server], least=least),
-                local_K,
-            )
+            version = pulled.versions[server]
+            header = Header(table_wire.REFRESH, group, count=len(local_K), version=version, least=min_updates)
+            return header, local_K
 
-        self._ask(ask, take)
+        self._exchange(request, take)
 
     def push(self, group: int, id_K: np.ndarray, gradient_KS: np.ndarray, lr: float, factor: float) -> None:
         """Sends this worker's gradients; does not wait. With a synchronous store all workers must push in each step.
@@ -169,45 +171,45 @@ class TableClient:
             width: shape of a row.
             dtype: dtype of the array.
         """
-        found = np.empty((end - begin, *width), dtype)
+        array_rows = np.empty((end - begin, *width), dtype)
         firsts = self._firsts(begin)
 
-        def ask(server: int) -> Tuple[Any, ...]:
+        def request(server: int) -> Tuple[Any, ...]:
             first = firsts[server]
             count = len(range(first, end, self.num_servers))
             return (
-                Header(table_wire.READ, group, array, count, first // self.num_servers, self._least(group)),
+                Header(table_wire.READ, group, array, count, first // self.num_servers, self._min_updates(group)),
             )
 
         def take(server: int, connection: Connection, header: Header) -> None:
             rows = connection.read_array((header.count, *width), dtype)
-            found[firsts[server] - begin :: self.num_servers] = rows
+            array_rows[firsts[server] - begin :: self.num_servers] = rows
 
-        self._ask(ask, take)
-        return found
+        self._exchange(request, take)
+        return array_rows
 
-    def write(self, group: int, array: int, begin: int, given: np.ndarray) -> None:
+    def write(self, group: int, array: int, begin: int, values: np.ndarray) -> None:
         """Replaces the rows of an array from `begin` on; does not wait."""
         with self._lock, explain_lost_server():
             for connection, first in zip(self._connections, self._firsts(begin)):
-                rows = np.ascontiguousarray(given[first - begin :: self.num_servers])
+                rows = np.ascontiguousarray(values[first - begin :: self.num_servers])
                 header = Header(table_wire.WRITE, group, array, len(rows), first // self.num_servers)
                 connection.send(header, rows)
 
     def notes(self, group: int, looks: bool = False) -> List[Dict[str, Any]]:
         """Returns the notes of all servers about their rows; see `GroupShard.note`."""
-        found: List[Dict[str, Any]] = [{} for _ in self._connections]
+        server_notes: List[Dict[str, Any]] = [{} for _ in self._connections]
 
         def take(server: int, connection: Connection, header: Header) -> None:
-            found[server] = json.loads(bytes(connection.read(header.count)))
+            server_notes[server] = json.loads(bytes(connection.read(header.count)))
 
-        self._ask(lambda s: (Header(table_wire.NOTE, group, int(looks), least=self._least(group)),), take)
-        return found
+        self._exchange(lambda s: (Header(table_wire.NOTE, group, int(looks), least=self._min_updates(group)),), take)
+        return server_notes
 
     def restore_numbers(self, group: int, numbers: Mapping[str, Any]) -> None:
         """Sends the optimizer's numbers of a checkpoint, and waits until all earlier writes are done too."""
         text = json.dumps(numbers).encode()
-        self._ask(lambda s: (Header(table_wire.COUNT, group, count=len(text)), text), lambda s, c, header: None)
+        self._exchange(lambda s: (Header(table_wire.COUNT, group, count=len(text)), text), lambda s, c, header: None)
 
     def last(self, group: int) -> Tuple[np.ndarray, np.ndarray]:
         """Returns ids and gradients of the last update; with a synchronous store, summed over all workers."""
@@ -219,7 +221,7 @@ class TableClient:
             ids.append(local * self.num_servers + server)
             gradients.append(connection.read_array((header.count, self._widths[group]), self._dtype))
 
-        self._ask(lambda s: (Header(table_wire.LAST, group, least=self._least(group)),), take)
+        self._exchange(lambda s: (Header(table_wire.LAST, group, least=self._min_updates(group)),), take)
         return np.concatenate(ids), np.concatenate(gradients)
 
     def close(self) -> None:
@@ -229,24 +231,24 @@ class TableClient:
 
     # The connections.
 
-    def _least(self, group: int) -> int:
+    def _min_updates(self, group: int) -> int:
         return self._pushes[group] if self._waits else 0
 
     def _parts(self, id_K: np.ndarray) -> List[Tuple[np.ndarray, np.ndarray]]:
         """Returns for each server the positions of its ids in `id_K`, and their row numbers on the server."""
         local_K, server_K = np.divmod(id_K, self.num_servers)
         local_K = local_K.astype("<i4")
-        found = []
+        parts = []
         for server in range(self.num_servers):
             position = np.flatnonzero(server_K == server)
-            found.append((position, local_K[position]))
-        return found
+            parts.append((position, local_K[position]))
+        return parts
 
     def _firsts(self, begin: int) -> List[int]:
         """Returns for each server its first row from `begin` on."""
         return [begin + (server - begin) % self.num_servers for server in range(self.num_servers)]
 
-    def _ask(
+    def _exchange(
         self, message: Callable[[int], Tuple[Any, ...]], take: Callable[[int, Connection, Header], None],
         ahead: bool = False,
     ) -> None:  # fmt: skip
@@ -255,7 +257,7 @@ class TableClient:
         Args:
             message: server -> header and payloads.
             take: reads the answer of a server from its connection.
-            ahead: whether to use the connections of the loader's thread.
+            ahead: True to use the connections of the loader's thread.
         """
         connections = self._ahead if ahead else self._connections
         with self._ahead_lock if ahead else self._lock, explain_lost_server():
@@ -318,11 +320,11 @@ class ServedArray:
         group, array = self._place
         return ServedPiece(self._client().read(group, array, begin, end, self.shape[1:], self.dtype.name))
 
-    def __setitem__(self, rows: slice, given: np.ndarray) -> None:
+    def __setitem__(self, rows: slice, values: np.ndarray) -> None:
         begin, end, _ = rows.indices(len(self))
-        assert given.shape == (end - begin, *self.shape[1:])
+        assert values.shape == (end - begin, *self.shape[1:])
         group, array = self._place
-        self._client().write(group, array, begin, np.ascontiguousarray(given, self.dtype))
+        self._client().write(group, array, begin, np.ascontiguousarray(values, self.dtype))
 
     def asnumpy(self) -> np.ndarray:
         """Reads all rows into a NumPy array."""

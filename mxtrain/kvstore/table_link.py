@@ -61,7 +61,7 @@ def connect(address: str) -> socket.socket:
 
 
 def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tuple[bytes, List[str]]:
-    """Tells the servers to hold tables; at worker 0.
+    """Commands the servers to hold tables; called at worker 0.
 
     Args:
         command: sends it to all servers, and returns when they have heard it.
@@ -75,32 +75,32 @@ def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tupl
     """
     token = secrets.token_bytes(TOKEN_BYTES)
     opened, address = listen(f"c{os.getpid()}")
-    found: List[str] = []
+    answers: List[str] = []
     try:
         command(TableCall(address=address, token=token.hex()))
         opened.settimeout(ANSWER_TIMEOUT_S)
-        while len(found) < num_servers:
+        while len(answers) < num_servers:
             caller, _ = opened.accept()
             answer = _address_in(caller, token)
             if answer is not None:
-                found.append(answer)
+                answers.append(answer)
     except socket.timeout:
         raise ConfigError(
-            f"{len(found)} of {num_servers} servers have answered that they hold tables. Look at their logs, and type "
-            "kvstore.tables=workers where servers cannot be reached."
+            f"{len(answers)} of {num_servers} servers have answered that they hold tables. Look at their logs, and "
+            "type kvstore.tables=workers where servers cannot be reached."
         ) from None
     finally:
         opened.close()
         if address.startswith("/"):
             Path(address).unlink(missing_ok=True)
-    return token, sorted(found)
+    return token, sorted(answers)
 
 
 def _address_in(caller: socket.socket, token: bytes) -> Optional[str]:
     """Returns the address sent by a server; None for a caller without the token."""
     connection = Connection(caller)
     try:
-        length = connection.greeted(token)
+        length = connection.receive_greeting(token)
         if length is None or not 0 < length <= MAX_ADDRESS_BYTES:
             return None
         return bytes(connection.read(length)).decode()
@@ -123,7 +123,7 @@ def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Ca
 
     def greet(caller: socket.socket) -> None:
         connection = Connection(caller)
-        rank = connection.greeted(token)
+        rank = connection.receive_greeting(token)
         if rank is None:
             connection.close()
         else:
@@ -160,11 +160,11 @@ def join(
         broadcast: gives all workers what worker 0 gives.
         command: see `call_servers`.
     """
-    found = None
+    invitation = None
     if rank == 0:
         token, addresses = call_servers(command, int(os.environ["DMLC_NUM_SERVER"]))
-        found = json.dumps([token.hex(), addresses]).encode()
-    text, addresses = json.loads(broadcast(found))
+        invitation = json.dumps([token.hex(), addresses]).encode()
+    text, addresses = json.loads(broadcast(invitation))
     token = bytes.fromhex(text)
 
     def connected(address: str) -> Connection:

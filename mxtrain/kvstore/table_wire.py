@@ -123,10 +123,10 @@ class TableSetUp(Spec):
 
 
 class Connection:
-    """A socket that messages go over. Not for several threads at once.
+    """A socket that carries messages. Not thread-safe.
 
     Attributes:
-        sent, received: bytes so far.
+        sent, received: number of bytes so far.
     """
 
     def __init__(self, connected: socket.socket):
@@ -136,20 +136,20 @@ class Connection:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, header: Header, *payload: Any) -> None:
-        """Sends a message; arrays go as they lie in memory.
+        """Sends a message; arrays are sent as they are in memory.
 
         Raises:
-            TableServerLost: the other side has gone.
+            TableServerLost: the connection was lost.
         """
         views = [memoryview(header.pack()), *(memoryview(part).cast("B") for part in payload if len(part))]
         self.sent += sum(view.nbytes for view in views)
         try:
             while views:
-                done = self._socket.sendmsg(views)
-                while views and done >= views[0].nbytes:
-                    done -= views.pop(0).nbytes
-                if done:
-                    views[0] = views[0][done:]
+                num_sent = self._socket.sendmsg(views)
+                while views and num_sent >= views[0].nbytes:
+                    num_sent -= views.pop(0).nbytes
+                if num_sent:
+                    views[0] = views[0][num_sent:]
         except OSError as error:
             raise TableServerLost(str(error)) from error
 
@@ -157,7 +157,7 @@ class Connection:
         """Returns the header of the next message.
 
         Raises:
-            TableServerLost: the other side has gone, or says something else.
+            TableServerLost: the connection was lost, or the data is not a message.
         """
         magic, *fields = _HEADER.unpack(self.read(_HEADER.size))
         if magic != _MAGIC or fields[3] < 0:
@@ -165,25 +165,25 @@ class Connection:
         return Header(*fields)
 
     def read(self, num_bytes: int) -> bytearray:
-        """Reads so many bytes."""
-        found = bytearray(num_bytes)
-        self.read_into(memoryview(found))
-        return found
+        """Reads `num_bytes` bytes."""
+        buffer = bytearray(num_bytes)
+        self.read_into(memoryview(buffer))
+        return buffer
 
     def read_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """Returns an array of this shape."""
+        """Reads an array of this shape and dtype."""
         import numpy as np
 
-        found = np.empty(shape, dtype)
-        if found.size:
-            self.read_into(found.data.cast("B"))
-        return found
+        array = np.empty(shape, dtype)
+        if array.size:
+            self.read_into(array.data.cast("B"))
+        return array
 
     def read_into(self, view: memoryview) -> None:
-        """Fills the memory.
+        """Reads as many bytes as `view` holds into it.
 
         Raises:
-            TableServerLost: the other side has gone.
+            TableServerLost: the connection was lost.
         """
         self.received += view.nbytes
         while view.nbytes:
@@ -196,24 +196,24 @@ class Connection:
             view = view[count:]
 
     def greet(self, token: bytes, rank: int) -> None:
-        """Says who this is."""
+        """Sends the token and the rank of this worker."""
         try:
             self._socket.sendall(_HELLO.pack(token, rank))
         except OSError as error:
             raise TableServerLost(str(error)) from error
 
-    def greeted(self, token: bytes) -> Optional[int]:
-        """Returns the rank of the worker that has connected; None: it does not know the token, or says nothing."""
+    def receive_greeting(self, token: bytes) -> Optional[int]:
+        """Receives `greet`; returns the rank of the worker, or None if the token is wrong or nothing arrives."""
         self._socket.settimeout(HELLO_TIMEOUT_S)
         try:
-            given, rank = _HELLO.unpack(self.read(_HELLO.size))
+            received_token, rank = _HELLO.unpack(self.read(_HELLO.size))
         except TableServerLost:
             return None
         self._socket.settimeout(None)
-        return int(rank) if hmac.compare_digest(given, token) else None
+        return int(rank) if hmac.compare_digest(received_token, token) else None
 
     def close(self) -> None:
-        """Closes it; whoever waits for it is told."""
+        """Closes the connection; pending reads on both sides fail."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -222,6 +222,6 @@ class Connection:
 
 
 def columns_of(units: Sequence[int]) -> List[Tuple[int, int]]:
-    """(begin, end) of the columns of each table in a message's rows, where tables have so many units."""
+    """Returns (begin, end) of the columns of each table in the rows of a message. `units`: units of each table."""
     ends = list(accumulate(units))
     return list(zip([0, *ends], ends))

@@ -33,23 +33,23 @@ class WorkerTimes:
 
     @property
     def wait_s(self) -> List[float]:
-        """For each worker, seconds of waiting for the slowest one."""
-        return [max(self.compute_s) - own for own in self.compute_s]
+        """Returns for each worker the seconds of waiting for the slowest one."""
+        return [max(self.compute_s) - seconds for seconds in self.compute_s]
 
     def straggler(self) -> Optional[int]:
         """Returns the rank of the slowest worker if it takes `SLOW` times the median of the others; else None."""
         slowest = max(range(len(self.compute_s)), key=lambda rank: self.compute_s[rank])
-        others = [own for rank, own in enumerate(self.compute_s) if rank != slowest]
+        others = [seconds for rank, seconds in enumerate(self.compute_s) if rank != slowest]
         return slowest if others and self.compute_s[slowest] > SLOW * statistics.median(others) else None
 
     def scalars(self) -> Dict[str, float]:
         """Returns the values by TensorBoard tag: means over workers, and computation and samples of each worker."""
-        own: Dict[str, float] = {}
+        by_worker: Dict[str, float] = {}
         for rank, (compute_s, size) in enumerate(zip(self.compute_s, self.sizes)):
-            own.update({f"perf/worker_{rank}/compute_s": compute_s, f"perf/worker_{rank}/samples": size})
+            by_worker.update({f"perf/worker_{rank}/compute_s": compute_s, f"perf/worker_{rank}/samples": size})
         return {
             "perf/compute_s": statistics.mean(self.compute_s), "perf/wait_s": statistics.mean(self.wait_s),
-            "perf/exchange_s": self.exchange_s, **own,
+            "perf/exchange_s": self.exchange_s, **by_worker,
         }  # fmt: skip
 
     def table(self) -> Table:

@@ -92,27 +92,27 @@ Header = TypeVar("Header", Request, Reply)
 def encode(header: Union[Request, Reply]) -> np.ndarray:
     """Returns a header as (HEADER,) float32, exactly: 3 x 24 bits hold the 53 of a float64."""
     numbers = [float(getattr(header, item.name)) for item in fields(header)]
-    rest = np.array(numbers + [0.0] * (NUMBERS - len(numbers)), np.float64)
+    remainder = np.array(numbers + [0.0] * (NUMBERS - len(numbers)), np.float64)
     parts = []
     for _ in range(3):
-        parts.append(rest.astype(np.float32))
-        rest = rest - parts[-1]
+        parts.append(remainder.astype(np.float32))
+        remainder = remainder - parts[-1]
     return np.concatenate(parts)
 
 
 def decode(words: np.ndarray, kind: Type[Header]) -> Header:
-    """Inverse of `encode`.
+    """Decodes the result of `encode`.
 
     Raises:
         ValueError: the array contains no valid header.
     """
     numbers = words.astype(np.float64).reshape((3, NUMBERS)).sum(axis=0)
-    found: Dict[str, Any] = {}
+    values: Dict[str, Any] = {}
     for item, number in zip(fields(kind), numbers):
         if item.type == "int" and number != int(number):
             raise ValueError(f"{item.name} of a message is {number}")
-        found[item.name] = int(number) if item.type == "int" else float(number)
-    return kind(**found)
+        values[item.name] = int(number) if item.type == "int" else float(number)
+    return kind(**values)
 
 
 class Parameter(Spec):
@@ -166,13 +166,13 @@ def read_command(body: bytes) -> Optional[ServerCommand]:
         return None
 
 
-def write_command(**given: Any) -> str:
-    """Inverse of `read_command`."""
-    return ServerCommand(mxtrain="command", **given).model_dump_json()
+def write_command(**fields: Any) -> str:
+    """Encodes a command for `read_command`."""
+    return ServerCommand(mxtrain="command", **fields).model_dump_json()
 
 
 def pack_state(arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> bytes:
-    """Arrays by name and JSON values as bytes."""
+    """Packs named arrays and JSON values into bytes."""
     contents = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     table = [[name, str(array.dtype), list(array.shape)] for name, array in contents.items()]
     header = json.dumps({"arrays": table, "numbers": numbers}).encode()
@@ -180,10 +180,10 @@ def pack_state(arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) 
 
 
 def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
-    """Inverse of `pack_state`.
+    """Unpacks the result of `pack_state`.
 
     Raises:
-        ValueError: these are other bytes.
+        ValueError: the bytes are not a packed state.
     """
     if len(blob) < _LENGTH.size:
         raise ValueError("a state is cut off")
@@ -203,15 +203,15 @@ def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
 
 
 def to_words(blob: bytes) -> np.ndarray:
-    """Bytes as float32, whose values mean nothing; filled up with zeros."""
+    """Returns bytes as float32, whose values have no meaning; padded with zeros."""
     return np.frombuffer(blob + b"\0" * (-len(blob) % 4), np.float32)
 
 
 def payload_words(shapes: Sequence[Shape], dtype: str) -> int:
-    """Words of the payload of a message about arrays of these shapes."""
+    """Returns the number of 4-byte words in the payload of a message with arrays of these shapes."""
     return max(num_elements(shapes) * np.dtype(dtype).itemsize // 4, MIN_PAYLOAD)
 
 
 def num_elements(shapes: Sequence[Shape]) -> int:
-    """Elements of arrays of these shapes together."""
+    """Returns the total number of elements of arrays of these shapes."""
     return sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)

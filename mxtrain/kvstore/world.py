@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Tuple
 
 WORKER, RING, JOINS = "MXTRAIN_WORKER", "MXTRAIN_RING", "MXTRAIN_JOINS"
-"""Environment variables of a worker: its rank as it was started; host:port of the supervisor's ring, where workers may
-come and go; for one that takes the place of another, the ring that it must not enter."""
+"""Environment variables of a worker: its initial rank; host:port of the supervisor's ring if workers may join and
+leave; for a replacement of a lost worker, the generation of the ring that it must not enter."""
 
 
 def bounds(count: int, num_shares: int, number: int) -> Tuple[int, int]:
-    """(begin, end) of share `number` of `count` items: shares follow each other, and their sizes differ by at most
-    one, the larger first. With fewer items than shares the last ones are empty."""
+    """Returns (begin, end) of share `number` of `count` items.
+
+    Shares are consecutive. Their sizes differ by at most one, larger shares first; with fewer items than shares, the
+    last ones are empty.
+    """
     size, larger = divmod(count, num_shares)
     begin = number * size + min(number, larger)
     return begin, begin + size + (number < larger)
@@ -20,7 +23,7 @@ def bounds(count: int, num_shares: int, number: int) -> Tuple[int, int]:
 
 @dataclass(frozen=True)
 class World:
-    """The workers of a run, as one of them sees them."""
+    """Rank of a worker and size of its group, and the shares of all workers."""
 
     rank: int = 0
     """This worker's number; rank 0 writes the run directory."""
@@ -30,11 +33,11 @@ class World:
     """Speeds of all workers, to which their shares are proportional; empty: equal shares."""
 
     def share(self, count: int) -> Tuple[int, int]:
-        """(begin, end) of this worker's part of `count` items."""
+        """Returns (begin, end) of this worker's part of `count` items."""
         return self.share_of(self.rank, count)
 
     def share_of(self, rank: int, count: int) -> Tuple[int, int]:
-        """(begin, end) of a worker's part of `count` items."""
+        """Returns (begin, end) of a worker's part of `count` items."""
         if not self.speeds:
             return bounds(count, self.size, rank)
         ends = [round(count * sum(self.speeds[:r]) / sum(self.speeds)) for r in (rank, rank + 1)]

@@ -88,8 +88,8 @@ def _with_warmup(schedule: Schedule, warmup: float) -> Schedule:
     try:
         return type(schedule).model_validate({**schedule.model_dump(), "warmup": warmup})
     except pydantic.ValidationError as error:
-        said = str(error.errors()[0].get("ctx", {}).get("error", error))
+        reason = str(error.errors()[0].get("ctx", {}).get("error", error))
         raise ConfigError(
             f"lr_scheduler.warmup={schedule.warmup:g} steps for trainer.reference_batch_size becomes {warmup:g} steps: "
-            f"{said}."
+            f"{reason}."
         ) from None

@@ -33,11 +33,11 @@ class Schedule(Spec):
 
     needs_end: ClassVar[bool] = False
     follows_warmup: ClassVar[bool] = False
-    """True if the fall begins where the warm-up ends, so that it cannot fall within it."""
+    """True if the decay begins at the end of the warm-up, so that the two cannot overlap."""
 
     @property
     def monitored(self) -> str:
-        """Tag of the monitored value, e.g. `val/accuracy`; empty if the schedule monitors none."""
+        """Returns the tag of the monitored value, e.g. `val/accuracy`; empty if the schedule monitors none."""
         return ""
 
     def build_action(self) -> Optional[Action]:
@@ -68,35 +68,35 @@ class Schedule(Spec):
         return lr
 
     def warnings(self, steps_per_epoch: int, total_steps: Optional[int]) -> List[str]:
-        """Warnings about the schedule in a run of this length, a sentence each."""
+        """Returns warnings about the schedule in a run of this length, a sentence each."""
         if total_steps is None:
             return []
         per_unit = steps_per_epoch if self.unit == "epochs" else 1
         end = self.end_steps(per_unit, total_steps)
         warmup = self.warmup_steps(per_unit, end)
         if warmup > total_steps:
-            given = f"lr_scheduler.warmup={self.warmup:g} {self.unit}" if self.warmup else "lr_scheduler: the warm-up"
+            setting = f"lr_scheduler.warmup={self.warmup:g} {self.unit}" if self.warmup else "lr_scheduler: the warm-up"
             reached = self.warmup_from + (1 - self.warmup_from) * total_steps / warmup
             return [
-                f"{given} ({warmup} steps) is longer than the run ({total_steps} steps), in which the rate rises to "
+                f"{setting} ({warmup} steps) is longer than the run ({total_steps} steps), in which the rate rises to "
                 f"{reached:.2g} of optimizer.lr only."
             ]
-        found = self.late(per_unit, total_steps)
+        problems = self.late_changes(per_unit, total_steps)
         may_drop = warmup and warmup < total_steps and not self.follows_warmup
         if may_drop and self.factor(warmup, warmup, end, per_unit) < 1:
-            found.append(
+            problems.append(
                 f"lr_scheduler.warmup={self.warmup:g} {self.unit}: the rate falls within the warm-up already, and "
                 f"drops to {self.factor(warmup, warmup, end, per_unit):.2g} of optimizer.lr right after it."
             )
         if warmup < total_steps and self.factor(total_steps - 1, warmup, end, per_unit) == 0:
-            still = next(step for step in range(warmup, total_steps) if not self.factor(step, warmup, end, per_unit))
-            found.append(
-                f"lr_scheduler: the rate is 0 from step {still + 1} of {total_steps} on, so nothing is learnt after it."
+            last = next(step for step in range(warmup, total_steps) if not self.factor(step, warmup, end, per_unit))
+            problems.append(
+                f"lr_scheduler: the rate is 0 from step {last + 1} of {total_steps} on, so nothing is learnt after it."
             )
-        return found
+        return problems
 
-    def late(self, per_unit: int, total_steps: int) -> List[str]:
-        """Warnings about changes of the rate that are scheduled after the end of the run."""
+    def late_changes(self, per_unit: int, total_steps: int) -> List[str]:
+        """Returns warnings about changes of the rate after the end of the run."""
         return []
 
     def warmup_steps(self, per_unit: int, end: int) -> int:
@@ -104,7 +104,7 @@ class Schedule(Spec):
         return round(self.warmup * per_unit)
 
     def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
-        """Step at which the decay ends; 0 if the length of the run is unknown and the schedule does not need it.
+        """Returns the step at which the decay ends; 0 if the run has an unknown length that is not needed.
 
         Raises:
             ConfigError: the schedule needs the length of the run, which is unknown.
@@ -117,7 +117,7 @@ class Schedule(Spec):
         return total_steps or 0
 
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
-        """Factor of the base learning rate at a step after the warm-up.
+        """Returns the factor of the base learning rate at a step after the warm-up.
 
         Args:
             step: number of finished steps, at least `warmup_steps`.
@@ -140,7 +140,7 @@ class Step(Schedule):
     gamma: Fraction = 0.1
     """Factor at each fall."""
 
-    def late(self, per_unit: int, total_steps: int) -> List[str]:
+    def late_changes(self, per_unit: int, total_steps: int) -> List[str]:
         if round(self.period * per_unit) < total_steps:
             return []
         return [
@@ -168,7 +168,7 @@ class MultiStep(Schedule):
             raise ValueError(f"milestones={shown(milestones)}: each must come after the one before it")
         return milestones
 
-    def late(self, per_unit: int, total_steps: int) -> List[str]:
+    def late_changes(self, per_unit: int, total_steps: int) -> List[str]:
         late = [f"{milestone:g}" for milestone in self.milestones if round(milestone * per_unit) >= total_steps]
         if not late:
             return []
@@ -224,7 +224,7 @@ class Decay(Schedule):
     def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
         return super().end_steps(per_unit, total_steps) if self.duration is None else round(self.duration * per_unit)
 
-    def late(self, per_unit: int, total_steps: int) -> List[str]:
+    def late_changes(self, per_unit: int, total_steps: int) -> List[str]:
         end = self.end_steps(per_unit, total_steps)
         if end <= total_steps:
             return []
@@ -235,11 +235,11 @@ class Decay(Schedule):
         ]
 
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
-        done = min((step - warmup_steps) / max(end - warmup_steps, 1), 1.0)
-        return self.end_factor + (1 - self.end_factor) * self.curve(done)
+        t = min((step - warmup_steps) / max(end - warmup_steps, 1), 1.0)
+        return self.end_factor + (1 - self.end_factor) * self.curve(t)
 
-    def curve(self, done: float) -> float:
-        """Shape of the decay: falls from 1 to 0 as `done`, the finished fraction of the decay, rises from 0 to 1."""
+    def curve(self, t: float) -> float:
+        """Returns the decay curve at `t`, the finished fraction of the decay: falls from 1 to 0 as `t` rises to 1."""
         raise NotImplementedError
 
 
@@ -249,15 +249,15 @@ class Poly(Decay):
     power: PositiveFloat = 2.0
     """Power of the fall; 1 is a straight line."""
 
-    def curve(self, done: float) -> float:
-        return (1 - done) ** self.power
+    def curve(self, t: float) -> float:
+        return (1 - t) ** self.power
 
 
 class Cosine(Decay):
     """Cosine annealing without restarts. Source: Loshchilov and Hutter, https://arxiv.org/abs/1608.03983."""
 
-    def curve(self, done: float) -> float:
-        return (1 + math.cos(math.pi * done)) / 2
+    def curve(self, t: float) -> float:
+        return (1 + math.cos(math.pi * t)) / 2
 
 
 class Linear(Decay):
@@ -269,5 +269,5 @@ class Linear(Decay):
     def warmup_steps(self, per_unit: int, end: int) -> int:
         return super().warmup_steps(per_unit, end) or round(self.warmup_share * end)
 
-    def curve(self, done: float) -> float:
-        return 1 - done
+    def curve(self, t: float) -> float:
+        return 1 - t

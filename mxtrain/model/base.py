@@ -1,4 +1,4 @@
-"""Base of the descriptions of networks: weights, freezing, parameter groups, initialisation."""
+"""Base class of network descriptions: weights, freezing, parameter groups, initialisation."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Model(Spec):
     """
 
     input_types: ClassVar[Tuple[str, ...]] = ("images",)
-    """Sample type that it accepts, as `sample_type` of datasets: "images" or "numbers", for example; empty if only its
-    code determines it."""
+    """Sample types that the network accepts, see `sample_type` of datasets, e.g. "images" or "numbers"; empty if its
+    code accepts any."""
 
     tasks: ClassVar[Tuple[str, ...]] = ()
-    """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""
+    """Names of the tasks of the network; the first is the default if only the model is chosen. Empty: any task."""
 
     dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=digits", "regression": ""}
     """Advice for datasets with another sample type than the first of `input_types`: by task, and under "" for all
@@ -73,20 +73,23 @@ class Model(Spec):
 
     @property
     def published_name(self) -> str:
-        """Returns the name of the weights that `weights=pretrained` means, e.g. gluoncv:resnet18_v1; empty if there are
-        none."""
+        """Returns the name of the weights for `weights=pretrained`, e.g.
+
+        gluoncv:resnet18_v1; empty if there are none.
+        """
         return ""
 
     @property
     def usual_side(self) -> Optional[int]:
-        """Returns the side in pixels of the images that it was published for, which `image_size=auto` of files of any
-        size means; None if there is none."""
+        """Returns the image side in pixels for which the network was published; None if there is none.
+
+        `image_size=auto` uses it for images of varying size.
+        """
         return None
 
     @property
     def num_auxiliary(self) -> int:
-        """Returns the number of auxiliary outputs, each like the first and used only in training; a task weighs their
-        loss."""
+        """Returns the number of auxiliary outputs, which are only used in training and have the shape of the first."""
         return 0
 
     @property
@@ -102,23 +105,21 @@ class Model(Spec):
 
     @classmethod
     def option_of(cls, name: str, task: str) -> str:
-        """Returns the option of conf/model/ that `model.name=NAME` means where no model is chosen; empty if this class,
-        which has a setting `name`, knows none.
+        """Returns the option of conf/model/ for `model.name=NAME` without a model; empty if this class has none.
 
         Args:
-            name: as typed, perhaps misspelt.
-            task: the option of conf/task/ that was typed, or "".
+            name: name as typed, possibly misspelled.
+            task: option of conf/task/ that was typed; empty if none.
         """
         return ""
 
     @classmethod
     def hint_for(cls, word: str) -> str:
-        """Returns a sentence that says what to type in place of `model=WORD` if this class, which has a setting `name`,
-        knows the meaning; else empty."""
+        """Returns advice on what to type instead of `model=WORD`; empty if this class does not know the word."""
         return ""
 
     def input_shape(self, native: Shape) -> Shape:
-        """Returns the (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""
+        """Returns the input shape (C, H, W) of the network for samples of shape `native`. Does not import MXNet."""
         return tuple(native)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
@@ -131,12 +132,13 @@ class Model(Spec):
         raise missing_method(self, "build")
 
     def build_filled(self, num_classes: int, **known: object) -> gluon.Block:
-        """Returns the network for samples of a field by a model of no class of this field, uninitialized. A class or
-        function of the user's own takes the arguments that it names (`CustomModel`).
+        """Returns the uninitialized network for a dataset whose field this class does not belong to.
+
+        `CustomModel` passes the arguments that the user's class or function declares; other classes raise an error.
 
         Args:
             num_classes: length of the output vector.
-            known: what the signature says of samples, by the names in `Signature.known_names`.
+            known: facts about the samples from the signature, by the names in `Signature.known_names`.
         """
         raise ConfigError(
             f"model: {type(self).__name__} cannot be built from {', '.join(known)}, which this dataset gives. Derive "
@@ -144,21 +146,21 @@ class Model(Spec):
         )
 
     def set_initial_values(self, network: gluon.Block) -> None:
-        """Sets parameters of the initialised network that do not start from `init`; by default none."""
+        """Sets parameters of the initialised network that have other initial values than `init`; by default none."""
 
     def require_known(self, names: Sequence[str]) -> None:
-        """Checks that a user's own class or function needs no argument that is neither given nor known.
+        """Checks that all arguments of a user's class or function are set or known from the dataset.
 
         Args:
-            names: what the dataset's signature will say, see `build_filled`.
+            names: names of the arguments that the dataset's signature provides, see `build_filled`.
 
         Raises:
-            ConfigError: it does.
+            ConfigError: an argument is missing.
         """
 
 
 def missing_method(model: Model, method: str) -> ConfigError:
-    """Returns the error for a class of the user's own that lacks a method which its base class declares."""
+    """Returns the error for a user-defined class without a required method."""
     name = f"{type(model).__module__}.{type(model).__qualname__}"
     return ConfigError(
         f"model: {name} has no method '{method}', which builds the network "

@@ -47,8 +47,8 @@ class CustomModel(Wrapped, CustomFields):
 
     def build_filled(self, num_classes: int, **known: object) -> gluon.Block:
         known.update(dict.fromkeys(NUM_CLASSES_NAMES, num_classes))
-        takes = inspect.signature(self.target).parameters
-        fitted = {name: value for name, value in known.items() if name in takes}
+        accepted = inspect.signature(self.target).parameters
+        fitted = {name: value for name, value in known.items() if name in accepted}
         return self._call({**fitted, **self.arguments})
 
     def require_known(self, names: Sequence[str]) -> None:

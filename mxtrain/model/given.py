@@ -1,4 +1,4 @@
-"""A network that was passed as a block."""
+"""Description of a network that was passed as a Gluon block instead of a name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-OF_EVERY_BLOCK = frozenset((
+GLUON_ATTRIBUTES = frozenset((
     "_empty_prefix", "_prefix", "_name", "_active", "_backend", "_backend_opts", "_flags", "_v2", "_children",
     "_forward_hooks", "_forward_pre_hooks", "_cached_graph", "_cached_op", "_cached_op_args", "_callback",
     "_monitor_all", "_in_format", "_out_format", "_partition_if_dynamic", "_first_forward",
     "_called_infer_shape_already", "_reg_params",
     "_in_units", "_in_channels", "_input_size", "skip_states",
 ))  # fmt: skip
-"""Attributes that Gluon itself sets, changes at the first call, or compiles by."""
+"""Attributes that Gluon itself sets or changes, which say nothing about the computation of a block."""
 
 
 class GivenModel(Given, CustomFields):
@@ -47,71 +47,73 @@ class GivenModel(Given, CustomFields):
         from mxtrain.engine.backend import gluon
 
         if isinstance(block, Mapping):
-            for name, one in block.items():
+            for name, value in block.items():
                 if not str(name).isidentifier():
                     raise ConfigError(f"model: {name!r} is no name of a network. Use a name such as 'generator'.")
-                cls.describe_object(one[0] if isinstance(one, tuple) else one)
-            blocks = {name: _block_of(one) for name, one in block.items()}
+                cls.describe_object(value[0] if isinstance(value, tuple) else value)
+            blocks = {name: _block_of(value) for name, value in block.items()}
             return {
-                "networks": {name: class_of(one) for name, one in blocks.items()},
-                "structure": {name: structure_of(one) for name, one in blocks.items()},
+                "networks": {name: class_of(value) for name, value in blocks.items()},
+                "structure": {name: structure_of(value) for name, value in blocks.items()},
             }
         if not isinstance(block, gluon.Block):
             raise ConfigError(
                 f"model={block!r:.60}: must be a gluon.Block, and is a {type(block).__name__}. To choose a network by "
                 'its name, give an override: "model=resnet".'
             )
-        children = {name: structure_of(one) for name, one in block._children.items()}
+        children = {name: structure_of(value) for name, value in block._children.items()}
         return {"structure": {"itself": structure_of(block, children=False), **children}}
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
-        given = self.require()
-        return build_group(given) if isinstance(given, Mapping) else copy_block(given)
+        network = self.require()
+        return build_group(network) if isinstance(network, Mapping) else copy_block(network)
 
     def build_filled(self, num_classes: int, **known: Any) -> gluon.Block:
         return self.build(num_classes, ())
 
     def require_known(self, names: Sequence[str]) -> None:
-        """Nothing is filled in: the block is there."""
+        """Does nothing: the block exists already."""
 
     def set_initial_values(self, network: gluon.Block) -> None:
-        own = network._collect_params_with_prefix()
-        given = self.require()
-        blocks = {"": given}
-        if isinstance(given, Mapping):
-            blocks = {f"{name}.": _block_of(one) for name, one in given.items()}
-        found = {
+        parameters = network._collect_params_with_prefix()
+        original = self.require()
+        blocks = {"": original}
+        if isinstance(original, Mapping):
+            blocks = {f"{name}.": _block_of(value) for name, value in original.items()}
+        initial = {
             f"{prefix}{name}": parameter for prefix, block in blocks.items()
             for name, parameter in block._collect_params_with_prefix().items()
         }  # fmt: skip
-        for name, parameter in found.items():
-            if parameter._data is not None and name in own:
-                own[name].set_data(parameter.data(parameter.list_ctx()[0]))
+        for name, parameter in initial.items():
+            if parameter._data is not None and name in parameters:
+                parameters[name].set_data(parameter.data(parameter.list_ctx()[0]))
 
 
 def structure_of(block: gluon.Block, children: bool = True) -> str:
-    """Returns the class of a block and a hash of what it computes, as far as its attributes tell. It does not depend on
-    values of parameters, names that Gluon counts up, or whether shapes were inferred by a first call.
+    """Returns the class of a block and a hash of its layers and settings.
+
+    The hash does not depend on values of parameters, numbers in Gluon's names, or whether a first call has inferred
+    shapes.
 
     Args:
-        block: of any class.
-        children: whether the hash is of the blocks in it, too.
+        block: block of any class.
+        children: True to include the blocks in it.
     """
-    said = hashlib.sha256(_layout(block, children).encode()).hexdigest()[:12]
-    return f"{type(block).__name__} {said}"
+    digest = hashlib.sha256(_layout(block, children).encode()).hexdigest()[:12]
+    return f"{type(block).__name__} {digest}"
 
 
 def _layout(block: gluon.Block, children: bool) -> str:
     settings = {
-        name: one for name, one in sorted(vars(block).items()) if name not in OF_EVERY_BLOCK and _is_plain(one)
+        name: value for name, value in sorted(vars(block).items()) if name not in GLUON_ATTRIBUTES and _is_plain(value)
     }  # fmt: skip
     parameters = {
         # Sizes that a first call infers are 0 before it.
-        name: (one.grad_req, len(one.shape or ()) if one._allow_deferred_init else one.shape)
-        for name, one in sorted(block._reg_params.items())
+        name: (value.grad_req, len(value.shape or ()) if value._allow_deferred_init else value.shape)
+        for name, value in sorted(block._reg_params.items())
     }
-    below = [f"{name}={_layout(one, True)}" for name, one in block._children.items()] if children else []
-    return f"{class_of(block)}({settings}, {parameters}, [{', '.join(below)}])"
+    children_layout = [f"{name}={_layout(value, True)}" for name, value in block._children.items()] if children else []
+    return f"{class_of(block)}({settings}, {parameters}, [{', '.join(children_layout)}])"
 
 
 def _is_plain(value: object) -> bool:
@@ -122,27 +124,27 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _block_of(one: Any) -> Any:
-    """Returns the block of a network, which may be given with the shape of its input."""
-    return one[0] if isinstance(one, tuple) else one
+def _block_of(network: Any) -> Any:
+    """Returns the block of a network, which may be a pair of block and input shape."""
+    return network[0] if isinstance(network, tuple) else network
 
 
 def build_group(networks: Mapping[str, Any]) -> gluon.Block:
-    """Copies of several networks as one block.
+    """Copies several networks into one block.
 
     Args:
-        networks: blocks, or pairs of a block and the shape of one sample of its input.
+        networks: name -> block, or pair of a block and the shape of one sample of its input.
 
     Raises:
-        ConfigError: a parameter's shape is not known.
+        ConfigError: the shape of a parameter is unknown.
     """
     from mxtrain.model.graph.shapes import infer_shapes
     from mxtrain.model.networks.group import NetworkGroup
 
-    copies = {name: copy_block(_block_of(one)) for name, one in networks.items()}
-    for name, one in networks.items():
-        if isinstance(one, tuple):
-            infer_shapes(copies[name], tuple(one[1]))
+    copies = {name: copy_block(_block_of(network)) for name, network in networks.items()}
+    for name, network in networks.items():
+        if isinstance(network, tuple):
+            infer_shapes(copies[name], tuple(network[1]))
         for parameter_name, parameter in copies[name]._collect_params_with_prefix().items():
             if parameter.shape is None or min(parameter.shape, default=1) <= 0:
                 raise ConfigError(
@@ -153,19 +155,21 @@ def build_group(networks: Mapping[str, Any]) -> gluon.Block:
 
 
 def copy_block(block: gluon.Block) -> gluon.Block:
-    """Returns a copy of a block whose parameters have shapes and no values. Compiled graphs of the block itself are
-    dropped, and made again at its next call: they cannot be copied."""
+    """Returns a copy of a block whose parameters have shapes but no values.
+
+    Clears the cached graphs of the block itself, which cannot be copied; its next call creates them again.
+    """
     from mxtrain.engine.backend import gluon
 
     copies: Dict[int, Any] = {}
     for parameter in block.collect_params().values():
-        made = copies[id(parameter)] = copy.copy(parameter)
-        made._data = made._grad = made._ctx_list = made._ctx_map = made._trainer = None
-        made._deferred_init = ()
+        copied = copies[id(parameter)] = copy.copy(parameter)
+        copied._data = copied._grad = copied._ctx_list = copied._ctx_map = copied._trainer = None
+        copied._deferred_init = ()
 
-    def drop_graph(one: gluon.Block) -> None:
-        if isinstance(one, gluon.HybridBlock):
-            one._clear_cached_op()
+    def drop_graph(child: gluon.Block) -> None:
+        if isinstance(child, gluon.HybridBlock):
+            child._clear_cached_op()
 
     block.apply(drop_graph)
     try:

@@ -18,9 +18,9 @@ NORM_AND_BIAS = ("gamma", "beta", "running_mean", "running_var", "bias")
 
 
 def distinct_parameters(network: gluon.Block) -> Dict[str, gluon.Parameter]:
-    """Every parameter once, by structural name, in the network's order.
+    """Returns every parameter once, by structural name, in the network's order.
 
-    A parameter that several layers share has several names and goes by the alphabetically first (GluonCV's GoogLeNet
+    A parameter that several layers share is listed under its alphabetically first name (GluonCV's GoogLeNet
     has its last layer under two). A file with these names opens with `load_parameters`.
     """
     parameters = network._collect_params_with_prefix()
@@ -91,11 +91,11 @@ def parameter_multipliers(model: Model, network: gluon.Block) -> Dict[str, Tuple
 
 def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:
     names = list(names)
-    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
-    if not found:
+    matches = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+    if not matches:
         near = nearest(pattern.replace("*", ""), names, 3) or names[-2:]
         raise ConfigError(
             f"{key}: the pattern '{pattern}' matches no parameter of the network. Names are like "
             f"{', '.join(near)}; '*' matches any text, e.g. '{near[0].split('.')[0]}.*'."
         )
-    return found
+    return matches

@@ -100,20 +100,20 @@ def prepare_network(
     # Must precede `infer_shapes`, whose trace rejects operators with wrong gradients: this replaces those that have a
     # workaround.
     replace_wrong_layers(network)
-    wanted = [(num_classes,)] if output_shapes is None else output_shapes or None
-    infer_shapes(network, input_shape, wanted)
+    required_shapes = [(num_classes,)] if output_shapes is None else output_shapes or None
+    infer_shapes(network, input_shape, required_shapes)
     if model.widths:
         set_widths(network, model.widths)
-        infer_shapes(network, input_shape, wanted)
+        infer_shapes(network, input_shape, required_shapes)
     dense_tables: List[str] = []
     if tables.sparse_from is not None:
         dense_tables = make_sparse(network, input_shape, tables.sparse_from, tables.sparse_samples)
-    apart = [table for table in tables_of(network) if table.ids_from is not None] if tables.remote_rows else []
+    remote_tables = [table for table in tables_of(network) if table.ids_from is not None] if tables.remote_rows else []
     if not learns:
         disable_gradients(network)
-    refuse_too_large(network, [table.weight for table in apart])
+    refuse_too_large(network, [table.weight for table in remote_tables])
     average_by_mean(network, input_shape)
-    initialize(network, model.init, seed, device if device is not None else mx.cpu(), apart)
+    initialize(network, model.init, seed, device if device is not None else mx.cpu(), remote_tables)
     model.set_initial_values(network)
     report = WeightsReport()
     if model.weights:
@@ -125,16 +125,16 @@ def prepare_network(
     return Prepared(network, report, dense_tables)
 
 
-def refuse_too_large(network: gluon.Block, apart: Sequence[gluon.Parameter] = ()) -> None:
+def refuse_too_large(network: gluon.Block, remote: Sequence[gluon.Parameter] = ()) -> None:
     """Raises a `ConfigError` if a parameter exceeds MXNet's array size, or all parameters exceed the memory.
 
     Args:
         network: network with known shapes.
-        apart: parameters on servers, which do not count.
+        remote: parameters on servers, which are not counted.
     """
     total = size = 0
     for name, parameter in network._collect_params_with_prefix().items():
-        if any(parameter is one for one in apart):
+        if any(parameter is other for other in remote):
             continue
         count = math.prod(parameter.shape)
         if count > LARGEST_COUNT:
@@ -172,7 +172,7 @@ def parameter_seed(seed: int, name: str) -> int:
 
 def initialize(
     network: gluon.Block, kind: str, seed: int, device: Union[Context, List[Context]],
-    apart: Sequence[EmbeddingTable] = (),
+    remote_tables: Sequence[EmbeddingTable] = (),
 ) -> None:  # fmt: skip
     """Initialises all parameters. Each value is a function of the seed and the structural name.
 
@@ -181,7 +181,7 @@ def initialize(
         kind: initializer as in `Model.init`; a layer's own initializer takes precedence.
         seed: any integer.
         device: context, or list of contexts.
-        apart: tables whose rows servers hold; they get the same values there.
+        remote_tables: tables whose rows servers hold; they get the same values there.
 
     Raises:
         ConfigError: the initializer cannot fill a parameter.
@@ -190,12 +190,12 @@ def initialize(
 
     from mxtrain.engine.backend import mx
 
-    for table in apart:
+    for table in remote_tables:
         table.make_remote(device[0] if isinstance(device, list) else device)
-    skipped = [table.weight for table in apart]
+    skipped = [table.weight for table in remote_tables]
     parameters = {
         name: parameter for name, parameter in distinct_parameters(network).items()
-        if not any(parameter is one for one in skipped)
+        if not any(parameter is weight for weight in skipped)
     }  # fmt: skip
     numpy_state = np.random.get_state()
     try:

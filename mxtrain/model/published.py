@@ -62,66 +62,68 @@ def published_sha1(library: str) -> Mapping[str, str]:
 
 @functools.cache
 def _gluoncv_sha1() -> Mapping[str, str]:
-    """Returns the table of the installed GluonCV, read from its source: importing it would import MXNet. Empty without
-    it."""
-    found = importlib.util.find_spec("gluoncv")
-    if found is None or found.origin is None:
+    """Returns name -> SHA-1 of the weights of the installed GluonCV; empty if it is not installed.
+
+    Reads the table from the source code, because importing GluonCV would import MXNet.
+    """
+    spec = importlib.util.find_spec("gluoncv")
+    if spec is None or spec.origin is None:
         return {}
-    tree = ast.parse(read_regular_text(Path(found.origin).parent / "model_zoo" / "model_store.py"))
+    tree = ast.parse(read_regular_text(Path(spec.origin).parent / "model_zoo" / "model_store.py"))
     pairs: Dict[str, str] = {}
     for node in ast.walk(tree):
-        words = [one.value for one in node.elts if isinstance(one, ast.Constant)] if isinstance(node, ast.Tuple) else []
+        elements = node.elts if isinstance(node, ast.Tuple) else []
+        words = [element.value for element in elements if isinstance(element, ast.Constant)]
         if len(words) == 2 and re.fullmatch("[0-9a-f]{40}", str(words[0])):
             pairs[str(words[1])] = str(words[0])
     return pairs
 
 
 def split_name(weights: str) -> Tuple[str, str]:
-    """Library and name of `gluoncv:NAME` or `gluonnlp:NAME`; ("", "") for a path."""
+    """Splits `gluoncv:NAME` or `gluonnlp:NAME` into library and name; returns ("", "") for a path."""
     library, colon, name = weights.partition(":")
     return (library, name) if colon and library in ("gluoncv", "gluonnlp") else ("", "")
 
 
-def require_published(weights: str, own: str) -> str:
-    """`weights` as `gluoncv:NAME` or `gluonnlp:NAME`, or the path that it is.
+def require_published(weights: str, network_weights: str) -> str:
+    """Resolves `model.weights` to `gluoncv:NAME`, `gluonnlp:NAME` or a path.
 
     Args:
         weights: `model.weights`.
-        own: the same for the described network; empty if none of the libraries has it.
+        network_weights: name of the published weights of the described network; empty if there are none.
 
     Raises:
-        ValueError: there are no such published weights; the message says which there are.
+        ValueError: there are no such published weights; the message lists those that exist.
     """
-    if weights == PRETRAINED and not own:
+    if weights == PRETRAINED and not network_weights:
         raise ValueError(
             "weights=pretrained: GluonCV and GluonNLP publish no weights of this network. Type model.weights=PATH, "
             "model.weights=gluoncv:NAME or gluonnlp:NAME, or choose one of their networks, e.g. model.name=resnet18_v1"
         )
-    meant = own if weights == PRETRAINED else weights
-    library, name = split_name(meant)
+    resolved = network_weights if weights == PRETRAINED else weights
+    library, name = split_name(resolved)
     if library and name not in published_sha1(library):
-        known = list(published_sha1(library))
-        longer = [one for one in known if one.startswith(f"{name}_")]
-        near = f" It has {', '.join(longer)}." if longer else did_you_mean(name, known)
-        example = longer[0] if longer else "resnet18_v1" if library == "gluoncv" else known[1]
+        names = list(published_sha1(library))
+        longer = [candidate for candidate in names if candidate.startswith(f"{name}_")]
+        near = f" It has {', '.join(longer)}." if longer else did_you_mean(name, names)
+        example = longer[0] if longer else "resnet18_v1" if library == "gluoncv" else names[1]
         raise ValueError(
             f"weights={weights}: {library} publishes no weights of '{name}'.{near} Type model.weights=PATH or e.g. "
             f"model.weights={library}:{example}"
         )
-    return meant
+    return resolved
 
 
-def find_weights(weights: str, own: str) -> Path:
-    """Returns the file that `model.weights` means: published weights are looked for in the cache, and downloaded if
-    they are not there.
+def find_weights(weights: str, network_weights: str) -> Path:
+    """Returns the file of `model.weights`; downloads published weights that are not in the cache.
 
     Args:
-        weights, own: as `require_published` takes them.
+        weights, network_weights: see `require_published`.
 
     Raises:
-        WeightsError: they are not there and cannot be downloaded; the message says where to put them.
+        WeightsError: the weights cannot be downloaded; the message says where to put them.
     """
-    library, name = split_name(require_published(weights, own))
+    library, name = split_name(require_published(weights, network_weights))
     if not library:
         return Path(weights)
     sha1 = published_sha1(library)[name]
@@ -132,13 +134,13 @@ def find_weights(weights: str, own: str) -> Path:
         log.warning("'%s' has another SHA-1 than %s published: it is downloaded again", path, library)
     url = f"{repository()}gluon/models/{path.stem}.zip"
 
-    def put(archive: Path) -> None:
-        with unpacked(archive, path.name, MAX_UNPACKED_BYTES) as found:
-            verify_checksum(found, sha1)
-            os.replace(found, path)
+    def install(archive: Path) -> None:
+        with unpacked(archive, path.name, MAX_UNPACKED_BYTES) as unpacked_path:
+            verify_checksum(unpacked_path, sha1)
+            os.replace(unpacked_path, path)
 
     try:
-        fetch(url, path.with_suffix(""), lambda: _is_right(path, sha1), put)
+        fetch(url, path.with_suffix(""), lambda: _is_right(path, sha1), install)
     except DownloadError as error:
         raise WeightsError(
             f"model.weights={weights}: {path.name} is not in '{path.parent}', and cannot be downloaded: {error}. "
@@ -154,7 +156,7 @@ def models_folder() -> Path:
 
 
 def cached_weights() -> List[str]:
-    """Names of the weights files that are in the cache, sorted."""
+    """Lists the names of the weights files in the cache, sorted."""
     return sorted(path.name for path in models_folder().glob("*.params"))
 
 

@@ -38,9 +38,9 @@ class ClassRows:
 
     def num_classes(self, num_rows: int) -> Optional[int]:
         """Returns the number of classes for a number of outputs; None if it is not an integer."""
-        per_group, rest = divmod(num_rows, self.groups)
-        classes, more = divmod(per_group - self.leading, self.per_class)
-        return classes if not rest and not more and classes > 0 else None
+        per_group, group_remainder = divmod(num_rows, self.groups)
+        classes, class_remainder = divmod(per_group - self.leading, self.per_class)
+        return classes if not group_remainder and not class_remainder and classes > 0 else None
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class WeightsReport:
 
 
 LEAST_MATCHED = 0.5
-"""Share of a network's arrays that a file has to know: with fewer, names agree by chance and the rest is random."""
+"""Smallest fraction of the network's arrays that must be in the file. With fewer, names only match by chance."""
 
 
 def load_weights(
@@ -119,7 +119,7 @@ def load_weights(
     Raises:
         WeightsError: the file is damaged, a shape does not fit, or nothing in it fits.
     """
-    arrays = _with_own_names(network, read_params(path))
+    arrays = _with_network_names(network, read_params(path))
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     file_names = _match_names(parameters, arrays)
@@ -150,9 +150,9 @@ def load_weights(
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
     for name in matched:
         _set(parameters[name], arrays[file_names[name]])
-    for name, (ours, theirs) in rows.items():
+    for name, (network_rows, file_rows) in rows.items():
         array = parameters[name].list_data()[0].asnumpy()
-        array[ours] = arrays[file_names[name]][theirs]
+        array[network_rows] = arrays[file_names[name]][file_rows]
         _set(parameters[name], array)
     loaded = {id(parameters[name]) for name in names}
     used = set(file_names.values())
@@ -169,18 +169,21 @@ def load_weights(
     )
 
 
-def _with_own_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Returns the arrays of a file of the network's backbone alone, by their names in the network, which says in
-    `backbone_names` what they are called there; those of other files as they are."""
-    names: Mapping[str, str] = getattr(network, "backbone_names", {})
-    known = {name: here for here, name in names.items()}
-    if sum(name in known for name in arrays) < len(known) * LEAST_MATCHED or not known:
+def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Renames the arrays of a backbone file to names in the network, by the network's `backbone_names`.
+
+    Returns the arrays unchanged if the file is not a backbone.
+    """
+    file_names: Mapping[str, str] = getattr(network, "backbone_names", {})
+    network_names = {file_name: name for name, file_name in file_names.items()}
+    num_known = sum(name in network_names for name in arrays)
+    if not network_names or num_known < len(network_names) * LEAST_MATCHED:
         return arrays
-    return {known.get(name, name): array for name, array in arrays.items()}
+    return {network_names.get(name, name): array for name, array in arrays.items()}
 
 
 Rows = Tuple[List[int], List[int]]
-"""Outputs of a layer here, and those in the file that they are loaded from."""
+"""Output rows of a layer in the network, and the rows of the file from which they are loaded."""
 
 
 def _adapted(
@@ -188,48 +191,51 @@ def _adapted(
     file_names: Mapping[str, str], arrays: Mapping[str, np.ndarray], classes_in_file: Sequence[str],
     classes: Sequence[str],
 ) -> Dict[str, Rows]:  # fmt: skip
-    """Returns parameter -> (rows here, rows in the file) of class heads whose classes differ from those of the file.
+    """Returns parameter -> `Rows` for class heads whose classes differ from those of the file.
 
     Raises:
         WeightsError: `classes_in_file` has another length than the number of classes in the file.
     """
-    found: Dict[str, Rows] = {}
+    adapted: Dict[str, Rows] = {}
     for layer, rows in getattr(network, "class_heads", {}).items():
         for name in (f"{layer}.weight", f"{layer}.bias"):
             if name not in file_names:
                 continue
             shape, file_shape = parameters[name].shape, arrays[file_names[name]].shape
-            ours, theirs = rows.num_classes(shape[0]), rows.num_classes(file_shape[0] if file_shape else 0)
-            if ours is None or theirs is None or tuple(shape[1:]) != tuple(file_shape[1:]):
+            num_classes = rows.num_classes(shape[0])
+            file_classes = rows.num_classes(file_shape[0] if file_shape else 0)
+            if num_classes is None or file_classes is None or tuple(shape[1:]) != tuple(file_shape[1:]):
                 continue  # handled below as a mismatch of shapes
-            if classes_in_file and len(classes_in_file) != theirs:
+            if classes_in_file and len(classes_in_file) != file_classes:
                 raise WeightsError(
-                    f"The weights file {path} scores {theirs} classes, but model.weights_classes names "
+                    f"The weights file {path} scores {file_classes} classes, but model.weights_classes names "
                     f"{len(classes_in_file)}. Name all classes of the file, in its order, or type "
                     "model.weights_classes=null."
                 )
-            if list(classes_in_file or classes) != list(classes) or ours != theirs:
-                pairs = [(new, classes_in_file.index(one)) for new, one in enumerate(classes) if one in classes_in_file]
-                found[name] = _rows(rows, ours, theirs, pairs)
-    return found
+            if list(classes_in_file or classes) != list(classes) or num_classes != file_classes:
+                pairs = [(i, classes_in_file.index(name)) for i, name in enumerate(classes) if name in classes_in_file]
+                adapted[name] = _rows(rows, num_classes, file_classes, pairs)
+    return adapted
 
 
-def _rows(rows: ClassRows, ours: int, theirs: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
-    """Returns the rows here and the corresponding rows in the file: those of no class and of the classes in `pairs`.
+def _rows(rows: ClassRows, num_classes: int, file_classes: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
+    """Returns rows of the network and the corresponding rows of the file, for outputs that can be copied.
+
+    Outputs without a class are always copied, outputs of a class only if it is in `pairs`.
 
     Args:
         rows: layout of the layer.
-        ours, theirs: number of classes here and in the file.
-        pairs: (index here, index in the file) of classes that both have.
+        num_classes, file_classes: number of classes in the network and in the file.
+        pairs: (index in the network, index in the file) of the classes that both have.
     """
-    lead, width = rows.leading, rows.per_class
-    of_classes = [tuple(lead + one * width + place for one in pair) for pair in pairs for place in range(width)]
-    kept = [*((one, one) for one in range(lead)), *of_classes]
-    here, there = (
-        [group * (lead + count * width) + pair[side] for group in range(rows.groups) for pair in kept]
-        for side, count in ((0, ours), (1, theirs))
+    leading, width = rows.leading, rows.per_class
+    class_pairs = [tuple(leading + index * width + i for index in pair) for pair in pairs for i in range(width)]
+    copied = [*((index, index) for index in range(leading)), *class_pairs]
+    network_rows, file_rows = (
+        [group * (leading + count * width) + pair[side] for group in range(rows.groups) for pair in copied]
+        for side, count in ((0, num_classes), (1, file_classes))
     )
-    return here, there
+    return network_rows, file_rows
 
 
 def _set(parameter: gluon.Parameter, array: np.ndarray) -> None:
@@ -275,7 +281,7 @@ def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str,
     numbered = _match_by_number(list(file_rest), list(network_rest))
     if numbered is not None:
         # The layers are the same, only the counters in their names differ, e.g. dense4 and dense0.
-        return {legacy[network_rest[ours]]: plain[file_rest[theirs]] for ours, theirs in numbered.items()}
+        return {legacy[network_rest[name]]: plain[file_rest[file_name]] for name, file_name in numbered.items()}
     return by_rest
 
 
@@ -289,9 +295,9 @@ def _as_part(parameters: Mapping[str, gluon.Parameter], plain: Mapping[str, str]
     inner = sorted({name.split(".")[0] for name in plain if "." in name})
     candidates = [
         plain,
-        *[{f"{part}.{name}": given for name, given in plain.items()} for part in outer],
+        *[{f"{part}.{name}": file_name for name, file_name in plain.items()} for part in outer],
         *[
-            {name[len(part) + 1 :]: given for name, given in plain.items() if name.startswith(f"{part}.")}
+            {name[len(part) + 1 :]: file_name for name, file_name in plain.items() if name.startswith(f"{part}.")}
             for part in inner
         ],
     ]
@@ -305,8 +311,8 @@ def _without_common_prefix(names: Collection[str]) -> Dict[str, str]:
     return {name[len(common) :]: name for name in names}
 
 
-def _match_by_number(theirs: List[str], ours: List[str]) -> Optional[Dict[str, str]]:
-    """Pairs names that differ only in numbers, in numerical order; None if the two sides have different names."""
+def _match_by_number(file_names: List[str], network_names: List[str]) -> Optional[Dict[str, str]]:
+    """Returns network name -> file name, for names that differ only in numbers; None if other parts differ."""
 
     def by_kind(names: List[str]) -> Dict[str, List[str]]:
         kinds = defaultdict(list)
@@ -314,10 +320,10 @@ def _match_by_number(theirs: List[str], ours: List[str]) -> Optional[Dict[str, s
             kinds[re.sub(r"\d+", "#", name)].append(name)
         return {kind: sorted(group, key=_numbers) for kind, group in kinds.items()}
 
-    their_kinds, our_kinds = by_kind(theirs), by_kind(ours)
-    if {kind: len(group) for kind, group in their_kinds.items()} != {k: len(g) for k, g in our_kinds.items()}:
+    file_kinds, network_kinds = by_kind(file_names), by_kind(network_names)
+    if {kind: len(group) for kind, group in file_kinds.items()} != {k: len(g) for k, g in network_kinds.items()}:
         return None
-    return {our: their for kind, group in our_kinds.items() for our, their in zip(group, their_kinds[kind])}
+    return {name: other for kind, group in network_kinds.items() for name, other in zip(group, file_kinds[kind])}
 
 
 def _numbers(name: str) -> Tuple[int, ...]:
@@ -330,7 +336,7 @@ def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) ->
     if head is None or f"{head}.weight".lstrip(".") not in misfits:
         return []
     head_weight = f"{head}.weight".lstrip(".")
-    ours, theirs = parameters[head_weight].shape[0], arrays[file_names[head_weight]].shape[0]
+    num_rows, file_rows = parameters[head_weight].shape[0], arrays[file_names[head_weight]].shape[0]
     layers = _layers_with_weights(network)
 
     def differs_in_classes_only(name: str) -> bool:
@@ -338,7 +344,7 @@ def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) ->
         layer = name.rpartition(".")[0]
         return (
             layer in layers
-            and (shape[0], file_shape[:1]) == (ours, (theirs,))
+            and (shape[0], file_shape[:1]) == (num_rows, (file_rows,))
             and shape[1:] == file_shape[1:]
             and name.rpartition(".")[2] in ("weight", "bias")
         )

@@ -1,4 +1,4 @@
-"""Gives the layers of a network other widths than their class does. Imports no MXNet until called.
+"""Changes the widths of layers of a network. Imports MXNet only when called.
 
 A layer is a Gluon block, e.g. 'features.0', or an operator in the graph of a `gluon.SymbolBlock`, which GluonCV's
 detectors have as backbone, e.g. 'features.vgg0_conv0': the name of its weight without the last word.
@@ -43,10 +43,10 @@ def is_standard(block: gluon.Block, operator: str, first_parameter: str) -> bool
 
 
 def set_widths(network: gluon.Block, widths: Mapping[str, int]) -> None:
-    """Gives layers other numbers of channels. Afterwards no shape of a layer's inputs is known: infer them anew.
+    """Sets the number of output channels of layers. Input shapes are unknown afterwards and must be inferred again.
 
     Args:
-        network: uninitialised, with the shapes that its class gives.
+        network: uninitialised network with the shapes of its class.
         widths: structural name of a convolution or dense layer -> channels.
 
     Raises:
@@ -142,17 +142,18 @@ class _GraphLayer:
 
 
 def _layers_in_graph(path: str, block: gluon.SymbolBlock) -> Dict[str, _GraphLayer]:
-    """Returns the layers of a part of the network that is known by its graph, by structural name."""
+    """Returns the layers of a `SymbolBlock`, by structural name."""
     names = {parameter.name: name for name, parameter in block._reg_params.items()}
     graph = graph_of(block)
-    found = {}
+    layers = {}
     for node in graph["nodes"]:
-        given = [graph["nodes"][source]["name"] for source, *_ in node["inputs"][1:]]
-        if node["op"] in (CONVOLUTION, DENSE) and given[0].endswith(SYMBOL_WEIGHT) and all(n in names for n in given):
-            weight, *biases = (block.params[name] for name in given)
-            name = layer_of(names[given[0]])
-            found[f"{path}.{name}" if path else name] = _GraphLayer(block, weight, biases[0] if biases else None)
-    return found
+        input_names = [graph["nodes"][source]["name"] for source, *_ in node["inputs"][1:]]
+        has_weight = node["op"] in (CONVOLUTION, DENSE) and input_names[0].endswith(SYMBOL_WEIGHT)
+        if has_weight and all(name in names for name in input_names):
+            weight, *biases = (block.params[name] for name in input_names)
+            name = layer_of(names[input_names[0]])
+            layers[f"{path}.{name}" if path else name] = _GraphLayer(block, weight, biases[0] if biases else None)
+    return layers
 
 
 def _weight_name(graph: SymbolGraph, node: GraphNode) -> str:
@@ -160,7 +161,7 @@ def _weight_name(graph: SymbolGraph, node: GraphNode) -> str:
 
 
 def _groups(old_shape: Tuple[int, ...], groups: int, old_width: int, width: int) -> int:
-    """Returns the groups of a convolution with another width: those of a depthwise one follow its width."""
+    """Returns the number of groups of a convolution with another width; it only changes for depthwise convolutions."""
     is_depthwise = groups > 1 and old_shape[1] == 1
     # The width may be set already: a layer can have two names.
     return max(width * groups // old_width, 1) if is_depthwise else groups

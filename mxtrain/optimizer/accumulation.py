@@ -45,13 +45,13 @@ class GradientSum:
             self._sums, self._weight = scaled, weight
         else:
             # Restored sums are on the host first.
-            self._sums = [total.as_in_context(one.context) + one for total, one in zip(self._sums, scaled)]
+            self._sums = [total.as_in_context(term.context) + term for total, term in zip(self._sums, scaled)]
             if weight is not None and self._weight is not None:
                 self._weight = self._weight.as_in_context(weight.context) + weight
         self._size += size
 
     def close(self, gradients: Sequence[nd.NDArray]) -> Tuple[Optional[nd.NDArray], int]:
-        """Writes the gradients of sum(loss) / samples over all batches, and begins anew.
+        """Writes the gradients of sum(loss) / samples over all batches, and starts a new sum.
 
         Returns:
             The weight of all samples, (1,), or None; and the number of samples.

@@ -1,4 +1,4 @@
-"""Adam and AdamW, computed in one pass over the arrays by an operator of our own.
+"""Adam and AdamW, computed in one pass over the arrays by a native operator.
 
 MXNet 1.9.1 has AdamW only as an operator, not as an optimizer.
 """
@@ -21,7 +21,7 @@ class NativeAdam(NativeUpdate):
         self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
         state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
     ) -> None:  # fmt: skip
-        """Updates several arrays with our own operator."""
+        """Updates several arrays with the native operator."""
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
         self._update_native("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), **options)
 
@@ -50,8 +50,8 @@ class AdamOptimizer(NativeAdam, mx.optimizer.Adam):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)
         steps = [self._index_update_count[i] for i in index]
-        known = {step: correction(self, step) for step in set(steps)}
-        corrections = [known[step] for step in steps]
+        correction_of = {step: correction(self, step) for step in set(steps)}
+        corrections = [correction_of[step] for step in steps]
         self._update_adam(
             weight, grad, state, lrs=corrections, wds=self._get_wds(index), etas=self._get_lrs(index), coupled=1
         )

@@ -1,4 +1,4 @@
-"""Base of the descriptions of optimizers."""
+"""Base class of optimizer descriptions."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ class Optimizer(Spec):
 
     mxnet_name: ClassVar[str] = ""
     workaround_class: ClassVar[str] = ""
-    """The class in mxnet_workarounds.py that takes the place of MXNet's, which is wrong."""
+    """Class in mxnet_workarounds.py that replaces MXNet's class because of a bug."""
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate"}
     lr_scaling: ClassVar[Optional[str]] = None
     """Scaling of the learning rate with the batch size: "linear", or "sqrt" if the size of an update does not grow with
     that of the gradient; None if no rule is known. Source: see `lr_scheduler.reference_batch`."""
     draws_random: ClassVar[bool] = False
-    """True if an update draws random numbers, so that the generator has to be seeded at each step."""
+    """True if an update draws random numbers, so that the generator must be seeded in each step."""
     rowwise: ClassVar[bool] = False
-    """True if the update of a matrix's row looks at no other row, so that rows can be updated apart."""
+    """True if the update of a row does not depend on other rows, so that rows can be updated separately."""
     whole_because: ClassVar[str] = "may look at all rows of a table at once"
-    """Why it is not `rowwise`, for the middle of a sentence."""
+    """Reason why it is not `rowwise`, as part of a sentence."""
 
     @property
     def is_lazy(self) -> bool:
-        """Returns True if it leaves the rows of a table as they are that no gradient reaches."""
+        """Returns True if table rows without a gradient are not updated."""
         return False
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
-        """Keyword arguments for `mxnet.optimizer.create`."""
-        given = self.model_dump(exclude={"lazy_update"})
-        return {self.mxnet_names.get(name, name): value for name, value in given.items()}
+        """Returns the keyword arguments for `mxnet.optimizer.create`."""
+        settings = self.model_dump(exclude={"lazy_update"})
+        return {self.mxnet_names.get(name, name): value for name, value in settings.items()}
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
-        """Returns the mxnet.optimizer.Optimizer."""
+        """Builds the optimizer of MXNet."""
         if self.workaround_class:
             from mxtrain.optimizer import mxnet_workarounds
 

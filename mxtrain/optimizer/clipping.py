@@ -1,4 +1,4 @@
-"""Limits the common norm of all gradients, without waiting for a device. Imports MXNet."""
+"""Clips gradients by their global norm, without waiting for a device. Imports MXNet."""
 
 from __future__ import annotations
 
@@ -23,23 +23,29 @@ class GradientLimit:
 
     def __init__(self, max_norm: float):
         self._max_norm = max_norm
-        self._own: Optional[_NativeNorm] = None
+        self._native: Optional[_NativeNorm] = None
 
     def __call__(self, gradients: Sequence[nd.NDArray], factor: Factor = None) -> Tuple[nd.NDArray, nd.NDArray]:
-        """Returns the norm of the gradients times `factor`, if there is one; and what to multiply them by so that the
-        factor is in them and their norm is within the limit: (1,) both, of which the second is written anew by the next
-        call."""
-        own = self._own
-        if own is None or not own.is_of(gradients, factor):
-            own = self._own = _NativeNorm(gradients, factor) if _NativeNorm.can(gradients, factor) else None
-        if own is not None:
-            return own(self._max_norm, factor)
+        """Computes the global norm and the factor that clips it.
+
+        Args:
+            gradients: gradients, on any devices.
+            factor: factor (1,) by which the gradients must be multiplied in any case; None = 1.
+
+        Returns:
+            The norm of the gradients times `factor`, (1,), and the combined factor, (1,). The next call overwrites the
+            combined factor.
+        """
+        native = self._native
+        if native is None or not native.is_of(gradients, factor):
+            native = self._native = _NativeNorm(gradients, factor) if _NativeNorm.supports(gradients, factor) else None
+        if native is not None:
+            return native(self._max_norm, factor)
         return norm_and_limit(gradients, self._max_norm, factor)
 
 
 class _NativeNorm:
-    """The same by one call of an operator of our own, to the bit. It is bound to its gradients, which are the same
-    arrays in every step."""
+    """Computes the same bits with one call of a native operator, bound to the arrays of the gradients."""
 
     def __init__(self, gradients: Sequence[nd.NDArray], factor: Factor):
         self._gradients, self._is_scaled = list(gradients), factor is not None
@@ -50,22 +56,23 @@ class _NativeNorm:
         self._sizes = str([gradient.size for gradient in gradients])
 
     @staticmethod
-    def can(gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
+    def supports(gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
         """Returns True if the native operator supports these arrays: float32, on one CPU device."""
-        given = [*gradients, *([] if factor is None else [factor])]
+        arrays = [*gradients, *([] if factor is None else [factor])]
         return native_operators().path is not None and all(
-            one.dtype == np.float32 and one.context == given[0].context and one.context.device_type == "cpu"
-            for one in given
+            array.dtype == np.float32 and array.context == arrays[0].context and array.context.device_type == "cpu"
+            for array in arrays
         )
 
     def is_of(self, gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
-        """Returns True if it is bound to these."""
+        """Returns True if the call is bound to these arrays."""
         return self._is_scaled == (factor is not None) and are_same(gradients, self._gradients)
 
     def __call__(self, max_norm: float, factor: Factor) -> Tuple[nd.NDArray, nd.NDArray]:
         if factor is not None:
             self._call.read(len(self._gradients), factor)
-        self._call.write(0, nd.empty((1,), ctx=self._device))  # whoever records it has it for some steps
+        # Return a new array in each step, because the recorder reads the norm some steps later.
+        self._call.write(0, nd.empty((1,), ctx=self._device))
         norm, limit = self._call(
             size=len(self._gradients), sizes=self._sizes, max_norm=max_norm, scaled=int(self._is_scaled)
         )
@@ -75,8 +82,10 @@ class _NativeNorm:
 def norm_and_limit(
     gradients: Sequence[nd.NDArray], max_norm: float, factor: Factor = None
 ) -> Tuple[nd.NDArray, nd.NDArray]:  # fmt: skip
-    """See `GradientLimit`: operator by operator, on whatever devices the gradients are. Unlike
-    gluon.utils.clip_global_norm this never waits for the device."""
+    """Computes the same as `GradientLimit` with MXNet's operators, on any devices.
+
+    Unlike gluon.utils.clip_global_norm it never waits for the device.
+    """
     runs = [[gradients[index] for index in run] for run in same_device_runs(gradients)]
     first = gradients[0].context
     norms = [_norm(run).as_in_context(first) for run in runs]
@@ -85,15 +94,18 @@ def norm_and_limit(
     norm = total.astype(norms[0].dtype, copy=False)
     if factor is not None:
         norm = norm * factor.as_in_context(first).astype(norm.dtype, copy=False)
-    # Finite gradients whose norm is no finite number are multiplied by the smallest limit there is, not by 0.
+    # If the norm of finite gradients overflows, use the smallest possible factor instead of 0.
     bounded = nd.minimum(norm, float(np.finfo(norm.dtype).max))
     limit = nd.minimum(max_norm / (bounded + 1e-6), 1.0)  # 1e-6 as in PyTorch's clip_grad_norm_
     return norm, limit if factor is None else limit * factor.as_in_context(first).astype(norm.dtype, copy=False)
 
 
 def _norm(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
-    """Returns the L2 norm of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of
-    threads; neither overflows before the norm does, as `multi_sum_sq` does."""
+    """Returns the L2 norm of all elements of arrays on one device, (1,).
+
+    The native operator gives the same bits for any number of threads. Unlike `multi_sum_sq`, neither way overflows
+    before the norm itself does.
+    """
     are_plain = all(array.dtype == np.float32 for array in arrays)
     if are_plain and native_operators().path is not None:
         sizes = [array.size for array in arrays]
@@ -103,7 +115,7 @@ def _norm(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
 
 
 def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
-    """Multiplies all arrays in place, each on its device, by a number that is known on a device alone, (1,)."""
+    """Multiplies arrays in place, each on its device, by a factor (1,) that is on some device."""
     for run in same_device_runs(gradients):
         first = gradients[run[0]]
         local_factor = factor.as_in_context(first.context).astype(first.dtype, copy=False)

@@ -38,20 +38,20 @@ class ExponentialMovingAverage:
         self._chunks = [[names[index] for index in run] for run in runs]
 
     def update(self, step: int) -> None:
-        """Takes the values after step number `step` (from 1) into the average."""
-        keep = min(self._decay, (1 + step) / (10 + step))
+        """Updates the average with the values after step number `step` (from 1)."""
+        decay = min(self._decay, (1 + step) / (10 + step))
         for chunk in self._chunks:
             averages = [self.arrays[name] for name in chunk]
             pairs = [array for name in chunk for array in (self.arrays[name], self._values[name])]
             # SGD's w - lr * (r * g + wd * w) with g = value, lr = 1, r = -(1 - d), wd = 1 - d is the average, fused.
             nd.multi_sgd_update(
                 *pairs, out=averages, num_weights=len(chunk), lrs=[1.0] * len(chunk),
-                wds=[1 - keep] * len(chunk), rescale_grad=-(1 - keep),
+                wds=[1 - decay] * len(chunk), rescale_grad=-(1 - decay),
             )  # fmt: skip
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within this context the parameters hold their averages; afterwards the live values are back, bit for bit."""
+        """Replaces the parameters by their averages within the context, and restores them bit for bit afterwards."""
         live = {name: value.copy() for name, value in self._values.items()}
         self._write(self.arrays)
         try:
@@ -76,7 +76,7 @@ class ExponentialMovingAverage:
 
 
 class NoAverage:
-    """Takes the place of the average where none is asked for."""
+    """Null object if no moving average is requested."""
 
     arrays: Dict[str, nd.NDArray] = {}
 
@@ -98,5 +98,5 @@ Average = Union[ExponentialMovingAverage, NoAverage]
 
 
 def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray], publish: Callable[[], None]) -> Average:
-    """Returns the average that `trainer.ema_decay` asks for."""
+    """Builds the moving average for `trainer.ema_decay`; `NoAverage` if it is None."""
     return NoAverage() if decay is None else ExponentialMovingAverage(decay, values, publish)

@@ -1,4 +1,4 @@
-"""Optimizers that were passed as objects."""
+"""Description of an optimizer that was passed as an object instead of a name."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class GivenOptimizer(Given, Optimizer):
             raise ConfigError(f"optimizer: this {name} has been used for {optimizer.num_update} steps. Make a new one.")
         if isinstance(optimizer, mx.optimizer.SGLD):
             raise ConfigError('optimizer: SGLD draws random numbers. Give the override "optimizer=sgld" instead.')
-        found = {
+        attributes = {
             name: value for name, value in sorted(vars(optimizer).items())
             if name not in CHANGING and isinstance(value, (bool, int, float, str)) and not name.startswith("_")
         }  # fmt: skip
         return {
             "lr": float(optimizer.lr), "wd": float(optimizer.wd), "clip_gradient": optimizer.clip_gradient,
-            "settings": found,
+            "settings": attributes,
         }  # fmt: skip
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
@@ -71,14 +71,14 @@ class GivenOptimizer(Given, Optimizer):
         """Returns the optimizer of one of several networks.
 
         Raises:
-            ConfigError: there is none of this name.
+            ConfigError: there is no optimizer for this network.
         """
-        given = self.require()
-        if not isinstance(given, Mapping):
+        optimizers = self.require()
+        if not isinstance(optimizers, Mapping):
             return self.build(0)
-        if name not in given:
-            raise ConfigError(f"optimizer: there is none for the network '{name}'. Given are {', '.join(given)}.")
-        return copy.deepcopy(given[name])
+        if name not in optimizers:
+            raise ConfigError(f"optimizer: there is none for the network '{name}'. Given are {', '.join(optimizers)}.")
+        return copy.deepcopy(optimizers[name])
 
     def relative_lr(self, name: str) -> float:
         """Returns the learning rate of one of several networks, over that of the first."""
@@ -87,6 +87,6 @@ class GivenOptimizer(Given, Optimizer):
 
 def describe_optimizers(optimizers: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns facts that identify the optimizers of several networks; ``lr`` is that of the first."""
-    described = {name: GivenOptimizer.describe_object(one) for name, one in optimizers.items()}
-    settings = {name: {"class": class_of(optimizers[name]), **one} for name, one in described.items()}
+    described = {name: GivenOptimizer.describe_object(optimizer) for name, optimizer in optimizers.items()}
+    settings = {name: {"class": class_of(optimizers[name]), **facts} for name, facts in described.items()}
     return {"lr": next(iter(described.values()))["lr"], "settings": settings}

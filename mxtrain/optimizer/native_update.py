@@ -34,7 +34,7 @@ class NativeUpdate:
 
     @contextmanager
     def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
-        """Context in which updates multiply gradients by `factor`, (1,), first."""
+        """Makes updates multiply gradients by `factor`, (1,), first, within the context."""
         self.factor = factor
         try:
             yield
@@ -43,7 +43,7 @@ class NativeUpdate:
 
     @contextmanager
     def unbound(self) -> Iterator[None]:
-        """Context in which updates are not cached, because their arrays are temporary."""
+        """Disables the cache of updates within the context, because their arrays are temporary."""
         self._binds = False
         try:
             yield
@@ -91,13 +91,13 @@ class NativeUpdate:
         if self._rows is not None:
             further.append(self._rows.number_K)
             options.update(count=len(self._rows), rows="lazy" if self._lazy else "exact")
-        given: List[nd.NDArray] = [array for one in arrays for array in one]
+        inputs: List[nd.NDArray] = [array for arrays_of_parameter in arrays for array in arrays_of_parameter]
         for option in (*options_from, "rescale_grad", "clip_gradient"):
             if getattr(self, option) is not None:
                 options[option] = getattr(self, option)
-        key = (id(given[0]), self.factor is not None)
+        key = (id(inputs[0]), self.factor is not None)
         update = self._bound.get(key)
-        if further or update is None or not update.is_of(given):
+        if further or update is None or not update.is_of(inputs):
             update = _Update(name, arrays, self.factor, further)
             if update.is_cacheable and self._binds and not further:
                 self._bound[key] = update
@@ -128,28 +128,28 @@ class _Update:
         self, name: str, arrays: Sequence[Sequence[nd.NDArray]], factor: Optional[nd.NDArray],
         further: Sequence[nd.NDArray],
     ):  # fmt: skip
-        self._given = [array for one in arrays for array in one]
+        self._inputs = [array for parameter_arrays in arrays for array in parameter_arrays]
         # After inference a convolution's weight may be in oneDNN's private layout, which a library's operators cannot
         # write, so arrays of more than two axes are updated through a copy.
-        weights = [one[0] for one in arrays]
-        made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weights]
-        self._copies = [(one, weight) for one, weight in zip(made, weights) if one is not weight]
-        self.is_cacheable = sum(one.size for one, _ in self._copies) <= MAX_KEPT_ELEMENTS
-        out = [array for w, (_, _, *state) in zip(made, arrays) for array in (w, *state)]
-        self._call = BoundCall(name, [*self._given, *([] if factor is None else [factor]), *further], out)
+        weights = [weight for weight, *_ in arrays]
+        targets = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weights]
+        self._copies = [(copy, weight) for copy, weight in zip(targets, weights) if copy is not weight]
+        self.is_cacheable = sum(copy.size for copy, _ in self._copies) <= MAX_KEPT_ELEMENTS
+        out = [array for w, (_, _, *state) in zip(targets, arrays) for array in (w, *state)]
+        self._call = BoundCall(name, [*self._inputs, *([] if factor is None else [factor]), *further], out)
 
-    def is_of(self, given: Sequence[nd.NDArray]) -> bool:
+    def is_of(self, arrays: Sequence[nd.NDArray]) -> bool:
         """Returns True if the call is bound to exactly these arrays, in the order of `arrays`."""
-        return are_same(given, self._given)
+        return are_same(arrays, self._inputs)
 
     def __call__(self, factor: Optional[nd.NDArray], **options: Any) -> None:
         """Runs the update. `factor` multiplies the gradients first; see `NativeUpdate._update_native` for `options`."""
         if factor is not None:
-            first = self._given[0]
+            first = self._inputs[0]
             if factor.context != first.context or factor.dtype != first.dtype:
                 factor = factor.as_in_context(first.context).astype(first.dtype)
-            self._call.read(len(self._given), factor)
+            self._call.read(len(self._inputs), factor)
             options["scaled"] = 1
         self._call(**options)
-        for one, weight in self._copies:
-            one.copyto(weight)
+        for copy, weight in self._copies:
+            copy.copyto(weight)

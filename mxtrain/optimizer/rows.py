@@ -51,12 +51,15 @@ class TouchedRows:
 
     @property
     def index_K(self) -> nd.NDArray:
-        """Row ids on the table's device, int32. Must not be called without rows: MXNet has no empty arrays."""
+        """Returns the row ids on the table's device, int32.
+
+        Must not be called without rows: MXNet has no empty arrays.
+        """
         return self._as("int32")
 
     @property
     def number_K(self) -> nd.NDArray:
-        """Row ids on the table's device as float64, for operators of our own library."""
+        """Returns the row ids on the table's device as float64, for native operators."""
         return self._as("float64")
 
     def _as(self, dtype: str) -> nd.NDArray:
@@ -77,9 +80,9 @@ class TouchedRows:
 
     def dense(self, row_KU: np.ndarray) -> np.ndarray:
         """Returns a host array (R, U) with these rows, and zeros elsewhere."""
-        whole = np.zeros(self._table.shape, row_KU.dtype)
-        whole[self.id_K] = row_KU[: len(self)]
-        return whole
+        array_RU = np.zeros(self._table.shape, row_KU.dtype)
+        array_RU[self.id_K] = row_KU[: len(self)]
+        return array_RU
 
 
 def put_rows(row_KU: nd.NDArray, index_K: nd.NDArray, array_RU: nd.NDArray) -> None:
@@ -110,8 +113,8 @@ def lazy_update(
     state_K = map_state(state, rows.gather)
     optimizer.update(index, weight_KU, gradient_CU[: len(rows)], state_K)
     rows.scatter(weight_KU, table_RU)
-    for moved, array in zip(flatten(state_K), flatten(state)):
-        rows.scatter(moved, array)
+    for updated, array in zip(flatten(state_K), flatten(state)):
+        rows.scatter(updated, array)
 
 
 def exact_update(

@@ -27,7 +27,7 @@ AGGREGATED_UPDATES = 45
 NUMBERS = ("num_update", "last_lr", "cur_lr")
 """Attributes of MXNet's optimizers that change while training; a checkpoint sets no others."""
 LARGE = 1 << 13
-"""Elements from which on an array is updated by itself."""
+"""Number of elements from which an array is updated separately."""
 SMALLEST_RATE = 1e-30
 """Smaller learning rates count as 0: FTRL and FTML multiply by the inverse, which float32 can hardly represent."""
 
@@ -134,8 +134,7 @@ class Updater:
 
     @property
     def multiplies(self) -> bool:
-        """Returns True if `update` accepts a factor, which our own update operators apply while they read the
-        gradients."""
+        """Returns True if `update` accepts a factor: native operators apply it while they read the gradients."""
         return self._native is not None and self._native.factor is None
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray] = None) -> None:
@@ -168,7 +167,7 @@ class Updater:
     def _update_rows(self, i: int, gradient: nd.NDArray) -> None:
         weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
         gradient = gradient.as_in_context(weight.context)
-        lazy = self._lazy or self._rests(i)
+        lazy = self._lazy or self._ignores_zero_gradient(i)
         if self._native is not None and self._native.update_rows(i, weight, gradient, state, rows, lazy):
             return
         # The updates below get temporary copies and views, so a bound call could not be reused in the next step.
@@ -178,40 +177,40 @@ class Updater:
     @property
     def moves_all_rows(self) -> bool:
         """Returns True if an update changes rows of tables that have no gradient, by weight decay or momentum."""
-        return not self._lazy and not all(self._rests(i) for i in self._rows)
+        return not self._lazy and not all(self._ignores_zero_gradient(i) for i in self._rows)
 
-    def _rests(self, i: int) -> bool:
+    def _ignores_zero_gradient(self, i: int) -> bool:
         """Returns True if a gradient of 0 leaves parameter `i` unchanged, so that an exact update can be a lazy one."""
         optimizer = self._optimizer
-        rests = isinstance(optimizer, (mx.optimizer.AdaGrad, mx.optimizer.contrib.GroupAdaGrad)) or (
+        has_no_momentum = isinstance(optimizer, (mx.optimizer.AdaGrad, mx.optimizer.contrib.GroupAdaGrad)) or (
             isinstance(optimizer, mx.optimizer.SGD) and optimizer.momentum == 0
         )
-        return rests and optimizer.wd * optimizer.wd_mult[i] == 0
+        return has_no_momentum and optimizer.wd * optimizer.wd_mult[i] == 0
 
     def freeze(self, names: Collection[str]) -> None:
         """Skips these parameters in all further updates, as if their learning rate were 0."""
         self._frozen = frozenset(i for i, name in enumerate(self.names) if name in names)
 
     def skip(self) -> None:
-        """Called for a step without samples. Does nothing here; updaters on servers must be notified."""
+        """Handles a step without samples. Does nothing here; updaters on servers must notify the servers."""
 
     def _runs_at(self, lr: float) -> List[List[int]]:
         """Returns the indices of parameters with a nonzero learning rate, in groups for fused updates. Cached."""
         multipliers = self._optimizer.lr_mult
-        moving = tuple(
+        trained = tuple(
             i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE and i not in self._frozen
         )
-        if moving not in self._runs:
-            whole = [i for i in moving if i not in self._rows]
-            weights = [self._weights[i] for i in whole]
-            runs = [alike for run in same_device_runs(weights) for alike in _same_types(run, weights)]
+        if trained not in self._runs:
+            dense = [i for i in trained if i not in self._rows]
+            weights = [self._weights[i] for i in dense]
+            runs = [same_type_run for run in same_device_runs(weights) for same_type_run in _same_types(run, weights)]
             if self._optimizer.aggregate_num > 0:
                 # Native operators process one array after the other, so sizes in a group may differ.
                 ratio = math.inf if self._has_native else 4
                 runs = [group for run in runs for group in similar_sizes(run, weights, ratio)]
-            by_rows = [[i] for i in moving if i in self._rows]
-            self._runs[moving] = [[whole[i] for i in run] for run in runs] + by_rows
-        return self._runs[moving]
+            row_runs = [[i] for i in trained if i in self._rows]
+            self._runs[trained] = [[dense[i] for i in run] for run in runs] + row_runs
+        return self._runs[trained]
 
     def synchronize(self) -> bool:
         """Returns True if updates of faster workers changed the parameters. Never here: all workers update alike."""
@@ -219,19 +218,18 @@ class Updater:
 
     def arrays(self) -> Dict[str, nd.NDArray]:
         """Returns the optimizer state as arrays named `<parameter>:<position>`."""
-        found = {
+        state = {
             f"{name}:{position}": array
             for i, name in enumerate(self.names)
             for position, array in enumerate(flatten(self._updater.states.get(i)))
         }
         for i, gathered in getattr(self._optimizer, "cumgrads", {}).items():
             if isinstance(gathered["cum_grad"], nd.NDArray):
-                found[f"{self.names[i]}:cum_grad"] = gathered["cum_grad"]
-        return found
+                state[f"{self.names[i]}:cum_grad"] = gathered["cum_grad"]
+        return state
 
     def numbers(self) -> JsonObject:
-        """Returns the state in Python attributes of MXNet's optimizer as JSON: update counts, LARS's rates, LBSGD's
-        counts."""
+        """Returns the state in attributes of MXNet's optimizer: update counts, and counters of LARS and LBSGD."""
         return {
             "update_counts": {name: self._optimizer._index_update_count[i] for i, name in enumerate(self.names)},
             "attributes": self._numbers(),
@@ -255,16 +253,16 @@ class Updater:
             CheckpointError: the state belongs to another optimizer or another network.
         """
         # LBSGD has a `cum_grad` only in the middle of an accumulation, so its presence may differ.
-        own = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
-        still = {name for i, name in enumerate(self.names) if not self._optimizer.lr_mult[i]}
-        given = {
+        current = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
+        untrained = {name for i, name in enumerate(self.names) if not self._optimizer.lr_mult[i]}
+        loaded = {
             name: array for name, array in arrays.items()
-            if not name.endswith(":cum_grad") and name.rpartition(":")[0] not in still
+            if not name.endswith(":cum_grad") and name.rpartition(":")[0] not in untrained
         }  # fmt: skip
-        require_same_arrays(own, given, "the checkpoint's optimizer state")
+        require_same_arrays(current, loaded, "the checkpoint's optimizer state")
         self._require_same_numbers(numbers)
-        for name, array in own.items():
-            write_rows(given[name], array)
+        for name, array in current.items():
+            write_rows(loaded[name], array)
         self.restore_numbers(numbers, arrays)
 
     def _require_same_numbers(self, numbers: JsonObject) -> None:
@@ -292,5 +290,5 @@ class Updater:
     def _numbers(self) -> Dict[str, float]:
         """Returns the optimizer's attributes in `NUMBERS`; the description sets all other attributes."""
         optimizer = self._optimizer
-        found = {name: getattr(optimizer, name, None) for name in NUMBERS}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: getattr(optimizer, name, None) for name in NUMBERS}
+        return {name: value for name, value in values.items() if value is not None}

@@ -61,7 +61,7 @@ class StageCost:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the forward and the backward pass together."""
+        """Returns the seconds of the forward and backward pass together."""
         return self.forward_s + self.backward_s
 
 
@@ -107,9 +107,9 @@ def choose_cut(
         candidates = find_candidates(graph, num_stages)
     shapes = graph.shapes(objective.input_shape, microbatch_size)
     costs = block_costs(graph, candidates, shapes, objective.network, device.device_type)
-    sent = rates_of(device.device_type).sent
+    bytes_per_s = rates_of(device.device_type).sent
     num_elements = [sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) for p in candidates]
-    transfer_s = [count * FLOAT_BYTES / sent for count in num_elements]
+    transfer_s = [count * FLOAT_BYTES / bytes_per_s for count in num_elements]
     bounds = (
         list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, transfer_s, num_stages)
     )  # fmt: skip
@@ -160,13 +160,13 @@ def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
             f"parallel.stages={num_stages}: the network can be cut before {len(crossing)} of its layers, so into "
             f"{len(crossing) + 1} stages at most. Type parallel.stages={len(crossing) + 1} or fewer."
         )
-    wanted = min(len(crossing), max(num_stages - 1, WISHED_CANDIDATES))
-    found: List[int] = []
-    for most in sorted(set(crossing.values())):
-        found = [position for position, count in crossing.items() if count <= most]
-        if len(found) >= wanted:
+    num_needed = min(len(crossing), max(num_stages - 1, WISHED_CANDIDATES))
+    positions: List[int] = []
+    for limit in sorted(set(crossing.values())):
+        positions = [position for position, count in crossing.items() if count <= limit]
+        if len(positions) >= num_needed:
             break
-    return found
+    return positions
 
 
 def balance(costs: Sequence[BlockCost], transfer_s: Sequence[float], num_stages: int) -> List[int]:

@@ -1,4 +1,4 @@
-"""The protocol of a strategy: what the training step asks of it, and what it is given."""
+"""Protocol of strategies: the methods that the training step calls, and the objective that it passes."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Objective:
-    """The objective of a batch: network, loss and meter, wherever they run.
+    """The computation that a strategy runs on its devices: network, loss and meter.
 
     Attributes:
-        network: the initialised gluon block, on one device; the strategy moves its parameters to where they work.
-        loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,), for training.
-        meter: (loss (B,)[, weight (B,)], *outputs, *targets) -> vector of sums, for training.
-        input_shape: of one sample, or of each of its parts.
-        batch_size: of this worker's share of a batch, by which the stages are balanced.
-        precision: that the network computes in.
+        network: initialised gluon block on one device; the strategy moves its parameters to their devices.
+        loss: training loss, (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,).
+        meter: training meter, (loss (B,)[, weight (B,)], *outputs, *targets) -> vector of sums.
+        input_shape: shape of one sample, or of each of its inputs.
+        batch_size: number of samples of this worker's share of a batch; used to balance the stages.
+        precision: precision of the network's computation.
         predict_shape: input shape in prediction, if that form of the network has fewer inputs.
-        state_shapes: of what it carries from batch to batch, for one row: its last inputs, and its last outputs, which
-            loss and meter do not see.
-        global_batch_size: of all workers together; 0: as `batch_size`.
-        fuse: for prediction only: join operators where that changes no more than the last bits.
+        state_shapes: shapes, for one row, of the state that the network carries from batch to batch. These are its last
+            inputs and its last outputs; loss and meter do not get them.
+        global_batch_size: number of samples of a batch of all workers; 0 means `batch_size`.
+        fuse: True to fuse operators if that changes no more than the last bits. Only for prediction.
     """
 
     network: gluon.Block
@@ -53,59 +53,59 @@ class Objective:
 
 
 class RemoteTables:
-    """Tables whose rows are on servers: one copy, which all workers read and update. This base class has no tables."""
+    """Embedding tables on servers: one copy that all workers read and update. This base class has no tables."""
 
     names: Collection[str] = ()
-    """Structural names. Neither `Strategy.trainable` nor `Strategy.reductions` have them, and `Strategy.values` has
-    what reads and writes them a piece at a time. Only worker 0 writes."""
+    """Structural names of the tables. They are not in `Strategy.trainable` or `Strategy.reductions`; `Strategy.values`
+    holds proxies that read and write a few rows at a time. Only worker 0 writes."""
 
     def connect(
         self, store: Store, optimizer: Config, multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
         seed: int,
     ) -> None:  # fmt: skip
-        """Tells the servers of the tables, which draw the first values. Collective; waits.
+        """Creates the tables on the servers, which draw their initial values. Collective; waits.
 
         Args:
-            store: that leads to the servers.
-            optimizer: the description's, as plain values.
+            store: store that connects this worker to the servers.
+            optimizer: optimizer of the description, as plain values.
             multipliers: structural name -> (lr_mult, wd_mult).
-            steps_per_epoch: of each worker.
-            seed: of the run.
+            steps_per_epoch: number of steps of an epoch, of each worker.
+            seed: seed of the run.
         """
 
     def gradients(self) -> List[NDArray]:
-        """Returns the gradients of the rows that the last batch has, of this worker."""
+        """Returns the gradients of the rows in this worker's share of the last batch."""
         return []
 
     def push(self, gradients: Sequence[NDArray], lr: float, factor: Optional[NDArray]) -> None:
-        """Sends `gradients` to the servers, which update by them. Waits for the gradients.
+        """Sends gradients to the servers, which apply them. Waits for the gradients.
 
         Args:
-            gradients: of this worker.
+            gradients: gradients of this worker.
             lr: learning rate.
-            factor: what the sum of all workers' gradients is multiplied by first, (1,), or None.
+            factor: factor (1,) by which the sum of all workers' gradients is multiplied first; None = 1.
         """
 
     def summed_gradients(self) -> Dict[str, np.ndarray]:
-        """Structural name -> the gradient of the last update, summed over workers, of all rows (R, U). Waits."""
+        """Returns structural name -> gradient of the last update (R, U), summed over workers. Waits."""
         return {}
 
     def synchronize(self) -> None:
         """Waits until the servers have applied what this worker has sent."""
 
     def first_nonfinite(self) -> str:
-        """Returns the name of a table with infinite numbers or NaNs; or an empty string."""
+        """Returns the name of the first table with infinite or NaN values; empty if all are finite."""
         return ""
 
     def optimizer_state(self, updater: Stateful) -> Stateful:
-        """Returns the state of the updater and of the servers' optimizers, as one."""
+        """Returns the combined state of the updater and the optimizers on the servers."""
         return updater
 
 
 class Strategy:
-    """Computes gradients of the mean loss over a global batch, and knows the canonical parameters.
+    """Computes gradients of the mean loss over a global batch, and holds the canonical parameters.
 
-    The mean is over samples: where they have weights, `TrainingStep` makes it the mean over weights once all
+    The mean is over samples. If samples have weights, `TrainingStep` converts it to the weighted mean after the
     gradients are summed.
     """
 
@@ -115,25 +115,23 @@ class Strategy:
     layout: Layout
     """Devices, microbatches and cut."""
     network: gluon.Block
-    """The gluon block. Its parameters may be spread over devices: `gather` before computing with it."""
+    """The gluon block. Its parameters may be on several devices: call `gather` before calling it."""
     values: Dict[str, NDArray]
-    """Structural name -> canonical array, on the device that updates it: all parameters, including statistics and
-    frozen ones."""
+    """Structural name -> canonical array on the device that updates it; includes statistics and frozen parameters."""
     constants: FrozenSet[str]
-    """Structural names of gluon Constants, which may hold infinities on purpose (an attention mask)."""
+    """Structural names of gluon Constants, which may contain infinities on purpose, e.g. an attention mask."""
     trainable: List[str]
     """Structural names of the parameters that get gradients, in a fixed order."""
     reductions: List[Reduction]
     """The gradients to sum, one entry per trainable parameter, in the same order."""
     loss_scale: float = 1.0
-    """The loss is multiplied by this before gradients are computed."""
+    """Factor of the loss before gradients are computed."""
     loss_function: Optional[LossFunction] = None
     """If set, `forward_backward` computes the loss by this function instead of the objective's network and loss."""
     recurrent_state: Optional[Stateful] = None
     """Recurrent state of the network, if it has one."""
     rows: Mapping[str, TouchedRows] = {}
-    """Structural name -> the rows that the gradient in `reductions` is of, for tables whose gradients hold no
-    others."""
+    """Structural name -> rows of the gradient in `reductions`, for tables with row-wise gradients."""
 
     remote: RemoteTables = RemoteTables()
     """Tables whose rows are on servers."""
@@ -143,7 +141,7 @@ class Strategy:
         return batch
 
     def forward_backward(self, batch: Batch) -> NDArray:
-        """Leaves the gradient of the scaled mean loss over `batch`, not yet summed over replicas, in `reductions`.
+        """Computes the gradient of the scaled mean loss over `batch` into `reductions`, not yet summed over replicas.
 
         Returns:
             The meter's sums, on the first device. Asynchronous.
@@ -151,23 +149,27 @@ class Strategy:
         raise NotImplementedError
 
     def function_executor(self) -> FunctionExecutor:
-        """Returns the executor of `loss_function`. Raises: ConfigError: the placement allows none."""
+        """Returns the executor of `loss_function`.
+
+        Raises:
+            ConfigError: the placement does not support loss functions.
+        """
         raise NotImplementedError
 
     def network_on(self, replica: int) -> Network:
-        """Returns the network as `loss_function` gets it on a replica."""
+        """Returns the network that `loss_function` gets on a replica."""
         raise NotImplementedError
 
     def gradient(self, reduction: Reduction) -> np.ndarray:
-        """Returns a parameter's gradient, which its owner has, of all rows. Waits for the device."""
+        """Returns the owner's gradient of a parameter, for all rows of a table. Waits for the device."""
         return reduction.replicas[reduction.owner].asnumpy()
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
-        """Brings what was written to `values` (all of them, or only `names`) to all replicas. Asynchronous."""
+        """Copies `values` (all, or only `names`) to all replicas. Asynchronous."""
         raise NotImplementedError
 
     def other_copies(self) -> Iterator[Tuple[str, NDArray]]:
-        """(structural name, array) of every other copy of the arrays in `values`, on other replicas."""
+        """Yields (structural name, array) for each copy of `values` on another replica."""
         raise NotImplementedError
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
@@ -180,11 +182,13 @@ class Strategy:
         return None
 
     def on_host(self) -> Optional[HostGraph]:
-        """Returns the network for `predict` as NumPy code; None unless it consists of dense layers and activations on a
-        CPU and its code accepts symbols. It has no parameters yet: `values` holds them by the names in its
-        `parameters`."""
+        """Returns the network as a NumPy function for `predict`; None if that is not supported.
+
+        Supported are dense layers and activations on a CPU, in code that accepts symbols. The function has no
+        parameters yet: take them from `values`, by the names in its `parameters`.
+        """
         return None
 
     def gather(self) -> gluon.Block:
-        """Returns the network with all of its parameters on the first device. The strategy cannot train any more."""
+        """Returns the network with all parameters on the first device. The strategy cannot train afterwards."""
         raise NotImplementedError

@@ -43,7 +43,7 @@ class Call:
         return self.calls if self.calls and array is self.output else None
 
     def parts(self) -> List[Call]:
-        """This call as the longest row of calls."""
+        """Splits this call into the longest row of calls."""
         row = self.row()
         return [self] if row is None else [part for call in row for part in call.parts()]
 
@@ -59,23 +59,23 @@ class BlockRow:
 
     @property
     def parameters(self) -> List[str]:
-        """Names of the parameters that it reads, statistics included."""
+        """Returns the names of the parameters that it reads, including statistics."""
         return [name for block in self.blocks for name in block.collect_params()]
 
 
 class Chain(Cuttable):
-    """A network as blocks that follow each other; a block here is what an operator is to a graph.
+    """Cuttable network that is a sequence of blocks; each block takes the role of an operator in a `Graph`.
 
     Args:
-        network: initialised, on one device.
-        input_shape: of one sample.
+        network: initialised gluon block on one device.
+        input_shape: shape of one sample.
     """
 
     def __init__(self, network: gluon.Block, input_shape: Shapes):
-        whole = watch(network, input_shape, train=True)
-        parts = whole.parts()
+        network_call = watch(network, input_shape, train=True)
+        parts = network_call.parts()
         if [part.layer for part in parts] != [part.layer for part in watch(network, input_shape, train=False).parts()]:
-            parts = [whole]  # its code does something else in training
+            parts = [network_call]  # its code takes another path in training
         self._blocks = [part.block for part in parts]
         self.operators = list(range(len(parts)))
         self.layers = [part.layer for part in parts]
@@ -83,7 +83,7 @@ class Chain(Cuttable):
         self.marked = marked_layers(network)
         self._sizes = [getattr(part.output, "shape", (1,)) for part in parts]
         self.text = str([(p.layer, type(p.block).__qualname__, size) for p, size in zip(parts, self._sizes)])
-        self._made_at = {number: number for number in range(-1, len(parts))}
+        self._produced_at = {number: number for number in range(-1, len(parts))}
         self._last_read = {(number, 0): number + 1 for number in range(-1, len(parts))}
         self._shared = self._find_shared()
         trains = [any(p.grad_req != "null" for p in block.collect_params().values()) for block in self._blocks]
@@ -91,11 +91,11 @@ class Chain(Cuttable):
         self.without_gradient = frozenset((number, 0) for number in range(-1, first))
 
     def norms(self) -> List[int]:
-        return []  # they are inside blocks
+        return []  # batch norms are inside blocks
 
     def shapes(self, input_shape: Shapes, batch_size: int) -> Dict[Tensor, Shape]:
-        own = {(n, 0): (first * batch_size, *rest) for n, (first, *rest) in enumerate(self._sizes)}
-        return {self.inputs[0]: (batch_size, *shapes_of(input_shape)[0]), **own}
+        shape_of = {(n, 0): (first * batch_size, *rest) for n, (first, *rest) in enumerate(self._sizes)}
+        return {self.inputs[0]: (batch_size, *shapes_of(input_shape)[0]), **shape_of}
 
     def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> BlockRow:
         return BlockRow(self._blocks[begin:end], [(begin - 1, 0)], [(end - 1, 0)])
@@ -105,7 +105,7 @@ class Chain(Cuttable):
         for position, block in enumerate(self._blocks):
             for name in block.collect_params():
                 reads.setdefault(name, []).append(position)
-        return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
+        return [(min(positions), max(positions)) for positions in reads.values() if min(positions) != max(positions)]
 
 
 def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
@@ -120,8 +120,8 @@ def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
 
 @contextmanager
 def watched(network: gluon.Block, stack: List[Call]) -> Iterator[None]:
-    """Notes calls in `stack`; cached graphs are not used, for they call no children."""
-    seen: Dict[int, gluon.Block] = {}
+    """Records the calls of all blocks in `stack`. Disables cached graphs, which do not call children."""
+    blocks: Dict[int, gluon.Block] = {}
     active: Dict[int, bool] = {}
 
     def wrap(layer: str, block: gluon.Block) -> Callable[..., object]:
@@ -132,15 +132,15 @@ def watched(network: gluon.Block, stack: List[Call]) -> Iterator[None]:
             try:
                 stack[-1].output = forward(*inputs)
             finally:
-                made = stack.pop()
-                stack[-1].calls.append(made)
-            return made.output
+                finished = stack.pop()
+                stack[-1].calls.append(finished)
+            return finished.output
 
         return call
 
     for layer, block in blocks_by_path(network):
-        if id(block) not in seen:
-            seen[id(block)] = block
+        if id(block) not in blocks:
+            blocks[id(block)] = block
             active[id(block)] = getattr(block, "_active", False)
             if active[id(block)]:
                 block._active = False
@@ -148,27 +148,26 @@ def watched(network: gluon.Block, stack: List[Call]) -> Iterator[None]:
     try:
         yield
     finally:
-        for key, block in seen.items():
+        for key, block in blocks.items():
             object.__delattr__(block, "forward")
             if active[key]:
                 block._active = True
 
 
 def open_to_cut(
-    network: gluon.Block, input_shape: Shapes, why: str, needs_graph: bool, precision: Precision = FULL
+    network: gluon.Block, input_shape: Shapes, setting: str, needs_graph: bool, precision: Precision = FULL
 ) -> Cuttable:
-    """Returns the network as something that can be cut: between operators where MXNet can trace it, else between
-    blocks.
+    """Returns a network that can be cut: between operators if MXNet can trace it, otherwise between blocks.
 
     Args:
-        network: the gluon block, initialised, on one device.
-        input_shape: of one sample.
-        why: what it is cut for, as a clause.
-        needs_graph: whether only operators will do.
-        precision: that pieces compute in; only operators can compute in another than full.
+        network: initialised gluon block on one device.
+        input_shape: shape of one sample.
+        setting: setting that requires the cut, for messages.
+        needs_graph: True if the network must be traced.
+        precision: precision of the pieces; other than full precision needs a traced network.
 
     Raises:
-        ConfigError: neither is possible; names the block and what to do.
+        ConfigError: neither is possible; the message names the block and a remedy.
     """
     try:
         return Graph(network, precision, input_shape)
@@ -176,13 +175,13 @@ def open_to_cut(
         reason = error
     chain = None if needs_graph else Chain(network, input_shape)
     if chain is None or len(chain) == 1:
-        whole = "" if chain is None else (
+        detail = "" if chain is None else (
             f", and the code of {type(network).__name__} does more than call its parts one after the other"
         )  # fmt: skip
         raise ConfigError(
-            f"{why} needs the network as a graph, but {reason}{whole}. Write that block as a gluon.HybridBlock whose "
-            "hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its parts "
-            "(it is cut between them, wherever one has the attribute begins_stage=True if any has), or use "
+            f"{setting} needs the network as a graph, but {reason}{detail}. Write that block as a gluon.HybridBlock "
+            "whose hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its "
+            "parts (it is cut between them, wherever one has the attribute begins_stage=True if any has), or use "
             "parallel=single or parallel=data with amp=off: they need no cut."
         ) from reason
     return chain

@@ -60,23 +60,23 @@ def rates_of(device_type: str) -> Rates:
 
 
 def piece_costs(piece: Union[Piece, BlockRow], shapes: Mapping[Tensor, Shape], device_type: str) -> Tuple[float, float]:
-    """Seconds forward and backward of a piece (`Graph`) or row (`Chain`) for one microbatch.
+    """Returns the seconds of the forward and the backward pass of a piece or block row for one microbatch.
 
     Args:
-        piece: of `Cuttable.cut`.
-        shapes: of what enters it.
-        device_type: cpu or gpu.
+        piece: result of `Cuttable.cut`.
+        shapes: shapes of its input tensors.
+        device_type: "cpu" or "gpu".
     """
     rates = rates_of(device_type)
     if isinstance(piece, BlockRow):
         traces = _traces_of_row(piece, shapes)
     else:
-        given = {variable(tensor): shapes[tensor] for tensor in piece.inputs}
-        traces = [trace_symbol(piece.symbol, given)]
+        input_shapes = {variable(tensor): shapes[tensor] for tensor in piece.inputs}
+        traces = [trace_symbol(piece.symbol, input_shapes)]
     forward = backward = 0.0
     for traced in traces:
-        more = _times(traced, rates)
-        forward, backward = forward + more[0], backward + more[1]
+        seconds = _times(traced, rates)
+        forward, backward = forward + seconds[0], backward + seconds[1]
     return forward, backward
 
 
@@ -88,23 +88,26 @@ def _times(traced: Trace, rates: Rates) -> Tuple[float, float]:
         if node.op == "null" or node.op in FREE or node.shape is None:
             continue
         sizes = [math.prod(nodes[i].shape or ()) for i in node.inputs]
-        given = sum(sizes) + RELAID.get(node.op, 0) * sum(sizes[1:2])
-        made = math.prod(node.shape)
+        num_read = sum(sizes) + RELAID.get(node.op, 0) * sum(sizes[1:2])
+        num_written = math.prod(node.shape)
         flops = node_flops(node, traced)
-        looks = rates.look_s * made * _window(node)
+        looks = rates.look_s * num_written * _window(node)
         passes = FLOAT_BYTES * PASSES.get(node.op, 1)
         call_s = rates.call_s * CALLS.get(node.op, 1)
-        forward += flops / rates.flops + passes * (given + made) / rates.moved + looks + call_s
+        forward += flops / rates.flops + passes * (num_read + num_written) / rates.moved + looks + call_s
         if learning[index]:
             # One product for each; the network's own inputs have none.
             gradients = sum(learning[i] for i in node.inputs[:2])
-            moved = passes * (2 * given + made)
+            moved = passes * (2 * num_read + num_written)
             backward += flops * gradients / rates.flops + moved / rates.moved + looks / 3 + call_s
     return forward, backward
 
 
 def _window(node: Node) -> int:
-    """Elements that a pooling looks at for each one that it makes: MXNet does so one by one."""
+    """Returns the number of inputs that a pooling reads for each output; 0 for other operators.
+
+    MXNet reads one by one.
+    """
     if node.op != "Pooling" or node.attrs.get("global_pool", "False") in ("True", "1"):
         return 0
     return math.prod(int(size) for size in re.findall(r"\d+", node.attrs.get("kernel", "")))
@@ -112,21 +115,21 @@ def _window(node: Node) -> int:
 
 def _traces_of_row(row: BlockRow, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
     """Returns a trace of each block. One that cannot be traced counts as one matrix product with all its parameters."""
-    found = []
+    traces = []
     begin = row.inputs[0][0]
     for number, block in enumerate(row.blocks):
         batch_size, *shape = shapes[(begin + number, 0)]
         try:
-            found.append(trace(block, tuple(shape), batch_size=batch_size, training=True))
+            traces.append(trace(block, tuple(shape), batch_size=batch_size, training=True))
         except NotTraceable:
-            found.append(_as_product(block, (batch_size, *shape), shapes[(begin + number + 1, 0)]))
-    return found
+            traces.append(_as_product(block, (batch_size, *shape), shapes[(begin + number + 1, 0)]))
+    return traces
 
 
-def _as_product(block: gluon.Block, given: Shape, made: Shape) -> Trace:
+def _as_product(block: gluon.Block, input_shape: Shape, output_shape: Shape) -> Trace:
     shapes: Dict[str, Optional[Shape]] = {name: p.shape for name, p in block.collect_params().items()}
     size = sum(math.prod(shape or ()) for shape in shapes.values())
-    data = Node("data", "null", "", (), {}, given)
+    data = Node("data", "null", "", (), {}, input_shape)
     weight = Node("weight", "null", "", (), {}, (1, size))
-    product = Node("product", "FullyConnected" if size else "opaque", "", (0, 1), {}, made)
-    return Trace([data, weight, product], shapes, [made], {})
+    product = Node("product", "FullyConnected" if size else "opaque", "", (0, 1), {}, output_shape)
+    return Trace([data, weight, product], shapes, [output_shape], {})

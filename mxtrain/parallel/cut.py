@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mxtrain.parallel.chain import BlockRow
 
 MARK = "begins_stage"
-"""A block whose attribute of this name is true may begin a stage; where there are such blocks, no other does."""
+"""Attribute that marks blocks where a stage may begin. If any block has it, no other block may begin a stage."""
 
 Tensor = Tuple[int, int]
-"""(node, output) of the graph."""
+"""A tensor of the graph: (node index, output index)."""
 
 JOINABLE = ("BatchNorm", "_contrib_SyncBatchNorm", "_contrib_BatchNormWithReLU")
 """Operators whose mean and variance can be taken over several devices' samples (`mxtrain.parallel.norm`)."""
@@ -54,18 +54,18 @@ class Piece:
 
     @property
     def parameters(self) -> List[str]:
-        """Names of the parameters of the piece, including moving statistics."""
-        own = {variable(tensor) for tensor in self.inputs}
-        return [name for name in self.symbol.list_inputs() if name not in own]
+        """Returns the names of the parameters of the piece, including moving statistics."""
+        inputs = {variable(tensor) for tensor in self.inputs}
+        return [name for name in self.symbol.list_inputs() if name not in inputs]
 
 
 def variable(tensor: Tensor) -> str:
-    """Name of the variable that stands for an input tensor in the symbol of a piece."""
+    """Returns the name of the variable for an input tensor in the symbol of a piece."""
     return f"tensor{tensor[0]}_{tensor[1]}"
 
 
 def marked_layers(network: gluon.Block) -> List[str]:
-    """Structural names of the blocks whose attribute `begins_stage` is true."""
+    """Returns the structural names of the blocks whose attribute `begins_stage` is true."""
     return [path for path, block in blocks_by_path(network) if path and getattr(block, MARK, False)]
 
 
@@ -91,7 +91,7 @@ class Cuttable:
     marked: List[str]
     without_gradient: FrozenSet[Tensor]
     text: str
-    _made_at: Dict[int, int]
+    _produced_at: Dict[int, int]
     _last_read: Dict[Tensor, int]
     _shared: List[Tuple[int, int]]
 
@@ -99,11 +99,11 @@ class Cuttable:
         return len(self.operators)
 
     def crossing(self, position: int) -> List[Tensor]:
-        """Tensors that are produced before `position` and read at or after it."""
+        """Returns the tensors that are produced before `position` and read at or after it."""
         return [
             tensor
             for tensor, last in self._last_read.items()
-            if self._made_at[tensor[0]] < position and last >= position
+            if self._produced_at[tensor[0]] < position and last >= position
         ]
 
     def can_cut(self, position: int) -> bool:
@@ -111,7 +111,7 @@ class Cuttable:
         return 0 < position < len(self) and not any(first < position <= last for first, last in self._shared)
 
     def norms(self) -> List[int]:
-        """Positions of the batch norms that compute statistics.
+        """Returns the positions of the batch norms that compute statistics.
 
         Raises:
             ConfigError: a batch norm is of a kind that cannot be synchronised over devices.
@@ -119,7 +119,7 @@ class Cuttable:
         raise NotImplementedError
 
     def shapes(self, input_shape: Shapes, batch_size: int) -> Dict[Tensor, Shape]:
-        """Shape of every tensor that some position's `crossing` may hold."""
+        """Returns the shape of every tensor that `crossing` may return for some position."""
         raise NotImplementedError
 
     def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Union[Piece, BlockRow]:
@@ -128,16 +128,16 @@ class Cuttable:
 
     def beginnings(self) -> Dict[int, str]:
         """Returns position -> structural name of the outermost layer that begins there."""
-        found: Dict[int, str] = {}
-        seen = set()
+        layer_at: Dict[int, str] = {}
+        visited = set()
         for position, layer in enumerate(self.layers):
             words = layer.split(".") if layer else []
             for depth in range(1, len(words) + 1):
                 path = ".".join(words[:depth])
-                if path not in seen:
-                    seen.add(path)
-                    found.setdefault(position, path)
-        return found
+                if path not in visited:
+                    visited.add(path)
+                    layer_at.setdefault(position, path)
+        return layer_at
 
     def begin_of(self, layer: str, asked_by: str = "parallel.cut_before") -> int:
         """Returns the position before the first operator of a layer.
@@ -152,14 +152,16 @@ class Cuttable:
         inside = [p for p, name in enumerate(self.layers) if name == layer or name.startswith(f"{layer}.")]
         if not inside:
             words = [name.split(".") for name in self.layers if name]
-            known = list(dict.fromkeys(".".join(path[: depth + 1]) for path in words for depth in range(len(path))))
+            paths = (".".join(path[: depth + 1]) for path in words for depth in range(len(path)))
+            known_layers = list(dict.fromkeys(paths))
             raise ConfigError(
-                f"{asked_by}: the network has no layer '{layer}' that computes.{did_you_mean(layer, known)} "
-                f"Its layers: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
+                f"{asked_by}: the network has no layer '{layer}' that computes.{did_you_mean(layer, known_layers)} "
+                f"Its layers: {', '.join(known_layers[:12])}{', ...' if len(known_layers) > 12 else ''}."
             )
         if not self.can_cut(inside[0]):
-            why = "nothing comes before it" if inside[0] == 0 else "it shares parameters with layers on the other side"
-            raise ConfigError(f"{asked_by}: the network cannot be cut before '{layer}': {why}.")
+            shares = "it shares parameters with layers on the other side"
+            reason = "nothing comes before it" if inside[0] == 0 else shares
+            raise ConfigError(f"{asked_by}: the network cannot be cut before '{layer}': {reason}.")
         return inside[0]
 
     def cut(self, positions: Sequence[int]) -> List[Union[Piece, BlockRow]]:
@@ -167,8 +169,8 @@ class Cuttable:
         bounds = [0, *sorted(set(positions) - {0, len(self)}), len(self)]
         pieces = []
         for begin, end in zip(bounds, bounds[1:]):
-            made = set(self.operators[begin:end])
-            outputs = [tensor for tensor, last in self._last_read.items() if tensor[0] in made and last >= end]
+            produced = set(self.operators[begin:end])
+            outputs = [tensor for tensor, last in self._last_read.items() if tensor[0] in produced and last >= end]
             pieces.append(self._piece(begin, end, outputs))
         return pieces
 
@@ -204,7 +206,7 @@ class Graph(Cuttable):
         index_of = {node["name"]: index for index, node in enumerate(self._nodes)}
         # An unused input has no node in the graph. It gets a negative index, which no node has.
         self.inputs = [(index_of.get(name, -1 - n), 0) for n, name in enumerate(names)]
-        self._made_at = {
+        self._produced_at = {
             **{node: -1 for node, _ in self.inputs},
             **{node: position for position, node in enumerate(self.operators)},
         }
@@ -215,13 +217,13 @@ class Graph(Cuttable):
         self._shared = self._find_shared_parameters()
 
     def norms(self) -> List[int]:
-        """Positions of the batch norms that compute statistics.
+        """Returns the positions of the batch norms that compute statistics.
 
         Raises:
             ConfigError: a batch norm is of a kind that cannot be synchronised over devices.
         """
-        found = [position for position, node in enumerate(self.operators) if self._computes_statistics(node)]
-        for position in found:
+        positions = [position for position, node in enumerate(self.operators) if self._computes_statistics(node)]
+        for position in positions:
             node = self.operators[position]
             kind = self._nodes[node]["op"]
             if kind not in JOINABLE or any(tensor[0] == node and tensor[1] > 0 for tensor in self._last_read):
@@ -230,7 +232,7 @@ class Graph(Cuttable):
                     "taken over several devices. Type parallel.batch_norm=per_device, or use a gluon BatchNorm whose "
                     "output alone is read."
                 )
-        return found
+        return positions
 
     def _computes_statistics(self, node: int) -> bool:
         """Returns True if a forward pass in training mode updates auxiliary states, such as moving statistics."""
@@ -239,34 +241,34 @@ class Graph(Cuttable):
         return not uses_moving and not sources.isdisjoint(self._states)
 
     def shapes(self, input_shape: Shapes, batch_size: int) -> Dict[Tensor, Shape]:
-        """Shape of every tensor that some position's `crossing` may hold."""
-        given = {t: (batch_size, *shape) for t, shape in zip(self.inputs, shapes_of(input_shape))}
-        tensors = [tensor for tensor in self._last_read if tensor not in given]
+        """Returns the shape of every tensor that `crossing` may return for some position."""
+        input_shapes = {t: (batch_size, *shape) for t, shape in zip(self.inputs, shapes_of(input_shape))}
+        tensors = [tensor for tensor in self._last_read if tensor not in input_shapes]
         outputs = self._piece(0, len(self), tensors).symbol
-        read = {variable(tensor): shape for tensor, shape in given.items() if tensor in self._last_read}
+        read = {variable(tensor): shape for tensor, shape in input_shapes.items() if tensor in self._last_read}
         _, shapes, _ = outputs.infer_shape(**read)
-        return {**given, **dict(zip(tensors, map(tuple, shapes)))}
+        return {**input_shapes, **dict(zip(tensors, map(tuple, shapes)))}
 
     def _find_without_gradient(self, variables: Collection[str]) -> FrozenSet[Tensor]:
-        """Tensors that do not depend on any parameter in `variables`; autograd does not record them."""
+        """Returns the tensors that do not depend on any parameter in `variables`; autograd does not record them."""
         with_gradient = {index for index, node in enumerate(self._nodes) if node["name"] in variables}
-        found = set(self.inputs)
+        tensors = set(self.inputs)
         for node in self.operators:
             sources = self._nodes[node]["inputs"]
             if any(source in with_gradient for source, *_ in sources):
                 with_gradient.add(node)
-        made = set(self.operators)
+        computed = set(self.operators)
         for node in self.operators:
             sources = self._nodes[node]["inputs"]
-            found.update((source, output) for source, output, *_ in sources if source in made - with_gradient)
-        return frozenset(found)
+            tensors.update((source, output) for source, output, *_ in sources if source in computed - with_gradient)
+        return frozenset(tensors)
 
     def _find_last_reads(self) -> Dict[Tensor, int]:
         """Returns tensor -> last position that reads it; `len(self)` for outputs of the network."""
         last: Dict[Tensor, int] = {}
         for position, node in enumerate(self.operators):
             for source, output, *_ in self._nodes[node]["inputs"]:
-                if source in self._made_at:
+                if source in self._produced_at:
                     last[(source, output)] = position
         return {**last, **{head: len(self) for head in self.heads}}
 
@@ -275,34 +277,34 @@ class Graph(Cuttable):
         reads: Dict[int, List[int]] = {}
         for position, node in enumerate(self.operators):
             for source, *_ in self._nodes[node]["inputs"]:
-                if source not in self._made_at:
+                if source not in self._produced_at:
                     reads.setdefault(source, []).append(position)
-        return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
+        return [(min(positions), max(positions)) for positions in reads.values() if min(positions) != max(positions)]
 
     def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Piece:
         from mxtrain.engine.backend import mx
 
         operators = self.operators[begin:end]
-        inside: FrozenSet[int] = frozenset(operators)
+        operator_set: FrozenSet[int] = frozenset(operators)
         nodes: List[GraphNode] = []
-        moved: Dict[Tensor, int] = {}  # external tensor or parameter -> index of its variable in the piece
+        variable_of: Dict[Tensor, int] = {}  # external tensor or parameter -> index of its variable in the piece
         inputs: List[Tensor] = []
         new_index: Dict[int, int] = {}
 
         def entry(source: int, output: int, *version: int) -> List[int]:
-            if source in inside:
+            if source in operator_set:
                 return [new_index[source], output, *version]
             tensor = (source, output)
-            if tensor not in moved:
-                is_tensor = source in self._made_at
+            if tensor not in variable_of:
+                is_tensor = source in self._produced_at
                 node: GraphNode = (
                     {"op": "null", "name": variable(tensor), "inputs": []} if is_tensor else self._nodes[source]
                 )
                 if is_tensor:
                     inputs.append(tensor)
-                moved[tensor] = len(nodes)
+                variable_of[tensor] = len(nodes)
                 nodes.append(node)
-            return [moved[tensor], 0, *version]
+            return [variable_of[tensor], 0, *version]
 
         for index in operators:
             node: GraphNode = {

@@ -76,7 +76,7 @@ class Verification:
 
     @property
     def unequal(self) -> List[str]:
-        """Layers some of whose bits differ that must not."""
+        """Returns the layers that must be equal bit by bit and are not."""
         return [layer.layer for layer in self.bits if layer.worst]
 
     @property
@@ -95,16 +95,16 @@ class Verification:
 
 
 def differences_of(
-    wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
+    expected: Mapping[str, np.ndarray], actual: Mapping[str, np.ndarray]
 ) -> Iterator[Tuple[str, float, float]]:
-    """(name, largest absolute difference, the same over the largest value), infinite where not a number."""
-    finite = [np.abs(array[np.isfinite(array)]) for array in wanted.values()]
+    """Yields (name, largest absolute difference, the same relative to the largest value); infinite for NaN."""
+    finite = [np.abs(array[np.isfinite(array)]) for array in expected.values()]
     floor = FLOOR * max((float(array.max()) for array in finite if array.size), default=0.0)
-    for name, array in wanted.items():
-        same = (array == found[name]) | (np.isnan(array) & np.isnan(found[name]))
+    for name, array in expected.items():
+        same = (array == actual[name]) | (np.isnan(array) & np.isnan(actual[name]))
         if same.all():
             yield name, 0.0, 0.0
             continue
-        absolute = float(np.max(np.abs(found[name][~same].astype(np.float64) - array[~same])))
+        absolute = float(np.max(np.abs(actual[name][~same].astype(np.float64) - array[~same])))
         absolute = absolute if np.isfinite(absolute) else float("inf")
         yield name, absolute, absolute / max(float(np.abs(array).max()), floor, 1e-30)

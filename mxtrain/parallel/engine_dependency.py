@@ -23,8 +23,8 @@ from mxtrain.model.graph.trace import blocks_by_path
 
 
 def written_together(network: gluon.Block) -> Dict[str, str]:
-    """Name of a moving statistic -> name of a parameter whose gradient is written with it (`Parameter.name`)."""
-    found = {}
+    """Returns statistic -> parameter whose gradient the same operator writes, both by `Parameter.name`."""
+    gradient_of = {}
     learns = {parameter.name for parameter in network.collect_params().values() if parameter.grad_req != "null"}
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.basic_layers._BatchNorm):
@@ -35,8 +35,8 @@ def written_together(network: gluon.Block) -> Dict[str, str]:
         for gamma, beta, mean, variance in norms:
             learned = [name for name in (gamma, beta) if name in learns]
             if learned:
-                found.update({mean: learned[0], variance: learned[0]})
-    return found
+                gradient_of.update({mean: learned[0], variance: learned[0]})
+    return gradient_of
 
 
 def can_add_dependencies(network: gluon.Block) -> bool:
@@ -61,8 +61,8 @@ class EngineDependency:
         self._runs = [[arrays[index] for index in run] for run in same_device_runs(arrays)]
 
     def __call__(self, device: Optional[mx.Context] = None) -> None:
-        """Call after backward, without gradients before forward. Asynchronous; nothing is computed, the values stay as
-        they are.
+        """Adds the dependency: call it after backward, or before forward if there are no gradients. Asynchronous;
+        no value changes.
 
         Args:
             device: the only one whose arrays are meant; None = all.

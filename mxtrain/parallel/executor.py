@@ -54,7 +54,7 @@ class Pipelined:
         """Recurrent state of each shard for the next batch, in the order of their rows."""
 
     def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
-        """Returns the meter's sums of each microbatch; gradients of the scaled loss are left in the parameters."""
+        """Returns the meter's sums of each microbatch, and writes gradients of the scaled loss into the parameters."""
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         self.states = []
@@ -64,7 +64,7 @@ class Pipelined:
             return self._run_fused(fused, parts, global_batch_size)
         for shares in parts:
             lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
-            # The next action of every replica, then the one after it: so all devices have work from the beginning.
+            # Queue one action of every replica before the next one, so that all devices have work from the beginning.
             for actions in zip_longest(*[self._actions(len(share)) for share in shares]):
                 for lane, action in zip(lanes, actions):
                     if action is not None:
@@ -72,24 +72,24 @@ class Pipelined:
                         begin(action.stage, action.microbatch)
             for dependency in self._dependencies[: len(lanes)]:
                 dependency()
-            sums += [one for lane in lanes for one in lane.sums]
+            sums += [vector for lane in lanes for vector in lane.sums]
             self.states += [lane.states[m] for lane in lanes for m in sorted(lane.states)]
         return sums
 
     def _run_fused(self, fused: FusedGraph, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
-        """Does the same with one call forward and one backward for each shard, all replicas in step."""
+        """Does the same with one forward and one backward call per shard, alternating between replicas."""
         sums: List[nd.NDArray] = []
         for shares in parts:
-            found: List[List[nd.NDArray]] = [[] for _ in shares]
+            sums_of_replica: List[List[nd.NDArray]] = [[] for _ in shares]
             for shards in zip_longest(*shares):
                 for replica, batch in enumerate(shards):
                     if batch is not None:
-                        loss_B, own = fused(replica, batch, self.devices[replica][0])
+                        loss_B, shard_sums = fused(replica, batch, self.devices[replica][0])
                         loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))
-                        found[replica].append(own)
+                        sums_of_replica[replica].append(shard_sums)
             for dependency in self._dependencies[: len(shares)]:
                 dependency()
-            sums += [one for of_replica in found for one in of_replica]
+            sums += [vector for vectors in sums_of_replica for vector in vectors]
         return sums
 
     def _actions(self, num_microbatches: int) -> List[StageAction]:
@@ -99,7 +99,7 @@ class Pipelined:
 
 
 class Lane:
-    """One replica's microbatches on their way through the stages in one step."""
+    """Runs the microbatches of one replica through the stages, for one step."""
 
     def __init__(self, pipeline: Pipelined, replica: int, microbatches: List[Batch], global_batch_size: int):
         self._pipeline, self._replica, self._microbatches = pipeline, replica, microbatches
@@ -112,7 +112,7 @@ class Lane:
         self.states: Dict[int, List[nd.NDArray]] = {}
 
     def forward(self, number: int, m: int) -> None:
-        """Puts the forward pass of a microbatch through a stage into the engine."""
+        """Queues the forward pass of a microbatch through a stage."""
         stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
         stage, tape, batch = stages[number], self._tapes[m], self._microbatches[m]
         is_last = number == len(stages) - 1
@@ -125,8 +125,8 @@ class Lane:
         with autograd.record():
             outputs = stage(self._replica, inputs[: len(stage.inputs)])
             if is_last:
-                known = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
-                outputs = [known[head] for head in heads] or outputs
+                values = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
+                outputs = [values[head] for head in heads] or outputs
                 outputs = self._keep_state(m, outputs)
                 targets = [bring(target, device) for target in batch.targets]
                 losses = as_list(objective.loss(*outputs, *targets))
@@ -138,16 +138,16 @@ class Lane:
             tape.leave(stage.outputs, outputs)
 
     def _keep_state(self, m: int, outputs: List[nd.NDArray]) -> List[nd.NDArray]:
-        """Sets aside what a microbatch carries on, without its graph; returns what loss and meter see."""
+        """Stores the recurrent state of a microbatch, detached; returns the outputs for loss and meter."""
         count = len(self._pipeline.objective.state_shapes)
         if not count:
             return outputs
-        # Detached: else gradients would flow back through all earlier batches, whose graphs would stay in memory.
+        # Detach: otherwise gradients would flow back through all earlier batches, whose graphs would stay in memory.
         self.states[m] = [array.detach() for array in outputs[-count:]]
         return outputs[:-count]
 
     def backward(self, number: int, m: int) -> None:
-        """Puts the backward pass of a microbatch through a stage into the engine."""
+        """Queues the backward pass of a microbatch through a stage."""
         stage, tape = self._pipeline.stages[number], self._tapes[m]
         if m in self._losses:
             loss_B = self._losses.pop(m)

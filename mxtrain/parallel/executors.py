@@ -1,5 +1,4 @@
-"""Chooses and builds the executors of a network on the devices of a layout: `Pipelined` or `SyncBatchNormExecutor` for
-training, and `Predictor`."""
+"""Builds the executors of a network: `Pipelined` or `SyncBatchNormExecutor` for training, and `Predictor`."""
 
 from __future__ import annotations
 
@@ -31,8 +30,9 @@ class Form:
     """Executors of a network.
 
     Attributes:
-        stages: one after the other.
-        inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
+        stages: stages in order.
+        inputs: input tensors of the network.
+        heads: output tensors of the network; empty = all outputs of the last stage.
     """
 
     stages: List[Stage]
@@ -44,8 +44,8 @@ class Predictor:
     """Computes a network in inference mode, stage after stage.
 
     Args:
-        form: of the network.
-        layout: devices.
+        form: executors of the network.
+        layout: devices of the stages.
     """
 
     def __init__(self, form: Form, layout: Layout):
@@ -54,12 +54,12 @@ class Predictor:
     def __call__(self, replica: int, batch: Batch) -> List[nd.NDArray]:
         """Returns the network's outputs for `Batch.inputs`, on the last device of a replica. Asynchronous."""
         form = self._form
-        known: Dict[Tensor, nd.NDArray] = dict(zip(form.inputs, batch.inputs))
+        values: Dict[Tensor, nd.NDArray] = dict(zip(form.inputs, batch.inputs))
         for stage in form.stages:
             device = self._devices[replica][stage.number]
-            outputs = stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])
-            known.update(zip(stage.outputs, outputs))
-        return [known[head] for head in form.heads] or outputs
+            outputs = stage(replica, [bring(values[tensor], device) for tensor in stage.inputs])
+            values.update(zip(stage.outputs, outputs))
+        return [values[head] for head in form.heads] or outputs
 
 
 class Executors:
@@ -69,20 +69,20 @@ class Executors:
         objective: network, loss and meter.
         layout: devices and cut.
         graph: graph of the network, if it is cut, computed in another precision, or has synchronised batch norms.
-        pieces: of the graph, one for each stage.
+        pieces: pieces of the graph, one for each stage.
         parameters: parameters of the network and their devices.
-        workers: by which workers agree on sums and statistics.
-        has_rows: whether parameters hold other rows of a table in each batch.
-        has_one_copy: whether no other copy of the network is trained, here or elsewhere.
+        workers: store that sums and gathers over workers.
+        has_rows: True if parameters hold only the table rows of the current batch.
+        has_one_copy: True if no other copy of the network is trained, in this or another process.
 
     Attributes:
-        train: (shares of a batch, global batch size, loss scale) -> the meter's sums; leaves gradients.
-        predict: (replica, batch) -> outputs.
-        runs_graph: whether stages are pieces of a graph, not the network as its author wrote it.
-        joins_norms: whether batch norms see the samples of several devices together.
+        train: function (shares of a batch, global batch size, loss scale) -> the meter's sums; writes gradients.
+        predict: function (replica, batch) -> outputs.
+        runs_graph: True if stages are pieces of a graph; False if they are the network's own code.
+        joins_norms: True if batch norms are synchronised over several devices.
 
     Raises:
-        ConfigError: the network carries state, which joint batch norms cannot.
+        ConfigError: the network carries state from batch to batch, which synchronised batch norms do not support.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Executors:
         has_one_copy: bool,
     ):  # fmt: skip
         self._objective, self._layout, self._parameters = objective, layout, parameters
-        # The executor for evaluation. It trains as well unless batch norms are joined over shards.
+        # This form evaluates the network. It also trains it, unless batch norms are synchronised over shards.
         self.runs_graph = layout.num_stages > 1 or objective.precision.dtype != FULL.dtype
         form = self._form(graph, pieces, objective.input_shape)
         self.predict = Predictor(self._prediction_form(form), layout)
@@ -109,8 +109,8 @@ class Executors:
         """Returns the executors of the network for inputs of that shape."""
         if graph is None or not self.runs_graph:
             kind = FusedInference if self._objective.fuse else WholeNetwork
-            whole = kind(self._objective.network, len(shapes_of(shape)))
-            return Form([whole], whole.inputs, [])
+            network = kind(self._objective.network, len(shapes_of(shape)))
+            return Form([network], network.inputs, [])
         stages: List[Stage] = [
             on_devices(piece, self._objective.network, stage, self._layout.devices)
             for stage, piece in enumerate(pieces)
@@ -129,7 +129,7 @@ class Executors:
         return self._form(graph, graph.cut(positions) if graph else [], shape)
 
     def _sync_batchnorm(self, graph: Cuttable, workers: Store) -> SyncBatchNormExecutor:
-        """Pieces with every batch norm on its own."""
+        """Returns the executor for synchronised batch norms, each of which is a separate piece."""
         objective, layout = self._objective, self._layout
         if objective.state_shapes:
             raise ConfigError(
@@ -157,7 +157,7 @@ class Executors:
         # The last heads are the recurrent state for the next batch, which loss and meter do not read.
         num_outputs = len(form.heads) - len(objective.state_shapes)
         without_gradient.update(head for head in form.heads[num_outputs:] if head not in read)
-        # On a CPU statistics move in backward passes, which one thread computes behind all that came before.
+        # On a CPU, backward passes update the statistics, and one thread computes them in order: no guards are needed.
         guards = self.dependencies(of_readers=True) if layout.devices[0][0].device_type == "gpu" else ()
         return Pipelined(
             objective, layout.devices, form.stages, layout.order, form.inputs, form.heads, without_gradient,
@@ -165,52 +165,53 @@ class Executors:
         )  # fmt: skip
 
     def _fuse(self, has_one_copy: bool) -> Optional[FusedGraph]:
-        """Runs network, loss and meter as one graph. Possible on CPUs, if nothing is inserted between them and no
-        parameter moves."""
+        """Returns network, loss and meter as one graph; None on GPUs or for networks with recurrent state."""
         if self._objective.state_shapes or self._layout.devices[0][0].device_type != "cpu":
             return None
         names = self._parameters.structural_names
         copies = {full_name: self._parameters.copies[name] for full_name, name in names.items()}
         return FusedGraph(self._objective, copies, in_bulk=has_one_copy)
 
-    def of_functions(self) -> FunctionExecutor:
-        """Returns the executor of a user's loss functions.
+    def build_function_executor(self) -> FunctionExecutor:
+        """Builds the executor of user-defined loss functions.
 
         Raises:
-            ConfigError: the placement needs to know the operators of the loss, or the network is no plain one.
+            ConfigError: the placement or the network does not support loss functions.
         """
         objective, layout = self._objective, self._layout
-        against, remedy = "", ""
+        obstacle, remedy = "", ""
         if layout.num_stages > 1:
-            against, remedy = f"parallel.stages={layout.num_stages} cuts the network", "Type parallel=data"
+            obstacle, remedy = f"parallel.stages={layout.num_stages} cuts the network", "Type parallel=data"
         elif self.joins_norms:
-            against = f"parallel.batch_norm={layout.batch_norm} joins the batch norms of several devices"
+            obstacle = f"parallel.batch_norm={layout.batch_norm} joins the batch norms of several devices"
             remedy = "Type parallel.batch_norm=per_device"
         elif self._has_rows:
-            against, remedy = "gradients of tables hold some rows only", "Type trainer.sparse_grad=false"
+            obstacle, remedy = "gradients of tables hold some rows only", "Type trainer.sparse_grad=false"
         elif objective.state_shapes:
-            against, remedy = "this network carries state from batch to batch", "Choose another model"
-        if against:
-            raise ConfigError(f"s.step(loss=...): {against}, which a Python function cannot follow. {remedy}.")
+            obstacle, remedy = "this network carries state from batch to batch", "Choose another model"
+        if obstacle:
+            raise ConfigError(f"s.step(loss=...): {obstacle}, which a Python function cannot follow. {remedy}.")
         networks = [self.network_on(replica) for replica in range(layout.num_replicas)]
         return FunctionExecutor(objective, networks, [stages[0] for stages in layout.devices], self.dependencies())
 
     def network_on(self, replica: int) -> Network:
-        """Returns the network on a replica, in the precision that it is trained in."""
+        """Returns the network on a replica, in training precision."""
         stage, heads = self._form_of_training.stages[0], self._form_of_training.heads
         if isinstance(stage, WholeNetwork):
             return self._objective.network  # it finds its parameters by the device of its input
 
         def network(*inputs: nd.NDArray) -> Union[nd.NDArray, List[nd.NDArray]]:
-            known = dict(zip(stage.outputs, stage(replica, inputs)))
-            outputs = [known[head] for head in heads] or list(known.values())
+            values = dict(zip(stage.outputs, stage(replica, inputs)))
+            outputs = [values[head] for head in heads] or list(values.values())
             return outputs[0] if len(outputs) == 1 else outputs
 
         return network
 
     def dependencies(self, of_readers: bool = False) -> List[EngineDependency]:
-        """Dependencies around batch norms' statistics, one for each replica: readers wait for backward passes, or with
-        `of_readers` forward passes wait for readers."""
+        """Returns the engine dependencies of batch-norm statistics, one for each replica.
+
+        Readers of the statistics wait for backward passes; with `of_readers`, forward passes wait for readers.
+        """
         parameters = self._parameters
         names = parameters.structural_names
         pairs = [

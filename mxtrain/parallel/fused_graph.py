@@ -82,27 +82,31 @@ class _Call:
         self, symbol: Symbol, names: Sequence[str], copies: Mapping[str, Sequence[nd.NDArray]],
         flags: Sequence[Tuple[str, object]],
     ):  # fmt: skip
-        given, own = symbol.list_inputs(), set(names)
-        self._operator = mx.nd.CachedOp(symbol, [*argument_flags(given, own), *flags])
-        self._places = [(i, names.index(name)) for i, name in enumerate(given) if name in own]
-        arrays = [copies.get(name, ()) for name in given]
+        input_names, entering_names = symbol.list_inputs(), set(names)
+        self._operator = mx.nd.CachedOp(symbol, [*argument_flags(input_names, entering_names), *flags])
+        self._positions = [(i, names.index(name)) for i, name in enumerate(input_names) if name in entering_names]
+        arrays = [copies.get(name, ()) for name in input_names]
         num_replicas = max(map(len, arrays), default=0)
         self._arguments = [
-            [one[replica] if one else None for one in arrays] for replica in range(num_replicas)
+            [array[replica] if array else None for array in arrays] for replica in range(num_replicas)
         ]  # fmt: skip
 
     def __call__(self, replica: int, entering: Sequence[nd.NDArray]) -> Tuple[nd.NDArray, nd.NDArray]:
         arguments = list(self._arguments[replica])
-        for place, number in self._places:
-            arguments[place] = entering[number]
+        for position, number in self._positions:
+            arguments[position] = entering[number]
         with autograd.record():
             loss_B, *_, sums = self._operator(*arguments)
         return loss_B, sums
 
 
 def traced(objective: Objective, inputs: Sequence[str], targets: Sequence[str]) -> Optional[Symbol]:
-    """Returns the symbols of the loss and the meter's sums, over variables of these names and the network's parameters;
-    None if a part needs real arrays."""
+    """Returns the symbols of the loss and the meter's sums; None if a part needs real arrays.
+
+    Args:
+        objective: network, loss and meter.
+        inputs, targets: names of the variables.
+    """
     blocks = (objective.network, objective.loss, objective.meter)
     if not all(isinstance(block, gluon.HybridBlock) and block._active and not _is_watched(block) for block in blocks):
         return None
@@ -110,22 +114,22 @@ def traced(objective: Objective, inputs: Sequence[str], targets: Sequence[str]) 
         try:
             network, loss = cast("_OfSymbols", objective.network), cast("_OfSymbols", objective.loss)
             outputs = _single(network(*map(mx.sym.var, inputs)))
-            known = [mx.sym.var(name) for name in targets]
-            losses = _single(loss(*outputs, *known))
+            target_symbols = [mx.sym.var(name) for name in targets]
+            losses = _single(loss(*outputs, *target_symbols))
             # Metrics need no gradient. With the block after the meter, MXNet would still compute the gradient through
             # it.
-            sums = objective.meter(*map(mx.sym.BlockGrad, [*losses, *outputs, *known]))
+            sums = objective.meter(*map(mx.sym.BlockGrad, [*losses, *outputs, *target_symbols]))
             return mx.sym.Group([*losses, sums])
-        except Exception:  # whatever a user's own code raises on symbols; on arrays it may be right
+        except Exception:  # user code may raise anything on symbols, and still work on arrays
             return None
 
 
 def _single(returned: Union[Symbol, Sequence[Symbol]]) -> List[Symbol]:
-    """Each output by itself, as arrays would come."""
+    """Returns each output as a separate symbol, as a call on arrays would."""
     symbols = returned if isinstance(returned, (tuple, list)) else [returned]
     return [symbol[number] for symbol in symbols for number in range(len(symbol.list_outputs()))]
 
 
 def _is_watched(block: gluon.Block) -> bool:
-    """Returns True if somebody asked to be called with what the block is given or returns."""
+    """Returns True if a forward hook is registered, which a cached graph would not call."""
     return bool(block._forward_hooks or block._forward_pre_hooks)

@@ -41,12 +41,12 @@ class FusedInference(WholeNetwork):
             _LOG.warning("fuse=true has no effect: the network cannot be traced (%s)", error)
             self._operator = None
             return
-        joined = symbol.get_backend_symbol("MKLDNN")
+        fused = symbol.get_backend_symbol("MKLDNN")
         position = {name: number for number, name in enumerate(input_names(num_inputs))}
         parameters = parameters_by_full_name(network)
-        names = joined.list_inputs()
+        names = fused.list_inputs()
         self._arguments = [position[name] if name in position else parameters[name] for name in names]
-        self._operator = mx.nd.CachedOp(joined, [*argument_flags(names, position), ("static_alloc", True)])
+        self._operator = mx.nd.CachedOp(fused, [*argument_flags(names, position), ("static_alloc", True)])
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         shapes = tuple(array.shape for array in inputs)
@@ -73,8 +73,8 @@ class FusedInference(WholeNetwork):
         )))  # fmt: skip
 
 
-def _relative_error(found: nd.NDArray, wanted: nd.NDArray) -> float:
-    """Returns the largest error relative to the largest absolute value; NaN where one of them has a NaN."""
-    found_B, wanted_B = found.asnumpy().astype(np.float64), wanted.asnumpy().astype(np.float64)
-    largest = np.abs(wanted_B).max(initial=0.0)
-    return float(np.abs(found_B - wanted_B).max(initial=0.0) / (largest or 1.0))
+def _relative_error(actual: nd.NDArray, expected: nd.NDArray) -> float:
+    """Returns the largest error relative to the largest absolute value; NaN if one of the arrays has a NaN."""
+    actual_B, expected_B = actual.asnumpy().astype(np.float64), expected.asnumpy().astype(np.float64)
+    largest = np.abs(expected_B).max(initial=0.0)
+    return float(np.abs(actual_B - expected_B).max(initial=0.0) / (largest or 1.0))

@@ -104,7 +104,7 @@ class Grid(Strategy):
             self.rows,
         )  # fmt: skip
         self._tables.place(parameters.copies, parameters.reductions)
-        self.reductions = [one for one in parameters.reductions if one.name not in self.remote.names]
+        self.reductions = [entry for entry in parameters.reductions if entry.name not in self.remote.names]
         self.trainable = [reduction.name for reduction in self.reductions]
         self.values = {**parameters.values, **self._tables.tables}
         self.constants = parameters.constants
@@ -114,13 +114,13 @@ class Grid(Strategy):
         )  # fmt: skip
         # With one copy, or batch norms over all shards, all moving statistics are equal and need no averaging.
         has_own_statistics = not (self._executors.joins_norms or has_one_copy)
-        self._of_functions: Optional[FunctionExecutor] = None
+        self._function_executor: Optional[FunctionExecutor] = None
         self._statistics = MovingStatistics(
             moving_statistics(parameters.by_name, parameters.copies) if has_own_statistics else [],
             len(devices), devices[0][0].device_type, self._workers,
         )  # fmt: skip
 
-    # What a step asks for.
+    # Methods that the training step calls.
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
         batch = self._state.enter(self._tables.enter(batch))
@@ -131,26 +131,26 @@ class Grid(Strategy):
         active = 0 if adds or not parts else len(parts[0])
         self._parameters.zero_gradients(range(active, num_replicas))
         first = self.layout.devices[0][0]
-        whole = batch.size if self._workers.world.size == 1 else batch.global_size
-        sums = self._train(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
-        total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
-        if whole:
-            self._statistics.all_reduce(total, whole, self.layout.num_parts)
+        num_samples = batch.size if self._workers.world.size == 1 else batch.global_size
+        sums = self._train(parts, num_samples) or [nd.zeros((self.objective.meter.width,), ctx=first)]
+        total = sums[0] if len(sums) == 1 else nd.add_n(*[vector.as_in_context(first) for vector in sums])
+        if num_samples:
+            self._statistics.all_reduce(total, num_samples, self.layout.num_parts)
         # A worker that does not sum with others scales its sums, because rows count the samples of the global batch.
-        return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
+        return total if num_samples in (0, batch.global_size) else total * (batch.global_size / num_samples)
 
-    def _train(self, parts: List[Shares], whole: int) -> List[nd.NDArray]:
+    def _train(self, parts: List[Shares], num_samples: int) -> List[nd.NDArray]:
         if self.loss_function is not None:
-            return self.function_executor()(self.loss_function, parts, whole, self.loss_scale)
+            return self.function_executor()(self.loss_function, parts, num_samples, self.loss_scale)
         train = self._executors.train
-        sums = train(parts, whole, self.loss_scale)
+        sums = train(parts, num_samples, self.loss_scale)
         self._state.leave(train.states)
         return sums
 
     def function_executor(self) -> FunctionExecutor:
-        if self._of_functions is None:
-            self._of_functions = self._executors.of_functions()
-        return self._of_functions
+        if self._function_executor is None:
+            self._function_executor = self._executors.build_function_executor()
+        return self._function_executor
 
     def network_on(self, replica: int) -> Network:
         return self._executors.network_on(replica)
@@ -159,8 +159,8 @@ class Grid(Strategy):
         return self._tables.look_ahead(batch)
 
     def gradient(self, reduction: Reduction) -> np.ndarray:
-        found = super().gradient(reduction)
-        return self.rows[reduction.name].dense(found) if reduction.name in self.rows else found
+        array = super().gradient(reduction)
+        return self.rows[reduction.name].dense(array) if reduction.name in self.rows else array
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
         for name, array in self.other_copies(names):
@@ -179,11 +179,11 @@ class Grid(Strategy):
 
     def predict(self, inputs: Sequence[nd.NDArray]) -> Tuple[nd.NDArray, ...]:
         first, num_replicas = self.layout.devices[0][0], self.layout.num_replicas
-        found: List[List[nd.NDArray]] = []
+        outputs: List[List[nd.NDArray]] = []
         for batch in self._tables.fitting(Batch(tuple(inputs), (), inputs[0].shape[0])):
             shares = split(self._tables.enter_evaluation(batch), num_replicas)
-            found += [self._executors.predict(replica, share) for replica, share in enumerate(shares)]
-        parts = [[part.as_in_context(first) for part in output] for output in zip(*found)]
+            outputs += [self._executors.predict(replica, share) for replica, share in enumerate(shares)]
+        parts = [[part.as_in_context(first) for part in output] for output in zip(*outputs)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
 
     @property
@@ -209,15 +209,15 @@ class Grid(Strategy):
         """Returns the network as a graph, if it must be cut or compute in a low precision; otherwise None."""
         precision, layout = self.objective.precision, self.layout
         if layout.num_stages > 1:
-            why = f"parallel.stages={layout.num_stages}"
+            reason = f"parallel.stages={layout.num_stages}"
         elif layout.batch_norm != "per_device":
-            why = f"parallel.batch_norm={layout.batch_norm}"
+            reason = f"parallel.batch_norm={layout.batch_norm}"
         elif precision.dtype != FULL.dtype:
-            why = f"amp={precision.dtype}"
+            reason = f"amp={precision.dtype}"
         else:
             return None
         needs_graph = layout.batch_norm != "per_device" or precision.dtype != FULL.dtype
-        return open_to_cut(self.network, self.objective.input_shape, why, needs_graph, precision)
+        return open_to_cut(self.network, self.objective.input_shape, reason, needs_graph, precision)
 
     def _choose_cut(self, graph: Cuttable, parallel: Staged, workers: Store) -> Cut:
         """Chooses the cut of rank 0 on all workers. Collective.
@@ -237,7 +237,7 @@ class Grid(Strategy):
 
 
 def host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostGraph]:
-    """Returns a network that NumPy computes, see `Strategy.on_host`; None if that is not possible.
+    """Returns a network as a NumPy function, see `Strategy.on_host`; None if that is not supported.
 
     Args:
         network: network to trace.

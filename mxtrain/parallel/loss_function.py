@@ -72,17 +72,17 @@ class FunctionExecutor:
         meter = self._objective.meter
         if len(losses) == 2 and not meter.weighted:
             raise ConfigError("s.step: this task weighs all samples equally, and the loss function returns weights.")
-        found = [one.astype("float32").sum().reshape((1,)) for one in losses]
-        if meter.weighted and len(found) == 1:
-            found.append(nd.full((1,), batch.size, ctx=found[0].context))
-        missing = meter.width - len(found)
+        vectors = [array.astype("float32").sum().reshape((1,)) for array in losses]
+        if meter.weighted and len(vectors) == 1:
+            vectors.append(nd.full((1,), batch.size, ctx=vectors[0].context))
+        missing = meter.width - len(vectors)
         if missing:
-            found.append(nd.zeros((missing,), ctx=found[0].context))
-        return nd.concat(*found, dim=0) if len(found) > 1 else found[0]
+            vectors.append(nd.zeros((missing,), ctx=vectors[0].context))
+        return nd.concat(*vectors, dim=0) if len(vectors) > 1 else vectors[0]
 
 
 def backward(loss_B: nd.NDArray, head_gradient: nd.NDArray) -> None:
-    """Leaves the gradients in the parameters.
+    """Computes the gradients of the parameters.
 
     Raises:
         ConfigError: the loss was not computed from what the network returned.
@@ -113,12 +113,11 @@ def evaluate_loss(function: LossFunction, network: Network, batch: Batch) -> Lis
     if isinstance(function, gluon.Block):
         if isinstance(network, NetworkGroup):
             raise ConfigError(f"a {type(function).__name__} cannot tell several networks apart. Give a function.")
-        found = function(*as_list(network(*batch.inputs)), *batch.targets)
+        returned = function(*as_list(network(*batch.inputs)), *batch.targets)
     else:
-        found = function(network, batch)
-    losses: List[Any] = list(found) if isinstance(found, (tuple, list)) else [found]
-    other = next((one for one in losses if not isinstance(one, nd.NDArray)), None)
-    if not losses or len(losses) > 2 or any(one is other for one in losses):
+        returned = function(network, batch)
+    losses: List[Any] = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    if not 1 <= len(losses) <= 2 or not all(isinstance(loss, nd.NDArray) for loss in losses):
         shown = " and ".join(type(one).__name__ for one in losses) or "nothing"
         raise ConfigError(
             f"the loss function returned {shown}. It must return an MXNet array, the loss of each sample, "

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class JointNorm:
-    """One batch-norm operator, computed for all shards of a batch together, wherever they are.
+    """A batch-norm operator that is synchronised over all shards of a batch, on all devices and workers.
 
-        shards -> own mean and variance -> those of this worker -> gather -> joint mean and variance -> shards
-        gradients -> sums over own shards -> gather -> what mean and variance pass on -> gradients of the shards
+        shards -> mean and variance of each -> combined per worker -> gather -> combined over workers -> shards
+        gradients -> sums over this worker's shards -> gather -> gradients through mean and variance -> shards
 
-    All workers gather once on the way there and once on the way back, those without samples, too. Rows come in the
-    order of the ranks, so every worker computes the same from them. The moving statistics of all replicas get the same
-    value, biased variance included, as MXNet's operator on the whole batch would leave it.
-    Source: Ioffe and Szegedy, https://arxiv.org/abs/1502.03167, algorithm 1; means and variances are put together as in
+    Workers gather once in the forward and once in the backward pass, including workers without samples. Rows arrive in
+    rank order, so every worker computes the same result. The moving statistics of all replicas get the value that
+    MXNet's operator would compute on the whole batch, with its biased variance.
+    Source: Ioffe and Szegedy, https://arxiv.org/abs/1502.03167, algorithm 1; means and variances are combined as in
     Chan et al., https://doi.org/10.2307/2683386.
 
     Args:
-        piece: consists of the operator.
-        network: owns its parameters.
-        number: its stage.
-        devices: [replica][stage].
-        workers: the store that sums over workers.
-        passes_on: whether what enters needs a gradient.
+        piece: piece that consists of the operator alone.
+        network: network with its parameters.
+        number: stage of the operator.
+        devices: devices as [replica][stage].
+        workers: store that gathers over workers.
+        passes_on: True if the input needs a gradient.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class JointNorm:
         self._rectifies = attributes["op"] == "_contrib_BatchNormWithReLU"
         parameters = parameters_by_full_name(network)
         self._gamma, self._beta, mean, variance = (parameters[name] for name in piece.parameters)
-        self._places = [stages[number] for stages in devices]
-        self._moving = [[statistic.data(place) for place in self._places] for statistic in (mean, variance)]
+        self._replica_devices = [stages[number] for stages in devices]
+        self._moving = [[statistic.data(device) for device in self._replica_devices] for statistic in (mean, variance)]
         self._fractions: Dict[Tuple[Tuple[int, ...], Context, type], nd.NDArray] = {}
-        self._going: List[_Shard] = []
+        self._shards: List[_Shard] = []
         self._joint: Any = None
 
     def forward(
@@ -63,50 +63,51 @@ class JointNorm:
         """Returns the normalised shards.
 
         Args:
-            replicas: of each shard.
-            inputs: of each shard, one tensor; shards follow each other along its first dim.
-            counts: per worker, samples of all of its shards.
+            replicas: replica of each shard.
+            inputs: input tensor of each shard, in a list of one; shards are consecutive rows of the batch.
+            counts: number of samples of each worker.
         """
-        self._going = [
+        self._shards = [
             _Shard(replica, tensors[0], *self._scale(replica)) for replica, tensors in zip(replicas, inputs)
         ]  # fmt: skip
-        rows = [bring(self._own_statistics(shard.input), self._device) for shard in self._going]
-        sizes = [shard.input.shape[0] for shard in self._going]
-        own = self._together(rows, sizes) if rows else self._zeros()
-        rows_WN = self._workers.gather(own)
-        joint = self._together([rows_WN[rank] for rank in range(len(counts))], counts)
+        rows = [bring(self._shard_statistics(shard.input), self._device) for shard in self._shards]
+        sizes = [shard.input.shape[0] for shard in self._shards]
+        local_statistics = self._combine(rows, sizes) if rows else self._zeros()
+        rows_WN = self._workers.gather(local_statistics)
+        joint = self._combine([rows_WN[rank] for rank in range(len(counts))], counts)
         # A network may have made several rows of each sample.
         rows_of_sample = sum(sizes) // counts[self._workers.world.rank] if sizes else 1
         self._joint = (joint, sum(counts) * rows_of_sample)
         mean, variance = nd.split(joint, num_outputs=2, axis=0)
-        self._move(mean, variance)
-        for shard in self._going:
-            own_mean, own_variance = (bring(value, shard.input.context) for value in (mean, variance))
-            shard.statistics = (own_mean, own_variance)
+        self._update_moving(mean, variance)
+        for shard in self._shards:
+            mean_copy, variance_copy = (bring(value, shard.input.context) for value in (mean, variance))
+            shard.statistics = (mean_copy, variance_copy)
             with autograd.record():
                 shard.output = self._apply(shard.input, shard.gamma, shard.beta, shard.statistics)
                 if self._rectifies:
                     shard.output = nd.relu(shard.output)
-        return [[shard.output] for shard in self._going]
+        return [[shard.output] for shard in self._shards]
 
     def backward(self, outputs: Sequence[nd.NDArray], heads: Sequence[nd.NDArray]) -> None:
         """Writes the gradients of the inputs, of gamma and of beta.
 
         Args:
-            outputs: what `forward` returned; none where no gradient is needed.
-            heads: their gradients.
+            outputs: outputs of `forward`; empty if no gradient is needed.
+            heads: gradients of the outputs.
         """
-        shards, (joint, count) = self._going, self._joint
-        self._going, self._joint = [], None
+        shards, (joint, count) = self._shards, self._joint
+        self._shards, self._joint = [], None
         if outputs:
-            autograd.backward(list(outputs), list(heads))  # as if mean and variance were constants
+            # Mean and variance are constants here; their part of the gradient is added below.
+            autograd.backward(list(outputs), list(heads))
             for shard in shards:
                 self._keep_gradients(shard)
         if not self._passes_on:
             return
         rows = [bring(nd.concat(shard.gamma.grad, shard.beta.grad, dim=0), self._device) for shard in shards]
-        own = nd.add_n(*rows) if rows else self._zeros()
-        total = self._workers.gather(own).sum(axis=0)
+        local_sum = nd.add_n(*rows) if rows else self._zeros()
+        total = self._workers.gather(local_sum).sum(axis=0)
         if not shards:
             return
         _, variance = nd.split(joint, num_outputs=2, axis=0)
@@ -121,30 +122,30 @@ class JointNorm:
             nd.elemwise_add(shard.input.grad, passed_on, out=shard.input.grad)
 
     def _scale(self, replica: int) -> Tuple[nd.NDArray, nd.NDArray]:
-        """gamma and beta as variables of this graph."""
-        gamma, beta = (parameter.data(self._places[replica]) for parameter in (self._gamma, self._beta))
-        found = (nd.ones_like(gamma) if self._fix_gamma else gamma.detach(), beta.detach())
-        for array in found:
+        """Returns gamma and beta as variables of the recorded graph."""
+        gamma, beta = (parameter.data(self._replica_devices[replica]) for parameter in (self._gamma, self._beta))
+        scale = (nd.ones_like(gamma) if self._fix_gamma else gamma.detach(), beta.detach())
+        for array in scale:
             array.attach_grad()
-        return found
+        return scale
 
     def _keep_gradients(self, shard: _Shard) -> None:
-        place = self._places[shard.replica]
+        device = self._replica_devices[shard.replica]
         for parameter, gradient in ((self._gamma, shard.gamma.grad), (self._beta, shard.beta.grad)):
             if parameter.grad_req == "null":
                 continue
-            kept = parameter.grad(place)
+            target = parameter.grad(device)
             if parameter is self._gamma and self._fix_gamma:
-                gradient = nd.zeros_like(kept)
+                gradient = nd.zeros_like(target)
             if parameter.grad_req == "add":
-                nd.elemwise_add(kept, gradient, out=kept)
+                nd.elemwise_add(target, gradient, out=target)
             else:
-                gradient.copyto(kept)
+                gradient.copyto(target)
 
-    # MXNet's operator does the work, in one pass each; broadcasts and sums over axes take five times as long.
+    # MXNet's operator computes these in one pass; broadcasts and sums over axes would take five times as long.
 
-    def _own_statistics(self, shard: nd.NDArray) -> nd.NDArray:
-        """Mean and variance of one shard, (2 C,)."""
+    def _shard_statistics(self, shard: nd.NDArray) -> nd.NDArray:
+        """Returns mean and variance of one shard, (2 C,)."""
         like = self._moving[0][0]
         ones, zeros = (nd.full(like.shape, value, ctx=shard.context, dtype=like.dtype) for value in (1, 0))
         # In training mode it computes statistics; the moving ones that it writes are thrown away (see `_move`).
@@ -163,36 +164,42 @@ class JointNorm:
             shard, gamma, beta, *statistics, eps=self._eps, axis=self._axis, fix_gamma=False, use_global_stats=True
         )
 
-    def _together(self, rows: Sequence[nd.NDArray], sizes: Sequence[int]) -> nd.NDArray:
-        """Returns mean and variance of all samples, (2 C,), from mean and variance of parts, (2 C,) each, and the
-        parts' sizes."""
+    def _combine(self, rows: Sequence[nd.NDArray], sizes: Sequence[int]) -> nd.NDArray:
+        """Combines mean and variance (2 C,) of several parts.
+
+        Args:
+            rows: mean and variance of each part, (2 C,).
+            sizes: number of samples of each part.
+        """
         if len(rows) == 1:
             return rows[0]
-        whole = sum(sizes)
+        total = sum(sizes)
         key = (tuple(sizes), rows[0].context, rows[0].dtype)
         if key not in self._fractions:
-            column = np.array(sizes, np.float64).reshape((-1, 1)) / whole
+            column = np.array(sizes, np.float64).reshape((-1, 1)) / total
             self._fractions[key] = nd.array(column, ctx=rows[0].context, dtype=rows[0].dtype)
         fractions = self._fractions[key]
         means, variances = nd.split(nd.stack(*rows), num_outputs=2, axis=1)
         mean = nd.broadcast_mul(means, fractions).sum(axis=0)
-        off = nd.square(nd.broadcast_sub(means, mean.reshape((1, -1))))
-        return nd.concat(mean, nd.broadcast_mul(variances + off, fractions).sum(axis=0), dim=0)
+        squared_offset = nd.square(nd.broadcast_sub(means, mean.reshape((1, -1))))
+        return nd.concat(mean, nd.broadcast_mul(variances + squared_offset, fractions).sum(axis=0), dim=0)
 
     def _zeros(self) -> nd.NDArray:
         """Returns the statistics of a worker without samples: zeros."""
         return nd.zeros((2 * self._moving[0][0].size,), ctx=self._device, dtype=self._moving[0][0].dtype)
 
-    def _move(self, mean: nd.NDArray, variance: nd.NDArray) -> None:
+    def _update_moving(self, mean: nd.NDArray, variance: nd.NDArray) -> None:
         for copies, value in zip(self._moving, (mean, variance)):
-            moved = self._momentum * copies[0] + (1 - self._momentum) * bring(value, copies[0].context)
+            updated = self._momentum * copies[0] + (1 - self._momentum) * bring(value, copies[0].context)
             for copy in copies:
-                moved.copyto(copy)
+                updated.copyto(copy)
 
 
 def limit_sync_batch_norms(network: gluon.Block) -> None:
-    """Makes every gluon SyncBatchNorm wait for one device only: `parallel.batch_norm` says what batch norms take their
-    mean over. It would wait for as many devices as it was told, for ever if there are fewer."""
+    """Makes every gluon SyncBatchNorm wait for one device only, because `parallel.batch_norm` synchronises batch norms.
+
+    A SyncBatchNorm waits for its `num_devices`, and would hang if there are fewer.
+    """
     norms = [block for _, block in blocks_by_path(network) if isinstance(block, gluon.contrib.nn.SyncBatchNorm)]
     for block in norms:
         block._kwargs["ndev"] = 1

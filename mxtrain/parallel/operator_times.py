@@ -68,24 +68,23 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class OperatorTimes:
-    """The times of all kinds of operators, the longest first."""
+    """The times of all operators, by type, longest first."""
 
     first_step: int
     num_steps: int
     rows: Sequence[OperatorTime]
     limits: Limits
     low: bool
-    """True if some of them compute with shorter numbers."""
+    """True if some operators compute in low precision."""
 
     def scalars(self) -> Dict[str, float]:
-        """Returns the values by TensorBoard tag: ms a step, and the share of the machine's limit where work is
-        known."""
-        found = {}
+        """Returns the values by TensorBoard tag: ms per step, and the share of the limit if the work is known."""
+        values = {}
         for row in self.rows[:SHOWN]:
-            found[f"operator_ms/{row.name}"] = 1000 * row.seconds / self.num_steps
+            values[f"operator_ms/{row.name}"] = 1000 * row.seconds / self.num_steps
             if row.work is not None:
-                found[f"operator_limit/{row.name}"] = row.share_of_limit
-        return found
+                values[f"operator_limit/{row.name}"] = row.share_of_limit
+        return values
 
     def table(self) -> Table:
         """Returns a rich table: one row per operator."""
@@ -105,14 +104,14 @@ class OperatorTimes:
         for row in self.rows[:SHOWN]:
             cells = _figures(row.calls / self.num_steps, 1000 * row.seconds / self.num_steps, row.seconds / total)
             flops = f"{row.flops_per_s / 1e9:,.0f}" if row.work and row.work.flops else ""
-            rest = ["", "", ""] if row.work is None else [flops, f"{row.moved_per_s / 1e9:,.1f}",
+            work_cells = ["", "", ""] if row.work is None else [flops, f"{row.moved_per_s / 1e9:,.1f}",
                                                           f"{row.share_of_limit:.0%} {row.limit}"]  # fmt: skip
-            table.add_row(row.name, *cells, *rest)
-        others = self.rows[SHOWN:]
-        if others:
-            calls, seconds = sum(row.calls for row in others), sum(row.seconds for row in others)
+            table.add_row(row.name, *cells, *work_cells)
+        hidden_rows = self.rows[SHOWN:]
+        if hidden_rows:
+            calls, seconds = sum(row.calls for row in hidden_rows), sum(row.seconds for row in hidden_rows)
             cells = _figures(calls / self.num_steps, 1000 * seconds / self.num_steps, seconds / total)
-            table.add_row(f"{len(others)} others", *cells, "", "", "")
+            table.add_row(f"{len(hidden_rows)} others", *cells, "", "", "")
         return table
 
 
@@ -120,14 +119,14 @@ def measure_operators(
     operations: Sequence[Operation], works: Sequence[Mapping[str, Work]], num_elements: int, limits: Limits,
     low: Sequence[str], first_step: int,
 ) -> OperatorTimes:  # fmt: skip
-    """Adds up what ran.
+    """Sums the times of all operations by operator.
 
     Args:
-        operations: `mxtrain.engine.trace.Operation`s of some steps, and of nothing else.
-        works: of each step, what the operators of the network had to do on all devices together.
-        num_elements: of the parameters that are updated in a step, over all devices.
-        limits: of a device.
-        low: operators that compute with shorter numbers.
+        operations: operations of the profiled steps only.
+        works: work of the network's operators in each step, summed over all devices.
+        num_elements: number of parameter elements that are updated in a step, summed over all devices.
+        limits: limits of a device.
+        low: operators that compute in low precision.
         first_step: number of the first step.
     """
     calls: Dict[str, int] = defaultdict(int)
@@ -137,11 +136,11 @@ def measure_operators(
         seconds[operation.name] += operation.end_s - operation.begin_s
     rows: List[OperatorTime] = []
     for name, took in seconds.items():
-        known = [work[name] for work in works if name in work]
+        works_of_operator = [work[name] for work in works if name in work]
         update = update_work(name, num_elements)
-        work = sum(known, Work()) if known else update.times(len(works)) if update else None
-        own = Limits(limits.low_flops, limits.low_flops, limits.moved) if bare(name) in low else limits
-        rows.append(OperatorTime(name, calls[name], max(took, 1e-9), work, own))
+        work = sum(works_of_operator, Work()) if works_of_operator else update.times(len(works)) if update else None
+        operator_limits = Limits(limits.low_flops, limits.low_flops, limits.moved) if bare(name) in low else limits
+        rows.append(OperatorTime(name, calls[name], max(took, 1e-9), work, operator_limits))
     rows.sort(key=lambda row: row.seconds, reverse=True)
     return OperatorTimes(first_step, len(works), rows, limits, bool(low))
 

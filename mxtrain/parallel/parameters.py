@@ -64,7 +64,7 @@ class PlacedParameters:
 
     @property
     def structural_names(self) -> Dict[str, str]:
-        """`Parameter.name` -> structural name."""
+        """Returns the structural names by `Parameter.name`."""
         return {parameter.name: name for name, parameter in self.by_name.items()}
 
     def zero_gradients(self, replicas: Iterable[int]) -> None:

@@ -26,15 +26,15 @@ Shares = List[List[Batch]]
 
 @dataclass(frozen=True)
 class Layout:
-    """Replicas x stages, as they were placed.
+    """Placement of a network on replicas x stages devices.
 
     Attributes:
         devices: mxnet Contexts, [replica][stage].
-        num_microbatches: of each replica's share of a batch (of a part of it, with gradient accumulation).
-        num_parts: of a batch, one after the other.
-        batch_norm: as `Parallel.batch_norm`; per_device where no others have samples of the batch.
+        num_microbatches: number of microbatches of each replica's share of a batch, or of a part of it.
+        num_parts: number of parts of a batch, computed one after the other (gradient accumulation).
+        batch_norm: as `Parallel.batch_norm`; per_device if a single shard has all samples of a batch.
         schedule: order of forward and backward passes, see `Microbatched.schedule`.
-        cut: what the stages are; None if each device has all of the network.
+        cut: cut of the network into stages; None if each device has the whole network.
     """
 
     devices: List[List[Context]]
@@ -46,7 +46,7 @@ class Layout:
 
     @property
     def cut_before(self) -> List[str]:
-        """Returns the layers that begin a stage, but the first; empty if each device has all of the network."""
+        """Returns the first layer of each stage but the first; empty if each device has the whole network."""
         return self.cut.layers if self.cut else []
 
     @property
@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def gpus(self) -> List[int]:
-        """Returns the numbers of the GPUs among them, each once, in order."""
+        """Returns the sorted ids of the GPUs in use."""
         return sorted({device.device_id for row in self.devices for device in row if device.device_type == "gpu"})
 
     @property
@@ -72,11 +72,11 @@ class Layout:
         return self.num_parts * self.num_microbatches > 1
 
     def microbatch_size(self, batch_size: int) -> int:
-        """Returns the most samples that a stage computes at once, of a batch of that size."""
+        """Returns the largest number of samples that a stage computes at once for a batch of `batch_size` samples."""
         return -(-batch_size // (self.num_replicas * self.num_parts * self.num_microbatches))
 
     def divide(self, batch: Batch) -> List[Shares]:
-        """Returns the shares of a batch, [part][replica][microbatch]; none of an empty one."""
+        """Returns the shares of a batch, [part][replica][microbatch]; empty for an empty batch."""
         return [
             [list(split(share, self.num_microbatches)) for share in split(part, self.num_replicas)]
             for part in (split(batch, self.num_parts) if batch.size else ())
@@ -84,7 +84,7 @@ class Layout:
 
     def order(self, num_microbatches: int) -> List[StageAction]:
         """Returns the forward and backward passes of one replica, in the order of the schedule."""
-        # A backward takes about twice a forward; only the order is used.
+        # Only the order is used, so the durations may be rough: a backward pass takes about two forward passes.
         return timetable(self.schedule, num_microbatches, [1.0] * self.num_stages, [2.0] * self.num_stages).actions
 
 
@@ -92,10 +92,10 @@ def plan(parallel: Parallel, devices: List[List[Context]], num_parts: int, is_al
     """Returns the layout of a placement whose network is not cut yet.
 
     Args:
-        parallel: the placement.
-        devices: [replica][stage].
-        num_parts: of a batch, by gradient accumulation.
-        is_alone: no other worker has samples of a batch, nor will one come.
+        parallel: description of the placement.
+        devices: devices as [replica][stage].
+        num_parts: number of parts of a batch, for gradient accumulation.
+        is_alone: True if no other worker has samples of a batch, and none can join.
     """
     num_microbatches = parallel.num_microbatches()
     has_one_shard = is_alone and len(devices) * num_microbatches == 1
@@ -106,18 +106,19 @@ def plan(parallel: Parallel, devices: List[List[Context]], num_parts: int, is_al
 
 
 def assign_stages(parameters: Iterable[Collection[str]]) -> Dict[str, int]:
-    """Parameter -> the stage that reads it. `parameters`: of each stage in turn."""
+    """Returns parameter name -> stage that reads it. `parameters` lists the names of each stage, in order."""
     return {name: stage for stage, names in enumerate(parameters) for name in names}
 
 
 def assign_owners(sizes: Mapping[str, int], num_replicas: int, with_first: Collection[str] = ()) -> Dict[str, int]:
-    """Assigns each parameter to the replica that updates it: in order, each to the one with the fewest elements so far,
-    so that all replicas update at the same time.
+    """Assigns each parameter to the replica that updates it.
+
+    Each parameter goes to the replica with the fewest elements so far, so that all replicas share the updates.
 
     Args:
-        sizes: structural name -> elements, of the trained parameters.
-        num_replicas: of this worker.
-        with_first: parameters that the first replica updates in any case.
+        sizes: structural name -> number of elements, of the trained parameters.
+        num_replicas: number of replicas of this worker.
+        with_first: parameters that the first replica always updates.
     """
     load = [0] * num_replicas
     owners = {}
@@ -128,21 +129,19 @@ def assign_owners(sizes: Mapping[str, int], num_replicas: int, with_first: Colle
 
 
 def isolate(alone: Collection[int], cuts: Sequence[int], length: int) -> List[Tuple[int, int]]:
-    """Splits a sequence of operators, some of which are pieces of their own, into (first operator, stage) of each
-    piece.
+    """Splits a sequence of operators into pieces; returns (first operator, stage) of each piece.
 
     Args:
-        alone: positions of the operators that are a piece of their own.
-        cuts: positions before which a stage begins, but the first.
-        length: how many operators there are.
+        alone: positions of operators that must be separate pieces.
+        cuts: first position of each stage but the first.
+        length: number of operators.
     """
     begins = sorted({0, *cuts, *alone, *(position + 1 for position in alone)} - {length})
     return [(begin, sum(cut <= begin for cut in cuts)) for begin in begins]
 
 
 def placement_table(layout: Layout) -> Optional[Table]:
-    """Returns a rich table: one row per stage, and the expected bubble. None if there is nothing to tell: the network
-    is whole on each device."""
+    """Returns a rich table with one row per stage, and the expected bubble; None if the network is not cut."""
     from rich.table import Table
 
     cut, devices, microbatches = layout.cut, layout.devices, layout.num_microbatches

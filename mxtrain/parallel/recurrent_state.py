@@ -58,11 +58,11 @@ class RecurrentState:
             rows = [nd.array(array[begin:end], ctx=device, dtype=dtype) for array in restored]
         else:
             rows = self._rows
-        assert rows and len(rows[0]) == batch.size, "a batch goes on with the rows of the one before"
+        assert rows and len(rows[0]) == batch.size, "a batch must continue the rows of the previous one"
         return replace(batch, inputs=(*batch.inputs, *rows))
 
     def leave(self, shards: Sequence[Sequence[nd.NDArray]]) -> None:
-        """Keeps what came out for each shard of the batch, in the order of their rows."""
+        """Keeps the new state of each shard of the batch, in row order."""
         if shards and self.shapes:
             device, _ = self._place()
             parts = [[array.as_in_context(device) for array in arrays] for arrays in zip(*shards)]
@@ -81,19 +81,19 @@ class RecurrentState:
         if self._workers.world.size == 1:
             return {str(number): array for number, array in enumerate(self._rows)}, {}
         begin, end = self._workers.world.share(self._global_size)
-        found: Dict[str, np.ndarray] = {}
+        gathered: Dict[str, np.ndarray] = {}
         for number, shape in enumerate(self.shapes):
-            whole = np.zeros((self._global_size, *shape), np.float32)
+            all_rows = np.zeros((self._global_size, *shape), np.float32)
             if end > begin:
-                whole[begin:end] = self._rows[number].asnumpy()
+                all_rows[begin:end] = self._rows[number].asnumpy()
             # A sum with zeros is exact.
-            found[str(number)] = self._workers.total(whole.ravel()).astype(np.float32).reshape(whole.shape)
-        return found, {}
+            gathered[str(number)] = self._workers.total(all_rows.ravel()).astype(np.float32).reshape(all_rows.shape)
+        return gathered, {}
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
-        found = [arrays[name] for name in sorted(arrays, key=int)] if all(map(str.isdecimal, arrays)) else None
-        if found is None or (found and [array.shape[1:] for array in found] != self.shapes):
+        states = [arrays[name] for name in sorted(arrays, key=int)] if all(map(str.isdecimal, arrays)) else None
+        if states is None or (states and [array.shape[1:] for array in states] != self.shapes):
             raise CheckpointError(f"{source} holds the carried state of another network.")
-        self._restored, self._rows = found, []
-        self._global_size = len(found[0]) if found else 0
+        self._restored, self._rows = states, []
+        self._global_size = len(states[0]) if states else 0

@@ -151,7 +151,7 @@ class Reference(Strategy):
         """Does nothing: there is only one copy of `values`."""
 
     def step(self, batch: Batch, lr: float) -> None:
-        """One optimizer update from a global batch."""
+        """Computes one optimizer update from a global batch."""
         inputs = (*batch.inputs, *self._state_before(batch))
         copies = self._division.copies(batch.size)
         before = [array.copy() for array in self._statistics]
@@ -221,7 +221,7 @@ class Reference(Strategy):
             return None
         # Add in the order of a real run, each worker's own shards first: the order changes the last bits of the sum.
         by_worker = groupby(sorted(weights), key=lambda rows: self._division.worker_of(rows[0], size))
-        total = nd.add_n(*[nd.add_n(*[weights[rows] for rows in own]) for _, own in by_worker])
+        total = nd.add_n(*[nd.add_n(*[weights[rows] for rows in rows_of_worker]) for _, rows_of_worker in by_worker])
         total = nd.maximum(total, self.objective.meter.least_weight)
         return size / nd.maximum(total, 1e-12) * (total > 0)
 
@@ -269,53 +269,53 @@ class Pieces:
             objective.network, objective.input_shape, "verify", needs_graph, objective.precision
         )  # fmt: skip
         self._pieces = self._graph.cut([self._graph.begin_of(layer) for layer in cut_before])
-        self._operators = [mx.nd.CachedOp(one.symbol) if isinstance(one, Piece) else None for one in self._pieces]
-        self._parameters = {one.name: one for one in objective.network.collect_params().values()}
+        self._operators = [mx.nd.CachedOp(p.symbol) if isinstance(p, Piece) else None for p in self._pieces]
+        self._parameters = {parameter.name: parameter for parameter in objective.network.collect_params().values()}
         self._entered: List[Dict[Tensor, nd.NDArray]] = []
-        self._made: Dict[Tensor, nd.NDArray] = {}
+        self._values: Dict[Tensor, nd.NDArray] = {}
 
     def __call__(self, *inputs: nd.NDArray) -> List[nd.NDArray]:
         """Returns the outputs of the network. Must be called inside `autograd.record`."""
         graph, self._entered = self._graph, []
-        self._made = dict(zip(graph.inputs, inputs))
+        self._values = dict(zip(graph.inputs, inputs))
         for piece, operator in zip(self._pieces, self._operators):
-            own: Dict[Tensor, nd.NDArray] = {}
+            entering: Dict[Tensor, nd.NDArray] = {}
             passing = graph.heads if piece is self._pieces[-1] else []  # some may come from an earlier piece
             with autograd.pause(train_mode=True):
-                for tensor in dict.fromkeys([*piece.inputs, *(one for one in passing if one not in piece.outputs)]):
-                    own[tensor] = self._made[tensor].detach()
+                for tensor in dict.fromkeys([*piece.inputs, *(t for t in passing if t not in piece.outputs)]):
+                    entering[tensor] = self._values[tensor].detach()
                     if tensor not in graph.without_gradient:
-                        own[tensor] = self._made[tensor].copy()
-                        own[tensor].attach_grad()
-            self._entered.append(own)
-            outputs = self._run(piece, operator, own)
-            self._made.update(zip(piece.outputs, outputs))
-        return [{**self._made, **own}[head] for head in graph.heads] if isinstance(graph, Graph) else outputs
+                        entering[tensor] = self._values[tensor].copy()
+                        entering[tensor].attach_grad()
+            self._entered.append(entering)
+            outputs = self._run(piece, operator, entering)
+            self._values.update(zip(piece.outputs, outputs))
+        return [{**self._values, **entering}[head] for head in graph.heads] if isinstance(graph, Graph) else outputs
 
     def _run(
-        self, piece: Union[Piece, BlockRow], operator: Any, own: Mapping[Tensor, nd.NDArray]
+        self, piece: Union[Piece, BlockRow], operator: Any, entering: Mapping[Tensor, nd.NDArray]
     ) -> List[nd.NDArray]:  # fmt: skip
         if isinstance(piece, Piece):
             assert operator is not None
-            known = {variable(tensor): array for tensor, array in own.items()}
+            values = {variable(tensor): array for tensor, array in entering.items()}
             names = piece.symbol.list_inputs()
-            return _as_list(operator(*[known[n] if n in known else self._parameters[n].data() for n in names]))
-        array: object = own[piece.inputs[0]]
+            return _as_list(operator(*[values[n] if n in values else self._parameters[n].data() for n in names]))
+        array: object = entering[piece.inputs[0]]
         for block in piece.blocks:
             array = block(array)
         return _as_list(array)
 
     def backward(self) -> None:
         """Runs the backward pass of the remaining pieces. The backward pass of the loss must have covered the last."""
-        found: Dict[Tensor, List[nd.NDArray]] = {}
-        for piece, own in zip(reversed(self._pieces), reversed(self._entered)):
-            reached = [tensor for tensor in piece.outputs if tensor in found]
+        gradients_of: Dict[Tensor, List[nd.NDArray]] = {}
+        for piece, entering in zip(reversed(self._pieces), reversed(self._entered)):
+            reached = [tensor for tensor in piece.outputs if tensor in gradients_of]
             if reached:
-                heads = [nd.add_n(*found[tensor]) for tensor in reached]
-                autograd.backward([self._made[tensor] for tensor in reached], heads)
-            for tensor, array in own.items():
+                heads = [nd.add_n(*gradients_of[tensor]) for tensor in reached]
+                autograd.backward([self._values[tensor] for tensor in reached], heads)
+            for tensor, array in entering.items():
                 if array.grad is not None:
-                    found.setdefault(tensor, []).append(array.grad.copy())
+                    gradients_of.setdefault(tensor, []).append(array.grad.copy())
 
 
 def _as_list(outputs: object) -> List[nd.NDArray]:

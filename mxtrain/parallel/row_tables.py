@@ -44,28 +44,32 @@ class IdInput:
     """An input of the network that holds ids, and the tables that they are looked up in.
 
     Args:
-        number: of the input.
-        tables: structural name -> the block, of each table.
-        width: F.
-        num_samples: of a whole batch of all workers.
-        least: C is at least that: ids of a sample that is predicted, which may have more.
+        number: position among the network's inputs.
+        tables: structural name -> block of each table.
+        width: F, the number of ids of a sample.
+        num_samples: number of samples of a batch of all workers.
+        least: lower bound of C: a sample in prediction may have more ids than one in training.
     """
 
-    def __init__(self, number: int, tables: Dict[str, EmbeddingTable], width: int, num_samples: int, least: int):
+    def __init__(self, number: int, tables: Dict[str, EmbeddingTable], width: int, num_samples: int, min_capacity: int):
         self.number, self.width = number, width
         self.num_rows = min(table.num_rows for table in tables.values())
-        self.capacity = min(max(num_samples * width, least), self.num_rows)
+        self.capacity = min(max(num_samples * width, min_capacity), self.num_rows)
         self._blocks = tables
-        self.tables = self._take_out()
+        self.tables = self._replace_tables()
         self.rows = {name: TouchedRows(table) for name, table in self.tables.items()}
-        self._held = {name: TouchedRows(table) for name, table in self.tables.items()}
+        self._rows_evaluated = {name: TouchedRows(table) for name, table in self.tables.items()}
 
-    def _take_out(self) -> Dict[str, nd.NDArray]:
-        """Makes the network's tables compact; what they were."""
+    def _replace_tables(self) -> Dict[str, nd.NDArray]:
+        """Replaces the network's tables by arrays of C rows; returns the whole tables."""
         return {name: table.compact(self.capacity) for name, table in self._blocks.items()}
 
     def require_room(self, id_K: np.ndarray) -> None:
-        """Raises: DataError: these are too many ids."""
+        """Checks that the network has room for these ids.
+
+        Raises:
+            DataError: there are more than C ids.
+        """
         if len(id_K) > self.capacity:
             raise DataError(
                 f"A batch holds {len(id_K):,} distinct ids, and the network has room for {self.capacity:,}: the loader "
@@ -76,23 +80,23 @@ class IdInput:
         """Gathers rows into the network's parameters. Asynchronous.
 
         Args:
-            id_K: which.
+            id_K: distinct ids, ascending.
             copies: structural name -> the parameter (C, U) on each replica.
-            trains: whether the gradient that follows is of these rows.
+            trains: True if a backward pass follows, whose gradients belong to these rows.
         """
         self.require_room(id_K)
-        for name, rows in (self.rows if trains else self._held).items():
+        for name, rows in (self.rows if trains else self._rows_evaluated).items():
             rows.set(id_K)
             if not len(id_K):
                 continue
-            first, *others = (copy[: len(id_K)] for copy in copies[name])
+            first, *other_copies = (copy[: len(id_K)] for copy in copies[name])
             table = self.tables[name]
             if table.context == first.context:
                 rows.gather(table, out=first)
             else:
                 rows.gather(table).copyto(first)
-            for other in others:
-                first.copyto(other)
+            for target in other_copies:
+                first.copyto(target)
 
     def restore(self) -> None:
         """Puts the tables back into the network."""
@@ -101,14 +105,16 @@ class IdInput:
 
 
 class RowTables:
-    """The tables of a network that are computed by the rows of a batch. Without any it does nothing.
+    """Large embedding tables of a network, which gets only the rows of the current batch.
+
+    Does nothing if the network has no such tables.
 
     Args:
-        network: initialised, on one device. Its tables that are marked leave it.
-        input_shape: of one sample, or of each of several inputs.
+        network: initialised gluon block on one device. Its marked tables are replaced by smaller arrays.
+        input_shape: shape of one sample, or of each of several inputs.
         predict_shape: the same in prediction.
-        num_samples: of a whole batch of all workers.
-        workers: have the other shares of a batch.
+        num_samples: number of samples of a batch of all workers.
+        workers: store that connects the workers.
     """
 
     def __init__(
@@ -120,7 +126,9 @@ class RowTables:
         for table in tables_of(network):
             if table.ids_from is not None:
                 marked.setdefault(table.ids_from, {})[names[table.weight]] = table
-        trained, predicted = ([math.prod(one) for one in shapes_of(shape)] for shape in (input_shape, predict_shape))
+        trained, predicted = (
+            [math.prod(shape) for shape in shapes_of(shapes)] for shapes in (input_shape, predict_shape)
+        )  # fmt: skip
         self.inputs = [
             self._build_input(number, tables, trained[number], num_samples, predicted[number])
             for number, tables in sorted(marked.items())
@@ -129,8 +137,8 @@ class RowTables:
         if self.inputs:
             forget_graphs(network)
 
-    def _build_input(self, *given: Any) -> IdInput:
-        return IdInput(*given)
+    def _build_input(self, *arguments: Any) -> IdInput:
+        return IdInput(*arguments)
 
     @property
     def remote(self) -> RemoteTables:
@@ -139,30 +147,31 @@ class RowTables:
 
     @property
     def tables(self) -> Dict[str, nd.NDArray]:
-        """Structural name -> all rows (R, U)."""
-        return {name: table for one in self.inputs for name, table in one.tables.items()}
+        """Returns structural name -> whole table (R, U)."""
+        return {name: table for id_input in self.inputs for name, table in id_input.tables.items()}
 
     @property
     def rows(self) -> Dict[str, TouchedRows]:
-        """Structural name -> the rows that the gradient of the last batch is of."""
-        return {name: rows for one in self.inputs for name, rows in one.rows.items()}
+        """Returns structural name -> rows of the gradient of the last batch."""
+        return {name: rows for id_input in self.inputs for name, rows in id_input.rows.items()}
 
     def place(self, copies: Dict[str, Sequence[nd.NDArray]], reductions: Sequence[Reduction]) -> None:
-        """Says where the network's parameters lie on each replica, by structural name, and their gradients."""
+        """Sets the copies of the parameters on each replica, by structural name, and the gradients to reduce."""
         self._copies = copies
 
     def look_ahead(self, batch: Batch) -> Batch:
         """Prepares a batch in the reading thread, without other workers and devices."""
         if not self.inputs or not batch.size:
             return batch
-        return replace(batch, ids={one.number: distinct_ids(batch.inputs[one.number].asnumpy()) for one in self.inputs})
+        numbers = [id_input.number for id_input in self.inputs]
+        return replace(batch, ids={number: distinct_ids(batch.inputs[number].asnumpy()) for number in numbers})
 
     def enter(self, batch: Batch) -> Batch:
         """Returns the batch with positions instead of ids, once their rows are in the network. Collective."""
         return self._enter(batch, trains=True)
 
     def enter_evaluation(self, batch: Batch) -> Batch:
-        """Does the same for a batch that no other worker has a share of, and that is not trained on."""
+        """Does the same for a batch of this worker alone that is not trained on."""
         return self._enter(batch, trains=False)
 
     def _enter(self, batch: Batch, trains: bool) -> Batch:
@@ -171,20 +180,20 @@ class RowTables:
         if batch.ids is None:
             batch = self.look_ahead(batch)
         inputs = list(batch.inputs)
-        for one in self.inputs:
-            own_K, position_BF = (batch.ids or {}).get(one.number, (np.zeros(0, np.int64), None))
-            id_K = self._of_all(own_K, batch.global_size, one.width) if trains else own_K
-            self._fill(one, id_K, batch, trains)
+        for id_input in self.inputs:
+            own_K, position_BF = (batch.ids or {}).get(id_input.number, (np.zeros(0, np.int64), None))
+            id_K = self._of_all(own_K, batch.global_size, id_input.width) if trains else own_K
+            self._fill(id_input, id_K, batch, trains)
             if position_BF is not None:
                 if id_K is not own_K:
                     position_BF = np.searchsorted(id_K, own_K).astype(np.int32)[position_BF]
-                given = inputs[one.number]
-                inputs[one.number] = nd.array(position_BF, ctx=given.context, dtype=given.dtype)
+                ids = inputs[id_input.number]
+                inputs[id_input.number] = nd.array(position_BF, ctx=ids.context, dtype=ids.dtype)
         return replace(batch, inputs=tuple(inputs), ids=None, rows=None)
 
-    def _fill(self, one: IdInput, id_K: np.ndarray, batch: Batch, trains: bool) -> None:
-        """Brings the rows of these ids into the network."""
-        one.fill(id_K, self._copies, trains)
+    def _fill(self, id_input: IdInput, id_K: np.ndarray, batch: Batch, trains: bool) -> None:
+        """Copies the rows of these ids into the network."""
+        id_input.fill(id_K, self._copies, trains)
 
     def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
         """Returns the distinct ids of all workers' shares of a batch, ascending. Waits for all."""
@@ -192,21 +201,22 @@ class RowTables:
         if world.size == 1:
             return own_K
         ends = [world.share_of(rank, num_samples) for rank in range(world.size)]
-        place_WN = np.zeros((world.size, max(end - begin for begin, end in ends) * width))
-        place_WN[world.rank, : len(own_K)] = own_K + 1  # 0 is nothing
-        found = self._workers.total(place_WN.ravel())
-        return np.unique(found[found > 0]).astype(np.int64) - 1
+        id_plus_one_WN = np.zeros((world.size, max(end - begin for begin, end in ends) * width))
+        id_plus_one_WN[world.rank, : len(own_K)] = own_K + 1  # 0 marks unused positions
+        all_ids = self._workers.total(id_plus_one_WN.ravel())
+        return np.unique(all_ids[all_ids > 0]).astype(np.int64) - 1
 
     @property
     def room(self) -> Optional[int]:
         """Returns the maximum number of distinct ids of an input; None: all rows fit."""
-        return min((one.capacity for one in self.inputs if one.capacity < one.num_rows), default=None)
+        smaller = [id_input.capacity for id_input in self.inputs if id_input.capacity < id_input.num_rows]
+        return min(smaller, default=None)
 
     def fitting(self, batch: Batch) -> Iterator[Batch]:
-        """Parts of a batch whose rows the network has room for."""
-        crowded = [one for one in self.inputs if one.capacity < one.num_rows]
-        widths = [math.prod(batch.inputs[one.number].shape[1:]) for one in crowded]
-        room = min((max(1, one.capacity // width) for one, width in zip(crowded, widths)), default=batch.size)
+        """Yields parts of a batch whose rows fit into the network."""
+        crowded = [id_input for id_input in self.inputs if id_input.capacity < id_input.num_rows]
+        widths = [math.prod(batch.inputs[id_input.number].shape[1:]) for id_input in crowded]
+        room = min((max(1, id_input.capacity // width) for id_input, width in zip(crowded, widths)), default=batch.size)
         if batch.size <= room:
             yield batch
             return
@@ -214,15 +224,15 @@ class RowTables:
             yield batch.slice(begin, min(begin + room, batch.size))
 
     def restore(self) -> None:
-        """Puts the tables back into the network, which is then on their device alone."""
-        for one in self.inputs:
-            one.restore()
+        """Puts the tables back into the network, whose parameters are then only on the device of the tables."""
+        for id_input in self.inputs:
+            id_input.restore()
         if self.inputs:
             forget_graphs(self._network)
 
 
 def forget_graphs(network: gluon.Block) -> None:
-    """Lets blocks trace themselves anew: what they compute with has changed."""
+    """Clears cached graphs, so that blocks are traced again with their new parameters."""
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.HybridBlock):
             block._clear_cached_op()

@@ -17,7 +17,7 @@ FORWARD, BACKWARD = "F", "B"
 
 @dataclass(frozen=True)
 class StageAction:
-    """One stage's work on one microbatch."""
+    """Forward or backward pass of one microbatch through one stage."""
 
     kind: str
     stage: int
@@ -26,12 +26,12 @@ class StageAction:
 
 @dataclass(frozen=True)
 class Timetable:
-    """A schedule as it would run on devices that take no time to talk.
+    """Simulated execution of a schedule, on devices whose transfers take no time.
 
     Attributes:
-        actions: in the order in which they begin.
-        makespan: time from the first begin to the last end, in the unit of the given times.
-        busy: time that each stage works.
+        actions: actions in the order in which they begin.
+        makespan: time from the first begin to the last end, in the unit of the durations.
+        busy: working time of each stage.
     """
 
     actions: List[StageAction]
@@ -58,46 +58,46 @@ def stage_order(schedule: str, stage: int, num_stages: int, num_microbatches: in
 
 
 def held(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> int:
-    """Returns the most microbatches whose activations a stage holds at once."""
-    count = most = 0
+    """Returns the largest number of microbatches whose activations a stage holds at once."""
+    count = largest = 0
     for action in stage_order(schedule, stage, num_stages, num_microbatches):
         count += 1 if action.kind == FORWARD else -1
-        most = max(most, count)
-    return most
+        largest = max(largest, count)
+    return largest
 
 
 def timetable(
     schedule: str, num_microbatches: int, forward_s: Sequence[float], backward_s: Sequence[float]
 ) -> Timetable:
-    """Returns all stages' work in the order in which it begins.
+    """Simulates a schedule; returns the actions of all stages in the order in which they begin.
 
     Args:
         schedule: "gpipe" or "1f1b".
         num_microbatches: at least 1.
-        forward_s, backward_s: how long one microbatch takes, per stage; any unit.
+        forward_s, backward_s: duration of one microbatch in each stage, in any unit.
     """
     num_stages = len(forward_s)
     waiting = [stage_order(schedule, stage, num_stages, num_microbatches) for stage in range(num_stages)]
     ends: Dict[Tuple[str, int, int], float] = {}
     free = [0.0] * num_stages
-    begun: List[Tuple[float, int, StageAction]] = []
+    started: List[Tuple[float, int, StageAction]] = []
 
-    def ready(action: StageAction) -> float:
-        """When what it needs is there; infinity where that has not even begun."""
-        never = float("inf")
+    def ready_time(action: StageAction) -> float:
+        """Returns the time at which the inputs of an action exist; infinity if they are not scheduled yet."""
+        unknown = float("inf")
         if action.kind == FORWARD:
             source = (FORWARD, action.stage - 1, action.microbatch)
-            return 0.0 if action.stage == 0 else ends.get(source, never)
-        own = ends.get((FORWARD, action.stage, action.microbatch), never)
+            return 0.0 if action.stage == 0 else ends.get(source, unknown)
+        forward_end = ends.get((FORWARD, action.stage, action.microbatch), unknown)
         if action.stage == num_stages - 1:
-            return own
-        return max(own, ends.get((BACKWARD, action.stage + 1, action.microbatch), never))
+            return forward_end
+        return max(forward_end, ends.get((BACKWARD, action.stage + 1, action.microbatch), unknown))
 
     while any(waiting):
-        begin, stage = min((max(free[s], ready(order[0])), s) for s, order in enumerate(waiting) if order)
+        begin, stage = min((max(free[s], ready_time(order[0])), s) for s, order in enumerate(waiting) if order)
         action = waiting[stage].pop(0)
         free[stage] = begin + (forward_s if action.kind == FORWARD else backward_s)[stage]
         ends[(action.kind, stage, action.microbatch)] = free[stage]
-        begun.append((begin, stage, action))
+        started.append((begin, stage, action))
     busy = [num_microbatches * (f + b) for f, b in zip(forward_s, backward_s)]
-    return Timetable([action for *_, action in sorted(begun, key=lambda item: item[:2])], max(free), busy)
+    return Timetable([action for *_, action in sorted(started, key=lambda item: item[:2])], max(free), busy)

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 class ServedInput(IdInput):
     """An id input of the network, and the tables on servers that are indexed by it."""
 
-    def _take_out(self) -> Dict[str, nd.NDArray]:
-        standing = {name: table.compact(self.capacity) for name, table in self._blocks.items()}
-        self.dtype = np.dtype(next(iter(standing.values())).dtype).name
+    def _replace_tables(self) -> Dict[str, nd.NDArray]:
+        compact_tables = {name: table.compact(self.capacity) for name, table in self._blocks.items()}
+        self.dtype = np.dtype(next(iter(compact_tables.values())).dtype).name
         columns = columns_of([table.units for table in self._blocks.values()])
         self.columns = dict(zip(self._blocks, columns))
-        """(begin, end) of each table's columns in rows that travel, by its structural name."""
+        """Structural name -> (begin, end) of the table's columns in rows that are sent."""
         self.client: Optional[TableClient] = None
         self.group = 0
         return {
@@ -50,7 +50,7 @@ class ServedInput(IdInput):
         }  # fmt: skip
 
     def _connected(self) -> TableClient:
-        assert self.client is not None, "the servers have not been told of the tables"
+        assert self.client is not None, "`connect` has not been called"
         return self.client
 
     def bind(self, client: TableClient, group: int) -> None:
@@ -74,13 +74,13 @@ class ServedInput(IdInput):
         self, id_K: np.ndarray, row_KS: np.ndarray, copies: Dict[str, Sequence[nd.NDArray]], trains: bool
     ) -> None:  # fmt: skip
         """Writes rows into the network's parameters. Asynchronous. See `IdInput.fill`."""
-        for name, rows in (self.rows if trains else self._held).items():
+        for name, rows in (self.rows if trains else self._rows_evaluated).items():
             rows.set(id_K)
             if len(id_K):
                 begin, end = self.columns[name]
-                given = nd.array(row_KS[:, begin:end], dtype=self.dtype)
+                columns_KU = nd.array(row_KS[:, begin:end], dtype=self.dtype)
                 for copy in copies[name]:
-                    given.copyto(copy[: len(id_K)])
+                    columns_KU.copyto(copy[: len(id_K)])
 
     def restore(self) -> None:
         """Does nothing: the network keeps the rows of the last batch, because no worker has the whole table."""
@@ -108,8 +108,8 @@ class ServedTables(RowTables, RemoteTables):
                 "parameters. Add a bias to the network, or type kvstore.tables=workers."
             )
 
-    def _build_input(self, *given: Any) -> IdInput:
-        return ServedInput(*given)
+    def _build_input(self, *arguments: Any) -> IdInput:
+        return ServedInput(*arguments)
 
     def connect(
         self, store: Store, optimizer: Config, multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
@@ -117,9 +117,9 @@ class ServedTables(RowTables, RemoteTables):
     ) -> None:  # fmt: skip
         self.client, self._store = store.connect_tables(), store
         self.wait_for_all()  # `set_up` discards earlier tables, for which no worker may have pending requests
-        groups = [one.describe(multipliers, seed) for one in self.inputs]
-        for number, one in enumerate(self.inputs):
-            one.bind(self.client, number)
+        groups = [id_input.describe(multipliers, seed) for id_input in self.inputs]
+        for number, id_input in enumerate(self.inputs):
+            id_input.bind(self.client, number)
         self.client.set_up(
             {"optimizer": dict(optimizer), "workers": store.world.size, "waits": not store.updates,
              "steps_per_epoch": steps_per_epoch, "dtype": self.inputs[0].dtype, "groups": groups},
@@ -133,34 +133,34 @@ class ServedTables(RowTables, RemoteTables):
         if batch.ids is None or self.client.moves_all:
             return batch
         pulled = {
-            one.number: self.client.pull(one.group, batch.ids[one.number][0], ahead=True)
-            for one in self.inputs if self._is_within(one, batch.ids[one.number][0])
+            id_input.number: self.client.pull(id_input.group, batch.ids[id_input.number][0], ahead=True)
+            for id_input in self.inputs if self._is_within(id_input, batch.ids[id_input.number][0])
         }  # fmt: skip
         return replace(batch, rows=pulled)
 
     @staticmethod
-    def _is_within(one: IdInput, id_K: np.ndarray) -> bool:
-        """Returns True if there are such rows. Errors are raised at the batch's own step."""
-        return not len(id_K) or 0 <= id_K[0] <= id_K[-1] < one.num_rows
+    def _is_within(id_input: IdInput, id_K: np.ndarray) -> bool:
+        """Returns True if the table has rows for all ids. Errors are raised later, in the step of the batch."""
+        return not len(id_K) or 0 <= id_K[0] <= id_K[-1] < id_input.num_rows
 
     def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
         return own_K  # the servers sum the gradients of all workers
 
-    def _fill(self, one: IdInput, id_K: np.ndarray, batch: Batch, trains: bool) -> None:
-        assert isinstance(one, ServedInput)
-        one.require_room(id_K)
-        if not self._is_within(one, id_K):
-            next(iter(one.rows.values())).set(id_K)  # raises
-        pulled: Optional[PulledRows] = (batch.rows or {}).get(one.number)
+    def _fill(self, id_input: IdInput, id_K: np.ndarray, batch: Batch, trains: bool) -> None:
+        assert isinstance(id_input, ServedInput)
+        id_input.require_room(id_K)
+        if not self._is_within(id_input, id_K):
+            next(iter(id_input.rows.values())).set(id_K)  # raises a DataError that names the id
+        pulled: Optional[PulledRows] = (batch.rows or {}).get(id_input.number)
         if pulled is not None:  # rows that were pulled ahead of time may be outdated by later updates
-            self.client.refresh(one.group, id_K, pulled)
+            self.client.refresh(id_input.group, id_K, pulled)
         elif len(id_K):
-            pulled = self.client.pull(one.group, id_K)
-        one.fill_with(id_K, np.zeros((0, 0)) if pulled is None else pulled.row_KS, self._copies, trains)
+            pulled = self.client.pull(id_input.group, id_K)
+        id_input.fill_with(id_K, np.zeros((0, 0)) if pulled is None else pulled.row_KS, self._copies, trains)
 
     def gradients(self) -> List[nd.NDArray]:
         return [
-            nd.add_n(*[one.as_in_context(reduction.replicas[0].context) for one in reduction.replicas])
+            nd.add_n(*[array.as_in_context(reduction.replicas[0].context) for array in reduction.replicas])
             if len(reduction.replicas) > 1 else reduction.replicas[0]
             for reduction in self._reductions
         ]  # fmt: skip
@@ -168,15 +168,15 @@ class ServedTables(RowTables, RemoteTables):
     def push(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray]) -> None:
         gradient_of = {reduction.name: gradient for reduction, gradient in zip(self._reductions, gradients)}
         scalar = 1.0 if factor is None else float(factor.asnumpy()[0])
-        for one in self.inputs:
-            if not any(name in gradient_of for name in one.tables):
+        for id_input in self.inputs:
+            if not any(name in gradient_of for name in id_input.tables):
                 continue
-            id_K = next(iter(one.rows.values())).id_K
-            row_KS = np.zeros((len(id_K), sum(end - begin for begin, end in one.columns.values())), one.dtype)
-            for name, (begin, end) in one.columns.items():
+            id_K = next(iter(id_input.rows.values())).id_K
+            row_KS = np.zeros((len(id_K), sum(end - begin for begin, end in id_input.columns.values())), id_input.dtype)
+            for name, (begin, end) in id_input.columns.items():
                 if name in gradient_of and len(id_K):
                     row_KS[:, begin:end] = gradient_of[name][: len(id_K)].asnumpy()
-            self.client.push(one.group, id_K, row_KS, lr, scalar)
+            self.client.push(id_input.group, id_K, row_KS, lr, scalar)
 
     @property
     def is_first(self) -> bool:
@@ -184,25 +184,25 @@ class ServedTables(RowTables, RemoteTables):
         return self._store.world.rank == 0
 
     def wait_for_all(self) -> None:
-        """Barrier over all workers."""
+        """Waits until all workers have called it (barrier)."""
         self._store.total([0.0])
 
     def synchronize(self) -> None:
         self.client.synchronize()
 
     def summed_gradients(self) -> Dict[str, np.ndarray]:
-        found = {}
-        for one in self.inputs:
-            id_K, gradient_KS = self.client.last(one.group)
-            for name, (begin, end) in one.columns.items():
+        gradient_of = {}
+        for id_input in self.inputs:
+            id_K, gradient_KS = self.client.last(id_input.group)
+            for name, (begin, end) in id_input.columns.items():
                 if self._copies[name][0].grad is None:
                     continue  # the table is frozen
-                found[name] = np.zeros(one.tables[name].shape, one.dtype)
-                found[name][id_K] = gradient_KS[:, begin:end]
-        return found
+                gradient_of[name] = np.zeros(id_input.tables[name].shape, id_input.dtype)
+                gradient_of[name][id_K] = gradient_KS[:, begin:end]
+        return gradient_of
 
     def first_nonfinite(self) -> str:
-        notes = [note for one in self.inputs for note in self.client.notes(one.group, looks=True)]
+        notes = [note for id_input in self.inputs for note in self.client.notes(id_input.group, looks=True)]
         return next((note["nonfinite"] for note in notes if note["nonfinite"]), "")
 
     def optimizer_state(self, updater: Stateful) -> OptimizerState:
@@ -226,19 +226,19 @@ class OptimizerState:
         """See `Stateful`. Arrays on servers are read only while the checkpoint is written."""
         arrays, numbers = self._updater.save_state()
         counts = dict(numbers.get("update_counts", {}))
-        for one in self._tables.inputs:
-            note, *_ = self._tables.client.notes(one.group)
+        for id_input in self._tables.inputs:
+            note, *_ = self._tables.client.notes(id_input.group)
             counts.update(note["numbers"]["update_counts"])
         return {**arrays, **self._arrays()}, {**numbers, "update_counts": counts} if numbers else numbers
 
     def _arrays(self) -> Dict[str, ServedArray]:
-        found = {}
-        for one in self._tables.inputs:
-            note, *_ = self._tables.client.notes(one.group)
-            for array, (name, width) in enumerate(note["state"].items(), start=len(one.tables)):
-                shape = (one.num_rows, *width)
-                found[name] = ServedArray(lambda: self._tables.client, (one.group, array), shape, one.dtype)
-        return found
+        arrays = {}
+        for id_input in self._tables.inputs:
+            note, *_ = self._tables.client.notes(id_input.group)
+            for array, (name, width) in enumerate(note["state"].items(), start=len(id_input.tables)):
+                shape = (id_input.num_rows, *width)
+                arrays[name] = ServedArray(lambda: self._tables.client, (id_input.group, array), shape, id_input.dtype)
+        return arrays
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`. Worker 0 writes to the servers. Collective.
@@ -247,20 +247,20 @@ class OptimizerState:
             CheckpointError: the state belongs to another network or optimizer.
         """
         tables = self._tables.tables
-        rest = {name: array for name, array in arrays.items() if name.rpartition(":")[0] not in tables}
+        local_arrays = {name: array for name, array in arrays.items() if name.rpartition(":")[0] not in tables}
         counts = {name: count for name, count in values["update_counts"].items() if name not in tables}
         if self._tables.is_first:
-            own = self._arrays()
-            given = {name: array for name, array in arrays.items() if name not in rest}
-            require_same_arrays(own, given, "the checkpoint's optimizer state")  # type: ignore[arg-type]  # has shapes
-            for name, array in own.items():
-                write_rows(given[name], array)  # type: ignore[arg-type]  # takes slices
-        self._updater.load_state(rest, {**values, "update_counts": counts}, source)
+            served = self._arrays()
+            served_arrays = {name: array for name, array in arrays.items() if name not in local_arrays}
+            require_same_arrays(served, served_arrays, "the checkpoint's optimizer state")  # type: ignore[arg-type]  # has shapes
+            for name, array in served.items():
+                write_rows(served_arrays[name], array)  # type: ignore[arg-type]  # takes slices
+        self._updater.load_state(local_arrays, {**values, "update_counts": counts}, source)
         if self._tables.is_first:
-            for one in self._tables.inputs:
-                own = {name: count for name, count in values["update_counts"].items() if name in one.tables}
-                numbers = {"update_counts": own, "attributes": values["attributes"], "cum_counts": {}}
-                self._tables.client.restore_numbers(one.group, numbers)
+            for id_input in self._tables.inputs:
+                served = {name: count for name, count in values["update_counts"].items() if name in id_input.tables}
+                numbers = {"update_counts": served, "attributes": values["attributes"], "cum_counts": {}}
+                self._tables.client.restore_numbers(id_input.group, numbers)
         self._tables.wait_for_all()
 
 

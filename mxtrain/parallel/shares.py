@@ -9,7 +9,7 @@ from mxtrain.types import Batch
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
-    """At most `num_parts` parts whose sizes differ by at most one, as views."""
+    """Yields at most `num_parts` parts of a batch, as views, whose sizes differ by at most one."""
     num_parts = min(num_parts, batch.size)
     if num_parts == 1:
         yield batch

@@ -23,7 +23,7 @@ class Stage(Protocol):
     outputs: List[Tensor]
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
-        """Its outputs for the tensors of `self.inputs`, on the devices of one replica."""
+        """Computes the outputs from the tensors of `self.inputs`, on the devices of one replica."""
 
 
 def bring(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
@@ -40,7 +40,7 @@ def as_list(outputs: Returned) -> List[nd.NDArray]:
 
 
 def parameters_by_full_name(network: gluon.Block) -> Dict[str, gluon.Parameter]:
-    """`Parameter.name` -> gluon.Parameter."""
+    """Returns the parameters by `Parameter.name`."""
     return {parameter.name: parameter for parameter in network.collect_params().values()}
 
 
@@ -103,7 +103,7 @@ class PieceOnDevices:
         ]  # fmt: skip
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
-        """Its outputs for the tensors of `self.inputs`, on the devices of one replica."""
+        """Computes the outputs from the tensors of `self.inputs`, on the devices of one replica."""
         arguments = [
             inputs[argument] if isinstance(argument, int) else argument.array() for argument in self._arguments[replica]
         ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def moving_statistics(
     parameters: Mapping[str, gluon.Parameter], copies: Mapping[str, List[NDArray]]
 ) -> List[List[NDArray]]:  # fmt: skip
-    """Per batch-norm statistic that moves, its copy on each replica.
+    """Returns, for each batch-norm statistic that moves, its copy on each replica.
 
     Args:
         parameters: by structural name.
@@ -65,21 +65,20 @@ class MovingStatistics:
                 for array in replicas:
                     nd._internal._mul_scalar(array, scalar=share, out=array)
             return
-        for root, *others in self._moving:
+        for root, *copies in self._moving:
             if num_active == 0:
                 nd.zeros_like(root, out=root)
             elif num_active > 1:
-                seen = [array.as_in_context(root.context) for array in (root, *others)[:num_active]]
-                nd.add_n(*seen).copyto(root)
+                active_arrays = [array.as_in_context(root.context) for array in (root, *copies)[:num_active]]
+                nd.add_n(*active_arrays).copyto(root)
         self._workers.all_reduce([sums, *(replicas[0] for replicas in self._moving)])
-        for root, *others in self._moving:
+        for root, *copies in self._moving:
             nd._internal._mul_scalar(root, scalar=share, out=root)
-            for array in others:
+            for array in copies:
                 root.copyto(array)
 
     def _num_active(self, global_size: int, worker: int, num_parts: int) -> int:
-        """Returns the number of a worker's replicas that get samples of a batch of that size; its first part is the
-        largest."""
+        """Returns the number of a worker's replicas that get samples in the first, largest part of a batch."""
         begin, end = self._workers.world.share_of(worker, global_size)
         largest = -(-(end - begin) // min(num_parts, max(end - begin, 1)))
         return min(largest, self._num_replicas)

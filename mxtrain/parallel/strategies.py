@@ -64,7 +64,7 @@ class Parallel(Spec):
 
     @property
     def pipeline_schedule(self) -> str:
-        """Order of forward and backward passes: "gpipe" or "1f1b"."""
+        """Returns the order of forward and backward passes: "gpipe" or "1f1b"."""
         return "gpipe"
 
     def num_devices(self) -> int:
@@ -81,20 +81,20 @@ class Parallel(Spec):
         from mxtrain.engine.backend import mx
 
         num_gpus = mx.context.num_gpus()
-        among = place_among_gpus(num_gpus)
-        replicas, stages = self.axes(share_of(among, num_gpus))
+        host_place = place_among_gpus(num_gpus)
+        replicas, stages = self.axes(share_of(host_place, num_gpus))
         kind = "gpu" if self.devices.startswith("gpu") or (self.devices == "auto" and num_gpus) else "cpu"
         first = 0
         if kind == "gpu":
             self._require_gpus(replicas * stages, num_gpus)
-            first = first_of(among, replicas * stages, num_gpus, self.devices)
+            first = first_of(host_place, replicas * stages, num_gpus, self.devices)
         # The stages of a replica are neighbours, because they exchange activations in each microbatch.
-        begins = range(first, first + replicas * stages, stages)
-        return [[mx.Context(kind, begin + stage) for stage in range(stages)] for begin in begins]
+        first_ids = range(first, first + replicas * stages, stages)
+        return [[mx.Context(kind, begin + stage) for stage in range(stages)] for begin in first_ids]
 
-    def _require_gpus(self, wanted: int, num_gpus: int) -> None:
-        """Raises a `ConfigError` if MXNet sees fewer GPUs than wanted, or cannot use those of the machine."""
-        missing = wanted > num_gpus
+    def _require_gpus(self, num_needed: int, num_gpus: int) -> None:
+        """Raises a `ConfigError` if MXNet sees fewer than `num_needed` GPUs, or cannot use those of the machine."""
+        missing = num_needed > num_gpus
         gpus = find_gpus()
         reason = unsupported_reason(gpus)
         if reason and (missing or is_published_build()):
@@ -102,10 +102,10 @@ class Parallel(Spec):
             hide = f"hide the GPUs that are too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
             raise ConfigError(f"parallel.devices={self.devices}: {reason}. What helps: {hide}{REMEDY}.")
         if missing:
-            seen = f"only {num_gpus} GPU{'s' * (num_gpus > 1)}" if num_gpus else "no GPU"
+            visible = f"only {num_gpus} GPU{'s' * (num_gpus > 1)}" if num_gpus else "no GPU"
             raise ConfigError(
-                f"parallel.devices={self.devices}: MXNet sees {seen} here. Type "
-                f"parallel.devices={f'gpu:{num_gpus}' if num_gpus else f'cpu:{wanted}'}, or see what "
+                f"parallel.devices={self.devices}: MXNet sees {visible} here. Type "
+                f"parallel.devices={f'gpu:{num_gpus}' if num_gpus else f'cpu:{num_needed}'}, or see what "
                 "`python -m mxtrain doctor` says about CUDA."
             )
 
@@ -181,31 +181,31 @@ class Hybrid(Replicated, Microbatched):
 
 def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
     """Returns (replicas, stages) of a description; see `Parallel.axes`."""
-    given: Dict[str, Union[Auto, int]] = {
+    requested: Dict[str, Union[Auto, int]] = {
         "replicas": parallel.replicas if isinstance(parallel, Replicated) else 1,
         "stages": parallel.stages if isinstance(parallel, Staged) else 1,
     }
     if parallel.devices != "auto":
         total = int(parallel.devices.split(":")[1])
-    elif "auto" in given.values() and num_gpus:
+    elif "auto" in requested.values() and num_gpus:
         total = num_gpus
     else:
-        axes = [CPU_DEVICES_PER_AXIS if value == "auto" else value for value in given.values()]
+        axes = [CPU_DEVICES_PER_AXIS if value == "auto" else value for value in requested.values()]
         return axes[0], axes[1]
-    if given == {"replicas": "auto", "stages": "auto"}:
+    if requested == {"replicas": "auto", "stages": "auto"}:
         # Prefer two replicas if each can have at least two stages.
-        given["replicas"] = CPU_DEVICES_PER_AXIS if total % CPU_DEVICES_PER_AXIS == 0 and total > 2 else 1
-    known = 1
-    for value in given.values():
-        known *= 1 if value == "auto" else value
-    replicas, stages = (total // known if value == "auto" else value for value in given.values())
+        requested["replicas"] = CPU_DEVICES_PER_AXIS if total % CPU_DEVICES_PER_AXIS == 0 and total > 2 else 1
+    product = 1
+    for value in requested.values():
+        product *= 1 if value == "auto" else value
+    replicas, stages = (total // product if value == "auto" else value for value in requested.values())
     if replicas * stages != total:
-        raise ConfigError(_misfit(parallel, given, total))
+        raise ConfigError(_misfit(parallel, requested, total))
     return replicas, stages
 
 
-def _misfit(parallel: Parallel, given: Dict[str, Union[int, Auto]], total: int) -> str:
-    shown = {name: value for name, value in given.items() if name in type(parallel).model_fields}
+def _misfit(parallel: Parallel, requested: Dict[str, Union[int, Auto]], total: int) -> str:
+    shown = {name: value for name, value in requested.items() if name in type(parallel).model_fields}
     if not shown:
         return (
             f"parallel.devices={parallel.devices}: parallel=single uses one device. Type parallel.devices=cpu:1 or "
@@ -218,13 +218,13 @@ def _misfit(parallel: Parallel, given: Dict[str, Union[int, Auto]], total: int) 
     text = " x ".join(f"{value} {name}" for name, value in shown.items() if value != "auto")
     kind = parallel.devices.split(":")[0]
     if "auto" in shown.values():
-        said = f"{total} devices / {text} = {total / product:.4g}"
-        wish = -(-total // product) * product
+        problem = f"{total} devices / {text} = {total / product:.4g}"
+        num_devices = -(-total // product) * product
     else:
-        said = f"{text} = {product} devices, not {total}"
-        wish = product
+        problem = f"{text} = {product} devices, not {total}"
+        num_devices = product
     return (
-        f"parallel.devices={parallel.devices}: {said}. Type parallel.devices={kind}:{wish}, or change "
+        f"parallel.devices={parallel.devices}: {problem}. Type parallel.devices={kind}:{num_devices}, or change "
         f"{' or '.join(f'parallel.{name}' for name in shown)}."
     )
 
@@ -246,30 +246,32 @@ def share_of(place: HostPlace, num_gpus: int) -> int:
     return max(num_gpus // place.size, min(num_gpus, 1))
 
 
-def first_of(place: HostPlace, wanted: int, num_gpus: int, devices: str) -> int:
+def first_of(place: HostPlace, count: int, num_gpus: int, devices: str) -> int:
     """Returns the index of a worker's first GPU; workers of a host take consecutive GPUs.
 
     Args:
         place: position of the worker on its host.
-        wanted: number of GPUs of each worker.
+        count: number of GPUs that each worker needs.
         num_gpus: number of GPUs that this process sees.
         devices: `parallel.devices`, for the message.
 
     Raises:
         ConfigError: not enough GPUs are left for this worker.
     """
-    first = place.rank * wanted
-    if first + wanted <= num_gpus:
+    first = place.rank * count
+    if first + count <= num_gpus:
         return first
-    taken = [f"worker {rank} {_names(rank * wanted, wanted)}" for rank in range(min(place.rank, num_gpus // wanted))]
-    left = range(len(taken) * wanted, num_gpus)
-    rest = f"{_names(left.start, len(left))} {'is' if len(left) == 1 else 'are'}" if left else "none is"
+    num_others = min(place.rank, num_gpus // count)
+    other_workers = [f"worker {rank} {_names(rank * count, count)}" for rank in range(num_others)]
+    remaining = range(len(other_workers) * count, num_gpus)
+    is_or_are = "is" if len(remaining) == 1 else "are"
+    remaining_text = f"{_names(remaining.start, len(remaining))} {is_or_are}" if remaining else "none is"
     fitting = num_gpus // place.size
-    fewer = f"parallel.devices=gpu:{fitting}, or " if fitting else ""
+    advice = f"parallel.devices=gpu:{fitting}, or " if fitting else ""
     raise ConfigError(
-        f"parallel.devices={devices}: each worker computes on {_count(wanted)} of its own, and the {place.size} "
-        f"workers of this host see {_count(num_gpus)}: {', '.join(taken)} (counted on this host), and for worker "
-        f"{place.rank} {rest} left. Type {fewer}a smaller cluster.workers. If what starts them sets "
+        f"parallel.devices={devices}: each worker computes on {_count(count)} of its own, and the {place.size} "
+        f"workers of this host see {_count(num_gpus)}: {', '.join(other_workers)} (counted on this host), and for "
+        f"worker {place.rank} {remaining_text} left. Type {advice}a smaller cluster.workers. If what starts them sets "
         f"CUDA_VISIBLE_DEVICES to other GPUs for each, let it set {OWN_GPUS}=1, too."
     )
 

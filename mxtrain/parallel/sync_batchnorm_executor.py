@@ -61,7 +61,7 @@ class SyncBatchNormExecutor:
     Args:
         objective: loss and meter.
         devices: devices as [replica][stage].
-        pieces: `Recorded` pieces, and each synchronised batch norm as a piece of its own.
+        pieces: `Recorded` pieces, and each synchronised batch norm as a separate piece.
         graph: graph of the network.
         division: division of a worker's share into groups.
         workers: store by which workers exchange statistics.
@@ -86,8 +86,8 @@ class SyncBatchNormExecutor:
         # A worker with fewer groups than others takes part in their collectives without samples.
         for number, counts_of_groups in enumerate(counts):
             groups = self._division.groups(parts[number]) if number < len(parts) else []
-            for place, counts_W in enumerate(counts_of_groups):
-                sums += self._run(groups[place] if place < len(groups) else [], counts_W, global_batch_size)
+            for index, counts_W in enumerate(counts_of_groups):
+                sums += self._run(groups[index] if index < len(groups) else [], counts_W, global_batch_size)
         active = max(map(len, parts), default=0)
         for dependency in self._dependencies[:active]:
             dependency()

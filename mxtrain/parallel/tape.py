@@ -15,33 +15,36 @@ if TYPE_CHECKING:
 
 
 class Tape:
-    """Tensors between pieces, each of which records an autograd graph of its own.
+    """Tensors between pieces, each of which records a separate autograd graph.
 
     Args:
-        inputs: tensors that enter the network.
-        values: of these.
-        without_gradient: tensors that none is computed for.
-        copies: whether tensors that stay on a device are copied, too: then oneDNN's kernels get the same memory
-            layouts as if they came from another device, and give the same bits.
+        inputs: input tensors of the network.
+        values: arrays of the input tensors.
+        without_gradient: tensors whose gradient is not needed.
+        copies: True to copy tensors that stay on a device, too. oneDNN's kernels then get the same memory layouts as
+            for tensors from another device, and return the same bits.
     """
 
     def __init__(
         self, inputs: Sequence[Tensor], values: Sequence[nd.NDArray], without_gradient: Collection[Tensor],
         copies: bool = False,
     ):  # fmt: skip
-        self._made: Dict[Tensor, nd.NDArray] = dict(zip(inputs, values))
+        self._values: Dict[Tensor, nd.NDArray] = dict(zip(inputs, values))
         self._entered: Dict[int, List[Tuple[Tensor, nd.NDArray]]] = {}
         self._gradients: Dict[Tensor, List[nd.NDArray]] = {}
         self._without_gradient, self._copies = without_gradient, copies
 
     def enter(self, number: int, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
-        """Returns the inputs of piece `number`, on its device. Call outside of `record`: a recorded copy would join two
-        pieces to one graph, and MXNet runs backward through a graph only once."""
+        """Returns the inputs of piece `number`, on its device.
+
+        Must be called outside of `autograd.record`: a recorded copy would join two pieces into one graph, and MXNet
+        runs backward through a graph only once.
+        """
         inputs = []
         entered = self._entered[number] = []
         for tensor in tensors:
             needs_gradient = tensor not in self._without_gradient
-            inputs.append(self._bring(self._made[tensor], device, self._copies and needs_gradient))
+            inputs.append(self._bring(self._values[tensor], device, self._copies and needs_gradient))
             if needs_gradient:
                 inputs[-1].attach_grad()
                 entered.append((tensor, inputs[-1]))
@@ -49,17 +52,17 @@ class Tape:
 
     def leave(self, tensors: Sequence[Tensor], outputs: Sequence[nd.NDArray]) -> None:
         """Keeps the outputs of a piece."""
-        self._made.update(zip(tensors, outputs))
+        self._values.update(zip(tensors, outputs))
 
     def heads(self, tensors: Sequence[Tensor]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:
         """Returns the outputs of a piece for which gradients have come back, and these gradients. Each is returned
         once."""
-        made = [tensor for tensor in tensors if tensor in self._gradients]
-        outputs = [self._made.pop(tensor) for tensor in made]
+        with_gradient = [tensor for tensor in tensors if tensor in self._gradients]
+        outputs = [self._values.pop(tensor) for tensor in with_gradient]
         gradients = []
-        for tensor, output in zip(made, outputs):
-            found = [self._bring(gradient, output.context, self._copies) for gradient in self._gradients.pop(tensor)]
-            gradients.append(found[0] if len(found) == 1 else nd.add_n(*found))
+        for tensor, output in zip(with_gradient, outputs):
+            parts = [self._bring(gradient, output.context, self._copies) for gradient in self._gradients.pop(tensor)]
+            gradients.append(parts[0] if len(parts) == 1 else nd.add_n(*parts))
         return outputs, gradients
 
     @staticmethod
@@ -69,7 +72,7 @@ class Tape:
         return array.detach() if is_there and not copies else array.copyto(device or array.context)
 
     def keep_input_gradients(self, number: int) -> None:
-        """Called after the backward pass of piece `number`: keeps the gradients of its inputs."""
+        """Keeps the gradients of the inputs of piece `number`, after its backward pass."""
         for tensor, value in self._entered.pop(number):
             self._gradients.setdefault(tensor, []).append(value.grad)
 

@@ -80,17 +80,16 @@ class Usage:
 
     def scalars(self) -> Dict[str, float]:
         """Returns the values by TensorBoard tag: shares of time, and samples/s."""
-        found = {"perf/bubble": self.bubble, "perf/exchange": mean(device.exchange for device in self.devices)}
+        values = {"perf/bubble": self.bubble, "perf/exchange": mean(device.exchange for device in self.devices)}
         for device in self.devices:
             name = device.device.replace("(", "").replace(")", "")
-            found[f"perf/{name}/samples_per_s"] = device.samples_per_s
-            found[f"perf/{name}/busy"] = 1 - device.waiting
-            found[f"perf/{name}/exchange"] = device.exchange
-        return found
+            values[f"perf/{name}/samples_per_s"] = device.samples_per_s
+            values[f"perf/{name}/busy"] = 1 - device.waiting
+            values[f"perf/{name}/exchange"] = device.exchange
+        return values
 
     def table(self) -> Table:
-        """Returns a rich table: one row per device, for stages with the share that was expected of them beside the
-        time."""
+        """Returns a rich table with one row per device; for stages, with expected shares and measured times."""
         from rich.table import Table
 
         cut = self.layout.cut
@@ -119,16 +118,16 @@ class Usage:
 def measure_usage(
     layout: Layout, operations: Sequence[Operation], first_step: int, sizes: Sequence[int]
 ) -> Optional[Usage]:
-    """Adds up what ran.
+    """Computes how the devices were used from a trace of operations.
 
     Args:
-        layout: the placement.
-        operations: `mxtrain.engine.trace.Operation`s of these steps, and of nothing else.
-        first_step: number of the first one.
-        sizes: samples of each step's global batch.
+        layout: placement of the network.
+        operations: operations of the profiled steps only.
+        first_step: number of the first profiled step.
+        sizes: number of samples of each step's global batch.
 
     Returns:
-        None if nothing ran.
+        The usage; None without operations.
     """
     if not operations:
         return None
@@ -138,13 +137,15 @@ def measure_usage(
     for replica, stages in enumerate(layout.devices):
         samples = sum(size // num_replicas + (replica < size % num_replicas) for size in sizes)
         for stage, device in enumerate(map(str, stages)):
-            own = [o for o in operations if o.device == device]
-            times = {kind: _covered(o for o in own if kind_of(o.name) == kind) for kind in COLORS}
+            device_operations = [o for o in operations if o.device == device]
+            times = {kind: _covered(o for o in device_operations if kind_of(o.name) == kind) for kind in COLORS}
             shards = len(sizes) * layout.num_parts * layout.num_microbatches
-            stage_s = _covered(o for o in own if kind_of(o.name) != UPDATE and not o.name.startswith("KVStore"))
+            stage_s = _covered(
+                o for o in device_operations if kind_of(o.name) != UPDATE and not o.name.startswith("KVStore")
+            )
             devices.append(
                 DeviceUse(
-                    device, replica, stage, samples / wall_s, waiting=1 - _covered(own) / wall_s,
+                    device, replica, stage, samples / wall_s, waiting=1 - _covered(device_operations) / wall_s,
                     microbatch_s=stage_s / shards, **{kind: times[kind] / wall_s for kind in COLORS},
                 )
             )  # fmt: skip
@@ -182,7 +183,7 @@ def chrome_trace(layout: Layout, operations: Sequence[Operation]) -> Mapping[str
 
 
 def _covered(operations: Iterable[Operation]) -> float:
-    """Seconds in which at least one of them ran."""
+    """Returns the seconds in which at least one operation ran."""
     total = 0.0
     current: Optional[Interval] = None
     for begin, end in sorted((o.begin_s, o.end_s) for o in operations):

@@ -27,7 +27,7 @@ class Heartbeat:
         self.waits = False
         """True if the process has finished its part and waits for the others."""
         self.generation = 0
-        """The ring of workers that it wants to be in, counted from 1."""
+        """Generation of the ring of workers that it wants to join, from 1."""
         self._thread: Optional[threading.Thread] = None
         self._file = -1
 

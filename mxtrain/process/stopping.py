@@ -17,9 +17,9 @@ from mxtrain.process.heartbeat import HEARTBEAT
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 SHUTDOWN_TIMEOUT_S = 5.0
-"""Seconds that processes may take to disconnect after all is saved."""
+"""Seconds in which processes must disconnect after everything is saved."""
 GRACE_S = 30.0
-"""Seconds that a process has after a signal to save or to unwind, before it is ended."""
+"""Seconds in which a process must save and exit after a signal, before it is killed."""
 _DISCONNECTING = "mxtrain-disconnect"
 
 
@@ -104,8 +104,8 @@ class SignalReader:
     def _watch(self) -> None:
         deadline: Optional[float] = None
         while True:
-            left = None if deadline is None or HEARTBEAT.has_listener else deadline - time.monotonic()
-            if left is not None and (left <= 0 or not select.select([self._reader], [], [], left)[0]):
+            rest_s = None if deadline is None or HEARTBEAT.has_listener else deadline - time.monotonic()
+            if rest_s is not None and (rest_s <= 0 or not select.select([self._reader], [], [], rest_s)[0]):
                 self._end()
             (number,) = os.read(self._reader, 1)
             if number == 0:
@@ -164,15 +164,15 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
         Terminated.received = True
         raise Terminated
 
-    before, was_own = signal.signal(signal.SIGTERM, end), SignalStop.may_end_process
+    previous_handler, previous = signal.signal(signal.SIGTERM, end), SignalStop.may_end_process
     try:
         with SignalReader(lambda _: None, grace_s), keep_termination():
             SignalStop.may_end_process = True
             yield
     finally:
         Terminated.received = False
-        SignalStop.may_end_process = was_own
-        signal.signal(signal.SIGTERM, before)
+        SignalStop.may_end_process = previous
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 def limit_end(exit_code: int) -> None:
@@ -182,8 +182,8 @@ def limit_end(exit_code: int) -> None:
     timer.start()
 
 
-SAME_S = 0.3
-"""Signals that come so soon after the first are the same wish: timeout(1) signals the process and then its group."""
+DUPLICATE_S = 0.3
+"""Signals so soon after the first are duplicates: timeout(1) signals the process and then its group."""
 
 
 class SignalStop:
@@ -198,7 +198,7 @@ class SignalStop:
     """
 
     may_end_process: ClassVar[bool] = False
-    """True if this process is a command's own. One that calls training from a notebook is not ours to end."""
+    """True if a command started this process; False e.g. in a notebook, which must not be killed."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
         self.stop: Optional[Stop] = None
@@ -217,7 +217,7 @@ class SignalStop:
         self._stack.close()
 
     def _receive(self, number: int) -> None:
-        if self.stop is not None and (HEARTBEAT.has_listener or time.monotonic() - self._first_s < SAME_S):
+        if self.stop is not None and (HEARTBEAT.has_listener or time.monotonic() - self._first_s < DUPLICATE_S):
             return
         if self.stop is not None:  # `os._exit`, because the main thread may be blocked inside MXNet
             os._exit(EXIT_CODES[number])

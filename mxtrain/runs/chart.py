@@ -42,11 +42,11 @@ def dash_of(number: int) -> str:
 
 def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
     """Returns an SVG element; empty if no line has a point. The y axis is logarithmic for wide ranges above 0."""
-    drawn = [line for line in lines if line.points]
-    if not drawn:
+    visible = [line for line in lines if line.points]
+    if not visible:
         return ""
-    xs = [x for line in drawn for x, _ in line.points]
-    ys = [y for line in drawn for _, y in line.points]
+    xs = [x for line in visible for x, _ in line.points]
+    ys = [y for line in visible for _, y in line.points]
     is_log = min(ys) > 0 and max(ys) / min(ys) > _LOG_RANGE
     x_ticks = ticks(min(xs), max(xs))
     y_ticks = log_ticks(min(ys), max(ys)) if is_log else ticks(min(ys), max(ys))
@@ -71,22 +71,22 @@ def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
                          f'text-anchor="middle">{_number(x)}</text>')  # fmt: skip
     parts.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 6}" text-anchor="end">'
                  f"{html.escape(x_title)}{', logarithmic axis' if is_log else ''}</text>")  # fmt: skip
-    for line in sorted(drawn, key=lambda one: not one.is_faint):
+    for line in sorted(visible, key=lambda line: not line.is_faint):
         parts += _draw_line(line, [(x_of(x), y_of(y)) for x, y in line.points])
     return "".join([*parts, "</svg>"])
 
 
-def _draw_line(line: Line, places: Sequence[Tuple[float, float]]) -> List[str]:
+def _draw_line(line: Line, positions: Sequence[Tuple[float, float]]) -> List[str]:
     color, dash = color_of(line.number), dash_of(line.number)
     style = 'stroke-width="1" stroke-opacity="0.6"' if line.is_faint else 'stroke-width="2"'
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
     parts = [f'<polyline fill="none" stroke="{color}" {style}{dashes} points="{path}"><title>'
              f"{html.escape(line.title)}</title></polyline>"]  # fmt: skip
-    if not line.is_faint and len(places) <= _MAX_MARKED:
-        for (x, y), (step, value) in zip(places, line.points):
-            said = html.escape(f"{line.title}: {value:.5g} at step {step:.0f}")
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"><title>{said}</title></circle>')
+    if not line.is_faint and len(positions) <= _MAX_MARKED:
+        for (x, y), (step, value) in zip(positions, line.points):
+            tooltip = html.escape(f"{line.title}: {value:.5g} at step {step:.0f}")
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"><title>{tooltip}</title></circle>')
     return parts
 
 

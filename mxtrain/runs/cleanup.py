@@ -49,7 +49,7 @@ class Removable:
 
 @dataclass(frozen=True)
 class Kept:
-    """A run that is left alone although its files were asked for."""
+    """A run that is not cleaned although it was selected."""
 
     run: str
     reason: str
@@ -57,7 +57,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """Files to delete, and runs that are left alone."""
+    """Files to delete, and runs that are not cleaned."""
 
     removable: Sequence[Removable]
     kept: Sequence[Kept]
@@ -66,24 +66,24 @@ class CleanupPlan:
 
     @property
     def size(self) -> int:
-        """Bytes of all that can go."""
-        return sum(one.size for one in self.removable)
+        """Returns the total size of the files to delete, in bytes."""
+        return sum(item.size for item in self.removable)
 
 
 def is_resumable(run: ListedRun) -> bool:
     """Returns True if the command that started a run would continue it from a checkpoint."""
     if run.status.exit_code == EXIT_FINISHED and run.state not in ("running", KILLED):
         return False  # a killed run has no exit code; a file that says otherwise is not believed
-    return bool(_places(run.path)) or run.state in (KILLED, STARTING, DAMAGED)
+    return bool(_checkpoint_entries(run.path)) or run.state in (KILLED, STARTING, DAMAGED)
 
 
 def plan_cleanup(runs: Sequence[ListedRun], kinds: Sequence[str], unfinished: bool = False) -> CleanupPlan:
-    """Finds what can go. Deletes nothing.
+    """Finds files to delete. Deletes nothing.
 
     Args:
-        runs: the runs to look at.
-        kinds: of `KINDS`.
-        unfinished: True to offer whole runs that could be continued, too.
+        runs: runs to examine.
+        kinds: kinds of files, from `KINDS`.
+        unfinished: True to include whole runs that could be continued.
     """
     removable: List[Removable] = []
     kept: List[Kept] = []
@@ -92,13 +92,13 @@ def plan_cleanup(runs: Sequence[ListedRun], kinds: Sequence[str], unfinished: bo
         if reason:
             kept.append(Kept(run.path, reason))
             continue
-        whole = _whole(run, kinds, unfinished)
-        foreign = foreign_files(run.path) if whole is not None else []
+        run_directory = _removable_run(run, kinds, unfinished)
+        foreign = foreign_files(run.path) if run_directory is not None else []
         if foreign:
             kept.append(Kept(run.path, f"it holds files that are not a run's: {', '.join(foreign[:3])}"))
             continue
-        if whole is not None:
-            removable.append(whole)
+        if run_directory is not None:
+            removable.append(run_directory)
             continue
         if WHOLE in kinds:
             kept.append(Kept(run.path, "it can be continued: unfinished=true deletes it, too"))
@@ -128,8 +128,8 @@ def _study_is_running(folder: str) -> bool:
     return any(is_locked(folder, os.path.join(_CLAIMS, name), may_be_empty=True) for name in claims[:100_000])
 
 
-def _whole(run: ListedRun, kinds: Sequence[str], unfinished: bool) -> Optional[Removable]:
-    """The run directory itself, if it can go."""
+def _removable_run(run: ListedRun, kinds: Sequence[str], unfinished: bool) -> Optional[Removable]:
+    """Returns the run directory as a removable item; None if it must be kept."""
     if WHOLE in kinds and (unfinished or not is_resumable(run)):
         return Removable(WHOLE, run.path, run.path, run.size, f"{run.state}, as asked for")
     has_result = run.status.best is not None or run.status.exit_code == EXIT_FINISHED
@@ -141,12 +141,17 @@ def _whole(run: ListedRun, kinds: Sequence[str], unfinished: bool) -> Optional[R
 
 
 def _has_content(path: str) -> bool:
-    """Returns True if a run directory holds something that its run may have been started for."""
-    return bool(_places(path)) or any(os.path.lexists(os.path.join(path, name)) for name in ("previous", "averaged"))
+    """Returns True if a run directory holds checkpoints, averages or results of earlier runs."""
+    if _checkpoint_entries(path):
+        return True
+    return any(os.path.lexists(os.path.join(path, name)) for name in ("previous", "averaged"))
 
 
 def foreign_files(path: str) -> List[str]:
-    """Names in a run directory that no run writes. `hydra.run.dir=.` makes a folder of somebody's work one."""
+    """Returns the names in a run directory that no run writes.
+
+    With `hydra.run.dir=.` it may be a folder of user files.
+    """
     try:
         names = os.listdir(path)
     except OSError:
@@ -154,7 +159,7 @@ def foreign_files(path: str) -> List[str]:
     return sorted(name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_RUNS))
 
 
-def _places(path: str) -> List[Place]:
+def _checkpoint_entries(path: str) -> List[Place]:
     try:
         return scan(Path(path, CHECKPOINTS))
     except CheckpointError:
@@ -163,21 +168,21 @@ def _places(path: str) -> List[Place]:
 
 def _parts_of(run: ListedRun, kinds: Sequence[str]) -> List[Removable]:
     folder = os.path.join(run.path, CHECKPOINTS)
-    found: List[Removable] = []
+    parts: List[Removable] = []
     if LEFTOVERS in kinds:
-        found += [
+        parts += [
             Removable(LEFTOVERS, run.path, path, size_of(path), "unfinished")
             for path in _children(folder) if os.path.basename(path).startswith(TEMPORARY)
         ]  # fmt: skip
     if CHECKPOINT_COPIES in kinds and run.status.exit_code == EXIT_FINISHED and run.state != KILLED:
-        found += [
-            Removable(CHECKPOINT_COPIES, run.path, str(place.path), size_of(str(place.path)), "neither best nor last")
-            for place in _superfluous(run)
+        parts += [
+            Removable(CHECKPOINT_COPIES, run.path, str(entry.path), size_of(str(entry.path)), "neither best nor last")
+            for entry in _superfluous(run)
         ]  # fmt: skip
     previous = os.path.join(run.path, "previous")
     if PREVIOUS in kinds and os.path.isdir(previous) and not os.path.islink(previous):
-        found.append(Removable(PREVIOUS, run.path, previous, size_of(previous), "set aside by checkpoint.resume=never"))
-    return found
+        parts.append(Removable(PREVIOUS, run.path, previous, size_of(previous), "set aside by checkpoint.resume=never"))
+    return parts
 
 
 def _children(folder: str) -> List[str]:
@@ -189,27 +194,27 @@ def _children(folder: str) -> List[str]:
 
 
 def _superfluous(run: ListedRun) -> List[Place]:
-    """Checkpoints besides the best and the last usable one. If one cannot be read, all stay: it may hide a damage."""
-    places = _places(run.path)
-    if len(places) < 2:
+    """Returns all checkpoints but the best and the last; empty if one cannot be read, as it may be the best."""
+    entries = _checkpoint_entries(run.path)
+    if len(entries) < 2:
         return []
     try:
-        checkpoints = [read_named(place.path, verify_arrays=False) for place in places]
+        checkpoints = [read_named(entry.path, verify_arrays=False) for entry in entries]
     except CheckpointError:
         return []
     kept = choose_kept(checkpoints, keep_last=1, keep_top=1)
-    kept |= {place.path for place in places if place.step == run.status.best_step}
-    return [place for place in places if place.path not in kept and not place.path.is_symlink()]
+    kept |= {entry.path for entry in entries if entry.step == run.status.best_step}
+    return [entry for entry in entries if entry.path not in kept and not entry.path.is_symlink()]
 
 
 def delete(plan: CleanupPlan) -> List[Kept]:
-    """Deletes what a plan lists; returns what could not be deleted, with reasons.
+    """Deletes the files of a plan; returns the runs that could not be cleaned, with reasons.
 
-    Each run is locked before and looked at again: one that was started since the plan was made is left alone.
+    Each run is locked and checked again first: a run that has changed since the plan was made is not cleaned.
     """
     by_run: Dict[str, List[Removable]] = {}
-    for one in plan.removable:
-        by_run.setdefault(one.run, []).append(one)
+    for item in plan.removable:
+        by_run.setdefault(item.run, []).append(item)
     failed: List[Kept] = []
     for run, parts in by_run.items():
         try:
@@ -217,7 +222,7 @@ def delete(plan: CleanupPlan) -> List[Kept]:
                 if read_status(run) != plan.seen[run]:
                     failed.append(Kept(run, "it has changed"))
                     continue
-                _require_whole(run, {part.path for part in parts if part.kind == CHECKPOINT_COPIES})
+                _require_intact(run, {part.path for part in parts if part.kind == CHECKPOINT_COPIES})
                 for part in parts:
                     _delete(part)
         except (OSError, RunDirectoryError, CheckpointError) as error:
@@ -225,15 +230,15 @@ def delete(plan: CleanupPlan) -> List[Kept]:
     return failed
 
 
-def _require_whole(run: str, superfluous: Collection[str]) -> None:
-    """Verifies every byte of the checkpoints that stay. If one is damaged, the others are still needed.
+def _require_intact(run: str, superfluous: Collection[str]) -> None:
+    """Verifies every byte of the checkpoints that are kept. If one is damaged, the others are still needed.
 
     Raises:
-        CheckpointError: one is damaged.
+        CheckpointError: a checkpoint is damaged.
     """
-    for place in _places(run) if superfluous else ():
-        if str(place.path) not in superfluous:
-            read_named(place.path)
+    for entry in _checkpoint_entries(run) if superfluous else ():
+        if str(entry.path) not in superfluous:
+            read_named(entry.path)
 
 
 def _delete(part: Removable) -> None:
@@ -257,7 +262,7 @@ def _delete(part: Removable) -> None:
 
 
 def why_nothing(runs: Sequence[ListedRun]) -> str:
-    """A sentence for a plan without anything: what the runs are."""
+    """Returns the message for an empty plan."""
     resumable = sum(is_resumable(run) for run in runs)
-    said = f"; {resumable:,} of them can be continued" if resumable else ""
-    return f"nothing can go of {len(runs):,} runs{said}"
+    suffix = f"; {resumable:,} of them can be continued" if resumable else ""
+    return f"nothing can go of {len(runs):,} runs{suffix}"

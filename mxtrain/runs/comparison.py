@@ -1,4 +1,4 @@
-"""Compares two runs by what their directories say. Imports no MXNet."""
+"""Compares two runs by the files of their directories. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mxtrain.runs.meta import Meta, read_meta
 from mxtrain.runs.registry import ListedRun
 
 _PRECISE = 1e-2
-"""Relative difference of losses from which on curves differ visibly."""
+"""Relative difference of losses from which curves differ visibly."""
 
 
 @dataclass(frozen=True)
 class Different:
-    """A value that two runs do not share; None where a run has none."""
+    """A value that differs between two runs; None if a run has no such value."""
 
     name: str
     first: Optional[str]
@@ -71,12 +71,12 @@ class WeightsDifference:
 
 def compare_mappings(first: Mapping[str, object], second: Mapping[str, object]) -> List[Different]:
     """Returns the entries that differ, sorted by name."""
-    found = []
+    differing = []
     for name in sorted({*first, *second}):
-        one, two = (shown(values[name]) if name in values else None for values in (first, second))
-        if one != two:
-            found.append(Different(name, one, two))
-    return found
+        values = [shown(entries[name]) if name in entries else None for entries in (first, second)]
+        if values[0] != values[1]:
+            differing.append(Different(name, *values))
+    return differing
 
 
 def compare_origins(first: ListedRun, second: ListedRun) -> Dict[str, List[Different]]:
@@ -122,13 +122,13 @@ def find_parting(first: str, second: str) -> Parting:
     last_equal: Optional[int] = None
     visible: Optional[int] = None
     num_common = 0
-    for current, one, two in _common(_losses(first), _losses(second)):
+    for current, first_loss, second_loss in _common(_losses(first), _losses(second)):
         num_common += 1
-        if one != two and step is None:
-            step, losses = current, (one, two)
+        if first_loss != second_loss and step is None:
+            step, losses = current, (first_loss, second_loss)
         elif step is None:
             last_equal = current
-        if visible is None and _differ_visibly(one, two):
+        if visible is None and _differ_visibly(first_loss, second_loss):
             visible = current
     return Parting(step, losses, last_equal, visible, num_common)
 
@@ -144,26 +144,26 @@ def _common(
     first: Iterator[Tuple[int, Optional[float]]], second: Iterator[Tuple[int, Optional[float]]]
 ) -> Iterator[Tuple[int, Optional[float], Optional[float]]]:
     """Yields the steps that both have. Neither file is held in memory."""
-    one, two = next(first, None), next(second, None)
-    while one is not None and two is not None:
-        steps = one[0], two[0]
+    first_row, second_row = next(first, None), next(second, None)
+    while first_row is not None and second_row is not None:
+        steps = first_row[0], second_row[0]
         if steps[0] == steps[1]:
-            yield steps[0], one[1], two[1]
-        one = next(first, None) if steps[0] <= steps[1] else one
-        two = next(second, None) if steps[1] <= steps[0] else two
+            yield steps[0], first_row[1], second_row[1]
+        first_row = next(first, None) if steps[0] <= steps[1] else first_row
+        second_row = next(second, None) if steps[1] <= steps[0] else second_row
 
 
-def _differ_visibly(one: Optional[float], two: Optional[float]) -> bool:
-    if one is None or two is None:
-        return one is not two
-    return abs(one - two) > _PRECISE * max(abs(one), abs(two))
+def _differ_visibly(first: Optional[float], second: Optional[float]) -> bool:
+    if first is None or second is None:
+        return first is not second
+    return abs(first - second) > _PRECISE * max(abs(first), abs(second))
 
 
 def checkpoint_steps(run_dir: str) -> Dict[int, Path]:
     """Returns the newest copy of the checkpoint of each step."""
     folder = os.path.join(run_dir, CHECKPOINTS)
     try:
-        return {} if os.path.islink(folder) else {place.step: place.path for place in scan(Path(folder))}
+        return {} if os.path.islink(folder) else {entry.step: entry.path for entry in scan(Path(folder))}
     except CheckpointError:
         return {}
 
@@ -175,19 +175,19 @@ def last_common_checkpoints(first: str, second: str, step: int) -> Optional[Tupl
         CheckpointError: one of them is damaged.
     """
     steps = checkpoint_steps(first), checkpoint_steps(second)
-    common = [one for one in steps[0] if one in steps[1] and one <= step]
+    common = [candidate for candidate in steps[0] if candidate in steps[1] and candidate <= step]
     return (read_named(steps[0][max(common)]), read_named(steps[1][max(common)])) if common else None
 
 
 def compare_weights(first: Checkpoint, second: Checkpoint) -> WeightsDifference:
     """Compares the weights of two checkpoints of one step, which both fit into memory."""
-    one, two = first.arrays("model"), second.arrays("model")
-    common = [name for name in one if name in two and one[name].shape == two[name].shape]
+    old, new = first.arrays("model"), second.arrays("model")
+    common = [name for name in old if name in new and old[name].shape == new[name].shape]
     different, largest = [], 0.0
     for name in common:
-        if not np.array_equal(one[name], two[name], equal_nan=one[name].dtype.kind == "f"):
+        if not np.array_equal(old[name], new[name], equal_nan=old[name].dtype.kind == "f"):
             different.append(name)
-            largest = max(largest, float(np.max(np.abs(one[name].astype(np.float64) - two[name]))))
+            largest = max(largest, float(np.max(np.abs(old[name].astype(np.float64) - new[name]))))
     largest = largest if not math.isnan(largest) else math.inf
-    other = sorted({*one, *two} - set(common))
-    return WeightsDifference(first.step, len(common), different, other, largest)
+    only_in_one = sorted({*old, *new} - set(common))
+    return WeightsDifference(first.step, len(common), different, only_in_one, largest)

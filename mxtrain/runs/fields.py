@@ -70,7 +70,7 @@ def value_of(run: ListedRun, name: str) -> Value:
 
 
 def plain_value(value: Json) -> Value:
-    """A number as it is, any other value of a setting as its text in an override."""
+    """Returns a number unchanged, and any other value of a setting as its text in an override."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number else shown(value)  # type: ignore[arg-type]
 

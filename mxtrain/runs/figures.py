@@ -1,4 +1,4 @@
-"""Collects what a run has left to look at: results of evaluations, and figures of validations in TensorBoard's files.
+"""Reads the tables and figures of a run: evaluation results, and validation figures in TensorBoard's files.
 
 Everything is limited in number and size, and nothing is decoded here: browsers show PNG files of moderate dimensions.
 """
@@ -68,8 +68,8 @@ def read_evaluations(run_dir: str) -> List[Evaluation]:
         return []
     if os.path.islink(folder):
         return []
-    found = (read_evaluation(os.path.join(folder, name), name) for name in names[:_MAX_SPLITS])
-    return [one for one in found if one is not None]
+    evaluations = (read_evaluation(os.path.join(folder, name), name) for name in names[:_MAX_SPLITS])
+    return [one for one in evaluations if one is not None]
 
 
 def read_evaluation(folder: str, split: str) -> Optional[Evaluation]:
@@ -136,13 +136,13 @@ def read_validation_figures(run_dir: str) -> List[Tuple[int, ShownFigure]]:
         names = sorted(name for name in os.listdir(run_dir) if name.startswith("events.out.tfevents."))
     except OSError:
         return []
-    found: Dict[str, Tuple[int, ShownFigure]] = {}
+    figure_of_tag: Dict[str, Tuple[int, ShownFigure]] = {}
     for name in names[-20:]:
         if not _is_link(run_dir, name):
             for step, figure in _figures_in(os.path.join(run_dir, name)):
-                if figure.title in found or len(found) < _MAX_FIGURES:
-                    found[figure.title] = step, figure
-    return list(found.values())
+                if figure.title in figure_of_tag or len(figure_of_tag) < _MAX_FIGURES:
+                    figure_of_tag[figure.title] = step, figure
+    return list(figure_of_tag.values())
 
 
 def _figures_in(path: str) -> Iterator[Tuple[int, ShownFigure]]:

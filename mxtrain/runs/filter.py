@@ -35,8 +35,8 @@ class Filter:
 
     Attributes:
         test: returns True for a run that is kept.
-        names: fields, metrics and settings that it reads.
-        text: as it was typed.
+        names: names of the fields, metrics and settings that it reads.
+        text: the filter as it was typed.
     """
 
     test: Test
@@ -45,7 +45,7 @@ class Filter:
 
     @property
     def needed(self) -> List[str]:
-        """Properties of `ListedRun` that it needs."""
+        """Returns the properties of `ListedRun` that the filter reads."""
         return needed_of(self.names)
 
     def apply(self, runs: Sequence[ListedRun]) -> List[ListedRun]:
@@ -62,7 +62,7 @@ def parse_filter(filters: Sequence[str]) -> Filter:
     """Parses filters, all of which a run must pass.
 
     Raises:
-        ConfigError: one of them is no filter; says where and what is expected.
+        ConfigError: a filter is invalid; the message says where, and what is expected.
     """
     parsers = [_FilterParser(text) for text in filters]
     tests = [parser.parse() for parser in parsers]
@@ -135,8 +135,8 @@ class _FilterParser:
             raise self._wrong(f"a value is missing after '{name}{symbol}'")
         if symbol in _ORDERS:
             return self._order(name, symbol, value)
-        found = _equals(name, [value] if kind == "quoted" else value.split(","))
-        return found if symbol in ("=", "==") else lambda run: not found(run)
+        test = _equals(name, [value] if kind == "quoted" else value.split(","))
+        return test if symbol in ("=", "==") else lambda run: not test(run)
 
     def _order(self, name: str, symbol: str, value: str) -> Test:
         number = read_number(value, name)
@@ -146,8 +146,8 @@ class _FilterParser:
         compare, limit = _ORDERS[symbol], number
 
         def test(run: ListedRun) -> bool:
-            found = value_of(run, name)
-            return isinstance(found, (int, float)) and compare(found, limit)
+            actual = value_of(run, name)
+            return isinstance(actual, (int, float)) and compare(actual, limit)
 
         return test
 
@@ -170,13 +170,13 @@ class _FilterParser:
 
 
 def _equals(name: str, values: Sequence[str]) -> Test:
-    """A test for equality with one of several numbers or patterns."""
+    """Returns a test for equality with one of several numbers or patterns."""
     numbers = {number for number in (read_number(value, name) for value in values) if number is not None}
 
     def test(run: ListedRun) -> bool:
-        found = value_of(run, name)
-        if isinstance(found, (int, float)):
-            return found in numbers
-        return found is not None and any(fnmatch.fnmatchcase(found, value) for value in values)
+        actual = value_of(run, name)
+        if isinstance(actual, (int, float)):
+            return actual in numbers
+        return actual is not None and any(fnmatch.fnmatchcase(actual, value) for value in values)
 
     return test

@@ -36,7 +36,7 @@ class Meta:
     0a1b..."}."""
 
     def command(self) -> str:
-        """The command that trains the run again, in a new run directory; empty if unknown."""
+        """Returns the command that trains the run again in a new run directory; empty if unknown."""
         if not self.argv:
             return ""
         first, words = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_PLACE)]
@@ -48,22 +48,22 @@ class Meta:
 def read_meta(run_dir: str) -> Meta:
     """Reads meta.json of a run directory; a missing or damaged one is empty."""
     try:
-        found = run_records.read_meta(run_dir)
+        meta = run_records.read_meta(run_dir)
     except (OSError, ValueError):
         return Meta()
-    precision = _strings(found.get("precision"))
+    precision = _strings(meta.get("precision"))
     return Meta(
-        argv=_list(found.get("argv")), working_folder=_text(found.get("working_folder")),
-        started=_text(found.get("started")),
-        packages={**_strings(found.get("packages")), **_named(found, "python")},
-        git=_git(found.get("git")), host=_strings(found.get("host")), devices=_list(found.get("devices")),
-        runtime={**_strings(found.get("runtime")), **precision, **_named(found, "own_operators")},
-        data=_data(found.get("data")),
+        argv=_list(meta.get("argv")), working_folder=_text(meta.get("working_folder")),
+        started=_text(meta.get("started")),
+        packages={**_strings(meta.get("packages")), **_named(meta, "python")},
+        git=_git(meta.get("git")), host=_strings(meta.get("host")), devices=_list(meta.get("devices")),
+        runtime={**_strings(meta.get("runtime")), **precision, **_named(meta, "own_operators")},
+        data=_data(meta.get("data")),
     )  # fmt: skip
 
 
-def _named(found: Mapping[str, Json], name: str) -> Dict[str, str]:
-    value = _text(found.get(name))
+def _named(meta: Mapping[str, Json], name: str) -> Dict[str, str]:
+    value = _text(meta.get(name))
     return {name: value} if value else {}
 
 
@@ -72,15 +72,15 @@ def _git(value: Json) -> Dict[str, str]:
 
 
 def _data(value: Json) -> Dict[str, str]:
-    """One text for the files of each setting and for each split, see `mxtrain.data.fingerprint`."""
-    found = {}
+    """Returns a text for the files of each setting and for each split, see `mxtrain.data.fingerprint`."""
+    descriptions = {}
     for part, unit in (("files", "files"), ("splits", "samples")):
-        named = value.get(part) if isinstance(value, dict) else None
-        for name, one in list(named.items())[:20] if isinstance(named, dict) else ():
-            if isinstance(one, dict):
-                digest = _text(one.get("sha256"))
-                found[str(name)] = f"{_text(one.get(unit))} {unit}{digest and f', {digest}'}"
-    return found
+        splits = value.get(part) if isinstance(value, dict) else None
+        for name, facts in list(splits.items())[:20] if isinstance(splits, dict) else ():
+            if isinstance(facts, dict):
+                digest = _text(facts.get("sha256"))
+                descriptions[str(name)] = f"{_text(facts.get(unit))} {unit}{digest and f', {digest}'}"
+    return descriptions
 
 
 def _strings(value: Json) -> Dict[str, str]:

@@ -1,4 +1,4 @@
-"""Finds run directories below folders, and describes each by a few of its files."""
+"""Finds run directories in folders, and reads a summary of each run."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ _CHOICE = re.compile(rb"\n {6}(task|model|dataset): '?([\w.-]{1,60})'?(?=\n)")
 _TARGET = re.compile(rb"\n {4}- '?\+*(task|model|dataset)\._target_=(?:\w+\.)*(\w{1,60})'?(?=\n)")
 
 KILLED = "killed"
-"""State of a run whose process has ended without a word."""
+"""State of a run whose process has ended without writing a final state."""
 STARTING = "starting"
 NO_STATUS = "not started"
 SHARED = 2000
-"""Number of run directories from which on several processes read more of them than status.json."""
+"""Number of run directories from which several processes read them."""
 
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run as its directory describes it. `choices`, `settings` and `size` are read when they are first
-    asked for.
+    """Summary of a run directory. `choices`, `settings` and `size` are read at their first use.
 
     Attributes:
-        path: the run directory, as the folder was given.
-        state: that of status.json, or killed, starting, not started or damaged.
+        path: run directory; relative if the searched folder is.
+        state: state in status.json, or killed, starting, not started or damaged.
         status: content of status.json.
         age_s: seconds since status.json was last written.
     """
@@ -56,26 +55,26 @@ class ListedRun:
 
     @cached_property
     def choices(self) -> Mapping[str, str]:
-        """Chosen options of task, model and dataset; see `read_choices`."""
+        """Returns the chosen options of task, model and dataset; see `read_choices`."""
         return read_choices(self.path)
 
     @cached_property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Returns the size of all files in bytes."""
         return size_of(self.path)
 
     @cached_property
     def settings(self) -> Mapping[str, Json]:
-        """All settings by dotted path; see `read_settings`."""
+        """Returns all settings by dotted path; see `read_settings`."""
         return read_settings(self.path)
 
     @property
     def direction(self) -> str:
-        """"max" or "min": which values of the monitored metric are better."""
+        """Returns the better direction of the monitored metric, "max" or "min"."""
         return self.status.direction or ("min" if self.status.monitor == VAL_LOSS else "max")
 
     def to_json(self) -> Dict[str, Json]:
-        """All values, for scripts."""
+        """Returns all values as JSON, for scripts."""
         status = self.status
         return {
             "run": self.path, "state": self.state, "exit_code": status.exit_code, "cause": status.cause,
@@ -94,10 +93,10 @@ def find_run_dirs(folder: str) -> Iterator[str]:
     Raises:
         OSError: the folder cannot be read; unreadable folders below it are skipped.
     """
-    waiting = [folder]
+    pending = [folder]
     is_first = True
-    while waiting:
-        path = waiting.pop()
+    while pending:
+        path = pending.pop()
         try:
             with os.scandir(path) as entries:
                 listed = list(entries)
@@ -110,8 +109,8 @@ def find_run_dirs(folder: str) -> Iterator[str]:
         if is_run_dir(path, names):
             yield path
             continue
-        below = [entry.path for entry in listed if not entry.name.startswith(".") and _is_folder(entry)]
-        waiting.extend(sorted(below, reverse=True))
+        subfolders = [entry.path for entry in listed if not entry.name.startswith(".") and _is_folder(entry)]
+        pending.extend(sorted(subfolders, reverse=True))
 
 
 def is_run_dir(path: str, names: Collection[str]) -> bool:
@@ -136,16 +135,16 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def size_of(path: str) -> int:
     """Returns the bytes of all files below a folder. Links are not followed and have no size."""
     total = 0
-    waiting = [path]
-    while waiting:
+    pending = [path]
+    while pending:
         try:
-            with os.scandir(waiting.pop()) as entries:
+            with os.scandir(pending.pop()) as entries:
                 for entry in entries:
                     try:
                         if entry.is_file(follow_symlinks=False):
                             total += entry.stat(follow_symlinks=False).st_size
                         elif entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
+                            pending.append(entry.path)
                     except OSError:
                         continue  # removed meanwhile
         except OSError:
@@ -154,11 +153,11 @@ def size_of(path: str) -> int:
 
 
 def read_run(path: str, needed: Sequence[str] = ()) -> ListedRun:
-    """Describes the run in a directory, however damaged its files are.
+    """Reads the summary of a run, even if its files are damaged.
 
     Args:
         path: the run directory.
-        needed: of "choices", "settings" and "size", what to read now.
+        needed: properties to read now: "choices", "settings" or "size".
     """
     status = read_status(path)
     state = NO_STATUS if status is None else status.state
@@ -174,7 +173,7 @@ def read_run(path: str, needed: Sequence[str] = ()) -> ListedRun:
 
 
 def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[ListedRun]:
-    """Describes all runs below folders, each once; see `read_run`.
+    """Reads the summaries of all runs in folders, each once; see `read_run`.
 
     Raises:
         OSError: one of the folders cannot be read.
@@ -195,18 +194,18 @@ def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[Listed
 def read_choices(path: str) -> Mapping[str, str]:
     """Returns the chosen options of task, model and dataset, as Hydra has recorded them.
 
-    Two expressions instead of a YAML parser, which takes ten milliseconds a run.
+    Uses regular expressions, since a YAML parser would take ten milliseconds per run.
     """
     try:
         content = read_regular(os.path.join(path, _HYDRA_FILE), _MAX_HYDRA_BYTES)
     except OSError:
         return {}
-    place = content.rfind(_CHOICES)
-    choices = content[place + len(_CHOICES) - 1 :][:_MAX_CHOICES_BYTES] if place >= 0 else b""
-    found: List[Tuple[bytes, bytes]] = _CHOICE.findall(choices)
+    position = content.rfind(_CHOICES)
+    choices = content[position + len(_CHOICES) - 1 :][:_MAX_CHOICES_BYTES] if position >= 0 else b""
+    pairs: List[Tuple[bytes, bytes]] = _CHOICE.findall(choices)
     if b"._target_=" in content:
-        found += _TARGET.findall(content)
-    return {name.decode(): option.decode() for name, option in found if option != b"null"}
+        pairs += _TARGET.findall(content)
+    return {name.decode(): option.decode() for name, option in pairs if option != b"null"}
 
 
 def _changed_at(path: str) -> float:

@@ -1,4 +1,4 @@
-"""Makes one HTML page of several runs, which needs no other file, no network and no script.
+"""Renders one self-contained HTML page about several runs, without scripts or external files.
 
 Names and values come from run directories that may be untrusted: all text is escaped, and the page's own policy
 forbids scripts and requests.
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 MAX_RUNS = 30
 MAX_FIGURE_BYTES = 40 << 20
-"""Of all figures of a page together."""
+"""Maximum total size of the figures of a page."""
 _MAX_DIFFERENT, _MAX_CHARTS, _MAX_NAMES = 60, 12, 30
 _QUIET = ("logger.", "runtime.", "callback.", "cluster.")
-"""Settings that change no result, which a comparison of results leaves out."""
+"""Prefixes of settings that do not affect results and are omitted from comparisons."""
 
 
 @dataclass(frozen=True)
-class Reported:
-    """All that a page shows of one run."""
+class RunReport:
+    """Everything that a page shows about one run."""
 
     number: int
     run: ListedRun
@@ -58,11 +58,11 @@ class Reported:
     """The best checkpoint, or the last one; its arrays are not read."""
 
 
-def collect(runs: Sequence[ListedRun]) -> List[Reported]:
-    """Reads what the page shows of each run."""
+def collect(runs: Sequence[ListedRun]) -> List[RunReport]:
+    """Reads the data that the page shows, for each run."""
     names = short_names([run.path for run in runs])
     return [
-        Reported(
+        RunReport(
             number, run, name, read_meta(run.path), read_curves(run.path), read_evaluations(run.path),
             read_validation_figures(run.path), _shown_checkpoint(run),
         )
@@ -72,50 +72,52 @@ def collect(runs: Sequence[ListedRun]) -> List[Reported]:
 
 def short_names(paths: Sequence[str]) -> List[str]:
     """Returns the paths without the folders that all have in common."""
-    whole = [os.path.normpath(path) for path in paths]
-    if len(whole) < 2:
-        return [os.path.join(*whole[0].split(os.sep)[-2:]) or whole[0]] if whole else []
+    full_paths = [os.path.normpath(path) for path in paths]
+    if len(full_paths) < 2:
+        return [os.path.join(*full_paths[0].split(os.sep)[-2:]) or full_paths[0]] if full_paths else []
     try:
-        common = os.path.commonpath(whole)
+        common = os.path.commonpath(full_paths)
     except ValueError:  # absolute and relative ones
-        return whole
-    return [os.path.relpath(path, common) if common else path for path in whole]
+        return full_paths
+    return [os.path.relpath(path, common) if common else path for path in full_paths]
 
 
 def _shown_checkpoint(run: ListedRun) -> Optional[Checkpoint]:
     folder = os.path.join(run.path, CHECKPOINTS)
     try:
-        places = [] if os.path.islink(folder) else scan(Path(folder))
-        wanted = [one for one in places if one.step == run.status.best_step] or places
-        return read_named(wanted[-1].path, verify_arrays=False) if wanted else None
+        entries = [] if os.path.islink(folder) else scan(Path(folder))
+        candidates = [entry for entry in entries if entry.step == run.status.best_step] or entries
+        return read_named(candidates[-1].path, verify_arrays=False) if candidates else None
     except CheckpointError:
         return None
 
 
-def render_report(reported: Sequence[Reported], title: str, made: str) -> str:
+def render_report(reported: Sequence[RunReport], title: str, subtitle: str) -> str:
     """Returns the page.
 
     Args:
         reported: the runs, in the order of the page.
         title: heading.
-        made: when and with what it was made.
+        subtitle: time and program that created the page.
     """
     budget = _FigureBudget()
     sections = [
         _section("results", "Results", _results(reported)),
         _section("curves", "Curves", _charts(reported)),
         _section("settings", "Settings that differ", _different_settings(reported)) if len(reported) > 1 else "",
-        *(_section(f"run{one.number}", f"{_swatch(one.number)} {_e(one.name)}", _run_section(one, budget))
-          for one in reported),
+        *(_section(f"run{report.number}", f"{_swatch(report.number)} {_e(report.name)}", _run_section(report, budget))
+          for report in reported),
     ]  # fmt: skip
-    links = "".join(f'<a href="#run{one.number}">{_swatch(one.number)} {_e(one.name)}</a>' for one in reported)
+    links = "".join(
+        f'<a href="#run{report.number}">{_swatch(report.number)} {_e(report.name)}</a>' for report in reported
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>"
-        f"<header><h1>{_e(title)}</h1><p>{_e(made)}</p><nav>{links}</nav></header>"
+        f"<header><h1>{_e(title)}</h1><p>{_e(subtitle)}</p><nav>{links}</nav></header>"
         f"<main>{''.join(sections)}</main></body></html>\n"
     )
 
@@ -123,24 +125,25 @@ def render_report(reported: Sequence[Reported], title: str, made: str) -> str:
 # Parts of the page.
 
 
-def _results(reported: Sequence[Reported]) -> str:
-    monitors = {one.run.status.monitor for one in reported if one.run.status.monitor}
+def _results(reported: Sequence[RunReport]) -> str:
+    monitors = {report.run.status.monitor for report in reported if report.run.status.monitor}
     tags = list(dict.fromkeys(
-        tag for one in reported for tag in sorted(one.run.status.metrics, key=_tag_order)
+        tag for report in reported for tag in sorted(report.run.status.metrics, key=_tag_order)
         if tag.startswith(("test/", "val/")) and monitors != {tag}
     ))[:10]  # fmt: skip
     best_title = f"best {next(iter(monitors))}" if len(monitors) == 1 else "best"
     header = ["run", "state", "task", "model", best_title, "at step", "steps", *tags, "samples/s", "time", "size"]
     rows = []
-    for one in reported:
-        status = one.run.status
+    for report in reported:
+        status = report.run.status
         best = f"{_value(status.best)} {status.monitor if len(monitors) > 1 else ''}" if status.best is not None else ""
-        cells = [one.run.state, one.run.choices.get("task", ""), one.run.choices.get("model", ""), best,
+        cells = [report.run.state, report.run.choices.get("task", ""), report.run.choices.get("model", ""), best,
                  _value(status.best_step), _value(status.step), *(_value(status.metrics.get(tag)) for tag in tags),
                  _value(status.samples_per_s and round(status.samples_per_s)), _duration(status.wall_s),
-                 f"{one.run.size / 1e6:,.1f} MB"]  # fmt: skip
-        rows.append(_row([f"{_swatch(one.number)} {_e(one.name)}", *map(_e, cells)]))
-    causes = [f"<li>{_e(one.name)}: {_e(one.run.status.cause)}</li>" for one in reported if one.run.status.cause]
+                 f"{report.run.size / 1e6:,.1f} MB"]  # fmt: skip
+        rows.append(_row([f"{_swatch(report.number)} {_e(report.name)}", *map(_e, cells)]))
+    failed = [report for report in reported if report.run.status.cause]
+    causes = [f"<li>{_e(report.name)}: {_e(report.run.status.cause)}</li>" for report in failed]
     return _html_table(header, rows) + (f'<ul class="notes">{"".join(causes)}</ul>' if causes else "")
 
 
@@ -148,30 +151,31 @@ def _tag_order(tag: str) -> Tuple[int, str]:
     return ("test", "val").index(tag.split("/")[0]) if tag.startswith(("test/", "val/")) else 2, tag
 
 
-def _charts(reported: Sequence[Reported]) -> str:
-    names = list(dict.fromkeys(name for one in reported for split, name in sorted(one.curves, key=_curve_order)))
-    drawn = []
+def _charts(reported: Sequence[RunReport]) -> str:
+    names = list(dict.fromkeys(name for report in reported for split, name in sorted(report.curves, key=_curve_order)))
+    figures = []
     for name in names[:_MAX_CHARTS]:
         lines = [
-            Line(f"{one.name} {split}/{name}", curve.points, one.number, split == "train" and _is_validated(one, name))
-            for one in reported for (split, found), curve in one.curves.items() if found == name
+            Line(f"{report.name} {split}/{name}", curve.points, report.number,
+                 is_faint=split == "train" and _is_validated(report, name))
+            for report in reported for (split, curve_name), curve in report.curves.items() if curve_name == name
         ]  # fmt: skip
         chart = draw_chart(lines, name)
         if chart:
-            drawn.append(f"<figure><figcaption>{_e(name)}</figcaption>{chart}</figure>")
-    legend = "".join(f"<span>{_swatch(one.number)} {_e(one.name)}</span>" for one in reported)
+            figures.append(f"<figure><figcaption>{_e(name)}</figcaption>{chart}</figure>")
+    legend = "".join(f"<span>{_swatch(report.number)} {_e(report.name)}</span>" for report in reported)
     notes = ["Thin lines are training, thick lines with dots validation."]
-    if any(curve.is_averaged for one in reported for curve in one.curves.values()):
+    if any(curve.is_averaged for report in reported for curve in report.curves.values()):
         notes.append("Of long curves, means of neighbouring steps are shown.")
-    for one in reported:
-        count = sum(curve.num_non_finite for curve in one.curves.values())
+    for report in reported:
+        count = sum(curve.num_non_finite for curve in report.curves.values())
         if count:
-            notes.append(f"{one.name}: {count:,} values were not finite and are left out.")
-        if is_cut(one.run.path):
-            notes.append(f"{one.name}: only the first {MAX_READ_BYTES / 1e6:,.0f} MB of metrics.jsonl are shown.")
-    if not drawn:
+            notes.append(f"{report.name}: {count:,} values were not finite and are left out.")
+        if is_cut(report.run.path):
+            notes.append(f"{report.name}: only the first {MAX_READ_BYTES / 1e6:,.0f} MB of metrics.jsonl are shown.")
+    if not figures:
         return "<p>None of the runs has rows in metrics.jsonl.</p>"
-    return (f'<div class="legend">{legend}</div><div class="charts">{"".join(drawn)}</div>'
+    return (f'<div class="legend">{legend}</div><div class="charts">{"".join(figures)}</div>'
             f'<p class="notes">{_e(" ".join(notes))}</p>')  # fmt: skip
 
 
@@ -179,44 +183,44 @@ def _curve_order(key: Tuple[str, str]) -> Tuple[bool, bool, str]:
     return key[1] != "loss", key[1] == "lr", key[1]
 
 
-def _is_validated(one: Reported, name: str) -> bool:
-    return any(split != "train" and found == name for split, found in one.curves)
+def _is_validated(report: RunReport, name: str) -> bool:
+    return any(split != "train" and curve_name == name for split, curve_name in report.curves)
 
 
 def differing_settings(runs: Sequence[ListedRun]) -> Dict[str, List[Optional[str]]]:
-    """Returns the settings that are not the same in all runs, as they are typed; None where a run has none."""
-    found = {}
+    """Returns setting -> its value in each run, for settings that differ between runs; None for absent settings."""
+    differing = {}
     for path in sorted({path for run in runs for path in run.settings if not path.startswith(_QUIET)}):
         values = [shown(run.settings[path]) if path in run.settings else None for run in runs]
         if len(set(values)) > 1:
-            found[path] = values
-    return found
+            differing[path] = values
+    return differing
 
 
-def _different_settings(reported: Sequence[Reported]) -> str:
-    found = differing_settings([one.run for one in reported])
-    if not found:
+def _different_settings(reported: Sequence[RunReport]) -> str:
+    differing = differing_settings([report.run for report in reported])
+    if not differing:
         return "<p>All settings that can change a result are the same.</p>"
-    header = ["setting", *(one.name for one in reported)]
+    header = ["setting", *(report.name for report in reported)]
     rows = [_row([_e(path), *(_e("-" if value is None else value) for value in values)])
-            for path, values in list(found.items())[:_MAX_DIFFERENT]]  # fmt: skip
-    more = len(found) - _MAX_DIFFERENT
+            for path, values in list(differing.items())[:_MAX_DIFFERENT]]  # fmt: skip
+    more = len(differing) - _MAX_DIFFERENT
     return _html_table(header, rows) + (f'<p class="notes">and {more} more</p>' if more > 0 else "")
 
 
-def _run_section(one: Reported, budget: _FigureBudget) -> str:
-    parts = [_model_card(one), f"<h3>Reproduce</h3>{_commands(one)}"]
-    for evaluation in one.evaluations:
+def _run_section(report: RunReport, budget: _FigureBudget) -> str:
+    parts = [_model_card(report), f"<h3>Reproduce</h3>{_commands(report)}"]
+    for evaluation in report.evaluations:
         values = ", ".join(f"{name} {_value(value)}" for name, value in evaluation.values.items()
                            if name not in ("split", "part") and value not in (None, ""))  # fmt: skip
         parts.append(f"<h3>Evaluation on {_e(evaluation.split)}</h3><p>{_e(values)}</p>")
         parts.append(_figures([(figure.title, figure) for figure in evaluation.figures], budget))
         parts += [_shown_table(table) for table in evaluation.tables]
-    if one.validation:
+    if report.validation:
         parts.append("<h3>Samples of the last validation</h3>")
-        parts.append(_figures([(f"{figure.title}, step {step}", figure) for step, figure in one.validation], budget))
-    if not one.evaluations:
-        parts.append(f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_e(shlex.quote(one.run.path))}'
+        parts.append(_figures([(f"{figure.title}, step {step}", figure) for step, figure in report.validation], budget))
+    if not report.evaluations:
+        parts.append(f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_e(shlex.quote(report.run.path))}'
                      "</code> adds its tables and figures to the next report.</p>")  # fmt: skip
     return "".join(parts)
 
@@ -225,12 +229,12 @@ class _FigureBudget:
     """Counts the bytes of figures on a page."""
 
     def __init__(self) -> None:
-        self._left = MAX_FIGURE_BYTES
+        self._remaining = MAX_FIGURE_BYTES
 
     def allows(self, figure: ShownFigure) -> bool:
-        """Returns True if there is room, and takes it."""
-        self._left -= len(figure.content)
-        return self._left >= 0
+        """Returns True if a figure fits into the budget, and counts its bytes."""
+        self._remaining -= len(figure.content)
+        return self._remaining >= 0
 
 
 def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -> str:
@@ -248,12 +252,12 @@ def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -
 def _shown_table(table: ShownTable) -> str:
     rows = [_row(map(_e, map(_rounded, row))) for row in table.rows]
     more = table.num_rows - len(table.rows)
-    said = f"{table.title}{f', the first {len(table.rows)} of {table.num_rows:,} rows' if more > 0 else ''}"
-    return f"<h4>{_e(said)}</h4>{_html_table(table.header, rows)}"
+    heading = f"{table.title}{f', the first {len(table.rows)} of {table.num_rows:,} rows' if more > 0 else ''}"
+    return f"<h4>{_e(heading)}</h4>{_html_table(table.header, rows)}"
 
 
-def _commands(one: Reported) -> str:
-    meta, lines = one.meta, []
+def _commands(report: RunReport) -> str:
+    meta, lines = report.meta, []
     commit = meta.git.get("commit", "")
     if meta.working_folder:
         lines.append(f"cd {shlex.quote(meta.working_folder)}")
@@ -263,32 +267,32 @@ def _commands(one: Reported) -> str:
     versions = [f"{name}=={version}" for name, version in meta.packages.items() if name == "mxnet" and version]
     lines += [f"pip install {shlex.quote(version)}" for version in versions]
     lines.append(meta.command() or "# meta.json is missing, so the command is not known")
-    if one.checkpoint is not None:
-        lines.append(f"python -m mxtrain eval {shlex.quote(one.run.path)}")
-    sha256 = one.run.status.weights_sha256
-    said = f'<p class="notes">The same machine and versions give weights with SHA-256 {_e(sha256)}.</p>'
-    said = said if sha256 else ""
-    return f"<pre>{_e(chr(10).join(lines))}</pre>{said}"
+    if report.checkpoint is not None:
+        lines.append(f"python -m mxtrain eval {shlex.quote(report.run.path)}")
+    sha256 = report.run.status.weights_sha256
+    note = f'<p class="notes">The same machine and versions give weights with SHA-256 {_e(sha256)}.</p>'
+    note = note if sha256 else ""
+    return f"<pre>{_e(chr(10).join(lines))}</pre>{note}"
 
 
-def _model_card(one: Reported) -> str:
-    """A table of what is known of the network, and of what its author has to add."""
-    settings, status, meta = one.run.settings, one.run.status, one.meta
+def _model_card(report: RunReport) -> str:
+    """Returns the model card: a table of facts about the network, and of facts that its author must add."""
+    settings, status, meta = report.run.settings, report.run.status, report.meta
 
     def setting(*names: str) -> str:
         return ", ".join(f"{name.split('.')[-1]} {shown(settings[name])}" for name in names if name in settings)
 
     results = ", ".join(f"{tag} {_value(status.metrics[tag])}" for tag in sorted(status.metrics, key=_tag_order)
                         if status.metrics[tag] is not None and tag.startswith(("test/", "val/")))  # fmt: skip
-    reads, gives = _inputs_and_outputs(one.checkpoint)
+    input_text, output_text = _inputs_and_outputs(report.checkpoint)
     facts = {
-        "Task": one.run.choices.get("task", ""),
-        "Network": f"{one.run.choices.get('model', '')} ({shown(settings.get('model._target_', ''))})",
-        "Input": reads,
-        "Output": gives,
+        "Task": report.run.choices.get("task", ""),
+        "Network": f"{report.run.choices.get('model', '')} ({shown(settings.get('model._target_', ''))})",
+        "Input": input_text,
+        "Output": output_text,
         "Training data": ", ".join(filter(None, [
-            one.run.choices.get("dataset", ""), setting("dataset.root", "dataset.train"),
-            *(f"{split}: {said}" for split, said in meta.data.items()),
+            report.run.choices.get("dataset", ""), setting("dataset.root", "dataset.train"),
+            *(f"{split}: {data_text}" for split, data_text in meta.data.items()),
         ])),
         "Training": ", ".join(filter(None, [
             f"{status.step:,} steps, {status.epoch:,} epochs", setting("dataset.batch_size"),
@@ -296,7 +300,7 @@ def _model_card(one: Reported) -> str:
             setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
         ])),
         "Results": results or "not measured",
-        "Weights": _weights(one.checkpoint, status.weights_sha256),
+        "Weights": _weights(report.checkpoint, status.weights_sha256),
         "Environment": ", ".join(filter(None, [
             *(f"{name} {version}" for name, version in meta.packages.items() if version), meta.host.get("system", ""),
             meta.host.get("processor", ""), " ".join(meta.devices), meta.runtime.get("dtype", ""),
@@ -313,23 +317,23 @@ def _model_card(one: Reported) -> str:
 
 def _inputs_and_outputs(checkpoint: Optional[Checkpoint]) -> Tuple[str, str]:
     run = checkpoint.state.get("run") if checkpoint is not None else None
-    found = run.get("input") if isinstance(run, dict) else None
-    if not isinstance(found, dict):
+    fields = run.get("input") if isinstance(run, dict) else None
+    if not isinstance(fields, dict):
         return "", ""
-    shape, names = found.get("shape"), next((value for key, value in found.items() if key.endswith("_names")), None)
-    gives = ""
+    shape, names = fields.get("shape"), next((value for key, value in fields.items() if key.endswith("_names")), None)
+    output_text = ""
     if isinstance(names, list) and names:
         listed = ", ".join(str(name) for name in names[:_MAX_NAMES])
-        gives = f"{len(names):,}: {listed}{', ...' if len(names) > _MAX_NAMES else ''}"
-    return (f"shape {shown(shape)}" if shape else ""), gives
+        output_text = f"{len(names):,}: {listed}{', ...' if len(names) > _MAX_NAMES else ''}"
+    return (f"shape {shown(shape)}" if shape else ""), output_text
 
 
 def _weights(checkpoint: Optional[Checkpoint], sha256: str) -> str:
     if checkpoint is None:
         return "no checkpoint"
     size = checkpoint.files["model.params"].size if "model.params" in checkpoint.files else 0
-    kept = f"{checkpoint.path.name}, {size / 1e6:,.2f} MB"
-    return f"{kept}; SHA-256 of the last weights {sha256}" if sha256 else kept
+    text = f"{checkpoint.path.name}, {size / 1e6:,.2f} MB"
+    return f"{text}; SHA-256 of the last weights {sha256}" if sha256 else text
 
 
 # HTML.
@@ -345,7 +349,7 @@ def _html_table(header: Sequence[str], rows: Sequence[str]) -> str:
 
 
 def _row(cells: Iterable[str]) -> str:
-    """A row of cells that are HTML already."""
+    """Returns a table row of cells that are already HTML."""
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
@@ -356,13 +360,13 @@ def _swatch(number: int) -> str:
 
 
 def _e(text: object) -> str:
-    """Escapes a text for HTML; what cannot be printed, such as marks that reverse the direction, is spelled out."""
-    plain = "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in str(text))
+    """Escapes a text for HTML; unprintable characters, such as direction marks, become escape sequences."""
+    plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in str(text))
     return html.escape(plain, quote=True)
 
 
 def _rounded(text: str) -> str:
-    """A number of a file with few digits; anything else unchanged, but not longer than 200 characters."""
+    """Rounds a number from a file; returns other texts unchanged, but at most 200 characters."""
     if "." in text:
         try:
             return f"{float(text):.5g}"

@@ -31,12 +31,12 @@ def read_settings(run_dir: str) -> Dict[str, Json]:
         config = yaml.load(text, _LOADER)  # builds only plain values
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return {}
-    found = flatten_untrusted(config) if isinstance(config, dict) else {}
-    for name, value in found.items():
+    settings = flatten_untrusted(config) if isinstance(config, dict) else {}
+    for name, value in settings.items():
         reference = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
         if reference:
-            found[name] = found.get(reference[1], value)
-    return found
+            settings[name] = settings.get(reference[1], value)
+    return settings
 
 
 def flatten_untrusted(config: Mapping[str, Json]) -> Dict[str, Json]:
@@ -44,17 +44,17 @@ def flatten_untrusted(config: Mapping[str, Json]) -> Dict[str, Json]:
 
     Aliases of YAML make a short text as large as one likes, or endless: leaves beyond limits are left out.
     """
-    found: Dict[str, Json] = {}
+    settings: Dict[str, Json] = {}
     waiting: List[Tuple[str, Json, int]] = [("", config, 0)]
-    while waiting and len(found) < _MAX_SETTINGS:
+    while waiting and len(settings) < _MAX_SETTINGS:
         path, value, depth = waiting.pop()
         if isinstance(value, dict) and value and depth < _MAX_DEPTH:
             below = [(f"{path}.{name}" if path else str(name), item, depth + 1) for name, item in value.items()]
             waiting.extend(reversed(below[:_MAX_SETTINGS]))
             del waiting[_MAX_SETTINGS:]
         else:
-            found[path] = _plain(value)
-    return found
+            settings[path] = _plain(value)
+    return settings
 
 
 def _plain(value: Json, depth: int = 0) -> Json:

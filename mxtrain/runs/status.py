@@ -57,28 +57,28 @@ def read_status(run_dir: Union[str, Path]) -> Optional[RunStatus]:
     except OSError:
         return RunStatus(DAMAGED)
     try:
-        found = parse_json(content)
+        content_json = parse_json(content)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content_json = None
+    if not isinstance(content_json, dict):
         return RunStatus(DAMAGED, written_at=file.st_mtime)
-    return _status_of(found, file.st_mtime)
+    return _status_of(content_json, file.st_mtime)
 
 
-def _status_of(found: Dict[str, Json], written_at: float) -> RunStatus:
-    best = found.get("best")
+def _status_of(content: Dict[str, Json], written_at: float) -> RunStatus:
+    best = content.get("best")
     best = best if isinstance(best, dict) else {}
-    metrics = found.get("metrics")
+    metrics = content.get("metrics")
     metrics = metrics if isinstance(metrics, dict) and len(metrics) <= _MAX_METRICS else {}
-    direction = _text(found.get("direction"))
+    direction = _text(content.get("direction"))
     return RunStatus(
-        state=_text(found.get("state")) or DAMAGED, exit_code=_integer(found.get("exit_code")),
-        cause=_text(found.get("cause")), epoch=_integer(found.get("epoch")) or 0,
-        step=_integer(found.get("step")) or 0, monitor=_text(best.get("metric")), best=_number(best.get("value")),
+        state=_text(content.get("state")) or DAMAGED, exit_code=_integer(content.get("exit_code")),
+        cause=_text(content.get("cause")), epoch=_integer(content.get("epoch")) or 0,
+        step=_integer(content.get("step")) or 0, monitor=_text(best.get("metric")), best=_number(best.get("value")),
         best_step=_integer(best.get("step")), direction=direction if direction in ("max", "min") else "",
-        samples_per_s=_number(found.get("samples_per_s")), wall_s=_number(found.get("wall_s")),
+        samples_per_s=_number(content.get("samples_per_s")), wall_s=_number(content.get("wall_s")),
         metrics={name: _number(value) for name, value in metrics.items()} if metrics else {},
-        weights_sha256=_text(found.get("weights_sha256")), written_at=written_at,
+        weights_sha256=_text(content.get("weights_sha256")), written_at=written_at,
     )  # fmt: skip
 
 

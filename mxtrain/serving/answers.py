@@ -17,7 +17,7 @@ TOP = 5
 def describe_sample(
     model: ServedModel, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any = None
 ) -> Dict[str, Any]:  # fmt: skip
-    """The answer for one sample.
+    """Returns the answer for one sample.
 
     Args:
         model: of the outputs.
@@ -29,10 +29,10 @@ def describe_sample(
     """
     for name, array in outputs.items():
         require_finite(name, array)
-    found = model.reader.describe(inputs, outputs, about) if model.reader is not None else None
-    if found is not None:
+    answer = model.reader.describe(inputs, outputs, about) if model.reader is not None else None
+    if answer is not None:
         return {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
-                for name, value in found.items()}  # fmt: skip
+                for name, value in answer.items()}  # fmt: skip
     names = model.class_names
     if "probabilities" in outputs and outputs["probabilities"].shape == (1, len(names)):
         share_K = outputs["probabilities"][0]

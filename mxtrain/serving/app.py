@@ -36,7 +36,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 OPEN_PATHS = ("/", "/v2/health/live", "/v2/health/ready", "/openapi.json")
-"""Paths that need no token; none tells anything of a model."""
+"""Paths without a token; none of them reveals anything about a model."""
 HEALTH = "/v2/health/"
 PAGE = "page.html"
 _MODEL_CALL = re.compile(r"/v2/models/([^/]+)/(infer|predict|generate|generate_stream)")
@@ -79,30 +79,31 @@ def _describe_names(app: FastAPI, names: Sequence[str]) -> None:
 
 
 async def _refuse_http(request: Request, error: Any) -> Response:
-    said = {404: "there is nothing at this path. /openapi.json lists all.",
+    message = {404: "there is nothing at this path. /openapi.json lists all.",
             405: f"{request.method} is not allowed here."}.get(error.status_code, str(error.detail))  # fmt: skip
     # Close the connection: a client that sends a body to a wrong path would otherwise continue to send it.
     headers = {**(error.headers or {}), "connection": "close"}
-    return JSONResponse({"error": said}, error.status_code, headers)
+    return JSONResponse({"error": message}, error.status_code, headers)
 
 
 async def _refuse(request: Request, error: Any) -> Response:
     return error_answer(request, error)
 
 
-def _said(*statuses: int, **more: Any) -> Dict[Any, Dict[str, Any]]:
+def _error_responses(*statuses: int, **more: Any) -> Dict[Any, Dict[str, Any]]:
     return {**{status: {"model": ErrorBody, "description": _ERRORS[status]} for status in statuses}, **more}
 
 
 def _add_server_routes(app: FastAPI, service: Service) -> None:
     page = resources.files("mxtrain.serving").joinpath(PAGE).read_bytes()
     policy = page_policy(page)
+    plain_text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
     @app.get("/", include_in_schema=False)
     async def try_by_hand() -> Response:
         return Response(page, media_type="text/html; charset=utf-8", headers={"content-security-policy": policy})
 
-    @app.get("/v2", response_model=ServerBody, responses=_said(401), summary="Metadata of the server")
+    @app.get("/v2", response_model=ServerBody, responses=_error_responses(401), summary="Metadata of the server")
     async def server() -> Any:
         return {"name": "mxtrain", "version": __version__, "extensions": ["binary_tensor_data", "generate"]}
 
@@ -116,12 +117,12 @@ def _add_server_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse({"ready": not service.is_draining}, 503 if service.is_draining else 200)
 
     @app.get("/metrics", response_class=Response, summary="Figures for Prometheus",
-             responses=_said(401, **{"200": {"content": {"text/plain": {"schema": {"type": "string"}}}}}))  # fmt: skip
+             responses=_error_responses(401, **{"200": plain_text}))  # fmt: skip
     async def metrics() -> Response:
         text, media_type = service.metrics.text()
         return Response(text, headers={"content-type": media_type})
 
-    @app.get("/v2/models", responses=_said(401), summary="Metadata of all models")
+    @app.get("/v2/models", responses=_error_responses(401), summary="Metadata of all models")
     async def models() -> Dict[str, Any]:
         return {"models": [batcher.model.metadata() for batcher in service.batchers.values()]}
 
@@ -129,25 +130,26 @@ def _add_server_routes(app: FastAPI, service: Service) -> None:
 def _add_model_routes(app: FastAPI, service: Service) -> None:
     infer_body = {"requestBody": {"required": True, "content": {"application/json": {"schema": INFER_BODY}}}}
     binary: Dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
-    accepted = sorted({one for batcher in service.batchers.values() for one in batcher.model.accepts})
-    forms = {one: binary if one != "application/json" else {"schema": {"type": "object"}} for one in accepted}
+    accepted = sorted({media_type for batcher in service.batchers.values() for media_type in batcher.model.accepts})
+    any_object = {"schema": {"type": "object"}}
+    forms = {media_type: any_object if media_type == "application/json" else binary for media_type in accepted}
     predict_body = {"requestBody": {"required": True, "content": forms}}
-    refused = _said(400, 401, 404, 408, 413, 415, 422, 429, 503, 504)
+    refused = _error_responses(400, 401, 404, 408, 413, 415, 422, 429, 503, 504)
     answered: Dict[str, Any] = {"200": {"model": InferAnswer}}
 
     generate_body = {"requestBody": {"required": True, "content": {"application/json": {"schema": GENERATE_BODY}}}}
-    written: Dict[str, Any] = {"200": {"model": GenerateAnswer}}
+    generated: Dict[str, Any] = {"200": {"model": GenerateAnswer}}
     streamed: Dict[str, Any] = {"200": {
         "description": "Server-sent events, each with the JSON of an answer of generate.",
         "content": {EVENTS: {"schema": {"type": "string"}}},
     }}  # fmt: skip
 
-    def of_version(prefix: str) -> None:
-        @app.get(prefix, response_model=ModelBody, responses=_said(401, 404), summary="Metadata of a model")
+    def add_routes(prefix: str) -> None:
+        @app.get(prefix, response_model=ModelBody, responses=_error_responses(401, 404), summary="Metadata of a model")
         async def metadata(name: str, version: str = "1") -> Any:
             return service.batcher_of(name, version).model.metadata()
 
-        @app.get(f"{prefix}/ready", responses=_said(401, 404, 503), summary="Whether a model answers")
+        @app.get(f"{prefix}/ready", responses=_error_responses(401, 404, 503), summary="Whether a model answers")
         async def ready(name: str, version: str = "1") -> Response:
             service.batcher_of(name, version)
             return JSONResponse({"name": name, "ready": not service.is_draining}, 503 if service.is_draining else 200)
@@ -158,7 +160,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
             return await call_model(service, "infer", name, version, request)
 
         @app.post(f"{prefix}/generate", response_class=Response, openapi_extra=generate_body,
-                  responses={**refused, **written}, summary="Text that a network writes")  # fmt: skip
+                  responses={**refused, **generated}, summary="Text that a network writes")  # fmt: skip
         async def generate(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "generate", name, version, request)
 
@@ -167,8 +169,8 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         async def generate_stream(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "generate_stream", name, version, request)
 
-    of_version("/v2/models/{name}")
-    of_version("/v2/models/{name}/versions/{version}")
+    add_routes("/v2/models/{name}")
+    add_routes("/v2/models/{name}/versions/{version}")
 
     @app.post("/v2/models/{name}/predict", openapi_extra=predict_body, responses=refused,
               summary="Prediction for an image, a text, a sound, or arrays by name")  # fmt: skip
@@ -218,7 +220,7 @@ class Edge:
 
     def __init__(self, app: Any, service: Service, token: str) -> None:
         self._app, self._service, self._token = app, service, token.encode()
-        self._figures: Dict[Tuple[str, str, int], Tuple[Any, Any]] = {}
+        self._metrics: Dict[Tuple[str, str, int], Tuple[Any, Any]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -235,19 +237,19 @@ class Edge:
             nonlocal status, has_begun
             if message["type"] == "http.response.start":
                 status, has_begun = message["status"], True
-                own = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+                extra_headers = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
                 if self._service.is_draining:
-                    own.append((b"connection", b"close"))
-                message["headers"] = [*message.get("headers", []), *own]
+                    extra_headers.append((b"connection", b"close"))
+                message["headers"] = [*message.get("headers", []), *extra_headers]
             await send(message)
 
         try:
             if scope["path"] not in OPEN_PATHS and not self._has_token(headers):
                 await _plain_refusal(answer, 401, "this needs the server's token, as `Authorization: Bearer TOKEN`.")
-            elif scope["method"] == "POST" and (found := _MODEL_CALL.fullmatch(scope["path"])):
+            elif scope["method"] == "POST" and (match := _MODEL_CALL.fullmatch(scope["path"])):
                 # Bypass FastAPI, which takes two thirds of the time of a small request. Its routes for these paths
                 # only serve the OpenAPI description.
-                name, action = found.groups()
+                name, action = match.groups()
                 scope["path_params"], route = {"name": name}, f"/v2/models/{{name}}/{action}"
                 response = await call_model(self._service, action, name, "1", Request(scope, receive))
                 await response(scope, receive, answer)
@@ -264,16 +266,16 @@ class Edge:
     def _has_token(self, headers: Dict[bytes, bytes]) -> bool:
         if not self._token:
             return True
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        kind, _, received = headers.get(b"authorization", b"").partition(b" ")
         # The comparison takes constant time, so that its duration does not reveal a prefix of the token.
-        return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
+        return kind.lower() == b"bearer" and hmac.compare_digest(received.strip(), self._token)
 
     def _note(
         self, scope: Scope, route: str, status: int, seconds: float, request_id: str, fields: Dict[str, Any]
     ) -> None:  # fmt: skip
         name = (scope.get("path_params") or {}).get("name", "")
         model = name if name in self._service.batchers else ""
-        counted, timed = self._figures_of(model, route, status)
+        counted, timed = self._metrics_of(model, route, status)
         counted.inc()
         timed.observe(seconds)
         is_failure = status >= 400 and not route.startswith(HEALTH)  # health routes return 503 while draining
@@ -286,14 +288,14 @@ class Edge:
             )  # fmt: skip
 
 
-    def _figures_of(self, model: str, route: str, status: int) -> Tuple[Any, Any]:
+    def _metrics_of(self, model: str, route: str, status: int) -> Tuple[Any, Any]:
         """Returns the counter and the histogram of an answer. Prometheus would look both up under a lock each time."""
-        found = self._figures.get((model, route, status))
-        if found is None:
+        answer_metrics = self._metrics.get((model, route, status))
+        if answer_metrics is None:
             metrics = self._service.metrics
-            found = metrics.requests.labels(model, route, str(status)), metrics.seconds.labels(model, route)
-            self._figures[model, route, status] = found
-        return found
+            answer_metrics = metrics.requests.labels(model, route, str(status)), metrics.seconds.labels(model, route)
+            self._metrics[model, route, status] = answer_metrics
+        return answer_metrics
 
 
 async def _plain_refusal(send: Send, status: int, message: str) -> None:

@@ -57,14 +57,14 @@ class Batcher:
     def __init__(self, model: ServedModel, settings: ServeSettings, metrics: ServerMetrics) -> None:
         self.model, self._settings, self._metrics = model, settings, metrics
         self._waiting: Deque[WaitingRequest] = deque()
-        self._wakened: Optional[asyncio.Future[None]] = None  # while the loop sleeps
-        self._wanted_rows = 1  # that wake it
+        self._wake_up: Optional[asyncio.Future[None]] = None  # set while the loop sleeps
+        self._rows_to_wake = 1
         self._open = 0
         self._thread = ComputeThread(f"run-{model.name}")
-        self._most_rows = settings.max_batch if model.is_batched else 1
+        self._max_rows = settings.max_batch if model.is_batched else 1
         # Wait for further requests only if the last batch was shared: a single client would only be delayed.
         self._is_shared = False
-        # Nor longer than a batch takes: for a small network, waiting would cost more time than larger batches save.
+        # Never wait longer than a batch takes: for a small network, waiting would cost more time than batching saves.
         self._compute_s = 0.0
         self._queue, self._waited, self._rows, self._computed = (
             metric.labels(model.name) for metric in (metrics.queue, metrics.waited, metrics.rows, metrics.computed)
@@ -76,7 +76,7 @@ class Batcher:
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def close(self) -> None:
-        """Stops the loop; the batch that is being computed is not answered any more."""
+        """Stops the loop; the batch that is being computed is not answered."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -118,7 +118,7 @@ class Batcher:
         key = tuple([(spec.name, inputs[spec.name].shape[1:]) for spec in self.model.inputs])
         job = WaitingRequest(inputs, rows, key, loop.create_future(), now)
         self._waiting.append(job)
-        if self._wakened is not None and self._count_fitting() >= self._wanted_rows:
+        if self._wake_up is not None and self._count_fitting() >= self._rows_to_wake:
             self._wake()
         timer = loop.call_later(self._settings.timeout_s, self._refuse_late, job)
         try:
@@ -128,8 +128,8 @@ class Batcher:
 
     def _refuse_late(self, job: WaitingRequest) -> None:
         if not job.answer.done():
-            said = f"there was no answer within {self._settings.timeout_s:g} s."
-            job.answer.set_exception(RequestError(504, said))
+            reason = f"there was no answer within {self._settings.timeout_s:g} s."
+            job.answer.set_exception(RequestError(504, reason))
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -154,51 +154,51 @@ class Batcher:
         while not self._waiting:
             await self._sleep(1, None)
             self._drop_ended()
-        if self._is_shared and self._count_fitting() < self._most_rows:
+        if self._is_shared and self._count_fitting() < self._max_rows:
             wait_s = min(self._settings.batch_wait_ms / 1000, self._compute_s)
-            left = self._waiting[0].entered + wait_s - asyncio.get_running_loop().time()
-            if left > 0:
-                await self._sleep(self._most_rows, left)
+            remaining_s = self._waiting[0].entered + wait_s - asyncio.get_running_loop().time()
+            if remaining_s > 0:
+                await self._sleep(self._max_rows, remaining_s)
                 self._drop_ended()
                 if not self._waiting:
                     return await self._collect()
         first = self._waiting.popleft()
         jobs, rows = [first], first.rows
-        kept: List[WaitingRequest] = []
-        while self._waiting and rows < self._most_rows:
+        skipped: List[WaitingRequest] = []
+        while self._waiting and rows < self._max_rows:
             job = self._waiting.popleft()
-            fits = job.key == first.key and rows + job.rows <= self._most_rows
-            (jobs if fits else kept).append(job)
+            fits = job.key == first.key and rows + job.rows <= self._max_rows
+            (jobs if fits else skipped).append(job)
             rows += job.rows if fits else 0
-        self._waiting.extendleft(reversed(kept))  # requests that did not fit keep their order and go first next time
+        self._waiting.extendleft(reversed(skipped))  # requests that did not fit keep their order and go first next time
         self._is_shared = len(jobs) > 1 or bool(self._waiting)
         return jobs
 
     async def _sleep(self, rows: int, seconds: Optional[float]) -> None:
-        """Sleeps until so many samples wait that can share a batch, for at most so many seconds; None = unlimited.
+        """Sleeps until `rows` samples that can share a batch wait, or for `seconds`; None = no time limit.
 
         Requests that arrive meanwhile do not wake the loop, which would cost more than to read them.
         """
         loop = asyncio.get_running_loop()
-        self._wakened, self._wanted_rows = loop.create_future(), rows
+        self._wake_up, self._rows_to_wake = loop.create_future(), rows
         timer = None if seconds is None else loop.call_later(seconds, self._wake)
         try:
-            await self._wakened
+            await self._wake_up
         finally:
-            self._wakened = None
+            self._wake_up = None
             if timer is not None:
                 timer.cancel()
 
     def _wake(self) -> None:
-        if self._wakened is not None and not self._wakened.done():
-            self._wakened.set_result(None)
+        if self._wake_up is not None and not self._wake_up.done():
+            self._wake_up.set_result(None)
 
     def _count_fitting(self) -> int:
         key = self._waiting[0].key
         return sum(job.rows for job in self._waiting if job.key == key)
 
     def _drop_ended(self) -> None:
-        """Removes requests whose clients do not wait any more."""
+        """Removes requests whose clients no longer wait."""
         if any(job.answer.done() for job in self._waiting):
             self._waiting = deque(job for job in self._waiting if not job.answer.done())
 
@@ -213,9 +213,9 @@ class Batcher:
             for job in jobs:  # compute each request alone, so that only the one with bad inputs fails
                 await self._answer([job])
             return
-        for job, own in zip(jobs, outputs):
+        for job, job_outputs in zip(jobs, outputs):
             if not job.answer.done():
-                job.answer.set_result(own)
+                job.answer.set_result(job_outputs)
 
     async def _run(self, jobs: List[WaitingRequest]) -> List[Arrays]:
         """Computes a batch and returns the outputs of each job.
@@ -240,7 +240,7 @@ class Batcher:
             return await self._thread.call(partial(self._compute, jobs, options))
         except RequestError:
             raise
-        except Exception as error:  # of onnxruntime, which has no common class for them
+        except Exception as error:  # onnxruntime's exceptions have no common base class
             raise refusal(error, is_stopped.is_set(), self._settings.timeout_s) from error
         finally:
             timer.cancel()
@@ -253,16 +253,16 @@ class Batcher:
         if len(jobs) > 1:
             inputs = {name: np.concatenate([job.inputs[name] for job in jobs]) for name in inputs}
         self._metrics.drift.observe(self.model.name, inputs)
-        found = dict(zip(names, self.model.session.run(names, inputs, options)))
+        outputs = dict(zip(names, self.model.session.run(names, inputs, options)))
         if len(jobs) == 1:
-            return [found]
+            return [outputs]
         rows = sum(job.rows for job in jobs)
-        if any(one.shape[:1] != (rows,) for one in found.values()):
+        if any(array.shape[:1] != (rows,) for array in outputs.values()):
             raise RequestError(500, "the network does not keep its samples apart.")  # `_answer` then retries each alone
         answers: List[Arrays] = []
         begin = 0
         for job in jobs:
-            answers.append({name: one[begin : begin + job.rows] for name, one in found.items()})
+            answers.append({name: array[begin : begin + job.rows] for name, array in outputs.items()})
             begin += job.rows
         return answers
 
@@ -292,8 +292,8 @@ class ComputeThread:
         self._calls.put(None)
 
     def _work(self) -> None:
-        while (given := self._calls.get()) is not None:
-            function, answer = given
+        while (item := self._calls.get()) is not None:
+            function, answer = item
             result, failure = None, None
             try:
                 result = function()
@@ -301,7 +301,7 @@ class ComputeThread:
                 failure = error
             with contextlib.suppress(RuntimeError):  # the loop was closed: the server ends
                 answer.get_loop().call_soon_threadsafe(_settle, answer, result, failure)
-            del given, function, answer, result, failure  # else the last batch stays in memory
+            del item, function, answer, result, failure  # otherwise the last batch would stay in memory
 
 
 def _settle(answer: asyncio.Future[Any], result: Any, failure: Optional[Exception]) -> None:
@@ -317,13 +317,13 @@ def refusal(error: Exception, is_stopped: bool, timeout_s: float) -> RequestErro
     """Returns the error for a client whose inputs made onnxruntime fail.
 
     Args:
-        error: of onnxruntime.
+        error: error of onnxruntime.
         is_stopped: True if the network was stopped after `timeout_s`.
-        timeout_s: seconds for an answer.
+        timeout_s: time limit of an answer in seconds.
     """
     if is_stopped:
         return RequestError(504, f"the network took longer than {timeout_s:g} s.")
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if "llocat" in said:
+    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "llocat" in first_line:
         return RequestError(503, "there is not enough memory for this request.")
-    return RequestError(422, f"the network refuses these inputs: {said[:300]}")
+    return RequestError(422, f"the network refuses these inputs: {first_line[:300]}")

@@ -1,4 +1,4 @@
-"""Generation of text: each request has a thread that writes tokens, which ends early when nobody waits for them."""
+"""Text generation. A thread generates the tokens of a request, and stops early when the client has disconnected."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Generation:
         self._reason: Optional[RequestError] = None
         self._begin = time.perf_counter()
         self._loop = asyncio.get_running_loop()
-        self._written: asyncio.Queue[Union[TextPiece, Exception]] = asyncio.Queue()
+        self._queue: asyncio.Queue[Union[TextPiece, Exception]] = asyncio.Queue()
         late = RequestError(504, f"the text took longer than {timeout_s:g} s.")
         self._timer = self._loop.call_later(timeout_s, self.stop, late)
         self._work = self._loop.run_in_executor(threads, self._write)
@@ -70,12 +70,12 @@ class Generation:
             RequestError: the generation was stopped, or the network fails.
         """
         session = self._model.parts.sessions[part]
-        names = [one.name for one in session.get_outputs()]
+        names = [output.name for output in session.get_outputs()]
         if self._reason is not None:
             raise self._reason
         try:
             outputs = dict(zip(names, session.run(names, inputs, self._options)))
-        except Exception as error:  # of onnxruntime, which has no common class for them
+        except Exception as error:  # onnxruntime's exceptions have no common base class
             raise self._reason or refusal(error, False, self._timeout_s) from error
         if SCORES in outputs and np.isnan(outputs[SCORES]).any():
             raise RequestError(422, "the scores of the network are not finite for this text.")
@@ -97,20 +97,20 @@ class Generation:
             RequestError: the generation failed or was stopped.
         """
         while True:
-            written = await self._written.get()
-            if isinstance(written, RequestError):
-                raise written
-            if isinstance(written, Exception):  # a bug of mxtrain, or a damaged folder
-                error = str(written)
-                log_event("error", logging.ERROR, exc_info=written, model=self._model.name, error=error)
-                raise RequestError(500, "the server has failed. Its log says more.") from written
-            self.tokens += written.num_tokens
-            self._metrics.tokens.labels(self._model.name).inc(written.num_tokens)
-            if written.num_tokens and self.first_token_s is None:
+            item = await self._queue.get()
+            if isinstance(item, RequestError):
+                raise item
+            if isinstance(item, Exception):  # a bug of mxtrain, or a damaged folder
+                error = str(item)
+                log_event("error", logging.ERROR, exc_info=item, model=self._model.name, error=error)
+                raise RequestError(500, "the server has failed. Its log says more.") from item
+            self.tokens += item.num_tokens
+            self._metrics.tokens.labels(self._model.name).inc(item.num_tokens)
+            if item.num_tokens and self.first_token_s is None:
                 self.first_token_s = time.perf_counter() - self._begin
                 self._metrics.first_token.labels(self._model.name).observe(self.first_token_s)
-            yield written
-            if written.finish_reason:
+            yield item
+            if item.finish_reason:
                 return
 
     async def close(self) -> None:
@@ -129,9 +129,9 @@ class Generation:
         except Exception as error:
             self._put(error)
 
-    def _put(self, written: Union[TextPiece, Exception]) -> None:
+    def _put(self, item: Union[TextPiece, Exception]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: the server ends
-            self._loop.call_soon_threadsafe(self._written.put_nowait, written)
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
 
 
 class Generations:

@@ -1,4 +1,4 @@
-"""Networks that write text token by token: the parts of their exported folders, and what writes with them."""
+"""Text generators: protocol, parameters, and the parts of exported folders that they run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving.readers import field_tables, signature_errors
 
 MAX_STATE = 1 << 26
-"""Numbers of a cache or state before the first token."""
+"""Maximum number of elements of a cache or state before the first token."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class TextGenerator(Protocol):
 
     @property
     def defaults(self) -> GenerateParameters:
-        """Values of the parameters that a request does not give."""
+        """Returns the default values of the parameters."""
 
     @property
     def most_tokens(self) -> Optional[int]:
-        """Largest `max_tokens` that the network allows; None = unlimited."""
+        """Returns the largest `max_tokens` that the network allows; None = no limit."""
 
     def generate(self, folder: ExportedFolder, text: str, parameters: Any) -> Iterator[TextPiece]:
-        """Yields pieces as soon as they are certain; only the last one has a `finish_reason`.
+        """Yields pieces of text as soon as they are final; only the last one has a `finish_reason`.
 
         Args:
             folder: runs the parts.
@@ -66,15 +66,15 @@ class ServedParts:
     """The parts of an exported folder, such as `step`, as an `ExportedFolder`.
 
     Args:
-        folder: from anybody; nothing in it is executed.
+        folder: exported folder; it may be untrusted, since nothing in it is executed.
         signature: content of its signature.json.
-        threads: of each part; 0 = as many as cores.
+        threads: threads of each part; 0 = number of cores.
 
     Attributes:
-        sessions: by the names of the parts.
+        sessions: name of a part -> its session.
 
     Raises:
-        UnusableFolder: a part is missing or damaged, or takes something else than the signature says.
+        UnusableFolder: a part is missing or damaged, or has other inputs than the signature says.
     """
 
     def __init__(self, folder: str, signature: Dict[str, Any], threads: int) -> None:
@@ -97,15 +97,15 @@ class ServedParts:
 
 def _require_described(part: str, described: Any, session: Any) -> None:
     """Raises an `UnusableFolder` if the inputs in the signature are not those of the network, or are huge."""
-    said = f"{standalone.SIGNATURE}: the inputs of {part} are not those of {part}.onnx"
+    message = f"{standalone.SIGNATURE}: the inputs of {part} are not those of {part}.onnx"
     try:
-        shapes = {str(one["name"]): one["shape"] for one in described["inputs"]}
-        for one in described["inputs"]:
-            np.dtype(one["dtype"])
+        shapes = {str(entry["name"]): entry["shape"] for entry in described["inputs"]}
+        for entry in described["inputs"]:
+            np.dtype(entry["dtype"])
     except (KeyError, TypeError) as error:
-        raise UnusableFolder(said) from error
-    if set(shapes) != {one.name for one in session.get_inputs()}:
-        raise UnusableFolder(said)
+        raise UnusableFolder(message) from error
+    if set(shapes) != {node.name for node in session.get_inputs()}:
+        raise UnusableFolder(message)
     for shape in shapes.values():
         if not isinstance(shape, list) or not all(
             isinstance(size, str) or type(size) is int and 0 < size <= MAX_STATE for size in shape
@@ -117,7 +117,7 @@ MakeGenerator = Callable[[ServedParts], TextGenerator]
 
 
 def make_generator(parts: ServedParts) -> Optional[TextGenerator]:
-    """Returns what writes with the parts of a folder; None if its network writes no text.
+    """Builds the text generator of a folder; returns None if its network generates no text.
 
     Raises:
         UnusableFolder: the signature or a tokenizer is damaged, or a library is missing.

@@ -16,20 +16,20 @@ DRIFT_NUMBERS = 4096
 DRIFT_MEMORY = 0.99
 """Weight of what was seen before, for each batch: about the last hundred batches count."""
 MOST_CLASSES = 100
-"""Of a model whose answers are counted by class."""
+"""Largest number of classes for which answers are counted by class."""
 
 
 class ServerMetrics:
-    """All figures of one server.
+    """Prometheus metrics of a server.
 
     Args:
-        models: that are served.
+        models: served models.
     """
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
         import prometheus_client as prometheus
 
-        prometheus.disable_created_metrics()  # twice as many lines, which nobody asks for
+        prometheus.disable_created_metrics()  # they would double the number of lines
         self.registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self.registry)
         of_model = {"registry": self.registry, "labelnames": ["model"]}
@@ -63,25 +63,25 @@ class ServerMetrics:
         self.drift = InputDrift({model.name: model.statistics for model in models}, prometheus, of_model)
         for model in models:
             for metric in (self.queue, self.rows, self.waited, self.computed):
-                metric.labels(model.name)  # so that each is there before the first request
+                metric.labels(model.name)  # creates the time series before the first request
             if model.generator is not None:
                 for metric in (self.tokens, self.first_token, self.generations):
                     metric.labels(model.name)
 
     def text(self) -> Tuple[bytes, str]:
-        """The body and the media type of `/metrics`."""
+        """Returns the body and the media type of `/metrics`."""
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
 
 class InputDrift:
-    """Compares the numbers that enter a network with those of the proof's samples.
+    """Compares the inputs of requests with the samples of the proof.
 
     Args:
-        expected: by model and input, mean and deviation.
-        prometheus: the library.
-        of_model: arguments of metrics that have a model.
+        expected: model -> input -> mean and standard deviation.
+        prometheus: the library prometheus_client.
+        of_model: arguments of metrics with the label `model`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class InputDrift:
     ) -> None:  # fmt: skip
         self._expected = expected
         self._seen: Dict[Tuple[str, str], Tuple[float, float]] = {}
-        self._figures: Dict[Tuple[str, str], List[Any]] = {}
+        self._gauges: Dict[Tuple[str, str], List[Any]] = {}
         self._lock = threading.Lock()
         labels = {**of_model, "labelnames": ["model", "input"]}
         self._mean = prometheus.Gauge("mxtrain_input_mean", "Mean of recent inputs", **labels)
@@ -104,7 +104,7 @@ class InputDrift:
         )
 
     def observe(self, model: str, inputs: Mapping[str, np.ndarray]) -> None:
-        """Adds a batch; some of its numbers."""
+        """Adds a batch. Reads only a part of its elements, at most about `DRIFT_NUMBERS`."""
         for name, array in inputs.items():
             if name not in self._expected[model] or not array.size:
                 continue
@@ -112,16 +112,16 @@ class InputDrift:
             some = array.reshape(-1)[::step].astype(np.float64)
             mean, square = float(some.mean()), float(np.square(some).mean())
             with self._lock:
-                before = self._seen.get((model, name), (mean, square))
+                previous = self._seen.get((model, name), (mean, square))
                 mean, square = (DRIFT_MEMORY * old + (1 - DRIFT_MEMORY) * new
-                                for old, new in zip(before, (mean, square)))  # fmt: skip
+                                for old, new in zip(previous, (mean, square)))  # fmt: skip
                 self._seen[model, name] = (mean, square)
             expected_mean, expected_deviation = self._expected[model][name]
             scale = max(expected_deviation, 1e-6 * abs(expected_mean), 1e-12)
             deviation = max(square - mean * mean, 0.0) ** 0.5
-            if (model, name) not in self._figures:
+            if (model, name) not in self._gauges:
                 gauges = (self._mean, self._deviation, self._drift, self._spread)
-                self._figures[model, name] = [gauge.labels(model, name) for gauge in gauges]
-            found = (mean, deviation, abs(mean - expected_mean) / scale, deviation / scale)
-            for figure, value in zip(self._figures[model, name], found):
+                self._gauges[model, name] = [gauge.labels(model, name) for gauge in gauges]
+            values = (mean, deviation, abs(mean - expected_mean) / scale, deviation / scale)
+            for figure, value in zip(self._gauges[model, name], values):
                 figure.set(value)

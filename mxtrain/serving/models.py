@@ -1,4 +1,4 @@
-"""One exported network: what it takes and gives, and the check of what clients send."""
+"""An exported network on the server: its inputs and outputs, and the validation of requests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TYPES = {
     "tensor(uint32)": ("uint32", "UINT32"), "tensor(int32)": ("int32", "INT32"),
     "tensor(uint64)": ("uint64", "UINT64"), "tensor(int64)": ("int64", "INT64"),
 }  # fmt: skip
-"""ONNX Runtime's name of a type -> NumPy's and the protocol's."""
-LEAST_OPEN_SIZE = 16
-"""An open dimension may always be this large."""
+"""Type name of ONNX Runtime -> type names of NumPy and of the protocol."""
+MIN_OPEN_LIMIT = 16
+"""Lower bound of the limit of an open dimension."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class TensorSpec:
     """One input or output.
 
     Attributes:
-        name: of the tensor.
+        name: name of the tensor.
         dtype: NumPy's name of its type.
-        datatype: the protocol's.
-        dims: sizes; a string is the name of an open one.
+        datatype: the protocol's name of its type.
+        dims: sizes; a string is the name of an open dimension.
     """
 
     name: str
@@ -46,7 +46,11 @@ class TensorSpec:
 
     @classmethod
     def from_node(cls, value: Any) -> TensorSpec:
-        """That of a session. Raises: UnusableFolder: it is no tensor of numbers."""
+        """Returns the description of an input or output of a session.
+
+        Raises:
+            UnusableFolder: it is not a tensor of numbers.
+        """
         if value.type not in _TYPES:
             raise UnusableFolder(f"{value.name} is a {value.type}, and only tensors of numbers can be served")
         dims = tuple(size if isinstance(size, int) else str(size or f"{value.name}_{axis}")
@@ -54,7 +58,7 @@ class TensorSpec:
         return cls(value.name, *_TYPES[value.type], dims)
 
     def to_json(self) -> Dict[str, Any]:
-        """As the protocol writes it: -1 for open sizes."""
+        """Returns the description in the format of the protocol, with -1 for open sizes."""
         shape = [size if isinstance(size, int) else -1 for size in self.dims]
         return {"name": self.name, "datatype": self.datatype, "shape": shape}
 
@@ -63,25 +67,25 @@ class ServedModel:
     """An exported network, ready to compute.
 
     Args:
-        name: for clients.
-        folder: from anybody; nothing in it is executed.
-        threads: of the network; 0 = as many as cores.
-        check: repeat the proof.
-        max_batch: samples of a request at most.
+        name: name for clients.
+        folder: exported folder; it may be untrusted, since nothing in it is executed.
+        threads: threads of the network; 0 = number of cores.
+        check: True to repeat the proof of the export.
+        max_batch: largest number of samples of a request.
         max_scale: see `ServeSettings`.
 
     Attributes:
-        is_batched: whether samples of several requests may be computed together: the batch is open, and each sample
-            of the proof gives the same alone and among others.
-        statistics: by input, the mean and deviation of the proof's samples.
-        class_names: of what is predicted; empty if it has none.
-        own_signature: that of the checkpoint.
+        is_batched: True if samples of several requests may share a batch: the batch size is open, and the outputs for
+            a sample of the proof do not depend on the other samples.
+        statistics: input -> mean and standard deviation of the proof's samples.
+        class_names: names of the predicted classes; empty if there are none.
+        own_signature: signature of the checkpoint.
         parts: further networks of the folder.
-        generator: writes texts with the parts; None if the network writes none.
-        reader: of bodies that are an image, a text or a sound; None if only arrays are read.
+        generator: text generator with the parts; None if the network generates no text.
+        reader: reader of images, texts or recordings; None if only arrays are read.
 
     Raises:
-        UnusableFolder: it is no export, or its network computes something else here.
+        UnusableFolder: the folder is not an export, or its network computes other values on this machine.
     """
 
     def __init__(self, name: str, folder: str, threads: int, check: bool, max_batch: int, max_scale: float) -> None:
@@ -89,11 +93,11 @@ class ServedModel:
         self.signature = standalone.read_json(folder, standalone.SIGNATURE)
         self.report = standalone.read_json(folder, standalone.REPORT)
         self.session = standalone.load_session(folder, threads)
-        self.inputs = [TensorSpec.from_node(one) for one in self.session.get_inputs()]
-        self.outputs = [TensorSpec.from_node(one) for one in self.session.get_outputs()]
+        self.inputs = [TensorSpec.from_node(node) for node in self.session.get_inputs()]
+        self.outputs = [TensorSpec.from_node(node) for node in self.session.get_outputs()]
         # Readers get the inputs as the network has them, whatever the signature says.
         self.signature["inputs"] = [
-            {"name": one.name, "dtype": one.dtype, "shape": list(one.dims)} for one in self.inputs
+            {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.dims)} for spec in self.inputs
         ]  # fmt: skip
         self.parts = ServedParts(folder, self.signature, threads)
         self.generator: Optional[TextGenerator] = make_generator(self.parts)
@@ -105,17 +109,17 @@ class ServedModel:
             for part, session in self.parts.sessions.items():
                 errors = standalone.errors_of(session, standalone.cases_of(arrays, part))
                 self._check({f"{part}.{output}": error for output, error in errors.items()})
-        first = {one.dims[0] if one.dims else None for one in self.inputs}
-        self.is_batched = len(first) == 1 and isinstance(next(iter(first)), str) and self._keeps_rows(cases)
-        self.max_rows = max_batch if all(isinstance(size, str) for size in first) else 1
+        batch_dims = {spec.dims[0] if spec.dims else None for spec in self.inputs}
+        self.is_batched = len(batch_dims) == 1 and isinstance(next(iter(batch_dims)), str) and self._keeps_rows(cases)
+        self.max_rows = max_batch if all(isinstance(size, str) for size in batch_dims) else 1
         self._largest = self._open_sizes(cases, max_scale)
         self.statistics = _statistics(cases)
         self.reader: Optional[BodyReader] = find_reader(self.parts, self.inputs)
-        names, own = self.signature.get("class_names"), self.signature.get("signature")
+        names, signature = self.signature.get("class_names"), self.signature.get("signature")
         self.class_names: Sequence[str] = (
-            names if isinstance(names, list) and all(isinstance(one, str) for one in names) else []
+            names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
         )
-        self.own_signature: Dict[str, Any] = own if isinstance(own, dict) else {}
+        self.own_signature: Dict[str, Any] = signature if isinstance(signature, dict) else {}
 
     def _check(self, errors: Mapping[str, float]) -> None:
         tolerance = standalone.tolerance_of(self.report)
@@ -125,32 +129,32 @@ class ServedModel:
             raise UnusableFolder(f"{self.folder}: the proof fails on this machine: {listed}")
 
     def _keeps_rows(self, cases: Sequence[Tuple[Arrays, Arrays]]) -> bool:
-        """True if a sample gives the same alone and among others: else answers would depend on other clients."""
-        several = [inputs for inputs, _ in cases if inputs and min(len(one) for one in inputs.values()) > 1]
+        """Returns True if outputs do not depend on the other samples of a batch, which other clients may have sent."""
+        several = [inputs for inputs, _ in cases if inputs and min(len(array) for array in inputs.values()) > 1]
         if not several:
             return False
         inputs, rows = several[0], len(next(iter(several[0].values())))
-        together = standalone.run(self.session, inputs)
-        if any(not one.ndim or len(one) != rows for one in together.values()):
+        batch_outputs = standalone.run(self.session, inputs)
+        if any(not array.ndim or len(array) != rows for array in batch_outputs.values()):
             return False
-        alone = [(row_of(inputs, row), row_of(together, row)) for row in range(rows)]
-        return all(error <= standalone.MAX_ERROR for error in standalone.errors_of(self.session, alone).values())
+        single_cases = [(row_of(inputs, row), row_of(batch_outputs, row)) for row in range(rows)]
+        return all(error <= standalone.MAX_ERROR for error in standalone.errors_of(self.session, single_cases).values())
 
     def _open_sizes(self, cases: Sequence[Tuple[Arrays, Arrays]], max_scale: float) -> Dict[str, int]:
-        found: Dict[str, int] = {}
+        limits: Dict[str, int] = {}
         for spec in self.inputs:
             for axis, dim in enumerate(spec.dims):
                 if isinstance(dim, str) and axis > 0:
-                    seen = [one[spec.name].shape[axis] for one, _ in cases
-                            if spec.name in one and one[spec.name].ndim > axis]  # fmt: skip
-                    found[dim] = max(round(max(seen, default=1) * max_scale), LEAST_OPEN_SIZE, found.get(dim, 0))
-        return found
+                    sizes = [inputs[spec.name].shape[axis] for inputs, _ in cases
+                            if spec.name in inputs and inputs[spec.name].ndim > axis]  # fmt: skip
+                    limits[dim] = max(round(max(sizes, default=1) * max_scale), MIN_OPEN_LIMIT, limits.get(dim, 0))
+        return limits
 
     def validate(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Checks the inputs of a request; returns the number of samples.
 
         Raises:
-            RequestError: names the input, what it is and what is allowed.
+            RequestError: an input is invalid; the message names it and the allowed values.
         """
         names = [spec.name for spec in self.inputs]
         for name in arrays:
@@ -171,14 +175,15 @@ class ServedModel:
     def _validate(self, spec: TensorSpec, array: np.ndarray, sizes: Dict[str, int]) -> None:
         if array.dtype != spec.dtype:
             raise RequestError(400, f"the input '{spec.name}' is {array.dtype}; it must be {spec.datatype}.")
-        wanted = f"[{', '.join(map(str, spec.dims))}]"
+        expected = f"[{', '.join(map(str, spec.dims))}]"
         if array.ndim != len(spec.dims):
-            raise RequestError(400, f"the input '{spec.name}' has {array.ndim} dimensions; its shape must be {wanted}.")
+            raise RequestError(400, f"the input '{spec.name}' has {array.ndim} dimensions; its shape must be "
+                                    f"{expected}.")  # fmt: skip
         for axis, (size, dim) in enumerate(zip(array.shape, spec.dims)):
             fits = size == dim if isinstance(dim, int) else size == sizes.setdefault(dim, size)
             if not fits or size < 1:
                 raise RequestError(400, f"the input '{spec.name}' has the shape {list(array.shape)}; it must be "
-                                        f"{wanted}, with the same size wherever a name is the same.")  # fmt: skip
+                                        f"{expected}, with the same size wherever a name is the same.")  # fmt: skip
             if axis and isinstance(dim, str) and size > self._largest[dim]:
                 raise RequestError(413, f"the input '{spec.name}' has the {dim} {size}; at most {self._largest[dim]} "
                                         "are taken.")  # fmt: skip
@@ -186,7 +191,7 @@ class ServedModel:
             raise RequestError(400, f"the input '{spec.name}' holds numbers that are not finite.")
 
     def metadata(self) -> Dict[str, Any]:
-        """What the protocol tells of a model."""
+        """Returns the metadata of the model in the format of the protocol."""
         return {
             "name": self.name, "versions": ["1"], "platform": "onnxruntime_onnx",
             "inputs": [spec.to_json() for spec in self.inputs], "outputs": [spec.to_json() for spec in self.outputs],
@@ -199,13 +204,13 @@ class ServedModel:
 
     @property
     def accepts(self) -> List[str]:
-        """Media types of bodies of `predict`."""
+        """Returns the media types of bodies for `predict`."""
         return [*(self.reader.media_types if self.reader else ()), "application/json"]
 
 
 def row_of(arrays: Mapping[str, np.ndarray], row: int) -> Arrays:
-    """One sample of arrays, (1, ...) each."""
-    return {name: one[row : row + 1] for name, one in arrays.items()}
+    """Returns one sample of arrays, (1, ...) each."""
+    return {name: array[row : row + 1] for name, array in arrays.items()}
 
 
 def _statistics(cases: Sequence[Tuple[Arrays, Arrays]]) -> Dict[str, Tuple[float, float]]:
@@ -213,5 +218,5 @@ def _statistics(cases: Sequence[Tuple[Arrays, Arrays]]) -> Dict[str, Tuple[float
     for inputs, _ in cases:
         for name, array in inputs.items():
             values.setdefault(name, []).append(array.astype(np.float64).ravel())
-    joined = {name: np.concatenate(parts) for name, parts in values.items()}
-    return {name: (float(one.mean()), float(one.std())) for name, one in joined.items() if one.size}
+    flat = {name: np.concatenate(parts) for name, parts in values.items()}
+    return {name: (float(array.mean()), float(array.std())) for name, array in flat.items() if array.size}

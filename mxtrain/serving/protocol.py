@@ -26,7 +26,7 @@ BINARY_TYPE = "application/octet-stream"
 MAX_ID = 200
 MAX_DIMENSIONS = 16
 MAX_CHARACTERS = 1_000_000
-"""Of a text."""
+"""Maximum length of `text_input`."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ def parse_json(body: bytes) -> Dict[str, Any]:
         RequestError: the body is no JSON object, or contains NaN or infinities.
     """
     try:
-        found = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
+        value = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except UnicodeDecodeError as error:
         raise RequestError(400, "the body is no UTF-8.") from error
     except ValueError as error:
         raise RequestError(400, f"the body is no JSON: {str(error)[:200]}.") from error
     except RecursionError as error:
         raise RequestError(400, "the body is no JSON: it is nested too deeply.") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise RequestError(400, "the body is no JSON object.")
-    return found
+    return value
 
 
 def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -> InferCall:
@@ -103,28 +103,28 @@ def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -
             raise RequestError(400, f"Inference-Header-Content-Length is {header_length[:50]!r}; it must be the bytes "
                                     "of the JSON at the beginning of the body.")  # fmt: skip
         size = int(header_length)
-    given = parse_json(body[:size])
-    call_id = _id_of(given)
-    tensors = given.get("inputs")
-    if not isinstance(tensors, list) or not all(isinstance(one, dict) for one in tensors):
+    request = parse_json(body[:size])
+    call_id = _id_of(request)
+    tensors = request.get("inputs")
+    if not isinstance(tensors, list) or not all(isinstance(tensor, dict) for tensor in tensors):
         raise RequestError(400, "inputs must be a list of objects with name, shape, datatype and data.")
     specs = {spec.name: spec for spec in model.inputs}
-    rest, arrays = memoryview(body)[size:], {}
+    remaining, arrays = memoryview(body)[size:], {}
     for tensor in tensors:
         name = tensor.get("name")
         if not isinstance(name, str) or name in arrays:
             raise RequestError(400, "each of inputs must have a name of its own.")
-        arrays[name], rest = _read_tensor(tensor, specs.get(name), rest)
-    if len(rest):
-        raise RequestError(400, f"{len(rest)} bytes at the end of the body belong to no input.")
-    return InferCall(call_id, arrays, _wanted(given, model))
+        arrays[name], remaining = _read_tensor(tensor, specs.get(name), remaining)
+    if len(remaining):
+        raise RequestError(400, f"{len(remaining)} bytes at the end of the body belong to no input.")
+    return InferCall(call_id, arrays, _requested_outputs(request, model))
 
 
-def _id_of(given: Mapping[str, Any]) -> Optional[str]:
-    found = given.get("id")
-    if found is not None and (not isinstance(found, str) or len(found) > MAX_ID):
+def _id_of(request: Mapping[str, Any]) -> Optional[str]:
+    call_id = request.get("id")
+    if call_id is not None and (not isinstance(call_id, str) or len(call_id) > MAX_ID):
         raise RequestError(400, f"id must be a string of at most {MAX_ID} characters.")
-    return found
+    return call_id
 
 
 def parse_generate(body: bytes, generator: TextGenerator, is_stream: bool, limit: int) -> GenerateCall:
@@ -139,50 +139,51 @@ def parse_generate(body: bytes, generator: TextGenerator, is_stream: bool, limit
     Raises:
         RequestError: the body is invalid; the message names the field.
     """
-    given = parse_json(body)
-    _refuse_unknown("field", given, ("text_input", "parameters", "id"))
-    text = given.get("text_input")
+    request = parse_json(body)
+    _refuse_unknown("field", request, ("text_input", "parameters", "id"))
+    text = request.get("text_input")
     if not isinstance(text, str):
         raise RequestError(400, "text_input must be a string.")
     if len(text) > MAX_CHARACTERS:
         raise RequestError(413, f"text_input has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise RequestError(400, "text_input holds halves of surrogate pairs, which are no characters.")
-    values = dict(_parameters(given, "the request"))
+    values = dict(_parameters(request, "the request"))
     defaults = generator.defaults
     names = [*type(defaults).model_fields, "stream"]
     _refuse_unknown("parameter", values, names)
     if "stream" in values and values.pop("stream") is not is_stream:  # clients of Triton's vLLM backend send it
-        said = f"parameters.stream must be {json.dumps(is_stream)} here: only generate_stream streams."
-        raise RequestError(400, said)
-    most = min(limit, generator.most_tokens or limit)
+        reason = f"parameters.stream must be {json.dumps(is_stream)} here: only generate_stream streams."
+        raise RequestError(400, reason)
+    largest = min(limit, generator.most_tokens or limit)
     try:
-        found = type(defaults)(**{**defaults.model_dump(), "max_tokens": min(defaults.max_tokens, most), **values})
+        max_tokens = min(defaults.max_tokens, largest)
+        parsed = type(defaults)(**{**defaults.model_dump(), "max_tokens": max_tokens, **values})
     except pydantic.ValidationError as error:
         problem = error.errors()[0]
         name = ".".join(map(str, problem["loc"]))
         raise RequestError(400, f"parameters.{name} is {str(values.get(name))[:50]}: {problem['msg']}.") from error
-    if found.max_tokens > most:
-        raise RequestError(400, f"parameters.max_tokens is {found.max_tokens}; at most {most} are written here.")
-    return GenerateCall(_id_of(given), text, found)
+    if parsed.max_tokens > largest:
+        raise RequestError(400, f"parameters.max_tokens is {parsed.max_tokens}; at most {largest} are written here.")
+    return GenerateCall(_id_of(request), text, parsed)
 
 
-def _refuse_unknown(kind: str, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    for name in given:
+def _refuse_unknown(kind: str, values: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    for name in values:
         if name not in allowed:
             raise RequestError(400, f"there is no {kind} '{name[:100]}'.{did_you_mean(name[:100], allowed)} It takes "
                                     f"{', '.join(allowed)}.")  # fmt: skip
 
 
 def _read_tensor(
-    tensor: Dict[str, Any], spec: Optional[TensorSpec], rest: memoryview
+    tensor: Dict[str, Any], spec: Optional[TensorSpec], remaining: memoryview
 ) -> Tuple[np.ndarray, memoryview]:  # fmt: skip
     name = tensor["name"][:100]
     if spec is None:
-        return np.zeros(0, np.float32), rest[len(rest) :]  # `ServedModel.validate` rejects unknown names
+        return np.zeros(0, np.float32), remaining[len(remaining) :]  # `ServedModel.validate` rejects unknown names
     if tensor.get("datatype") != spec.datatype:
-        said = str(tensor.get("datatype"))[:30]
-        raise RequestError(400, f"the input '{name}' has the datatype {said}; it must be {spec.datatype}.")
+        datatype = str(tensor.get("datatype"))[:30]
+        raise RequestError(400, f"the input '{name}' has the datatype {datatype}; it must be {spec.datatype}.")
     shape = tensor.get("shape")
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(
         type(size) is int and 0 <= size < 1 << 31 for size in shape
@@ -191,15 +192,15 @@ def _read_tensor(
     count = math.prod(shape)
     binary = _parameters(tensor, f"the input '{name}'").get("binary_data_size")
     if binary is None:
-        return from_json(tensor.get("data"), spec, count).reshape(shape), rest
-    wanted = count * np.dtype(spec.dtype).itemsize
-    if type(binary) is not int or binary != wanted or binary > len(rest):
+        return from_json(tensor.get("data"), spec, count).reshape(shape), remaining
+    num_bytes = count * np.dtype(spec.dtype).itemsize
+    if type(binary) is not int or binary != num_bytes or binary > len(remaining):
         raise RequestError(400, f"the input '{name}' has {str(binary)[:30]} as binary_data_size; its shape and type "
-                                f"need {wanted} bytes, and {len(rest)} bytes are left.")  # fmt: skip
-    array = np.frombuffer(rest[:binary], np.dtype(spec.dtype).newbyteorder("<")).astype(spec.dtype, copy=False)
+                                f"need {num_bytes} bytes, and {len(remaining)} bytes are left.")  # fmt: skip
+    array = np.frombuffer(remaining[:binary], np.dtype(spec.dtype).newbyteorder("<")).astype(spec.dtype, copy=False)
     if spec.dtype == "bool":
-        array = np.frombuffer(rest[:binary], np.uint8) != 0
-    return array.reshape(shape), rest[binary:]
+        array = np.frombuffer(remaining[:binary], np.uint8) != 0
+    return array.reshape(shape), remaining[binary:]
 
 
 def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
@@ -216,8 +217,8 @@ def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
             raise RequestError(400, f"the data of the input '{spec.name}' are nested unevenly.")
         flat = list(itertools.chain.from_iterable(flat))
     if not isinstance(flat, list) or len(flat) != count:
-        found = len(flat) if isinstance(flat, list) else "no list of"
-        raise RequestError(400, f"the data of the input '{spec.name}' are {found} numbers; its shape needs {count}.")
+        actual = len(flat) if isinstance(flat, list) else "no list of"
+        raise RequestError(400, f"the data of the input '{spec.name}' are {actual} numbers; its shape needs {count}.")
     return numbers(flat, spec)
 
 
@@ -232,7 +233,7 @@ def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
     allowed = of_kind.get(kind, {int})
     wrong = set(map(type, flat)) - allowed
     if wrong:
-        names = ", ".join(sorted(one.__name__ for one in wrong))
+        names = ", ".join(sorted(element_type.__name__ for element_type in wrong))
         raise RequestError(400, f"the data of the input '{spec.name}' hold {names}; they must be {spec.datatype}.")
     try:
         if kind == "f":
@@ -249,30 +250,30 @@ def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
     return wide.astype(spec.dtype)
 
 
-def _parameters(given: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    found = given.get("parameters")
-    if found is None:
+def _parameters(owner: Mapping[str, Any], subject: str) -> Dict[str, Any]:
+    parameters = owner.get("parameters")
+    if parameters is None:
         return {}
-    if not isinstance(found, dict):
-        raise RequestError(400, f"the parameters of {where} must be an object.")
-    return found
+    if not isinstance(parameters, dict):
+        raise RequestError(400, f"the parameters of {subject} must be an object.")
+    return parameters
 
 
-def _wanted(given: Mapping[str, Any], model: ServedModel) -> Sequence[Tuple[str, bool]]:
+def _requested_outputs(request: Mapping[str, Any], model: ServedModel) -> Sequence[Tuple[str, bool]]:
     names = [spec.name for spec in model.outputs]
-    is_binary = _parameters(given, "the request").get("binary_data_output") is True
-    wanted = given.get("outputs")
-    if wanted is None or wanted == []:
+    is_binary = _parameters(request, "the request").get("binary_data_output") is True
+    requested = request.get("outputs")
+    if requested is None or requested == []:
         return [(name, is_binary) for name in names]
-    if not isinstance(wanted, list) or not all(isinstance(one, dict) for one in wanted):
+    if not isinstance(requested, list) or not all(isinstance(output, dict) for output in requested):
         raise RequestError(400, "outputs must be a list of objects with a name.")
-    found: Dict[str, bool] = {}
-    for one in wanted:
-        name = one.get("name")
+    is_binary_of: Dict[str, bool] = {}
+    for output in requested:
+        name = output.get("name")
         if name not in names:
             raise RequestError(400, f"there is no output {str(name)[:100]!r}. Outputs: {', '.join(names)}.")
-        found[name] = _parameters(one, f"the output '{name}'").get("binary_data", is_binary) is True
-    return list(found.items())
+        is_binary_of[name] = _parameters(output, f"the output '{name}'").get("binary_data", is_binary) is True
+    return list(is_binary_of.items())
 
 
 def encode_answer(model: ServedModel, call: InferCall, outputs: Arrays) -> Tuple[bytes, Dict[str, str]]:

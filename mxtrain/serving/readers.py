@@ -1,4 +1,4 @@
-"""Bodies of requests that are no arrays: images, texts and recordings are read in the packages of their fields."""
+"""Readers of request bodies that are not arrays, e.g. images, texts and recordings; the field packages define them."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class BodyReader(Protocol):
 
     @property
     def kind(self) -> str:
-        """image, text or sound, for the page."""
+        """Returns "image", "text" or "sound", for the web page."""
 
     @property
     def media_types(self) -> Sequence[str]:
-        """Media types of bodies that it reads."""
+        """Returns the media types of bodies that it reads."""
 
     def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
         """Reads one sample.
 
         Args:
-            body: of the request.
+            body: body of the request.
             media_type: one of `media_types`.
-            max_pixels: of an image.
+            max_pixels: largest number of pixels of an image.
 
         Raises:
-            RequestError: it cannot be read.
+            RequestError: the body cannot be read.
         """
 
     def describe(
@@ -78,8 +78,8 @@ def find_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[BodyR
     """Returns the reader for the samples of an exported folder; None if it takes arrays alone.
 
     Args:
-        folder: from anybody: its signature chooses among mxtrain's own readers.
-        inputs: `TensorSpec`s of the network.
+        folder: exported folder, possibly untrusted; its signature only selects one of mxtrain's readers.
+        inputs: inputs of the network, as `TensorSpec`s.
 
     Raises:
         UnusableFolder: the signature or a tokenizer is damaged, or a library is missing.
@@ -93,7 +93,7 @@ def find_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[BodyR
 
 @contextmanager
 def signature_errors() -> Iterator[None]:
-    """Raises an `UnusableFolder` for what reading a stranger's signature raises."""
+    """Converts all errors of reading an untrusted signature to `UnusableFolder`."""
     try:
         yield
     except DataError as error:
@@ -101,16 +101,16 @@ def signature_errors() -> Iterator[None]:
     except ImportError as error:
         raise UnusableFolder(f"this network needs {error.name}: pip install {error.name}") from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        said = f"{type(error).__name__}: {error}".splitlines()
-        raise UnusableFolder(f"{standalone.SIGNATURE} is damaged: {' '.join(said)[:300]}") from error
+        problem = f"{type(error).__name__}: {error}".splitlines()
+        raise UnusableFolder(f"{standalone.SIGNATURE} is damaged: {' '.join(problem)[:300]}") from error
 
 
 def field_tables(name: str) -> Dict[str, Any]:
     """Returns the tables of this name in the modules of all fields that are installed, joined."""
-    found: Dict[str, Any] = {}
+    tables: Dict[str, Any] = {}
     for root in mxtrain.__path__:
         for package in pkgutil.iter_modules([root]):
             folder = str(Path(root) / package.name)
-            if package.ispkg and FIELD_MODULE in {one.name for one in pkgutil.iter_modules([folder])}:
-                found.update(vars(importlib.import_module(f"mxtrain.{package.name}.{FIELD_MODULE}")).get(name, {}))
-    return found
+            if package.ispkg and FIELD_MODULE in {module.name for module in pkgutil.iter_modules([folder])}:
+                tables.update(vars(importlib.import_module(f"mxtrain.{package.name}.{FIELD_MODULE}")).get(name, {}))
+    return tables

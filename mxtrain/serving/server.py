@@ -21,18 +21,18 @@ from mxtrain.serving.service import Service
 from mxtrain.serving.settings import ServeSettings
 
 OTHER_FILES = 200
-"""Open files beside connections."""
+"""Number of open files that are not connections."""
 
 
 def bind(settings: ServeSettings) -> socket.socket:
-    """A socket at the address of the settings.
+    """Opens a socket at the address of the settings.
 
     Raises:
-        ConfigError: the address is in use, or is none of this machine's.
+        ConfigError: the address is in use or does not belong to this machine.
     """
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ConfigError(f"host={settings.host}: {error.strerror or error}.") from error
@@ -49,7 +49,7 @@ def bind(settings: ServeSettings) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """The URL of a socket."""
+    """Returns the URL of a socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -80,8 +80,8 @@ async def _serve(
         timeout_keep_alive=int(settings.idle_s) + 3600,  # `connections` has limits of its own
         timeout_graceful_shutdown=int(settings.timeout_s) + 1,
     )  # fmt: skip
-    said = f"mxtrain: {', '.join(model.name for model in models)} at {address_of(listener)}"
-    server = SignalledServer(config, said)
+    ready_message = f"mxtrain: {', '.join(model.name for model in models)} at {address_of(listener)}"
+    server = SignalledServer(config, ready_message)
     loop = asyncio.get_running_loop()
 
     def end() -> None:
@@ -107,17 +107,17 @@ class SignalledServer(uvicorn.Server):
     """uvicorn's server, whose signals are handled elsewhere.
 
     Args:
-        config: of uvicorn.
-        said: is printed when it listens.
+        config: configuration of uvicorn.
+        ready_message: printed when the server listens.
     """
 
-    def __init__(self, config: uvicorn.Config, said: str) -> None:
+    def __init__(self, config: uvicorn.Config, ready_message: str) -> None:
         super().__init__(config)
-        self._said = said
+        self._ready_message = ready_message
 
     async def startup(self, sockets: Optional[List[socket.socket]] = None) -> None:
         await super().startup(sockets=sockets)
-        print(self._said, flush=True)
+        print(self._ready_message, flush=True)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -127,9 +127,9 @@ class SignalledServer(uvicorn.Server):
 def _allow_connections(count: int) -> None:
     """Raises the limit of open files as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + OTHER_FILES
-    if soft < wanted and soft != resource.RLIM_INFINITY:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = count + OTHER_FILES
+    if soft < needed and soft != resource.RLIM_INFINITY:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < wanted:
+        if allowed < needed:
             log_event("few_files", open_files=allowed, max_connections=count)

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MB = 1_000_000
 SMALL_BODY = 1 << 14
-"""Bodies of fewer bytes are parsed at once, others in a thread."""
+"""Size in bytes below which bodies are parsed on the event loop; others are parsed in a thread."""
 DECODING_THREADS = 2
 DISCARD_S = 2.0
-"""A body that is too large is read and forgotten for so long, since most clients read no answer before they have sent
-all."""
+"""Seconds for which a body that is too large is read and discarded. Most clients read no answer before they have sent
+the whole body."""
 
 
 class Service:
@@ -49,7 +49,7 @@ class Service:
         settings: settings of the server.
 
     Attributes:
-        is_draining: True if the server is about to end and wants no new requests.
+        is_draining: True if the server is about to end, so that load balancers should send no new requests.
     """
 
     def __init__(self, models: Sequence[ServedModel], settings: ServeSettings) -> None:
@@ -94,13 +94,13 @@ class Service:
 
     async def infer(self, batcher: Batcher, request: Request) -> Tuple[bytes, Dict[str, str]]:
         """Answers `infer`. Returns the body and the headers of the answer."""
-        with self._hold_bytes() as held:
-            body = await self._read_body(request, held)
+        with self._hold_bytes() as held_bytes:
+            body = await self._read_body(request, held_bytes)
             with batcher.admit():
                 header_length = request.headers.get(HEADER_LENGTH)
                 call = await self._in_thread(len(body), parse_infer, body, header_length, batcher.model)
                 outputs = await self._compute(batcher, call.inputs, request)
-                size = sum(one.nbytes for one in outputs.values())
+                size = sum(array.nbytes for array in outputs.values())
                 return await self._in_thread(size, encode_answer, batcher.model, call, outputs)
 
     async def predict(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
@@ -110,8 +110,8 @@ class Service:
         if media_type not in model.accepts:
             raise RequestError(415, f"the content type is {media_type[:100] or 'not given'!r}; '{model.name}' takes "
                                     f"{', '.join(model.accepts)}.", closes=True)  # fmt: skip
-        with self._hold_bytes() as held:
-            body = await self._read_body(request, held)
+        with self._hold_bytes() as held_bytes:
+            body = await self._read_body(request, held_bytes)
             with batcher.admit():
                 if media_type == "application/json":
                     inputs, about = await self._in_thread(len(body), _named_arrays, body, model), None
@@ -125,14 +125,14 @@ class Service:
                 samples = [(inputs, outputs)] if rows == 1 else [
                     (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
                 ]  # fmt: skip
-                # Masks of a large image take long.
+                # Encoding the masks of a large image takes long, so samples of files are described in a thread.
                 size = 0 if about is None else SMALL_BODY
-                found = [await self._in_thread(size, describe_sample, model, *sample, about) for sample in samples]
+                answers = [await self._in_thread(size, describe_sample, model, *sample, about) for sample in samples]
         if 0 < len(model.class_names) <= MOST_CLASSES:
-            for one in found:
-                if "class" in one:
-                    self.metrics.predicted.labels(model.name, one["class"]).inc()
-        return found[0] if rows == 1 else {"predictions": found}
+            for answer in answers:
+                if "class" in answer:
+                    self.metrics.predicted.labels(model.name, answer["class"]).inc()
+        return answers[0] if rows == 1 else {"predictions": answers}
 
     async def generate(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
         """Answers `generate`. Returns the whole text."""
@@ -186,8 +186,8 @@ class Service:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
-    async def _read_body(self, request: Request, held: HeldBytes) -> bytes:
-        """Reads the body, whose bytes are counted by `held`.
+    async def _read_body(self, request: Request, held_bytes: HeldBytes) -> bytes:
+        """Reads the body and counts its bytes with `held_bytes`.
 
         Raises:
             RequestError: the body is too large, too slow or compressed, or the client has disconnected.
@@ -211,11 +211,11 @@ class Service:
                         if is_open:
                             await _discard(request)
                         raise RequestError(413, f"the body has more than {limit:,} bytes.", closes=True)
-                    held.add(len(part))
+                    held_bytes.add(len(part))
                     parts.append(part)
         except asyncio.TimeoutError as error:
-            said = f"the body did not arrive within {self.settings.timeout_s:g} s."
-            raise RequestError(408, said, closes=True) from error
+            reason = f"the body did not arrive within {self.settings.timeout_s:g} s."
+            raise RequestError(408, reason, closes=True) from error
         request.scope["mxtrain.fields"].update(bytes=size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -228,22 +228,22 @@ class PendingBodies:
 
     Args:
         limit: largest number of bytes.
-        figure: Prometheus gauge of the bytes.
+        gauge: Prometheus gauge of the bytes.
     """
 
-    def __init__(self, limit: float, figure: Any) -> None:
-        self._limit, self._figure, self._bytes = limit, figure, 0
+    def __init__(self, limit: float, gauge: Any) -> None:
+        self._limit, self._gauge, self._bytes = limit, gauge, 0
 
     def add(self, size: int) -> None:
         """Adds the bytes of a body, or removes them if `size` is negative.
 
         Raises:
-            RequestError: there are too many.
+            RequestError: the limit would be exceeded.
         """
         if size > 0 and self._bytes + size > self._limit:
             raise RequestError(503, "too many bodies are in memory. Try again later.", closes=True)
         self._bytes += size
-        self._figure.set(self._bytes)
+        self._gauge.set(self._bytes)
 
 
 class HeldBytes:
@@ -254,28 +254,28 @@ class HeldBytes:
     """
 
     def __init__(self, bodies: PendingBodies) -> None:
-        self._bodies, self._own = bodies, 0
+        self._bodies, self._size = bodies, 0
 
     def add(self, size: int) -> None:
         """Adds bytes that have arrived. Raises: see `PendingBodies.add`."""
         self._bodies.add(size)
-        self._own += size
+        self._size += size
 
     def __enter__(self) -> HeldBytes:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._bodies.add(-self._own)
+        self._bodies.add(-self._size)
 
 
 def written_event(
     model: ServedModel, call: GenerateCall, text: str, num_tokens: int = 0, finish_reason: str = ""
 ) -> Dict[str, Any]:  # fmt: skip
     """Returns an answer with text, or an event of a stream; the last one has the number of tokens and the reason."""
-    found: Dict[str, Any] = {"model_name": model.name, "model_version": "1", "text_output": text}
+    event: Dict[str, Any] = {"model_name": model.name, "model_version": "1", "text_output": text}
     if call.id is not None:
-        found["id"] = call.id
-    return {**found, "finish_reason": finish_reason, "tokens": num_tokens} if finish_reason else found
+        event["id"] = call.id
+    return {**event, "finish_reason": finish_reason, "tokens": num_tokens} if finish_reason else event
 
 
 class TimeLimit:
@@ -304,22 +304,22 @@ class TimeLimit:
 
 
 async def _discard(request: Request) -> None:
-    until = time.monotonic() + DISCARD_S
+    deadline = time.monotonic() + DISCARD_S
     with contextlib.suppress(asyncio.TimeoutError):
-        while time.monotonic() < until:
-            message = await asyncio.wait_for(request.receive(), until - time.monotonic())
+        while time.monotonic() < deadline:
+            message = await asyncio.wait_for(request.receive(), deadline - time.monotonic())
             if message["type"] != "http.request" or not message.get("more_body"):
                 return
 
 
 def _named_arrays(body: bytes, model: ServedModel) -> Arrays:
     """Reads a JSON object of input name -> nested list, in the same format as an exported folder's `predict.py`."""
-    given, found = parse_json(body), {}
+    values, arrays = parse_json(body), {}
     specs = {spec.name: spec for spec in model.inputs}
-    for name, value in given.items():
+    for name, value in values.items():
         spec = specs.get(name)
         if spec is None:
-            found[name] = np.zeros(0, np.float32)  # `ServedModel.validate` rejects unknown names
+            arrays[name] = np.zeros(0, np.float32)  # `ServedModel.validate` rejects unknown names
             continue
         shape: List[int] = []
         inner = value
@@ -329,5 +329,5 @@ def _named_arrays(body: bytes, model: ServedModel) -> Arrays:
         if not spec.dims and not isinstance(value, list):
             value = [value]
         count = int(np.prod(shape, dtype=object))
-        found[name] = from_json(value, spec, count).reshape(shape)
-    return found
+        arrays[name] = from_json(value, spec, count).reshape(shape)
+    return arrays

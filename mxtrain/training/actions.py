@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mxtrain.training.step import TrainingStep
 
 SCHEDULE = "lr_scheduler"
-"""The name of the learning-rate schedule among the actions, if it is one."""
+"""Name of the learning-rate schedule among the actions, if the schedule is an action."""
 
 
 class StepWeights:
@@ -94,11 +94,11 @@ class ActionList:
         Raises:
             CheckpointError: an action differs; the message names the first one.
         """
-        before = (checkpoint.state.get("states") or {}).get("actions", {}).get("settings", {})
-        for name in sorted({*before, *self._settings}):
-            if before.get(name) != self._settings.get(name):
+        saved_settings = (checkpoint.state.get("states") or {}).get("actions", {}).get("settings", {})
+        for name in sorted({*saved_settings, *self._settings}):
+            if saved_settings.get(name) != self._settings.get(name):
                 raise CheckpointError(
-                    f"{checkpoint.path} was trained with {_shown(name, before)}, now with "
+                    f"{checkpoint.path} was trained with {_shown(name, saved_settings)}, now with "
                     f"{_shown(name, self._settings)}, which changes the weights. Type the same settings, or another "
                     "hydra.run.dir."
                 )
@@ -134,20 +134,23 @@ class ActionList:
 
     @property
     def ranks_validations(self) -> bool:
-        """False while an action gradually changes the network (e.g. pruning): validations must not be ranked then."""
+        """Returns False while an action gradually changes the network, e.g.
+
+        prunes it: validations are not ranked then.
+        """
         return not self._decisions.unranked
 
     @property
     def stop_reason(self) -> str:
-        """Reason why an action ends the run; empty if none does."""
+        """Returns the reason for which an action ends the run; empty if none does."""
         return self._decisions.stop
 
     def before_step(self, state: TrainState, lr: float) -> float:
         """Calls the actions before each step; returns its learning rate. `lr` is that of the schedule."""
         if not self._actions:
             return lr
-        self._ask("before_step", state)
-        self._carry_out(state)
+        self._call("before_step", state)
+        self._apply_decisions(state)
         decisions = self._decisions
         rate = next(iter(reversed(list(decisions.rates.values()))), lr)
         for factor in decisions.factors.values():
@@ -158,19 +161,19 @@ class ActionList:
         """Calls the actions after each validation. Collective: all workers use the decisions and states of worker 0."""
         if not self._actions:
             return
-        self._ask("after_validation", state)
+        self._call("after_validation", state)
         store = self._step.store
         if store.world.size > 1:
             is_first = store.world.rank == 0
-            found = json.loads(store.broadcast(json.dumps(self._values()).encode() if is_first else None))
+            received = json.loads(store.broadcast(json.dumps(self._values()).encode() if is_first else None))
             if not is_first:
-                self._take(found)
+                self._load_decisions(received)
                 for name, action in self._actions.items():
-                    action.state = found["states"][name]
+                    action.state = received["states"][name]
 
     def at_end(self, state: TrainState) -> None:
         """Calls the actions after the last step of a complete run."""
-        self._ask("at_end", state)
+        self._call("at_end", state)
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
         """See `Stateful`."""
@@ -183,12 +186,12 @@ class ActionList:
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
         for name, action in self._actions.items():
-            own = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}/")}
-            action.load_state(own, values["states"][name], source)
-        self._take(values)
+            own_arrays = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}/")}
+            action.load_state(own_arrays, values["states"][name], source)
+        self._load_decisions(values)
         self._seconds_before, self._started = float(values["seconds"]), time.monotonic()
 
-    def _take(self, values: JsonObject) -> None:
+    def _load_decisions(self, values: JsonObject) -> None:
         for name, value in values["decisions"].items():
             setattr(self._decisions, name, value)
 
@@ -201,7 +204,7 @@ class ActionList:
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._started
 
-    def _ask(self, hook: str, state: TrainState) -> None:
+    def _call(self, hook: str, state: TrainState) -> None:
         for name, action in self._actions.items():
             control = self._controls[name]
             control.advance(
@@ -210,7 +213,7 @@ class ActionList:
             )  # fmt: skip
             getattr(action, hook)(control)
 
-    def _carry_out(self, state: TrainState) -> None:
+    def _apply_decisions(self, state: TrainState) -> None:
         step, decisions = self._step, self._decisions
         step.freeze(decisions.frozen)
         ends_epoch = state.epoch_step + 1 == self._plan.steps_per_epoch
@@ -249,11 +252,11 @@ def _shown(name: str, settings: Mapping[str, Json]) -> str:
 
 def build_actions(description: Description) -> ActionList:
     """Builds the actions of a description: callbacks that act, and the learning-rate schedule if it is an action."""
-    found: Dict[str, Action] = {
+    actions: Dict[str, Action] = {
         name: spec.build_action() for name, spec in description.callback.items() if spec.acts
     }  # fmt: skip
-    settings = {name: description.config["callback"][name] for name in found}
+    settings = {name: description.config["callback"][name] for name in actions}
     schedule = description.lr_scheduler.build_action()
     if schedule is not None:
-        found[SCHEDULE] = schedule  # its settings are compared with the rest of the description
-    return ActionList(found, settings)
+        actions[SCHEDULE] = schedule  # its settings are compared with the rest of the description
+    return ActionList(actions, settings)

@@ -15,58 +15,58 @@ from mxtrain.process.stopping import Stop
 class Agreement:
     """Makes all workers stop after the same step, though only one sees the reason (a signal, a clock, a newcomer).
 
-    What each wants travels with every step and is read some steps later, when it has arrived everywhere, so no
-    worker waits for it. A worker alone decides at once. Rank 0 looks at the clock for all.
+    The requests of all workers are summed with every step and read `lag` steps later, when the sum has arrived, so no
+    worker waits for it. A single worker decides at once. Rank 0 checks the time limit for all workers.
 
     Args:
-        store: sums over workers.
-        lag: steps after which a wish counts.
+        store: store that sums over workers.
+        lag: number of steps after which a request takes effect.
     """
 
     KINDS = {EXIT_SIGTERM: "SIGTERM received", EXIT_SIGINT: "SIGINT received", EXIT_BUDGET: "trainer.max_time reached"}
 
     def __init__(self, store: Store, lag: int):
         self._store, self._lag = store, lag
-        self._under_way: Deque[Callable[[], np.ndarray]] = collections.deque()
+        self._pending: Deque[Callable[[], np.ndarray]] = collections.deque()
         self.saves = False
         """True if all workers save after this step, because one of them requested it."""
 
-    def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
-        """Returns the stop that all workers agree on after this step, or None; every worker must ask after every step.
+    def after_step(self, requested: Optional[Stop], save: bool = False) -> Optional[Stop]:
+        """Returns the stop that all workers agree on after this step, or None. Called by all workers after every step.
 
         Args:
-            wish: the stop that this worker wants.
-            save: whether it wants a checkpoint.
+            requested: stop that this worker requests, or None.
+            save: True to request a checkpoint.
         """
         self.saves = save and self._store.world.size == 1
         if self._store.world.size == 1:
             self._regroup(self._store.wants_regroup())
-            return wish
-        self._under_way.append(self._store.votes_later([*self._votes(wish), float(save)], self._lag))
-        if len(self._under_way) <= self._lag:
+            return requested
+        self._pending.append(self._store.votes_later([*self._votes(requested), float(save)], self._lag))
+        if len(self._pending) <= self._lag:
             return None
-        *votes, saves = self._under_way.popleft()()
+        *votes, saves = self._pending.popleft()()
         self.saves = bool(saves)
-        return self._outcome(votes, wish)
+        return self._outcome(votes, requested)
 
-    def now(self, wish: Optional[Stop]) -> Optional[Stop]:
-        """Agrees as `after_step` does, at once; waits for all workers."""
+    def now(self, requested: Optional[Stop]) -> Optional[Stop]:
+        """Does the same as `after_step` without the lag. Waits for all workers."""
         if self._store.world.size == 1:
-            return wish
-        return self._outcome(self._store.total(self._votes(wish)), wish)
+            return requested
+        return self._outcome(self._store.total(self._votes(requested)), requested)
 
-    def _votes(self, wish: Optional[Stop]) -> List[float]:
-        wishes = [wish is not None and wish.exit_code == code for code in self.KINDS]
-        return [float(vote) for vote in (*wishes, self._store.wants_regroup())]
+    def _votes(self, requested: Optional[Stop]) -> List[float]:
+        flags = [requested is not None and requested.exit_code == code for code in self.KINDS]
+        return [float(vote) for vote in (*flags, self._store.wants_regroup())]
 
-    def _regroup(self, wanted: bool) -> None:
-        if wanted:
+    def _regroup(self, is_requested: bool) -> None:
+        if is_requested:
             raise PeersLost("another worker wants to join")
 
-    def _outcome(self, votes: Numbers, wish: Optional[Stop]) -> Optional[Stop]:
+    def _outcome(self, votes: Numbers, requested: Optional[Stop]) -> Optional[Stop]:
         for (code, cause), count in zip(self.KINDS.items(), votes):
-            if count and wish is not None and wish.exit_code == code:
-                return wish
+            if count and requested is not None and requested.exit_code == code:
+                return requested
             if count:
                 return Stop("interrupted", code, f"{cause} by another worker" if code != EXIT_BUDGET else cause)
         self._regroup(bool(votes[len(self.KINDS)]))

@@ -27,12 +27,12 @@ from mxtrain.types import Batch, Shapes, shapes_of
 
 AUTO = "auto"
 MIN_STEPS, MAX_STEPS = 16, 256
-"""Parts of the way from the baseline: doubled from the first number until the sum is right, up to the last."""
+"""Steps on the path from the baseline: doubled from the minimum until the sum converges, up to the maximum."""
 TOLERANCE = 0.05
-"""The sum of integrated gradients may miss the difference of the scores by this share of it."""
+"""Largest relative difference between the sum of integrated gradients and the difference of the scores."""
 NUM_SUGGESTED = 4
 FINE_ENOUGH = 8
-"""Places on each side of a map that can show where something small is."""
+"""Smallest height and width of a feature map that can locate small objects."""
 
 Choose = Callable[[Outputs, Batch], Explained]
 """`Task.explained` of a network's signature."""
@@ -60,7 +60,7 @@ class LargestLosses:
 
     def indices(self, count: int) -> List[int]:
         """Returns the indices of the samples with the largest loss per weight, largest first."""
-        loss_N, *weights = (np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*self._losses))
+        loss_N, *weights = (np.concatenate([array.asnumpy() for array in arrays]) for arrays in zip(*self._losses))
         if weights:
             loss_N = loss_N / np.maximum(weights[0], 1e-12)
         order = np.argsort(-np.nan_to_num(loss_N, nan=np.inf), kind="stable")[:count]
@@ -71,7 +71,7 @@ class Method:
     """Base class of attribution methods."""
 
     title: str
-    """The method in words."""
+    """Name of the method for readers."""
 
     def __call__(self, batch: Batch, choose: Choose) -> Found:
         raise NotImplementedError
@@ -98,31 +98,31 @@ class GradCAM(Method):
         self.title = f"Grad-CAM of {', '.join(layers)}"
 
     def __call__(self, batch: Batch, choose: Choose) -> Found:
-        made: Dict[str, List[nd.NDArray]] = {}
+        maps_of: Dict[str, List[nd.NDArray]] = {}
 
-        def see(layer: str, output: Any) -> None:
-            made[layer] = [mark(one) for one in as_list(output)]
+        def collect(layer: str, output: Any) -> None:
+            maps_of[layer] = [mark(array) for array in as_list(output)]
 
-        with watched(self._blocks, see):
+        with watched(self._blocks, collect):
             explained, score_B = run_recorded(self._network, batch, choose)
-        maps = [one for layer in self._blocks for one in made[layer]]
-        found = []
+        maps = [array for layer in self._blocks for array in maps_of[layer]]
+        weighted_maps = []
         for map_BChw, gradient_BChw in zip(maps, gradients(score_B, maps, ", ".join(self._blocks))):
             # The gradient of a local score is concentrated at its position; the mean over the map would lose that.
             is_local = explained.is_of_one_place
             weight = gradient_BChw if is_local else gradient_BChw.mean(axis=(2, 3), keepdims=True)
-            found.append(nd.relu(nd.broadcast_mul(weight, map_BChw).sum(axis=1, keepdims=True)))
-        return explained, score_B, add_up(found).squeeze(axis=1).asnumpy(), {}
+            weighted_maps.append(nd.relu(nd.broadcast_mul(weight, map_BChw).sum(axis=1, keepdims=True)))
+        return explained, score_B, add_up(weighted_maps).squeeze(axis=1).asnumpy(), {}
 
 
 def add_up(maps: Sequence[nd.NDArray]) -> nd.NDArray:
     """Returns the sum of maps (B, 1, h, w), each resized to the size of the finest one."""
     if len(maps) == 1:
         return maps[0]
-    height, width = max((one.shape[2:] for one in maps), key=lambda size: size[0] * size[1])
+    height, width = max((array.shape[2:] for array in maps), key=lambda size: size[0] * size[1])
     return nd.add_n(*(
-        one if one.shape[2:] == (height, width)
-        else nd.contrib.BilinearResize2D(one, height=height, width=width, align_corners=False) for one in maps
+        array if array.shape[2:] == (height, width)
+        else nd.contrib.BilinearResize2D(array, height=height, width=width, align_corners=False) for array in maps
     ))  # fmt: skip
 
 
@@ -143,26 +143,26 @@ class IntegratedGradients(Method):
         self._network = network
 
     def __call__(self, batch: Batch, choose: Choose) -> Found:
-        (given,) = batch.inputs
-        explained, whole_B = run_recorded(self._network, batch, choose)
+        (input_array,) = batch.inputs
+        explained, score_at_input_B = run_recorded(self._network, batch, choose)
 
-        def at(share: float) -> Tuple[nd.NDArray, nd.NDArray]:
+        def gradient_at(share: float) -> Tuple[nd.NDArray, nd.NDArray]:
             """Returns the score and its gradient at a fraction of the path: 0 is the baseline, 1 the input."""
-            between = given * share
-            mark(between)
-            moved = Batch((between,), batch.targets, batch.size, index_B=batch.index_B, meta=batch.meta)
-            _, score_B = run_recorded(self._network, moved, lambda outputs, batch: explained)
-            return score_B, gradients(score_B, [between])[0]
+            point = input_array * share
+            mark(point)
+            interpolated = Batch((point,), batch.targets, batch.size, index_B=batch.index_B, meta=batch.meta)
+            _, score_B = run_recorded(self._network, interpolated, lambda outputs, batch: explained)
+            return score_B, gradients(score_B, [point])[0]
 
-        baseline_B, first = at(0.0)
-        _, last = at(1.0)
+        baseline_B, first = gradient_at(0.0)
+        _, last = gradient_at(1.0)
         total, steps = (first + last) / 2, 1
-        difference_B = (whole_B - baseline_B).asnumpy()
+        difference_B = (score_at_input_B - baseline_B).asnumpy()
         while True:
             for step in range(steps):
-                total = total + at((step + 0.5) / steps)[1]  # midpoints of the previous intervals
+                total = total + gradient_at((step + 0.5) / steps)[1]  # midpoints of the previous intervals
             steps *= 2
-            part = (given * total / steps).asnumpy().astype(np.float64)
+            part = (input_array * total / steps).asnumpy().astype(np.float64)
             sum_B = part.reshape(batch.size, -1).sum(axis=1)
             error_B = np.abs(sum_B - difference_B) / np.maximum(np.abs(difference_B), 1e-12)
             if steps >= MAX_STEPS or (steps >= MIN_STEPS and (error_B <= TOLERANCE).all()):
@@ -170,7 +170,7 @@ class IntegratedGradients(Method):
         facts = {
             "baseline": baseline_B.asnumpy(), "sum": sum_B, "error": error_B, "steps": np.full(batch.size, steps),
         }  # fmt: skip
-        return explained, whole_B, part.sum(axis=1), facts
+        return explained, score_at_input_B, part.sum(axis=1), facts
 
 
 def build_method(name: str, network: gluon.Block, layer: str, input_shape: Shapes) -> Method:
@@ -228,10 +228,10 @@ def find_layers(network: gluon.Block, layer: str, input_shape: Shapes) -> Sequen
     Raises:
         ConfigError: see `find_layer`.
     """
-    named: Sequence[str] = getattr(network, "scored_maps", ())
-    if named and layer == AUTO:
-        return named
-    return [layer] if layer in named else [find_layer(network, layer, input_shape)]
+    scored_maps: Sequence[str] = getattr(network, "scored_maps", ())
+    if scored_maps and layer == AUTO:
+        return scored_maps
+    return [layer] if layer in scored_maps else [find_layer(network, layer, input_shape)]
 
 
 def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
@@ -245,17 +245,17 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
     Raises:
         ConfigError: there is no such layer, its output is no map, or no layer has a map.
     """
-    maps, is_dense, others = map_shapes(network, input_shape)
+    maps, is_dense, other_layers = map_shapes(network, input_shape)
     if not maps:
         raise ConfigError(
             "explain=grad_cam: no layer of this network returns a map of more than one place. Type "
             "explain=integrated_gradients, which looks at no layer."
         )
     if layer != AUTO and layer not in maps:
-        known = [*maps, *others]
+        all_layers = [*maps, *other_layers]
         near = nearest(layer, maps, NUM_SUGGESTED) or list(maps)[-NUM_SUGGESTED:]
-        found = "its output is no map of more than one place" if layer in known else "there is no such layer"
-        raise ConfigError(f"explain_layer={layer}: {found}. Type auto, or e.g. {', '.join(near)}.")
+        problem = "its output is no map of more than one place" if layer in all_layers else "there is no such layer"
+        raise ConfigError(f"explain_layer={layer}: {problem}. Type auto, or e.g. {', '.join(near)}.")
     if layer != AUTO:
         return layer
     blocks = dict(blocks_by_path(network))
@@ -306,14 +306,14 @@ def is_map(shape: Sequence[int]) -> bool:
 
 
 @contextlib.contextmanager
-def watched(blocks: Mapping[str, gluon.Block], see: Callable[[str, Any], object]) -> Iterator[None]:
-    """Context in which `see(name, output)` is called after each call of one of the blocks."""
+def watched(blocks: Mapping[str, gluon.Block], hook: Callable[[str, Any], object]) -> Iterator[None]:
+    """Calls `see(name, output)` after each call of one of the blocks, within the context."""
     wrapped: Dict[int, gluon.Block] = {}  # a block that occurs under several names is wrapped only once
 
     def wrap(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             output = forward(*args)
-            see(name, output)
+            hook(name, output)
             return output
 
         return call
@@ -338,18 +338,18 @@ def mark(array: nd.NDArray) -> nd.NDArray:
 
 @contextlib.contextmanager
 def recorded_max_pooling() -> Iterator[None]:
-    """Context in which pooling runs in training mode, whose outputs are the same.
+    """Runs pooling in training mode within the context; its outputs are the same.
 
     In inference mode oneDNN does not store the positions of the maxima, so MXNet's gradient of max pooling would be
     wrong.
     """
     pool = nd.Pooling
 
-    def keeping(*args: Any, **options: Any) -> nd.NDArray:
+    def pool_in_training_mode(*args: Any, **options: Any) -> nd.NDArray:
         with autograd.train_mode():
             return pool(*args, **options)
 
-    nd.Pooling = keeping
+    nd.Pooling = pool_in_training_mode
     try:
         yield
     finally:

@@ -83,15 +83,15 @@ def fit_batch_size(
     return fitting
 
 
-def agree_batch_size(own: int, workers: Store, checkpoint: Optional[Checkpoint]) -> int:
+def agree_batch_size(local: int, workers: Store, checkpoint: Optional[Checkpoint]) -> int:
     """Returns the batch size of the checkpoint, which all workers have; without one the smallest of all workers.
     Collective then: a worker that comes late has a checkpoint, and the others do not wait for it here."""
     if checkpoint is None:
-        return int(workers.gather_rows(np.array([[float(own)]])).min())
-    before = int(checkpoint.state["run"]["batch_size"])
-    if before != own:
-        log.info("dataset.batch_size=%d, as chosen when this run began (auto would now choose %d)", before, own)
-    return before
+        return int(workers.gather_rows(np.array([[float(local)]])).min())
+    recorded = int(checkpoint.state["run"]["batch_size"])
+    if recorded != local:
+        log.info("dataset.batch_size=%d, as chosen when this run began (auto would now choose %d)", recorded, local)
+    return recorded
 
 
 def with_fixed_batch_size(description: Description, batch_size: int) -> Description:

@@ -65,11 +65,11 @@ def describe_error(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
     """Builds the callbacks, in the order in which they are notified."""
     # The status after the user's own callbacks: if one of them fails at the end, it can say so.
-    own = [spec.build() for spec in description.callback.values() if not spec.acts]
+    configured = [spec.build() for spec in description.callback.values() if not spec.acts]
     loggers = [spec.build() for spec in description.logger.values()]
     lock = held_lock(run_dir)
     status = StatusFile(run_dir, lock.is_in_place) if lock else StatusFile(run_dir)
-    return [*own, status, RunRecord(), *loggers]
+    return [*configured, status, RunRecord(), *loggers]
 
 
 _RECORD = logging.getLogger("mxtrain.record")

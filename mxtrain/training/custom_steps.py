@@ -1,7 +1,7 @@
 """The steps of a custom training loop: one for each network, all over the parameters of one placement.
 
-A step of one network updates its parameters alone, with an optimizer of its own. The first network's step is the one
-that a run saves; it holds the state of the other optimizers, too.
+The step of a network updates only the parameters of that network, with a separate optimizer. A run saves the step of
+the first network, which also holds the state of the other optimizers.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from mxtrain.training.evaluate import Evaluator
     from mxtrain.training.plan import Plan, RunData
 
-WHOLE = ""
-"""Name of the only network."""
-SEEDS_APART = 7919
-"""Distance of the seeds of two networks' steps, so that they draw other numbers in the step of one batch."""
+SINGLE_NETWORK = ""
+"""Name of the network in a loop with a single network."""
+SEED_STRIDE = 7919
+"""Difference between the seeds of two networks, so that their steps on one batch draw different random numbers."""
 
 
 class PartialStrategy(Strategy):
-    """A strategy as the step of one of several networks sees it: only its parameters get gradients.
+    """A view of a strategy for the step of one of several networks: only its parameters get gradients.
 
     Args:
-        whole: computes; has all parameters.
-        network: whose parameters are trained.
+        whole: strategy with the parameters of all networks.
+        network: name of the network to train.
     """
 
     def __init__(self, whole: Strategy, network: str):
@@ -54,8 +54,8 @@ class PartialStrategy(Strategy):
         self.values, self.constants, self.recurrent_state = whole.values, whole.constants, whole.recurrent_state
         self.rows, self.remote = whole.rows, whole.remote
         prefix = f"{network}."
-        self.reductions = [one for one in whole.reductions if one.name.startswith(prefix)]
-        self.trainable = [one.name for one in self.reductions]
+        self.reductions = [reduction for reduction in whole.reductions if reduction.name.startswith(prefix)]
+        self.trainable = [reduction.name for reduction in self.reductions]
         if not self.trainable:
             raise ConfigError(f"model: the network '{network}' has no parameter to train.")
 
@@ -87,7 +87,7 @@ class PartialStrategy(Strategy):
 
 
 class CustomSteps:
-    """Builds the steps of a custom loop for `build_run`, and keeps them.
+    """Builds and keeps the steps of a custom loop for `build_run`.
 
     Args:
         is_custom: True if only the loop's functions define the objective; False if the description's task does, too.
@@ -107,31 +107,31 @@ class CustomSteps:
         self, description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int,
         strategy: Strategy, store: Store, states: Optional[Mapping[str, Stateful]] = None,
     ) -> TrainingStep:  # fmt: skip
-        """As `mxtrain.build.build_step`, of the first network."""
-        names = getattr(network, "names", None) or [WHOLE]
+        """Builds a step for each network; returns that of the first. Arguments as for `mxtrain.build.build_step`."""
+        names = getattr(network, "names", None) or [SINGLE_NETWORK]
         multipliers = parameter_multipliers(description.model, network)
         optimizer, trainer = description.optimizer, description.trainer
         parts = {name: PartialStrategy(strategy, name) if name else strategy for name in names}
-        if names != [WHOLE] and description.amp.dtype != "float32":
+        if names != [SINGLE_NETWORK] and description.amp.dtype != "float32":
             raise ConfigError(f"amp={description.amp.dtype}: several networks compute in float32. Type amp=off.")
         updaters: Dict[str, Updater] = {}
         for name, part in parts.items():
             if isinstance(optimizer, GivenOptimizer):
-                made, self.relative_lr[name] = optimizer.build_for(name), optimizer.relative_lr(name)
+                built, self.relative_lr[name] = optimizer.build_for(name), optimizer.relative_lr(name)
             else:
-                made, self.relative_lr[name] = optimizer.build(steps_per_epoch), 1.0
-            weights = {one: part.values[one] for one in part.trainable}
-            updaters[name] = Updater(made, weights, multipliers, part.rows, is_lazy(description))
-        others = {f"optimizer_{name}": updaters[name] for name in names[1:]}
+                built, self.relative_lr[name] = optimizer.build(steps_per_epoch), 1.0
+            weights = {parameter: part.values[parameter] for parameter in part.trainable}
+            updaters[name] = Updater(built, weights, multipliers, part.rows, is_lazy(description))
+        other_states = {f"optimizer_{name}": updaters[name] for name in names[1:]}
         for number, (name, part) in enumerate(parts.items()):
             is_first = number == 0
             self.steps[name] = TrainingStep(
-                # A local store sums the same arrays always; one of several workers connects once.
+                # A local store is bound to the arrays that it sums; a store of several workers connects only once.
                 part, store if is_first or description.kvstore.distributed else description.kvstore.build(),
                 updaters[name],
                 build_average(trainer.ema_decay if is_first else None, part.values, part.publish),
-                trainer.clip_global_norm, trainer.seed + SEEDS_APART * number,
-                description.amp.build_scaling(), {**(states or {}), **others} if is_first else {},
+                trainer.clip_global_norm, trainer.seed + SEED_STRIDE * number,
+                description.amp.build_scaling(), {**(states or {}), **other_states} if is_first else {},
             )  # fmt: skip
         return self.first
 
@@ -141,60 +141,60 @@ class CustomSteps:
         return next(iter(self.steps.values()))
 
     def prepare(self, context: RunContext, meter: Meter) -> Tuple[RunContext, Meter]:
-        """Returns the context and the meter that the runner gets: a custom loop is not validated by a task.
+        """Returns context and meter for the runner. If the loop is custom, the context has no evaluation splits.
 
         Args:
-            context: of the run.
-            meter: of one step.
+            context: context of the run.
+            meter: meter of one step.
         """
         self.plan, self.data, self.evaluator = context.plan, context.data, context.evaluator
         self.meter = LoopMeter(meter, list(self.steps))
         if self.is_custom:
             context = replace(context, data=replace(context.data, val=None, test=None, samples=None))
         self.context = context
-        return context, self.meter  # type: ignore[return-value]  # it has what a runner asks of one
+        return context, self.meter  # type: ignore[return-value]  # it has all methods that the runner calls
 
-    def named(self, network: Optional[str]) -> str:
-        """Returns the name of the network that a step is for.
+    def find_name(self, network: Optional[str]) -> str:
+        """Returns the name of the network to update.
 
         Raises:
-            ConfigError: there is none of this name, or several and none was named.
+            ConfigError: no network has this name, or there are several networks and `network` is None.
         """
         names = list(self.steps)
         if network is None and len(names) == 1:
             return names[0]
-        if names == [WHOLE]:
+        if names == [SINGLE_NETWORK]:
             raise ConfigError(f"s.step(network={network!r}): this session has one network: leave network= out.")
         if network not in self.steps:
-            given = "one must be named" if network is None else f"there is no '{network}'"
+            problem = "one must be named" if network is None else f"there is no '{network}'"
             raise ConfigError(
-                f"s.step(network=...): {given}.{did_you_mean(str(network), names)} Networks: {', '.join(names)}."
+                f"s.step(network=...): {problem}.{did_you_mean(str(network), names)} Networks: {', '.join(names)}."
             )
         return str(network)
 
 
 class LoopMeter:
-    """The meter of a loop's rows: the sums of each network's step, one after the other.
+    """Meter of a custom loop: concatenates the sums of the networks' steps.
 
     Args:
-        meter: of one step.
-        names: of the networks.
+        meter: meter of one step.
+        names: names of the networks.
     """
 
     def __init__(self, meter: Meter, names: Sequence[str]):
         self._meter, self._names = meter, names
         self.width, self.weighted = len(names) * meter.width, meter.weighted
         self.has_metrics = True
-        """False once a loss function was used: the task's metrics were not measured."""
+        """False once a loss function was used, since the metrics of the task were not computed then."""
 
-    def join(self, found: Mapping[str, List[NDArray]]) -> NDArray:
-        """Returns the sums of a batch's steps, by network, as one vector."""
+    def join(self, sums_of: Mapping[str, List[NDArray]]) -> NDArray:
+        """Returns one vector of the sums of a batch. `sums_of` maps each network to the sums of its steps."""
         from mxtrain.engine.backend import nd
 
-        device = next(iter(found.values()))[0].context
+        device = next(iter(sums_of.values()))[0].context
         parts = []
         for name in self._names:
-            sums = found.get(name) or [nd.zeros((self._meter.width,), ctx=device)]
+            sums = sums_of.get(name) or [nd.zeros((self._meter.width,), ctx=device)]
             parts.append(sums[0] if len(sums) == 1 else nd.add_n(*sums))
         return parts[0] if len(parts) == 1 else nd.concat(*parts, dim=0)
 
@@ -203,10 +203,10 @@ class LoopMeter:
         return self._meter.direction(name)
 
     def values(self, sums: np.ndarray, count: int) -> Dict[str, float]:
-        """See `Meter.values`. Several networks have a loss each, and the loss is their sum."""
+        """See `Meter.values`. With several networks, `loss` is the sum of the losses `loss_NAME`."""
         parts = dict(zip(self._names, np.split(sums, len(self._names))))
-        found = {name: self._meter.values(part, count) for name, part in parts.items()}
-        if list(found) == [WHOLE]:
-            return found[WHOLE] if self.has_metrics else {"loss": found[WHOLE]["loss"]}
-        taken = {f"loss_{name}": values["loss"] for name, values in found.items() if parts[name][1]}
-        return {"loss": sum(taken.values()), **taken}
+        values_of = {name: self._meter.values(part, count) for name, part in parts.items()}
+        if list(values_of) == [SINGLE_NETWORK]:
+            return values_of[SINGLE_NETWORK] if self.has_metrics else {"loss": values_of[SINGLE_NETWORK]["loss"]}
+        losses = {f"loss_{name}": values["loss"] for name, values in values_of.items() if parts[name][1]}
+        return {"loss": sum(losses.values()), **losses}

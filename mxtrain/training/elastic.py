@@ -30,11 +30,11 @@ def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
 
 
 def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkpoint]:
-    """Gives rank 0's state to all others. Collective.
+    """Sends rank 0's state to all others. Collective.
 
     Args:
         workers: of the new ring.
-        take: what rank 0's state is.
+        take: returns the state; called by rank 0.
 
     Returns:
         The state that this worker continues from; None for rank 0 and for a worker alone, which have it.
@@ -44,9 +44,9 @@ def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkp
         return None
     # As at the start of a run, because workers that have just come do the same.
     if world.rank > 0:
-        found = receive_checkpoint(workers.broadcast)
+        checkpoint = receive_checkpoint(workers.broadcast)
         workers.broadcast(None)
-        return found
+        return checkpoint
     with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
         path = Path(folder) / "state"
         write_contents(take(), path)

@@ -45,7 +45,7 @@ class Estimate:
 
     @property
     def total_bytes(self) -> float:
-        """Memory that training takes: of a CPU with this process, of GPUs without the weights."""
+        """Returns the bytes that training needs: on a CPU with those of this process, on GPUs without the weights."""
         return self.step_bytes + (self.process_bytes if self.on_cpu else 0)
 
     @property
@@ -53,9 +53,9 @@ class Estimate:
         """Returns the estimate as text; empty if it is negligible."""
         if self.epoch_s is None and self.step_bytes < SAID_FROM_BYTES:
             return ""
-        where = "" if self.on_cpu else " on all devices, besides the weights"
+        location = "" if self.on_cpu else " on all devices, besides the weights"
         time = "" if self.epoch_s is None else f", and {shown_time(self.epoch_s)} an epoch"
-        return f"estimate: training takes about {shown_memory(self.total_bytes)} of memory{where}{time}"
+        return f"estimate: training takes about {shown_memory(self.total_bytes)} of memory{location}{time}"
 
     @property
     def exceeds_memory(self) -> bool:
@@ -64,13 +64,13 @@ class Estimate:
 
 
 def shown_memory(size: float) -> str:
-    """Rough bytes, e.g. `800 MiB`, `1.5 GiB`."""
+    """Returns a rounded number of bytes as text, e.g. `800 MiB`, `1.5 GiB`."""
     unit, number = ("GiB", size / 2**30) if size >= 2**30 else ("MiB", size / 2**20)
     return f"{float(f'{number:.2g}'):g} {unit}"
 
 
 def shown_time(seconds: float) -> str:
-    """Returns a rough duration, e.g. `40 s`, `3 min`, `1.5 h`."""
+    """Returns a rounded duration as text, e.g. `40 s`, `3 min`, `1.5 h`."""
     for unit, size, limit in (("s", 1, 90), ("min", 60, 90 * 60)):
         if seconds < limit:
             return f"{float(f'{max(seconds / size, 1):.1g}'):.0f} {unit}"
@@ -108,7 +108,7 @@ def estimate_training(
 
 
 def activation_bytes(traced: Trace, low_precision: Collection[str]) -> float:
-    """Bytes of the outputs of all operators and of their gradients.
+    """Returns the bytes of the outputs of all operators and of their gradients.
 
     Args:
         traced: the network, for some number of samples.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mxtrain.engine.predictions import Decode, Predictions
 
 Outputs = Tuple[nd.NDArray, ...]
-# Sums are read in bulk: often enough that a metric of many numbers doesn't fill the memory.
+# Read sums in bulk to save round trips, but often enough that a metric with many numbers does not fill the memory.
 VECTORS_PER_READ = 64
 
 
@@ -76,21 +76,21 @@ class Evaluator:
     def measure(
         self,
         loader: EpochLoader,
-        watch: Optional[Callable[[Batch, Outputs], None]] = None,
+        on_batch: Optional[Callable[[Batch, Outputs], None]] = None,
         workers: Optional[Store] = None,
     ) -> Dict[str, float]:
         """Measures loss, metrics and samples_per_s over all samples of a loader, each counted once.
 
         Args:
             loader: loader of the split.
-            watch: called with each batch and its outputs, so that a single pass serves several purposes.
+            on_batch: called with each batch and its outputs, so that a single pass serves several purposes.
             workers: store that connects the workers, which measure the other shares of each batch.
 
         Raises:
             PassInterrupted: this or another worker received a signal.
         """
         started = time.monotonic()
-        sums, count, broken_off = np.zeros(self._meter.width), 0, False
+        sums, count, interrupted = np.zeros(self._meter.width), 0, False
         vectors: List[nd.NDArray] = []
         collector = Collector(self._on_host, self.decode)
         try:
@@ -99,21 +99,21 @@ class Evaluator:
                 vectors.append(self._meter(*losses, *outputs, *batch.targets))
                 count += batch.size
                 collector.add(batch, outputs)
-                if watch is not None:
-                    watch(batch, outputs)
+                if on_batch is not None:
+                    on_batch(batch, outputs)
                 if len(vectors) == VECTORS_PER_READ:
                     sums += read_vectors(vectors).sum(axis=0)
                     vectors = []
         except PassInterrupted:
-            broken_off = True
+            interrupted = True
         finally:
             if self.decode is not None:
                 self.decode.forget()
         if vectors:
             sums += read_vectors(vectors).sum(axis=0)
         # Required even after a signal: the other workers wait in this sum, and learn that the pass is incomplete.
-        *totals, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
-        if broken_off:
+        *totals, count, interrupted = (workers or Store()).total([*sums, count, interrupted])
+        if interrupted:
             raise PassInterrupted
         values = {**self._meter.values(np.array(totals), int(count)), **collector.compute(workers or Store())}
         values["samples_per_s"] = count / (time.monotonic() - started)
@@ -129,7 +129,7 @@ class Evaluator:
 
     def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
         """Yields batches with their outputs; queues at most `BATCHES_AHEAD` batches ahead of the device."""
-        under_way: List[nd.NDArray] = []
+        pending: List[nd.NDArray] = []
         objective = self._strategy.objective
         count, state = len(objective.state_shapes), RecurrentState(objective.state_shapes, objective.network)
         for batch in loader.epoch(consumer=Consumer([self._strategy])):
@@ -140,14 +140,14 @@ class Evaluator:
                 state.leave([outputs[-count:]])
                 outputs = outputs[:-count]
             # Without this limit, the outputs of the whole split could be in memory at once.
-            under_way.append(outputs[0])
-            if len(under_way) > BATCHES_AHEAD:
-                under_way.pop(0).wait_to_read()  # waits for an old batch, while newer ones keep the device busy
+            pending.append(outputs[0])
+            if len(pending) > BATCHES_AHEAD:
+                pending.pop(0).wait_to_read()  # waits for an old batch, while newer ones keep the device busy
             yield batch, outputs
 
 
 class Collector:
-    """Passes predictions to metrics on the host, a few batches later, so that the device is never idle.
+    """Passes predictions to metrics on the host, a few batches late, so that the device is never idle.
 
     Args:
         metrics: name -> metric.
@@ -156,21 +156,21 @@ class Collector:
 
     def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
         self._metrics = metrics
-        given = list(metrics.values())
-        kinds = dict.fromkeys(metric.collects for metric in given)
+        all_metrics = list(metrics.values())
+        kinds = dict.fromkeys(metric.collects for metric in all_metrics)
         self._collected = {
-            kind: kind.from_metrics([metric for metric in given if metric.collects is kind]) for kind in kinds
+            kind: kind.from_metrics([metric for metric in all_metrics if metric.collects is kind]) for kind in kinds
         }
         self._decode = decode
-        self._under_way: List[Tuple[Batch, Predictions]] = []
+        self._pending: List[Tuple[Batch, Predictions]] = []
 
     def add(self, batch: Batch, outputs: Outputs) -> None:
         """Adds a batch."""
         if self._collected:
             assert self._decode is not None
-            self._under_way.append((batch, self._decode(outputs, batch)))
-            if len(self._under_way) > BATCHES_AHEAD:
-                self._update(*self._under_way.pop(0))
+            self._pending.append((batch, self._decode(outputs, batch)))
+            if len(self._pending) > BATCHES_AHEAD:
+                self._update(*self._pending.pop(0))
 
     def _update(self, batch: Batch, predictions: Predictions) -> None:
         assert batch.index_B is not None
@@ -180,7 +180,7 @@ class Collector:
 
     def compute(self, workers: Store) -> Dict[str, float]:
         """Returns the metrics over the samples of all workers. Collective."""
-        for entry in self._under_way:
+        for entry in self._pending:
             self._update(*entry)
         for collected in self._collected.values():
             all_gather(collected, workers)
@@ -202,18 +202,20 @@ class ShownSamples:
     def artifacts(self, evaluator: Evaluator) -> List[Artifact]:
         """Predicts the samples and returns the artifacts. Waits for the device."""
         assert evaluator.decode is not None
-        found = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
-        predictions = [prediction for decoded, _ in found for prediction in to_host(decoded)]
-        targets = [joined([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
+        batches = evaluator.predict(self.loader)
+        decoded_with_targets = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in batches]
+        predictions = [prediction for decoded, _ in decoded_with_targets for prediction in to_host(decoded)]
+        by_target = zip(*(targets for _, targets in decoded_with_targets))
+        targets = [joined([array.asnumpy() for array in arrays]) for arrays in by_target]
         return self.show(predictions, targets)
 
 
 def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Concatenates arrays (B, ...); shorter samples are padded with -1, which is no valid target."""
-    longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
-    found = np.full((sum(map(len, arrays)), *longest), -1, arrays[0].dtype)
+    longest_shape = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
+    padded = np.full((sum(map(len, arrays)), *longest_shape), -1, arrays[0].dtype)
     begin = 0
     for array in arrays:
-        found[(slice(begin, begin + len(array)), *map(slice, array.shape[1:]))] = array
+        padded[(slice(begin, begin + len(array)), *map(slice, array.shape[1:]))] = array
         begin += len(array)
-    return found
+    return padded

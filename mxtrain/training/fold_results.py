@@ -78,9 +78,9 @@ def read_fold(run_dir: Path, state: str, exit_code: int, cause: str, step: int) 
     return FoldResult(run_dir.name, state, exit_code, cause, step, best_step, values, last)
 
 
-def _numbers(given: object) -> Dict[str, float]:
-    named = given.items() if isinstance(given, Mapping) else ()
-    return {str(name): float(value) for name, value in named
+def _numbers(json_value: object) -> Dict[str, float]:
+    items = json_value.items() if isinstance(json_value, Mapping) else ()
+    return {str(name): float(value) for name, value in items
             if isinstance(value, NUMBER) and not isinstance(value, bool)}  # fmt: skip
 
 
@@ -89,22 +89,22 @@ def summarize(values: Sequence[Mapping[str, float]]) -> Dict[str, Dict[str, floa
 
     The deviation of a single fold is NaN.
     """
-    found: Dict[str, Dict[str, float]] = {}
+    summary: Dict[str, Dict[str, float]] = {}
     for name in values[0] if values else ():
-        if all(name in one for one in values):
-            value_F = np.array([one[name] for one in values], np.float64)
+        if all(name in fold_values for fold_values in values):
+            value_F = np.array([fold_values[name] for fold_values in values], np.float64)
             std = float(value_F.std(ddof=1)) if len(value_F) > 1 else math.nan
-            found[name] = {"mean": float(value_F.mean()), "std": std}
-    return found
+            summary[name] = {"mean": float(value_F.mean()), "std": std}
+    return summary
 
 
 def write_folds(folder: Path, trainer: Trainer, results: Sequence[FoldResult]) -> JsonObject:
     """Writes folds.json, and returns its content. Means are over the folds that have been trained to their end."""
-    ended = [one for one in results if one.exit_code == EXIT_FINISHED]
+    finished = [one for one in results if one.exit_code == EXIT_FINISHED]
     failed = next((one for one in results if one.exit_code != EXIT_FINISHED), None)
     is_complete = len(results) == trainer.num_folds
     state = failed.state if failed is not None else "finished" if is_complete else "running"
-    best, last = (summarize([getattr(one, name) for one in ended]) for name in ("values", "last"))
+    best, last = (summarize([getattr(one, name) for one in finished]) for name in ("values", "last"))
     content: Dict[str, Any] = {
         "state": state,
         "exit_code": failed.exit_code if failed is not None else EXIT_FINISHED,

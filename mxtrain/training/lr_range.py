@@ -40,8 +40,8 @@ class LearningRateCurve:
     diverged: bool
 
     def __repr__(self) -> str:
-        found = "None" if self.range is None else f"({self.range[0]:.2g}, {self.range[1]:.2g})"
-        return f"LearningRateCurve(range={found}, steps={len(self.rates)}, diverged={self.diverged})"
+        range_text = "None" if self.range is None else f"({self.range[0]:.2g}, {self.range[1]:.2g})"
+        return f"LearningRateCurve(range={range_text}, steps={len(self.rates)}, diverged={self.diverged})"
 
     @property
     def lowest(self) -> int:
@@ -63,17 +63,17 @@ class LearningRateCurve:
 
     def reasons(self) -> List[str]:
         """Returns the range, and the reasons for it."""
-        found = self.range
+        limits = self.range
         last = f"the loss diverged at {self.rates[-1]:.2g}" if self.diverged else \
             f"the loss did not diverge up to {self.rates[-1]:.2g}: a larger end= may show higher rates"  # fmt: skip
-        if found is None:
+        if limits is None:
             return [f"no range: the loss did not fall by more than 2 % between {self.rates[0]:.2g} and "
                     f"{self.rates[-1]:.2g} ({last})", "try another start= and end=, or more steps="]  # fmt: skip
         first, low = self.smoothed[0], self.smoothed[self.lowest]
         return [
-            f"optimizer.lr between {found[0]:.2g} and {found[1]:.2g}",
-            f"below {found[0]:.2g} the loss has made less than {BEGINS_AT:.0%} of its fall ({first:.4g} to {low:.4g})",
-            f"at {found[1]:.2g} it has made {ENDS_AT:.0%} of it; it is lowest at {self.rates[self.lowest]:.2g}, too "
+            f"optimizer.lr between {limits[0]:.2g} and {limits[1]:.2g}",
+            f"below {limits[0]:.2g} the loss has made less than {BEGINS_AT:.0%} of its fall ({first:.4g} to {low:.4g})",
+            f"at {limits[1]:.2g} it has made {ENDS_AT:.0%} of it; it is lowest at {self.rates[self.lowest]:.2g}, too "
             "late to be a rate for a whole run",
             last,
             "the test is of the first steps only: with a warm-up, or with momentum, higher rates may do",
@@ -81,9 +81,9 @@ class LearningRateCurve:
 
     def to_json(self) -> Dict[str, Json]:
         """Returns the numbers and the range."""
-        found = self.range
+        limits = self.range
         return {
-            "range": None if found is None else list(found), "diverged": self.diverged, "lr": list(self.rates),
+            "range": None if limits is None else list(limits), "diverged": self.diverged, "lr": list(self.rates),
             "loss": [loss if math.isfinite(loss) else None for loss in self.losses], "smoothed": list(self.smoothed),
         }  # fmt: skip
 
@@ -108,18 +108,18 @@ class LearningRateCurve:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        drawn: List[Any] = []  # artists of matplotlib's
+        artists: List[Any] = []  # artists of matplotlib's
         figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        drawn += axes.plot(self.rates, self.losses, color="0.75", linewidth=0.8)
-        drawn += axes.plot(self.rates[: len(self.smoothed)], self.smoothed)
+        artists += axes.plot(self.rates, self.losses, color="0.75", linewidth=0.8)
+        artists += axes.plot(self.rates[: len(self.smoothed)], self.smoothed)
         if self.range is not None:
-            drawn.append(axes.axvspan(*self.range, alpha=0.15))
+            artists.append(axes.axvspan(*self.range, alpha=0.15))
         low, high = min(self.smoothed), max(self.smoothed[: self.lowest + 1])
         axes.set(xscale="log", xlabel="learning rate", ylabel="training loss",
                  ylim=(low - 0.1 * (high - low or 1), high + 0.5 * (high - low or 1)))  # fmt: skip
-        axes.legend(drawn, ["loss", "smoothed", "range"][: len(drawn)], frameon=False)
+        axes.legend(artists, ["loss", "smoothed", "range"][: len(artists)], frameon=False)
         return figure
 
 

@@ -52,28 +52,32 @@ def build_network(
 
 
 def warn_dense_gradients(description: Description, prepared: Prepared) -> None:
-    """Says why the gradient of a large table holds all of its rows, where others would hold a batch's alone.
+    """Logs why the gradients of large embedding tables are dense: they hold all rows, not those of the batch alone.
 
     Raises:
-        ConfigError: that was asked for, and the network cannot.
+        ConfigError: `trainer.sparse_grad=true`, but the network needs a dense gradient.
     """
-    against, _ = obstacle(description)
+    reason_against, _ = obstacle(description)
     if description.trainer.sparse_grad is True and prepared.dense_tables:
         raise ConfigError(
             f"trainer.sparse_grad=true: {prepared.dense_tables[0]}. Type trainer.sparse_grad=auto, or look ids up in "
             "an EmbeddingTable and nowhere else."
         )
     reasons = list(prepared.dense_tables)
-    if against and description.trainer.sparse_grad == "auto":
-        reasons += [against] * any(
+    if reason_against and description.trainer.sparse_grad == "auto":
+        reasons += [reason_against] * any(
             table.num_rows * table.units >= PAYS_FROM for table in tables_of(prepared.network)
         )  # fmt: skip
-    for reason in reasons:
-        log.info("the gradient of a table of embeddings holds all of its rows: %s", reason)
+    for text in reasons:
+        log.info("the gradient of a table of embeddings holds all of its rows: %s", text)
 
 
 def require_tables(network: gluon.Block) -> None:
-    """Raises: ConfigError: the network has no table whose rows servers could hold."""
+    """Verifies that the network has a table whose rows servers can hold.
+
+    Raises:
+        ConfigError: it has none.
+    """
     if not any(table.remote_rows for table in tables_of(network)):
         raise ConfigError(
             f"kvstore.tables=servers: no table of this network can have its rows on servers, of those with "
@@ -83,7 +87,7 @@ def require_tables(network: gluon.Block) -> None:
 
 
 def remote_tables(network: gluon.Block) -> List[str]:
-    """Structural names of the tables whose rows others hold."""
+    """Returns the structural names of the tables whose rows are held by servers or other workers."""
     weights = [table.weight for table in tables_of(network) if table.remote_rows]
     return [name for name, parameter in distinct_parameters(network).items() if any(parameter is w for w in weights)]
 

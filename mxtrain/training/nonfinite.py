@@ -1,4 +1,4 @@
-"""Finds where non-finite numbers began, by doing the steps since the last checkpoint again: they are the same."""
+"""Locates the first non-finite numbers by repeating, bit for bit, the steps since the last checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.training.evaluate import Outputs
     from mxtrain.types import Batch
 
-NAMED_BY_ONE = (
+REPEAT_ON_ONE_WORKER = (
     "the same command with kvstore=local cluster.workers=1 and no other setting of kvstore names the step and the layer"
 )
 
@@ -46,18 +46,18 @@ class Diagnosis:
     """Explains a non-finite loss or weight.
 
     Args:
-        step: one optimizer update.
-        repeat: (what was found, its step) -> the batches from the last checkpoint before that step on, as often as the
-            run is advanced; none where there is no such checkpoint.
-        advance: trains on such a batch, and returns the number of the step.
-        count: the number of the last finished step.
-        keep: (batch or None if it is not known, number of its step, what happened, its weights or None for the present
-            ones) -> writes the step for `mxtrain replay`.
+        step: training step.
+        repeat: function (message, step) -> batches from the last checkpoint before that step; the caller must call
+            `advance` between two batches. Yields nothing if there is no such checkpoint.
+        advance: function that trains on a batch and returns the number of the step.
+        count: function that returns the number of the last finished step.
+        keep: function (batch, step, message, weights) that writes the step for `mxtrain replay`. The batch is None if
+            it is unknown; weights are None to write the current ones.
     """
 
     def __init__(
         self, step: TrainingStep, repeat: Callable[[str, int], Iterator[Batch]], advance: Callable[[Batch], int],
-        count: Callable[[], int], keep: Keep = lambda *known: None,
+        count: Callable[[], int], keep: Keep = lambda *arguments: None,
     ):  # fmt: skip
         self._step, self._repeat, self._advance, self._count = step, repeat, advance, count
         self._workers, self._keep = step.store, keep
@@ -66,89 +66,94 @@ class Diagnosis:
         """Finds the layer whose output or gradient made the loss of a step non-finite.
 
         Args:
-            bad_step: its number.
-            together: whether all workers ask, after the same step.
+            bad_step: number of the step.
+            together: True if all workers call this after the same step.
         """
-        said = f"the loss became non-finite at step {bad_step}"
+        message = f"the loss became non-finite at step {bad_step}"
         if self._workers.world.size > 1:
-            return f"{said}; {self._explain_together(said, bad_step) if together else NAMED_BY_ONE}"
+            return f"{message}; {self._explain_together(message, bad_step) if together else REPEAT_ON_ONE_WORKER}"
         if self._step.strategy.remote.names:
-            self._keep(None, bad_step, said, None)
-            return f"{said}; where servers hold tables the layer cannot be named"
-        for batch in self._repeat(said, bad_step):
+            self._keep(None, bad_step, message, None)
+            return f"{message}; where servers hold tables the layer cannot be named"
+        for batch in self._repeat(message, bad_step):
             if self._count() == bad_step - 1:
-                self._keep(batch, bad_step, said, None)
+                self._keep(batch, bad_step, message, None)
                 self._step.seed_random(bad_step)
-                return f"{said}: {first_nonfinite_layer(self._step.strategy.gather(), *batch.inputs)}"
+                return f"{message}: {first_nonfinite_layer(self._step.strategy.gather(), *batch.inputs)}"
             self._advance(batch)
-        return said + "; without a checkpoint before it the layer cannot be named"
+        return message + "; without a checkpoint before it the layer cannot be named"
 
     def explain_weights(self, name: str) -> str:
-        """Returns the step in which the weights became non-finite, as a sentence. `name`: of the first one that is
-        now."""
+        """Returns a sentence that names the step in which the weights became non-finite.
+
+        Args:
+            name: name of the first parameter that is non-finite now.
+        """
         last = self._count()
         if self._workers.world.size > 1:
-            said = f"the weights became non-finite in step {last} or before; the first is '{name}'"
-            return f"{said}; {self._explain_together(said, last)}"
+            message = f"the weights became non-finite in step {last} or before; the first is '{name}'"
+            return f"{message}; {self._explain_together(message, last)}"
         for batch in self._repeat(f"the weights are non-finite after step {last}", last):
-            before = copy_small_parameters(self._step.strategy)
+            weights_before = copy_small_parameters(self._step.strategy)
             step = self._advance(batch)
-            found = first_nonfinite_parameter(self._step)
-            if found or step == last:
-                self._keep(batch, step, f"the weights became non-finite in step {step}", before)
+            parameter = first_nonfinite_parameter(self._step)
+            if parameter or step == last:
+                self._keep(batch, step, f"the weights became non-finite in step {step}", weights_before)
                 return (
                     f"the weights became non-finite in step {step}, while the loss was finite; the first is "
-                    f"'{found or name}'"
+                    f"'{parameter or name}'"
                 )
         return f"the weights became non-finite in step {last} or before; the first is '{name}'"
 
-    def _explain_together(self, said: str, bad_step: int) -> str:
-        """Finds whose gradients were non-finite first. Collective: all workers have the same numbers, so all come
-        here."""
+    def _explain_together(self, message: str, bad_step: int) -> str:
+        """Finds the workers whose gradients were non-finite first. Collective: all workers see the same bad number."""
         if self._workers.updates:
-            return NAMED_BY_ONE  # no step is the same again
+            return REPEAT_ON_ONE_WORKER  # steps cannot be repeated exactly
         with suppress(PeersLost):
-            for batch in self._repeat(said, bad_step):
+            for batch in self._repeat(message, bad_step):
                 ranks = self._ranks_with_nonfinite_gradients(batch)
-                at = f"in step {self._count() + 1} the gradients of worker{'s' * (len(ranks) > 1)} "
+                place = f"in step {self._count() + 1} the gradients of worker{'s' * (len(ranks) > 1)} "
                 if len(ranks) == self._workers.world.size:
-                    self._keep(batch, self._count() + 1, said, None)
-                    return f"{at}{', '.join(map(str, ranks))} (all) were the first non-finite ones; {NAMED_BY_ONE}"
+                    self._keep(batch, self._count() + 1, message, None)
+                    names = ", ".join(map(str, ranks))
+                    return f"{place}{names} (all) were the first non-finite ones; {REPEAT_ON_ONE_WORKER}"
                 if self._workers.world.rank in ranks:
-                    self._keep(batch, self._count() + 1, said, None)
+                    self._keep(batch, self._count() + 1, message, None)
                 if ranks:
-                    return f"{at}{', '.join(map(str, ranks))} alone were non-finite, from its data or its machine"
+                    return f"{place}{', '.join(map(str, ranks))} alone were non-finite, from its data or its machine"
                 if self._advance(batch) == bad_step:
                     break
-        return NAMED_BY_ONE
+        return REPEAT_ON_ONE_WORKER
 
     def _ranks_with_nonfinite_gradients(self, batch: Batch) -> List[int]:
-        """Returns the workers whose own gradients, not yet summed, are non-finite. Collective."""
+        """Returns the ranks of the workers whose gradients, before the reduction, are non-finite. Collective."""
         world = self._workers.world
         self._step.seed_random(self._count() + 1, world.rank)
         self._step.strategy.forward_backward(batch)
-        own = [replica for reduction in self._step.strategy.reductions for replica in reduction.replicas]
-        flags = self._workers.total([float(rank == world.rank and not all_finite(own)) for rank in range(world.size)])
+        gradients = [replica for reduction in self._step.strategy.reductions for replica in reduction.replicas]
+        is_bad = not all_finite(gradients)
+        flags = self._workers.total([float(rank == world.rank and is_bad) for rank in range(world.size)])
         return [rank for rank, flag in enumerate(flags) if flag]
 
 
 def first_nonfinite_layer(network: gluon.Block, *inputs: nd.NDArray) -> str:
     """Runs `network` on `inputs` in training mode, layer by layer, and describes the first bad output.
 
-    Returns: a clause such as "the first layer with a non-finite output is 'features.3' (BatchNorm)".
+    Returns:
+        A clause such as "the first layer with a non-finite output is 'features.3' (BatchNorm)".
     """
     if not all(np.isfinite(array.asnumpy()).all() for array in inputs):
         return "the input batch itself is non-finite"
-    found: List[Tuple[str, str]] = []
+    nonfinite: List[Tuple[str, str]] = []
 
-    def watch(name: str, block: gluon.Block, outputs: Sequence[nd.NDArray]) -> None:
-        if not found and not all(np.isfinite(output.asnumpy()).all() for output in outputs):
-            found.append((name, type(block).__name__))
+    def check(name: str, block: gluon.Block, outputs: Sequence[nd.NDArray]) -> None:
+        if not nonfinite and not all(np.isfinite(output.asnumpy()).all() for output in outputs):
+            nonfinite.append((name, type(block).__name__))
 
     with autograd.train_mode():
-        output = watch_layers(network, inputs, watch)
-    if found:
-        return f"the first layer with a non-finite output is '{found[0][0]}' ({found[0][1]})"
+        output = watch_layers(network, inputs, check)
+    if nonfinite:
+        return f"the first layer with a non-finite output is '{nonfinite[0][0]}' ({nonfinite[0][1]})"
     if all(np.isfinite(array.asnumpy()).all() for array in as_list(output)):
         return "every layer's output is finite: the loss function overflowed"
     return "the network's own output is non-finite, outside of any layer"
@@ -186,14 +191,17 @@ def statistics_of(name: str, kind: str, arrays: Sequence[nd.NDArray]) -> LayerSt
 
 
 def layer_statistics(network: gluon.Block, inputs: Sequence[nd.NDArray]) -> Tuple[List[LayerStatistics], Outputs]:
-    """Runs a network layer by layer; returns the statistics of each layer's outputs, in the order of computation, and
-    the outputs. A layer that is used several times has a line for each use. Call it in training mode."""
-    found: List[LayerStatistics] = []
+    """Runs a network layer by layer; returns the statistics of each layer's outputs, and the network's outputs.
 
-    def watch(name: str, block: gluon.Block, outputs: Sequence[nd.NDArray]) -> None:
-        found.append(statistics_of(name, type(block).__name__, outputs))
+    The statistics are in the order of computation; a layer that is used several times occurs once per use. Must be
+    called in training mode.
+    """
+    statistics: List[LayerStatistics] = []
 
-    return found, tuple(as_list(watch_layers(network, inputs, watch)))
+    def collect(name: str, block: gluon.Block, outputs: Sequence[nd.NDArray]) -> None:
+        statistics.append(statistics_of(name, type(block).__name__, outputs))
+
+    return statistics, tuple(as_list(watch_layers(network, inputs, collect)))
 
 
 def watch_layers(

@@ -93,10 +93,10 @@ def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
 
 def step_budget(trainer: Trainer, steps_per_epoch: int) -> Tuple[Optional[int], str]:
     """Returns the smaller one of the budgets in steps and in epochs: its steps, and the setting that gives it."""
-    given = [(trainer.max_steps, f"trainer.max_steps={trainer.max_steps}")]
+    budgets = [(trainer.max_steps, f"trainer.max_steps={trainer.max_steps}")]
     if trainer.epoch_budget is not None:
-        given.append((trainer.epoch_budget * steps_per_epoch, f"trainer.epoch_budget={trainer.epoch_budget}"))
-    return min(((steps, setting) for steps, setting in given if steps is not None), default=(None, ""))
+        budgets.append((trainer.epoch_budget * steps_per_epoch, f"trainer.epoch_budget={trainer.epoch_budget}"))
+    return min(((steps, setting) for steps, setting in budgets if steps is not None), default=(None, ""))
 
 
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:

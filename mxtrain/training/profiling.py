@@ -1,5 +1,7 @@
-"""Looks at what the engine does in a few steps now and then: after 10, 100, 1000, ... steps of this process, or earlier
-where a timeline is wanted of a run whose epochs are shorter."""
+"""Profiles a few training steps, after 10, 100, 1000, ... steps of this process.
+
+The first profile is taken earlier if a timeline is requested and the epochs are shorter.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class Computation(NamedTuple):
 
     Attributes:
         network: a gluon block.
-        dtype: in which some operators compute.
-        listed: the names of these operators; all others compute in float32.
+        dtype: data type of the operators in `listed`.
+        listed: names of these operators; all others compute in float32.
     """
 
     network: gluon.Block
@@ -46,29 +48,29 @@ class Computation(NamedTuple):
     listed: Sequence[str]
 
 
-class Seen(NamedTuple):
-    """Size and shapes of a step's batch; the batch itself would hold memory of the devices."""
+class BatchShape(NamedTuple):
+    """Size and shapes of a step's batch. Keeping the batch itself would occupy device memory."""
 
     size: int
     shapes: Shapes
     """The shape of one sample of each input."""
 
     @classmethod
-    def from_batch(cls, batch: Batch) -> Seen:
+    def from_batch(cls, batch: Batch) -> BatchShape:
         return cls(batch.size, tuple(tuple(array.shape[1:]) for array in batch.inputs) if batch.size else ())
 
 
 class Profiling:
     """Measures how a placement uses its devices.
 
-    While it looks, the host waits for the devices twice and MXNet's profiler runs; else it costs nothing.
+    During a profile, the host waits for the devices twice and MXNet's profiler runs; otherwise it costs nothing.
 
     Args:
-        layout: the placement.
-        computation: the network in it.
-        timeline: where to write the first look as a chrome trace, or None; operators are looked at one by one then.
-        say: is told in a sentence what could not be done.
-        steps_per_epoch: the first look for a timeline is early enough to end within an epoch.
+        layout: placement of the network.
+        computation: network and precision.
+        timeline: file for the first profile as a Chrome trace, which then also measures each operator; None = no file.
+        say: shows a message to the user.
+        steps_per_epoch: number of steps of an epoch; the profile for a timeline must fit into one.
     """
 
     def __init__(
@@ -78,71 +80,75 @@ class Profiling:
         self._layout, self._computation, self._timeline, self._say = layout, computation, timeline, say
         self._devices = [device for stages in layout.devices for device in stages]
         self._steps_done = 0
-        # The look ends when the step after it begins, and a validation breaks it off.
+        # A profile ends when the step after it begins, and a validation discards it.
         latest = max(1, steps_per_epoch - NUM_STEPS - 1)
         self._next, self._attempts = FIRST_STEP if timeline is None else min(FIRST_STEP, latest), 0
         self._trace: Optional[EngineTrace] = None
-        self._steps: List[Seen] = []
+        self._steps: List[BatchShape] = []
 
-    def step_begins(self, step: int, batch: Batch) -> List[UsageReport]:
-        """Call before step number `step`; returns what the steps before it were found to do, once they have been looked
-        at: see `Callback.on_usage`."""
-        found: List[UsageReport] = []
+    def before_step(self, step: int, batch: Batch) -> List[UsageReport]:
+        """Starts or ends a profile before a step; returns the reports of a profile that ended (`Callback.on_usage`)."""
+        reports: List[UsageReport] = []
         if self._trace is not None and len(self._steps) == NUM_STEPS:
-            found = self._look(step - NUM_STEPS)
+            reports = self._report(step - NUM_STEPS)
             self._next, self._attempts = 10 * self._next, 0
         if self._trace is None and self._steps_done >= self._next:
             self._trace = EngineTrace()
             self._trace.start()
         if self._trace is not None:
-            self._steps.append(Seen.from_batch(batch))
+            self._steps.append(BatchShape.from_batch(batch))
         self._steps_done += 1
-        return found
+        return reports
 
-    def break_off(self) -> None:
-        """Call before anything else than training runs: steps that were looked at so far don't count, and the next ones
-        are looked at, a few times; a run that hardly trains between two validations is left alone then."""
+    def discard(self) -> None:
+        """Discards the current profile, since validation or saving comes next. Later steps are profiled instead.
+
+        After `MAX_ATTEMPTS` discarded profiles the next attempt is made much later, because such a run trains too few
+        steps between two validations.
+        """
         if self._trace is not None:
-            self._stop()
+            self._stop_trace()
             self._attempts += 1
             if self._attempts == MAX_ATTEMPTS:
                 self._next, self._attempts = 10 * self._next, 0
 
     def end(self) -> None:
-        """Call when training is over."""
-        self.break_off()
+        """Ends profiling after the last step; reports if no timeline was written."""
+        self.discard()
         if self._timeline is not None:
             self._say(
                 f"trainer.profile=true: no timeline was written: it takes {NUM_STEPS + 2} steps without a validation "
                 "or a checkpoint between them"
             )
 
-    def _look(self, first_step: int) -> List[UsageReport]:
+    def _report(self, first_step: int) -> List[UsageReport]:
         steps = self._steps
-        operations = self._stop()
-        usage = measure_usage(self._layout, operations, first_step, [seen.size for seen in steps])
-        found: List[UsageReport] = [] if usage is None else [usage]
+        operations = self._stop_trace()
+        usage = measure_usage(self._layout, operations, first_step, [shape.size for shape in steps])
+        reports: List[UsageReport] = [] if usage is None else [usage]
         if self._timeline is not None and operations:
-            found.append(self._operators(operations, steps, first_step))
+            reports.append(self._operators(operations, steps, first_step))
             try:
                 replace_file(self._timeline, json.dumps(chrome_trace(self._layout, operations)).encode())
             except OSError as error:
                 self._say(f"the timeline could not be written: {error}")
             self._timeline = None
-        return found
+        return reports
 
-    def _operators(self, operations: Sequence[Operation], steps: Sequence[Seen], first_step: int) -> OperatorTimes:
+    def _operators(
+        self, operations: Sequence[Operation], steps: Sequence[BatchShape], first_step: int
+    ) -> OperatorTimes:  # fmt: skip
         network, dtype, listed = self._computation
-        works = {seen: _work(network, seen, listed) for seen in set(steps)}  # most have the same shapes
+        work_of = {shape: _work(network, shape, listed) for shape in set(steps)}  # most steps have the same shapes
         num_elements = sum(math.prod(p.shape) for p in network.collect_params().values() if is_trained(p))
         num_elements *= len(self._layout.devices)
         self._say("trainer.profile=true: the machine's limits are measured, which takes a few seconds")
         limits = measure_limits(self._devices, dtype)
         return measure_operators(
-            operations, [works[seen] for seen in steps], num_elements, limits, listed, first_step
+            operations, [work_of[shape] for shape in steps], num_elements, limits, listed, first_step
         )  # fmt: skip
 
-    def _stop(self) -> List[Operation]:
+    def _stop_trace(self) -> List[Operation]:
         assert self._trace is not None
         engine, self._trace, self._steps = self._trace, None, []
         try:
@@ -152,12 +158,12 @@ class Profiling:
             return []
 
 
-def _work(network: gluon.Block, seen: Seen, listed: Sequence[str]) -> Dict[str, Work]:
+def _work(network: gluon.Block, shape: BatchShape, listed: Sequence[str]) -> Dict[str, Work]:
     """Returns the work of the network's operators in a step; empty if unknown."""
-    if not seen.size:
+    if not shape.size:
         return {}
     try:
-        return work_by_operator(trace(network, seen.shapes, batch_size=seen.size, training=True), listed)
+        return work_by_operator(trace(network, shape.shapes, batch_size=shape.size, training=True), listed)
     except NotTraceable:
         return {}
 
@@ -165,7 +171,7 @@ def _work(network: gluon.Block, seen: Seen, listed: Sequence[str]) -> Dict[str, 
 def build_profiling(
     description: Description, network: gluon.Block, layout: Layout, run_dir: Path, steps_per_epoch: int
 ) -> Optional[Profiling]:
-    """Builds the profiling of several devices, which wait for each other; of a single one only if it is asked for."""
+    """Builds the profiling of a run; returns None for a single device unless a timeline is requested."""
     timeline = run_dir / TIMELINE if description.trainer.profile else None
     if layout.num_devices == 1 and timeline is None:
         return None

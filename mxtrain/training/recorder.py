@@ -1,4 +1,4 @@
-"""Turns the sums that steps leave on the device into rows, a few steps behind, without holding the device up."""
+"""Reads the sums of training steps from the device, a few steps late so that the device never waits, as metric rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 # Steps in the engine's queue before the host waits: enough to hide the host's work, few enough to bound the memory.
 STEPS_AHEAD = 3
 GLANCE_INTERVAL_S = 2.0
-"""Seconds without rows after which those who show a run get to see how far it is."""
+"""Seconds without new rows after which displays get an early row of the newest finished step."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One step under way."""
+    """A step whose sums have not been read yet."""
 
     step: int
     epoch: int
@@ -32,7 +32,7 @@ class Entry:
     lr: float
     sums: nd.NDArray
     grad_norm: Optional[nd.NDArray] = None
-    """(1,), where gradients are clipped by it."""
+    """L2 norm of the gradients (1,), if gradients are clipped."""
 
 
 Point = Tuple[int, Dict[str, float]]
@@ -40,19 +40,19 @@ Point = Tuple[int, Dict[str, float]]
 
 
 class Recorder:
-    """Rows of metrics.jsonl for training steps, and points of the curves that are drawn of them.
+    """Builds the rows of metrics.jsonl for training steps, and the points of their curves.
 
-    A point is due after every `log_interval` steps, or after every epoch if that is shorter, and at the end of the
-    run: of the steps since the last point. At the end of an epoch that has more than one there are values of the whole
-    epoch as well, with tags of their own: beside means over fewer steps they would look like a loss that jumps. So
-    points follow from the steps alone, not from when somebody looked or where a run was interrupted.
+    A point covers the steps since the previous point. It is due after every `log_interval` steps or every epoch,
+    whichever is shorter, and at the end of the run. An epoch with several points also gets values of the whole epoch,
+    with separate tags, because a mean over more steps would look like a jump of the loss. Points therefore depend on
+    the steps alone, not on when rows are read or where a run was interrupted.
 
     Args:
-        meter: lays the sums out.
-        epoch_sums: [samples, *sums] of the epoch under way; changed in place, so that it can live in the state.
+        meter: defines the layout of the sums.
+        epoch_sums: [samples, *sums] of the current epoch; modified in place, since it is part of the run's state.
         window_sums: the same since the last point.
         log_interval: steps between points.
-        total_steps: of the run, if known.
+        total_steps: number of steps of the run; None if unknown.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Recorder:
         self._entries: List[Entry] = []
         self._epoch_sums = epoch_sums
         if epoch_sums and len(epoch_sums) != 1 + meter.width:
-            epoch_sums.clear()  # of a version that laid them out otherwise
+            epoch_sums.clear()  # written by a version with another layout
         self._window_sums = [] if window_sums is None else window_sums
         if self._window_sums and len(self._window_sums) != 1 + meter.width:
             self._window_sums.clear()
         self._log_interval, self._total_steps = log_interval, total_steps
         self._ends: List[int] = []
         self.points: List[Point] = []
-        """The points of the curves of the rows that were read last."""
+        """Points of the curves, for the rows of the last `read`."""
         self._read_at: Optional[float] = None
         self._seen_at = 0.0
         self.samples, self.seconds = 0, 0.0
@@ -78,15 +78,16 @@ class Recorder:
         """Further values of the last step that was read, by TensorBoard tag."""
 
     def begin(self) -> None:
-        """A step is about to be put to work: from here on time counts, if it stood still."""
+        """Starts the clock if it was paused. Call before each step."""
         if self._read_at is None:
             self._read_at = self._seen_at = time.monotonic()
 
     def add(self, entry: Entry, ends_epoch: bool = False) -> None:
-        """Notes a step, and waits until no more than `STEPS_AHEAD` are under way. Call `begin` before the step.
+        """Adds a step, and waits until at most `STEPS_AHEAD` steps are queued. Call `begin` before the step.
 
         Args:
-            ends_epoch: whether it is the last of an epoch.
+            entry: the step.
+            ends_epoch: True if it is the last step of an epoch.
         """
         self._entries.append(entry)
         if ends_epoch:
@@ -95,7 +96,7 @@ class Recorder:
             self._entries[-1 - STEPS_AHEAD].sums.wait_to_read()
 
     def read(self, everything: bool) -> List[MetricRow]:
-        """Rows of the steps that are done, in order; with `everything` of those under way too, which are waited for."""
+        """Returns the rows of finished steps, in order; with `everything`, of all steps, which are waited for."""
         last = len(self._entries) if everything else len(self._entries) - STEPS_AHEAD
         entries, self._entries = self._entries[: max(last, 0)], self._entries[max(last, 0) :]
         self.points = []
@@ -106,29 +107,31 @@ class Recorder:
         last_entry = entries[-1]
         self.scalars = {"perf/samples_per_s": samples_per_s}
         if last_entry.grad_norm is not None:
-            self.scalars["train/grad_norm"] = float(last_entry.grad_norm.asscalar())  # done: nothing is waited for
+            self.scalars["train/grad_norm"] = float(last_entry.grad_norm.asscalar())  # does not wait: step is finished
         for entry, sums in zip(entries, vectors):
             self._count(entry, sums)
         return [self._row(entry, sums, samples_per_s) for entry, sums in zip(entries, vectors)]
 
     def glance(self) -> Optional[MetricRow]:
-        """Returns the row of the newest step that is done, if none was shown for a while; it is read once more when its
-        turn comes. Nothing is waited for: `add` has."""
+        """Returns an early row of the newest finished step, if no row was read for a while; `read` returns it again.
+
+        Does not wait, since `add` has already waited for the step.
+        """
         now = time.monotonic()
         if now - self._seen_at < GLANCE_INTERVAL_S or len(self._entries) <= STEPS_AHEAD:
             return None
         self._seen_at = now
-        done = self._entries[:-STEPS_AHEAD]
+        finished = self._entries[:-STEPS_AHEAD]
         seconds = max(now - (self._read_at or now), 1e-9)
-        sums = done[-1].sums.asnumpy().astype(np.float64)
-        return self._row(done[-1], sums, sum(entry.size for entry in done) / seconds)
+        sums = finished[-1].sums.asnumpy().astype(np.float64)
+        return self._row(finished[-1], sums, sum(entry.size for entry in finished) / seconds)
 
     def pause(self) -> None:
-        """Training stops for a while (validation, saving): that time is not counted. Call after `read(True)`."""
+        """Stops the clock during validation or saving. Call after `read(True)`."""
         self._read_at = None
 
     def epoch_values(self) -> Dict[str, float]:
-        """Loss and metrics over the epoch so far."""
+        """Returns loss and metrics over the current epoch so far."""
         if not self._epoch_sums:
             return {}
         return self._meter.values(np.array(self._epoch_sums[1:]), int(self._epoch_sums[0]))
@@ -148,7 +151,7 @@ class Recorder:
         }  # fmt: skip
 
     def _count(self, entry: Entry, sums: np.ndarray) -> None:
-        # One row after the other: a resumed epoch adds in the same order, so its totals are the same to the bit.
+        # Add row by row: a resumed epoch then adds in the same order and gets the same totals bit for bit.
         for totals in (self._epoch_sums, self._window_sums):
             totals.extend([0.0] * (1 + len(sums) - len(totals)))
             for position, value in enumerate([entry.size, *sums]):

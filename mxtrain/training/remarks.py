@@ -27,26 +27,26 @@ FEW_SAMPLES = 10
 def warnings_of(
     description: Description, num_samples: int, steps_per_epoch: int, meter: Meter, workers: Store
 ) -> List[str]:  # fmt: skip
-    """Warnings about settings that are allowed but do something unexpected with this much data, a sentence each."""
+    """Returns warnings about settings that are allowed but unexpected for this number of samples, a sentence each."""
     (setting, size), total_steps = description.dataset.batch_unit, total_steps_of(description.trainer, steps_per_epoch)
-    found = description.rates.schedule.warnings(steps_per_epoch, total_steps)
+    warnings = description.rates.schedule.warnings(steps_per_epoch, total_steps)
     if setting == "batch_size" and size > num_samples:
-        found.append(
+        warnings.append(
             f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all, so an "
             "epoch is one step. Type dataset.batch_size=auto for more of them."
         )
     kind, _, count = description.parallel.devices.partition(":")
     if count == "1" and {"replicas", "stages"}.intersection(type(description.parallel).model_fields) == {"replicas"}:
-        found.append(
+        warnings.append(
             f"parallel.devices={kind}:1: one device trains as parallel=single does. Type parallel.devices={kind}:2 for "
             "two."
         )
     if meter.weighted and workers.updates and workers.world.size > 1:
-        found.append(
+        warnings.append(
             "this loss weighs samples, and workers of kvstore=dist_async do not wait for each other: each divides "
             "its gradients by the weight of its own share of a batch, not of the whole batch"
         )
-    return found
+    return warnings
 
 
 def few_samples(splits: Splits) -> List[str]:
@@ -76,8 +76,8 @@ def log_remarks(
         log.info("dataset.sampler=%s: %s", description.dataset.sampler, train.sampler.summary)
     if description.rates.remark:
         log.info("%s", description.rates.remark)
-    found = warnings_of(description, train.total, len(train), objective.meter, workers)
-    for line in [*found, *few_samples(splits), *description.task.warnings(description, signature)]:
+    warnings = warnings_of(description, train.total, len(train), objective.meter, workers)
+    for line in [*warnings, *few_samples(splits), *description.task.warnings(description, signature)]:
         log.warning("%s", line)
     say_estimate(description, estimate_training(objective, layout, len(train)))
 

@@ -163,24 +163,24 @@ def read_step_again(
 def set_weights(parameters: Mapping[str, object], weights: Mapping[str, np.ndarray], source: str) -> None:
     """Writes weights into a network. Raises: CheckpointError: names or shapes differ."""
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}  # type: ignore[attr-defined]
-    found = {name: tuple(array.shape) for name, array in weights.items()}
-    wrong = [name for name in sorted({*shapes, *found}) if shapes.get(name) != found.get(name)]
+    stored = {name: tuple(array.shape) for name, array in weights.items()}
+    wrong = [name for name in sorted({*shapes, *stored}) if shapes.get(name) != stored.get(name)]
     if wrong:
-        raise CheckpointError(f"{source} is of another network: '{wrong[0]}' is {found.get(wrong[0], 'missing')}.")
+        raise CheckpointError(f"{source} is of another network: '{wrong[0]}' is {stored.get(wrong[0], 'missing')}.")
     for name, parameter in parameters.items():
         parameter.set_data(nd.array(weights[name], dtype=weights[name].dtype))  # type: ignore[attr-defined]
 
 
 def gradient_statistics(network: object) -> List[LayerStatistics]:
     """Returns the statistics of the gradients that have non-finite values."""
-    found = []
+    statistics = []
     for name, parameter in distinct_parameters(network).items():  # type: ignore[arg-type]
         if parameter.grad_req == "null":
             continue
         one = statistics_of(name, "", [parameter.grad().tostype("default")])
         if one.nonfinite:
-            found.append(one)
-    return found
+            statistics.append(one)
+    return statistics
 
 
 def verdict_of(

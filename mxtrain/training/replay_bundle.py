@@ -72,7 +72,7 @@ class ReplayBundle:
 
     @property
     def checkpoint(self) -> Optional[Path]:
-        """The checkpoint that has weights of an earlier step; None if the bundle has the weights."""
+        """Returns the checkpoint that has weights of an earlier step; None if the bundle has the weights."""
         name = self.facts.get("checkpoint")
         return None if name is None or self.weights else self.path.parent.parent / "checkpoints" / name
 
@@ -222,34 +222,34 @@ def read_bundle(path: Path) -> Union[ReplayBundle, StepReference]:
     return ReplayBundle(path, facts, inputs, targets, by_kind["weight"])
 
 
-def _numbers(named: Mapping[str, object]) -> List[str]:
+def _numbers(by_number: Mapping[str, object]) -> List[str]:
     """Returns the names 0, 1, ... up to the first that is missing."""
-    names = [str(number) for number in range(len(named))]
-    return names if all(name in named for name in names) else []
+    names = [str(number) for number in range(len(by_number))]
+    return names if all(name in by_number for name in names) else []
 
 
-def _read_arrays(path: Path, wanted: Mapping[str, JsonObject]) -> Dict[str, np.ndarray]:
-    """Reads an npz file, which must hold exactly the arrays in `wanted`, without compression."""
-    found: Dict[str, np.ndarray] = {}
+def _read_arrays(path: Path, declared: Mapping[str, JsonObject]) -> Dict[str, np.ndarray]:
+    """Reads an npz file, which must hold exactly the arrays in `declared`, without compression."""
+    arrays: Dict[str, np.ndarray] = {}
     try:
-        if len(wanted) > MAX_NUM_ARRAYS:
+        if len(declared) > MAX_NUM_ARRAYS:
             raise ValueError(f"there are more than {MAX_NUM_ARRAYS:,} arrays")
         with open_regular(path, at_most=MAX_ARRAYS_BYTES) as (stream, size), zipfile.ZipFile(stream) as archive:
             names = [info.filename for info in archive.infolist()]
-            if sorted(names) != sorted(f"{name}.npy" for name in wanted):
+            if sorted(names) != sorted(f"{name}.npy" for name in declared):
                 raise ValueError(f"its arrays are not those that {BUNDLE} lists")
             # Compressed members could have any size, and members that overlap could, too.
             if sum(info.file_size for info in archive.infolist()) > size or any(
                 info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()
             ):
                 raise ValueError("it is compressed or damaged")
-            for name, form in wanted.items():
-                found[name] = _read_array(archive.read(f"{name}.npy"), name, form)
+            for name, form in declared.items():
+                arrays[name] = _read_array(archive.read(f"{name}.npy"), name, form)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file.") from None
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise ConfigError(f"{path} cannot be read: {reason_of(error)}.") from None
-    return found
+    return arrays
 
 
 def _read_array(content: bytes, name: str, form: JsonObject) -> np.ndarray:

@@ -54,14 +54,14 @@ FREE = (
 BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
     "kvstore.ratio": 0.01, "trainer.fold_stratify": "auto",
-    "dataset.class_weights": {},  # whose classes are settings of their own where there are any
+    "dataset.class_weights": {},  # given weights are flattened to one setting for each class
 }  # fmt: skip
 
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.", "trainer.fold_repeats")
-"""Settings that do not change whether a finished run has anything left to do."""
+"""Settings that do not affect whether a finished run has work left."""
 
-LEFT_TO_THE_DATA = ("batch_size", "image_size")
-"""Settings of a dataset whose auto means a number that depends on its samples."""
+DATA_DEPENDENT = ("batch_size", "image_size")
+"""Dataset settings whose value `auto` is resolved from the samples."""
 
 RUN_FILES = (
     "checkpoints",
@@ -80,12 +80,12 @@ LOG_FILE = "train.log"
 
 def settings_of(config: Config) -> Dict[str, object]:
     """Returns the settings of a description by dotted path, with defaults for absent settings of `BOUND`."""
-    found = {**BOUND, **flatten(config)}
-    if found.get("trainer.reference_batch_size") == found.get("dataset.batch_size"):
-        found["trainer.reference_batch_size"] = None  # nothing is scaled
-    if found.get("distillation.teacher") is None:  # the other settings change nothing, and older runs have none
-        found = {path: value for path, value in found.items() if not path.startswith("distillation.")}
-    return found
+    settings = {**BOUND, **flatten(config)}
+    if settings.get("trainer.reference_batch_size") == settings.get("dataset.batch_size"):
+        settings["trainer.reference_batch_size"] = None  # nothing is scaled
+    if settings.get("distillation.teacher") is None:  # the other settings change nothing, and older runs have none
+        settings = {path: value for path, value in settings.items() if not path.startswith("distillation.")}
+    return settings
 
 
 def changes_result(path: str) -> bool:
@@ -101,30 +101,30 @@ def differences(before: Config, after: Config) -> List[str]:
 def settings_that_differ(before: Config, after: Config) -> List[Tuple[str, str, str]]:
     """Returns path, old and new value of each setting that differs and changes the result."""
     old, new = map(settings_of, (before, after))
-    found = []
+    differing = []
     for path in sorted(set(old) | set(new)):
         if old.get(path) == new.get(path):  # an absent setting counts as null
             continue
         if not changes_result(path):
             continue
-        was = shown(old[path]) if path in old else "(not set)"
-        now = shown(new[path]) if path in new else "(not set)"
-        found.append((path, was, now))
-    return found
+        old_text = shown(old[path]) if path in old else "(not set)"
+        new_text = shown(new[path]) if path in new else "(not set)"
+        differing.append((path, old_text, new_text))
+    return differing
 
 
 def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
-    """Checks that a description computes the same as that of the checkpoint.
+    """Checks that a description computes the same results as the description of the checkpoint.
 
     Raises:
-        CheckpointError: it does not; the message lists the differences.
+        CheckpointError: settings that change the result differ; the message lists them.
     """
     before, after = checkpoint.state["run"]["description"], config
     old, new = before.get("dataset"), after.get("dataset")
     if isinstance(old, dict) and isinstance(new, dict):
         # The value of auto depends on the data, which are not open yet. `require_same_batch` and the dataset's
         # `check_compatible` compare it later.
-        same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
+        same = {name: old.get(name) for name in DATA_DEPENDENT if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
     allowed = tuple(f"  {name}: " for name in (config.get("checkpoint") or {}).get("changes") or ())
     lines = [line for line in differences(before, after) if not line.startswith(allowed)]
@@ -216,8 +216,8 @@ def find_resume_point(run_dir: Path, keep: CheckpointSpec, config: Config) -> Re
     return ResumePoint(store, find_checkpoint(keep.resume, store, config))
 
 
-def other_monitor(before: JsonObject, now: JsonObject) -> bool:
-    """Returns True if early stopping monitored another value before, so that its state does not apply."""
+def monitor_changed(before: JsonObject, now: JsonObject) -> bool:
+    """Returns True if early stopping monitored another value before, so that its saved state does not apply."""
     monitors = [run["description"].get("early_stopping", {}).get("monitor") for run in (before, now)]
     return monitors[0] != monitors[1]
 
@@ -232,33 +232,33 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
         threads: current OMP_NUM_THREADS; empty if it is not set.
         operators: operators in use now, see `engine.backend.operators_in_use`.
     """
-    before, name, found = checkpoint.state["run"], checkpoint.path.name, []
+    before, name, sentences = checkpoint.state["run"], checkpoint.path.name, []
     if updates:
-        found.append(
+        sentences.append(
             f"the servers go on from step {checkpoint.step}: what they had applied after it, if anything, is lost"
         )
     if "residual" in checkpoint.stems and before["workers"] != workers:
-        found.append(
+        sentences.append(
             f"the compression residual of the gradients of {before['workers']} workers is split evenly over "
             f"{workers}: nothing of it is lost, but results differ from an uninterrupted run"
         )
     if before["updates"] != updates and max(workers, before["workers"]) > 1:
-        found.append(
+        sentences.append(
             "servers updated by each worker's gradient alone (dist_async) "
             + ("until this step: from now on" if before["updates"] else "only from this step on: until now")
             + " a step is one update by all workers' gradient"
         )
     if before["threads"] != threads:
-        found.append(
+        sentences.append(
             f"{name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it is "
             f"{threads or '(not set)'}: the last bits may differ from an uninterrupted run"
         )
     if before["own_operators"] != operators:
-        found.append(
+        sentences.append(
             f"{name} was computed with {before['own_operators'] or 'MXNet'}'s operators, now with "
             f"{operators or 'MXNet'}'s: the last bits and the draws of dropout differ from an uninterrupted run"
         )
-    return found
+    return sentences
 
 
 def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[JsonObject]:
@@ -331,12 +331,12 @@ def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) ->
     )  # fmt: skip
 
 
-def ended_result(status: JsonObject, **known: Any) -> Result:
-    """Returns the result of a run that ended earlier, from its known values and status.json."""
+def ended_result(status: JsonObject, **fields: Any) -> Result:
+    """Returns the result of a run that ended earlier, from `fields` and status.json."""
     return Result(
         metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
         best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},
-        samples_per_s=status.get("samples_per_s") or 0.0, **known,
+        samples_per_s=status.get("samples_per_s") or 0.0, **fields,
     )  # fmt: skip
 
 
@@ -388,12 +388,12 @@ def open_checkpoints(
     if workers.world.rank == 0:
         run_dir.mkdir(parents=True, exist_ok=True)
         resume_point = resume_point or find_resume_point(run_dir, description.checkpoint, description.config)
-        store, found = resume_point.store, resume_point.checkpoint
+        store, checkpoint = resume_point.store, resume_point.checkpoint
         store.own(held_lock(run_dir), logging.getLogger("mxtrain").warning)
         if workers.world.size > 1:
-            send_checkpoint(workers.broadcast, found, without)
-            workers.broadcast(b"own" if found is not None and found.path.parent == store.directory else b"")
-        return store, found
+            send_checkpoint(workers.broadcast, checkpoint, without)
+            workers.broadcast(b"own" if checkpoint is not None and checkpoint.path.parent == store.directory else b"")
+        return store, checkpoint
     checkpoint = receive_checkpoint(workers.broadcast)
     is_own = bool(workers.broadcast(None))
     return NoStore(checkpoint.path.parent if checkpoint is not None and is_own else None), checkpoint

@@ -39,7 +39,7 @@ class RunFinalizer:
         self._workers = run.step.store
 
     def finish(self, stop: Stop, state: TrainState, recorder: Recorder) -> Result:
-        """Called when this process has trained all: waits for the last save, and measures the test split."""
+        """Ends a run after training: waits for the last save, evaluates the test split, and returns the result."""
         saving = self._saving
         remark = unmoved_warning(self._plan.monitor, self._plan.direction, state.unmoved)
         if remark and not should_warn_unmoved(state.unmoved, state.step, self._plan.total_steps):
@@ -56,7 +56,8 @@ class RunFinalizer:
                 values.update(self._test(best, state.step))
                 measured["test"] = {"step": best.step if best else state.step, "part": self._data.test.coverage}
             except PassInterrupted:
-                stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
+                # Training is complete and saved. The same command evaluates the split when it is repeated.
+                stop = self._signals.stop or stop
         if saving.failure and saving.saved_step == state.step:
             stop = self._without_last_checkpoint(stop, state.step)
         is_kept = best is not None and state.best is not None and best.step == state.best["step"]
@@ -67,13 +68,13 @@ class RunFinalizer:
         )  # fmt: skip
 
     def _sha256(self) -> str:
-        """Returns the hash of the weights; empty if only worker 0 should read all of them, and this is another."""
+        """Returns the hash of the weights; empty on workers that do not read tables on servers."""
         if self._step.strategy.remote.names and self._workers.world.rank:
             return ""
         return canonical_sha256(snapshot.held_parameters(self._step.strategy))
 
     def _measured(self, state: TrainState) -> Dict[str, Dict[str, Json]]:
-        """Returns the weights' step and the measured part of the split of the last validation."""
+        """Returns the step and the evaluated part of the split of the last validation, by split."""
         if not state.validated_step:
             return {}
         part = self._data.val.coverage if self._data.val is not None else ""
@@ -81,10 +82,10 @@ class RunFinalizer:
                 for name in ("train", "val")}  # fmt: skip
 
     def _without_last_checkpoint(self, stop: Stop, step: int) -> Stop:
-        """The weights of the last step are not on the disk, so the run must not report success."""
-        done = stop.cause or "training is complete"
+        """Returns a stop that reports the failed write of the last checkpoint: such a run must not report success."""
+        outcome = stop.cause or "training is complete"
         cause = (
-            f"{done}, but the checkpoint of its last step {step} could not be written: "
+            f"{outcome}, but the checkpoint of its last step {step} could not be written: "
             f"{self._saving.failure}. Free some space and repeat the same command: it continues from the previous one"
         )
         if stop.exit_code == EXIT_FINISHED:
@@ -92,10 +93,10 @@ class RunFinalizer:
         return replace(stop, cause=cause)
 
     def _test(self, best: Optional[Checkpoint], step: int) -> Dict[str, float]:
-        """Loss and metrics of the test split with the best weights, or the last where none were kept."""
+        """Returns loss and metrics of the test split with the best weights, or with the last if none were kept."""
         strategy = self._step.strategy
         assert self._data.test is not None
-        last = None if best is None else self._last(step)
+        last = None if best is None else self._last_weights(step)
         if best is not None:
             snapshot.set_parameters(strategy, weights_to_use(best), str(best.path))
         try:
@@ -106,36 +107,38 @@ class RunFinalizer:
                 snapshot.set_parameters(strategy, last, "the last weights")
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
 
-    def _last(self, step: int) -> Mapping[str, np.ndarray]:
-        """Returns the weights of the last step: of large tables no second copy is made where the checkpoint has one."""
+    def _last_weights(self, step: int) -> Mapping[str, np.ndarray]:
+        """Returns the weights of the last step; reads large tables from its checkpoint instead of copying them."""
         latest = self._saving.latest() if self._step.strategy.rows else None
         if latest is not None and latest.step == step:
             return latest.arrays("model")
         return snapshot.copy_parameters(self._step.strategy)
 
     def failed(self, cause: str, exit_code: int, state: TrainState, recorder: Recorder) -> Result:
-        """Returns the result of a run that could not go on."""
+        """Returns the result of a run that could not continue."""
         return self._result(Stop("failed", exit_code, cause), state, recorder, metrics=dict(state.values))
 
     def interrupted(self, state: TrainState, recorder: Recorder) -> Result:
-        """Returns the result of a run that a `KeyboardInterrupt` of a user's own code broke off: it saves nothing more,
-        since the step may not be whole."""
+        """Returns the result of a run that a `KeyboardInterrupt` in user code ended.
+
+        Saves nothing, since the step may be incomplete.
+        """
         stop = Stop("interrupted", EXIT_SIGINT, f"KeyboardInterrupt raised after step {state.step}")
         return self._result(stop, state, recorder, metrics=dict(state.values))
 
-    def _result(self, stop: Stop, state: TrainState, recorder: Recorder, **known: Any) -> Result:
+    def _result(self, stop: Stop, state: TrainState, recorder: Recorder, **fields: Any) -> Result:
         try:
             latest = self._saving.latest()
-        except Exception:  # the run directory is gone: report the cause of the end, not this
+        except Exception:  # the run directory was deleted: report why the run ended instead
             latest = None
         return Result(
             state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
             best=state.best, checkpoint=None if latest is None else str(latest.path),
-            samples_per_s=recorder.samples / recorder.seconds if recorder.seconds else 0.0, **known,
+            samples_per_s=recorder.samples / recorder.seconds if recorder.seconds else 0.0, **fields,
         )  # fmt: skip
 
     def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
-        """Returns the result of a run that has nothing left to do and said so in status.json; None if there is work.
+        """Returns the result of a run that status.json reports as complete; None if there is work left.
 
         Args:
             stop: reason why the run would end at once.
@@ -145,8 +148,8 @@ class RunFinalizer:
         sha256 = self._sha256()
         is_first = self._workers.world.rank == 0  # the others may not see the run directory
         status = resume.read_end(run_dir, stop.state, state.step, sha256) if is_first else {}
-        (ended,) = self._workers.total([is_first and status is not None])
-        if not ended or status is None:
+        (has_ended,) = self._workers.total([is_first and status is not None])
+        if not has_ended or status is None:
             return None
         self._callbacks.notify("on_message", resume.already_finished_message(run_dir, stop.cause, state.step))
         return resume.ended_result(

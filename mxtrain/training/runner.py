@@ -57,9 +57,9 @@ class StepResult(NamedTuple):
     """The meter's sums over the batch."""
     lr: float
     saves: bool = False
-    """True if a checkpoint is wanted, whatever the cadence says."""
-    tell: Optional[Callable[[], None]] = None
-    """Is called when the rows of all steps up to this one are written, to tell the callbacks more."""
+    """True to save a checkpoint after this step, regardless of the cadence."""
+    after_rows: Optional[Callable[[], None]] = None
+    """Called after the metric rows of all steps up to this one are written, to report more to the callbacks."""
     measured: LoopValues = NOT_MEASURED
     """Values of the validation split after this step."""
 
@@ -73,7 +73,7 @@ Loop = Generator[NextStep, StepResult, Stop]
 
 
 class Runner:
-    """Trains until the description is complete, a budget is used up, or a signal, rule or action stops the run.
+    """Runs the training loop until all steps are done, a budget is used up, or a signal, rule or action stops it.
 
     Args:
         run: objects that the runner shares with the validator and the finalizer.
@@ -117,15 +117,14 @@ class Runner:
         self._rewind(checkpoint)
         if self._saving.holds(checkpoint):
             self._saving.saved_step = self.state.step
-        before = checkpoint.state["run"]
-        if resume.other_monitor(before, self._plan.identity):
+        if resume.monitor_changed(checkpoint.state["run"], self._plan.identity):
             self.state.early_stopping = {}
         self._remarks += resume.remarks(
             checkpoint, self._workers.world.size, self._workers.updates, snapshot.threads(), operators_in_use()
         )
 
     def train(self, run: RunInfo) -> Result:
-        """Trains to the end, saves, and measures the test split with the best weights.
+        """Trains to the end, saves, and evaluates the test split with the best weights.
 
         Args:
             run: facts about the run for callbacks.
@@ -135,40 +134,40 @@ class Runner:
         """
         steps = self.steps(run)
         try:
-            due = next(steps)
+            next_step = next(steps)
             while True:
                 try:
-                    sums = self._step(due.batch, due.lr, due.step)
+                    sums = self._step(next_step.batch, next_step.lr, next_step.step)
                 except BaseException as problem:
-                    due = steps.throw(problem)
+                    next_step = steps.throw(problem)
                 else:
-                    due = steps.send(StepResult(sums, due.lr))
+                    next_step = steps.send(StepResult(sums, next_step.lr))
         except StopIteration as end:
             return end.value
 
     def steps(self, run: RunInfo) -> Steps:
-        """Does the same as `train`, but lets the caller take the steps.
+        """Does the same as `train`, but lets the caller compute the steps.
 
         Yields each `NextStep`, must be sent its `StepResult`, and returns the result. The caller must throw the
         exception of a failed step into the generator; `LoopClosed` ends the run early.
         """
-        came_late = self._workers.came_late  # the other workers are already in the loop and wait for this one
-        ended = None if came_late else self._ended_before(run.run_dir)
-        if ended is not None:
+        joined_late = self._workers.joined_late  # the other workers are already in the loop and wait for this one
+        previous_result = None if joined_late else self._ended_before(run.run_dir)
+        if previous_result is not None:
             self._workers.close()
-            return ended
+            return previous_result
         started = time.monotonic()
         world = self._workers.world
         self._replay = ReplayWriter(run.run_dir, dict(self._plan.identity), world.rank, world.size)
         error: Optional[BaseException] = None
-        is_agreed = True
+        all_workers_end = True
         with self._signals:
             try:
                 self._callbacks.notify("on_start", run)
                 for remark in self._remarks:
                     self._say(remark)
-                if self._plan.saves_midway and self._saving.saved_step != self.state.step and not came_late:
-                    self._save()  # so that `Diagnosis` has a start for repeating steps after a non-finite loss
+                if self._plan.saves_midway and self._saving.saved_step != self.state.step and not joined_late:
+                    self._save()  # `Diagnosis` repeats steps from this checkpoint after a non-finite loss
                 stop = yield from self._loop_through_losses()
                 if self._profiling:
                     self._profiling.end()
@@ -176,18 +175,18 @@ class Runner:
             except MxtrainError as problem:
                 result = self._finalizer.failed(str(problem), problem.exit_code, self.state, self._recorder)
             except KeyboardInterrupt:  # from a callback or a caller's step; signals do not raise it during training
-                is_agreed = False
+                all_workers_end = False
                 result = self._finalizer.interrupted(self.state, self._recorder)
             except BaseException as problem:
                 error = problem
-                said = describe_error(problem, self._plan.less_memory)
-                result = self._finalizer.failed(said, EXIT_CRASHED, self.state, self._recorder)
+                message = describe_error(problem, self._plan.less_memory)
+                result = self._finalizer.failed(message, EXIT_CRASHED, self.state, self._recorder)
             if self._profiling:
-                self._profiling.break_off()
+                self._profiling.discard()
             HEARTBEAT.end()
             result = self._callbacks.end(replace(result, wall_s=time.monotonic() - started), error)
-        # Closing waits for the other workers, which come here only after an end that all agreed on.
-        if is_agreed and result.exit_code in AGREED:
+        # Closing waits for the other workers, which only arrive here if all workers end the run together.
+        if all_workers_end and result.exit_code in AGREED:
             self._workers.close()
         return result
 
@@ -198,7 +197,7 @@ class Runner:
         budget = self._plan.budget()
         self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         lost: Optional[PeersLost] = None
-        has_changed = self._workers.came_late
+        has_changed = self._workers.joined_late
         while True:
             try:
                 if lost is not None:
@@ -212,14 +211,14 @@ class Runner:
                 stop = yield from self._loop(budget)
                 self._save_at_end()
                 return stop
-            except PeersLost as found:
+            except PeersLost as error:
                 if not self._workers.elastic:
                     raise
-                lost = found
+                lost = error
 
     def _regroup(self, lost: PeersLost) -> None:
         """Forms a new group of the remaining and new workers, which all take the state of rank 0."""
-        before = self._workers.world
+        previous_world = self._workers.world
         self._workers.regroup()
         world = self._workers.world
         self._data.share(world)
@@ -229,14 +228,14 @@ class Runner:
         if world.rank == 0:
             self._record(everything=True, together=False)
             self._recorder.pause()
-            due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
-            self.state.validation_due = self.state.validation_due or due
-            self._say(elastic.remark(lost, before.size, world.size, self.state.step))
-        given = elastic.share_state(
+            is_due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
+            self.state.validation_due = self.state.validation_due or is_due
+            self._say(elastic.remark(lost, previous_world.size, world.size, self.state.step))
+        shared_checkpoint = elastic.share_state(
             self._workers, lambda: snapshot.take(self._step, self.state, self._plan, None, with_residuals=False)
         )
-        if given is not None:
-            self._rewind(given)
+        if shared_checkpoint is not None:
+            self._rewind(shared_checkpoint)
         self._workers.resume_from(self.state.step)
 
     def _loop(self, budget: Budget) -> Loop:
@@ -253,7 +252,7 @@ class Runner:
             for batch in batches:
                 lr, epoch = self._begin_step(batch)
                 try:
-                    taken = yield NextStep(batch, lr, self.state.step + 1)
+                    result = yield NextStep(batch, lr, self.state.step + 1)
                 except LoopClosed:
                     self._record(everything=True)
                     return Stop("interrupted", EXIT_BUDGET, "the loop was left before its last step")
@@ -262,16 +261,16 @@ class Runner:
                         reason = f"step {self.state.step + 1} failed: {describe_error(problem, '')}"
                         self._keep_step(batch, self.state.step + 1, reason)
                     raise
-                self._count_step(batch, taken.lr, epoch, taken.sums)
-                save = self._clock.due(self.state.step, self.state.epoch, time.monotonic()) or taken.saves
-                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
-                stop = budget.steps_done(self.state.step) or wish or self._action_stop()
-                measured = taken.measured
+                self._count_step(batch, result.lr, epoch, result.sums)
+                save = self._clock.due(self.state.step, self.state.epoch, time.monotonic()) or result.saves
+                requested_stop = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
+                stop = budget.steps_done(self.state.step) or requested_stop or self._action_stop()
+                measured = result.measured
                 if stop is not None and stop.exit_code == EXIT_FINISHED:
                     self._actions.at_end(self.state)
                     if self._actions:  # actions may have changed the weights, so measure again
                         measured = measured._replace(values={})
-                self._record_validate_save(stop, taken.tell, measured)
+                self._record_validate_save(stop, result.after_rows, measured)
                 stop = self._resolve_stop(stop)
                 if stop is not None:
                     return stop
@@ -320,7 +319,7 @@ class Runner:
     def _profile(self, batch: Batch) -> None:
         if self._profiling is None:
             return
-        for usage in self._profiling.step_begins(self.state.step + 1, batch):
+        for usage in self._profiling.before_step(self.state.step + 1, batch):
             self._callbacks.notify("on_usage", usage)
             self._callbacks.notify("on_scalars", usage.scalars(), self.state.step)
 
@@ -335,19 +334,19 @@ class Runner:
             self._say(remark)
 
     def _record_validate_save(
-        self, stop: Optional[Stop], tell: Optional[Callable[[], None]], measured: LoopValues
+        self, stop: Optional[Stop], after_rows: Optional[Callable[[], None]], measured: LoopValues
     ) -> None:  # fmt: skip
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
-        now = (step, self.state.epoch, 0.0)  # no time: workers agree on intervals in minutes by `self._agreement`
-        log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
+        position = (step, self.state.epoch, 0.0)  # no time: workers agree on intervals in minutes by `self._agreement`
+        log, validate, save = (rule.due(*position) for rule in (self._plan.log, self._plan.validate, self._plan.save))
         save = save or self._agreement.saves
         validate = validate or finished
         if log or validate or save or stop:
             self._saving.require_in_place()
         if self._profiling and (validate or save or stop):
-            self._profiling.break_off()
-        if validate or save or stop or epoch_ended or tell:
+            self._profiling.discard()
+        if validate or save or stop or epoch_ended or after_rows:
             # The sums of the epoch are reset after its last step, so all of its rows must be read now.
             self._record(everything=True)
             self._recorder.pause()
@@ -358,20 +357,23 @@ class Runner:
             if row is not None:
                 self._callbacks.notify("on_glance", row, self._progress(row["step"]))
         is_best = validate and self._validator.finds_best(self.state, self._recorder, self._agreement, measured)
-        if tell is not None:
-            tell()
+        if after_rows is not None:
+            after_rows()
         if (save and not stop) or is_best:
             self._save()
             self._clock.start(step, self.state.epoch, time.monotonic())
 
     def _reached(self) -> Optional[Stop]:
-        """Returns the step limit that was already reached. Ignores the time limit, so each process takes a step."""
+        """Returns the stop for a step limit already reached.
+
+        Ignores the time limit, so that each process takes a step.
+        """
         return self._plan.budget(with_time=False).steps_done(self.state.step)
 
     def _resolve_stop(self, stop: Optional[Stop]) -> Optional[Stop]:
-        """Returns the reason to stop after a validation: an interrupted validation comes first, then early stopping."""
+        """Returns the reason to stop, if any: first an interrupted validation, then early stopping, then `stop`."""
         if self.state.validation_due:
-            return self._validator.broken_off or self._signals.stop
+            return self._validator.interrupted_by or self._signals.stop
         reason = self._early_stopping.reason(self.state.early_stopping)
         return Stop("stopped_early", EXIT_FINISHED, reason) if reason else stop or self._action_stop()
 
@@ -429,7 +431,7 @@ class Runner:
         stop = self._resolve_stop(self._reached())
         return None if stop is None else self._finalizer.ended_before(stop, self.state, run_dir)
 
-    # Doing steps again, which are the same steps: how `Diagnosis` finds what went wrong.
+    # Repetition of earlier steps, bit for bit, with which `Diagnosis` locates non-finite numbers.
 
     def _train_again(self, batch: Batch) -> int:
         """Repeats a step without recording it; returns its number."""
@@ -438,28 +440,31 @@ class Runner:
         self.state.count_step(self._plan.steps_per_epoch)
         return self.state.step
 
-    def _repeat(self, said: str, bad_step: int) -> Iterator[Batch]:
-        """Rewinds to the last checkpoint before `bad_step` and yields the batches from there; none without one."""
+    def _repeat(self, message: str, bad_step: int) -> Iterator[Batch]:
+        """Rewinds to the last checkpoint before `bad_step` and yields the batches from there; none if there is none."""
         if not self.can_repeat:
             return
-        start = self._saving.latest()
+        checkpoint = self._saving.latest()
         if self._workers.world.rank > 0:  # rank 0 keeps the checkpoints
-            start = receive_checkpoint(self._workers.broadcast)
+            checkpoint = receive_checkpoint(self._workers.broadcast)
         elif self._workers.world.size > 1:
-            send_checkpoint(self._workers.broadcast, start, self._step.strategy.remote.names)
-        if start is None or start.step >= bad_step:
+            send_checkpoint(self._workers.broadcast, checkpoint, self._step.strategy.remote.names)
+        if checkpoint is None or checkpoint.step >= bad_step:
             return
         if self._profiling:
-            self._profiling.break_off()
-        self._say(f"{said}; repeating it from step {start.step} to find where it began")
-        self._rewind(start)
+            self._profiling.discard()
+        self._say(f"{message}; repeating it from step {checkpoint.step} to find where it began")
+        self._rewind(checkpoint)
         with closing(self._batches()) as batches:
             yield from batches
 
     def _keep_step(
         self, batch: Optional[Batch], step: int, reason: str, weights: Optional[Mapping[str, np.ndarray]] = None
     ) -> None:  # fmt: skip
-        """Writes a step for `mxtrain replay`; a problem with that does not hide the one that ends the run."""
+        """Writes a step for `mxtrain replay`.
+
+        Only reports failures, which must not hide the error that ends the run.
+        """
         strategy = self._step.strategy
         if self._replay is None or batch is not None and not batch.size:
             return

@@ -47,7 +47,11 @@ class Saving:
         """Reason why the newest checkpoint could not be written; empty if it was written."""
 
     def require_in_place(self) -> None:
-        """Raises: RunDirectoryLost: the run directory was deleted or replaced."""
+        """Verifies that the run directory is still the one that the run began in.
+
+        Raises:
+            RunDirectoryLost: it was deleted or replaced.
+        """
         self._store.require_in_place()
 
     def save(self, snapshot: Snapshot) -> None:

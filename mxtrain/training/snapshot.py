@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json
     from mxtrain.training.plan import Plan
 
-TOP = ("optimizer", "scaling")
+TOP_LEVEL = ("optimizer", "scaling")
 """States whose values are at the top level of state.json."""
 
-
 IN_PLACE_FROM_BYTES = 1 << 28
-"""Bytes of all arrays from which on a checkpoint does not copy arrays in host memory before it writes them: the run
-waits until they have been read, since writing takes one of its cores anyway. Smaller ones are copied, and written
-while the run continues."""
+"""Total bytes from which a checkpoint writes arrays in host memory without a copy. The run waits meanwhile, because
+writing occupies one of its cores anyway. Smaller checkpoints are copied and written while the run continues."""
 
 
 def copy_parameters(strategy: Strategy, with_remote: bool = True) -> Dict[str, np.ndarray]:
@@ -53,11 +51,11 @@ def held_parameters(strategy: Strategy) -> Dict[str, HostArray]:
     Arrays in host memory are not copied, so they must not change until they are written. Tables with row-sparse
     gradients are copied in pieces, on any device.
     """
-    return {name: _held(array, name in strategy.rows, True) for name, array in strategy.values.items()}
+    return {name: _array_to_save(array, name in strategy.rows, True) for name, array in strategy.values.items()}
 
 
-def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_place: bool) -> HostArray:
-    """Returns the part of an array that a checkpoint stores.
+def _array_to_save(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_place: bool) -> HostArray:
+    """Returns an array in the form in which a checkpoint writes it.
 
     Args:
         array: parameter or state.
@@ -66,14 +64,14 @@ def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_place: bool)
     """
     if isinstance(array, np.ndarray):
         return array
-    if in_place and _is_here(array):
+    if in_place and _is_on_host(array):
         return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: host_view(array)[begin:end])
     if in_pieces:
         return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: array[begin:end].asnumpy())
     return array.asnumpy()
 
 
-def _is_here(array: object) -> bool:
+def _is_on_host(array: object) -> bool:
     """Returns True if an array is an MXNet array in host memory, i.e. not on a GPU or on servers."""
     return isinstance(array, nd.NDArray) and array.context.device_type != "gpu"
 
@@ -109,16 +107,16 @@ def require_same_weights(step: TrainingStep, number: int) -> None:
             raise DivergenceError(f"after step {number} the copies of '{name}' differ, seen on {copy.context}")
     if world.size == 1:
         return
-    own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)
+    digest = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)
     # The sums of the bytes and of their squares are those of equal hashes only if all hashes are equal (zero variance).
     # Stores may sum in float32, which represents these sums of small integers exactly.
-    expected = world.size * np.concatenate([own, own**2])
-    if (step.store.total(np.concatenate([own, own**2])) != expected).any():
+    expected = world.size * np.concatenate([digest, digest**2])
+    if (step.store.total(np.concatenate([digest, digest**2])) != expected).any():
         raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
 
 
 def require_same_operators(step: TrainingStep) -> None:
-    """Checks that all or no workers use mxtrain's native operators, whose last bits differ from MXNet's. Collective.
+    """Checks that either all workers or none use mxtrain's native operators, which round differently. Collective.
 
     Raises:
         DivergenceError: only some workers use them.
@@ -126,12 +124,12 @@ def require_same_operators(step: TrainingStep) -> None:
     world = step.store.world
     if world.size == 1 or not has_asked_for_operators():
         return  # all workers train the same network with the same optimizer, so no worker needs the operators
-    found = native_operators()
-    having = int(step.store.total([float(found.path is not None)])[0])
-    if 0 < having < world.size:
+    library = native_operators()
+    num_with_operators = int(step.store.total([float(library.path is not None)])[0])
+    if 0 < num_with_operators < world.size:
         raise DivergenceError(
-            f"{having} of {world.size} workers compute with mxtrain's native operators, the others cannot"
-            + (f" (worker {world.rank}: {found.why})" if found.why else "")
+            f"{num_with_operators} of {world.size} workers compute with mxtrain's native operators, the others cannot"
+            + (f" (worker {world.rank}: {library.why})" if library.why else "")
             + ". Install a C++ compiler on all hosts, or type runtime.operators=false."
         )
 
@@ -139,7 +137,7 @@ def require_same_operators(step: TrainingStep) -> None:
 def take(
     step: TrainingStep, state: TrainState, plan: Plan, metric: Optional[float], with_residuals: bool = True
 ) -> Snapshot:
-    """Returns all arrays on the host and the JSON state: everything that is needed to continue the run exactly.
+    """Takes a snapshot: all arrays on the host and the JSON state that are needed to continue the run exactly.
 
     Some arrays are not copied and must not change before they are written: tables with row-sparse gradients and their
     optimizer state, and all arrays in host memory if they have at least `IN_PLACE_FROM_BYTES` together.
@@ -151,19 +149,22 @@ def take(
         metric: value of the monitored metric; None if this step was not validated.
         with_residuals: True to include the residuals of gradient compression. The call is then collective.
     """
-    given: Dict[str, Mapping[str, Union[np.ndarray, nd.NDArray]]] = {"model": step.strategy.values}
+    arrays_of: Dict[str, Mapping[str, Union[np.ndarray, nd.NDArray]]] = {"model": step.strategy.values}
     values: Dict[str, Mapping[str, Json]] = {}
     for name, stateful in step.states.items():
-        own, values[name] = stateful.save_state()
-        if own:
-            given[name] = own
-    here = [array for named in given.values() for array in named.values() if _is_here(array)]
-    in_place = sum(array.size * np.dtype(array.dtype).itemsize for array in here) >= IN_PLACE_FROM_BYTES
+        state_arrays, values[name] = stateful.save_state()
+        if state_arrays:
+            arrays_of[name] = state_arrays
+    on_host = [array for named_arrays in arrays_of.values() for array in named_arrays.values() if _is_on_host(array)]
+    in_place = sum(array.size * np.dtype(array.dtype).itemsize for array in on_host) >= IN_PLACE_FROM_BYTES
     tables = step.strategy.rows
     # Optimizer state is named <parameter>:<position>; the state of a table is handled like the table.
     arrays: Dict[str, Mapping[str, HostArray]] = {
-        stem: {name: _held(array, name.partition(":")[0] in tables, in_place) for name, array in named.items()}
-        for stem, named in given.items()
+        stem: {
+            name: _array_to_save(array, name.partition(":")[0] in tables, in_place)
+            for name, array in named_arrays.items()
+        }
+        for stem, named_arrays in arrays_of.items()
     }
     residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
     if residuals:
@@ -173,7 +174,7 @@ def take(
     return Snapshot(
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
         monitor=plan.monitor,
-        state={"train": state.to_json(), "run": run, **{name: values.pop(name) for name in TOP}, "states": values},
+        state={"train": state.to_json(), "run": run, **{n: values.pop(n) for n in TOP_LEVEL}, "states": values},
     )  # fmt: skip
 
 
@@ -188,13 +189,13 @@ def restore(checkpoint: Checkpoint, step: TrainingStep) -> TrainState:
     Raises:
         CheckpointError: the checkpoint belongs to another network, optimizer or setting.
     """
-    written_by_others = step.strategy.remote.names if step.store.world.rank else ()
-    set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path), written_by_others)
-    others = checkpoint.state.get("states") or {}
+    without = step.strategy.remote.names if step.store.world.rank else ()
+    set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path), without)
+    other_states = checkpoint.state.get("states") or {}
     for name, stateful in step.states.items():
-        if name not in TOP and "states" in checkpoint.state and name not in others:
+        if name not in TOP_LEVEL and "states" in checkpoint.state and name not in other_states:
             raise CheckpointError(f"{checkpoint.path} holds no state '{name}', which this run has.")
-        values = checkpoint.state.get(name) if name in TOP else others.get(name)
+        values = checkpoint.state.get(name) if name in TOP_LEVEL else other_states.get(name)
         arrays = checkpoint.arrays(name) if name in checkpoint.stems else {}
         stateful.load_state(arrays, values or {}, str(checkpoint.path))
     if "residual" in checkpoint.stems:

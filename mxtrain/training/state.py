@@ -56,7 +56,7 @@ class TrainState:
         return self.epoch + (self.epoch_step > 0)
 
     def count_step(self, steps_per_epoch: int) -> None:
-        """One more step is done."""
+        """Counts a finished step."""
         self.step += 1
         self.epoch_step += 1
         if self.epoch_step == steps_per_epoch:

@@ -1,4 +1,4 @@
-"""Recomputes batch-norm statistics, for weights that were not trained with the present ones."""
+"""Recomputes batch-norm statistics, for weights that were trained with other statistics."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
-    """Replaces each moving mean and variance by its mean over the batches of one training epoch, weighted by their
-    samples. Collective. The gradients and the random state of the devices change; parameters do not.
+    """Replaces each moving mean and variance by its mean over the batches of one training epoch. Collective.
+
+    Batches are weighted by their number of samples. Overwrites the gradients and the random state of the devices, but
+    no parameters.
 
     Source: `torch.optim.swa_utils.update_bn`, which weighs all batches alike.
     """
@@ -32,19 +34,19 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
     if not moving:
         return
     sums = {name: nd.zeros_like(array) for name, array in moving.items()}
-    kept: Dict[int, Dict[str, nd.NDArray]] = {}
+    decay_of: Dict[int, Dict[str, nd.NDArray]] = {}
     total = 0
     with closing(loader.epoch(0, 0, Consumer([strategy], step.store, strategy.look_ahead))) as batches:
         for number, batch in enumerate(batches, start=1):
             HEARTBEAT.begin_batch()
-            # A pass makes `kept * before + (1 - kept) * statistic of the batch` of a statistic, where `kept` follows
-            # from the momentum of the layer and the parts of the batch: two passes from 0 and from 1 tell it.
-            found = _after(step, batch, number, moving, 0.0)
-            if batch.global_size not in kept:
-                ones = _after(step, batch, number, moving, 1.0)
-                kept[batch.global_size] = {name: ones[name] - zero for name, zero in found.items()}
-            for name, value in found.items():
-                sums[name] += value / (1 - kept[batch.global_size][name]) * batch.global_size
+            # A pass replaces a statistic by `decay * old + (1 - decay) * statistic of the batch`. The decay depends on
+            # the momentum of the layer and the parts of the batch, so it is measured by passes from 0 and from 1.
+            from_zeros = _after(step, batch, number, moving, 0.0)
+            if batch.global_size not in decay_of:
+                from_ones = _after(step, batch, number, moving, 1.0)
+                decay_of[batch.global_size] = {name: from_ones[name] - zero for name, zero in from_zeros.items()}
+            for name, value in from_zeros.items():
+                sums[name] += value / (1 - decay_of[batch.global_size][name]) * batch.global_size
             total += batch.global_size
             nd.waitall()  # wait after each batch: nothing else bounds the queue
     for name, array in moving.items():
@@ -53,12 +55,12 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
 
 
 def _after(
-    step: TrainingStep, batch: Batch, number: int, moving: Dict[str, nd.NDArray], before: float
+    step: TrainingStep, batch: Batch, number: int, moving: Dict[str, nd.NDArray], initial: float
 ) -> Dict[str, nd.NDArray]:  # fmt: skip
-    """Returns the statistics after a pass that begins with all of them at `before`."""
+    """Returns the statistics after a forward pass that begins with all of them at `initial`."""
     names: List[str] = list(moving)
     for array in moving.values():
-        array[:] = before
+        array[:] = initial
     step.strategy.publish(names)
     step.seed_random(number, step.store.world.rank)
     step.strategy.forward_backward(batch)

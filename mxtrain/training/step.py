@@ -61,12 +61,12 @@ class TrainingStep:
         # Moving statistics of batch norms have no gradient; forward passes change them.
         trainable = set(strategy.trainable)
         self._statistics = [name for name in strategy.values if role_of(name) in STATISTICS and name not in trainable]
-        self._kept: Dict[str, nd.NDArray] = {}
+        self._saved_statistics: Dict[str, nd.NDArray] = {}
         self.grad_norm: Optional[nd.NDArray] = None
         self._frozen: FrozenSet[str] = frozenset()
         self._pruned: Dict[str, Dict[str, nd.NDArray]] = {}
         self.gradient_sum = GradientSum(strategy.trainable)
-        """Gradients of the batches before, where an action asks for several batches an update."""
+        """Sum of the gradients of previous batches, if an action requests several batches per update."""
 
     def __call__(self, batch: Batch, lr: float, step: int) -> nd.NDArray:
         """Takes a step.
@@ -82,7 +82,7 @@ class TrainingStep:
         world = self.store.world
         # Seeded by rank: workers have different samples, so their dropout masks must differ, too.
         self.seed_random(step, world.rank)
-        self._keep_statistics()
+        self._save_statistics()
         self.store.begin_step(step, batch.size)
         self.strategy.loss_scale = self.scaling.scale
         reductions = self.strategy.reductions
@@ -97,7 +97,7 @@ class TrainingStep:
         rows = remote.gradients()
         # Must precede all changes of weights and state, so that a step with an overflow has no effect.
         if not self.scaling.unscale(gradients):
-            self._put_back_statistics()
+            self._restore_statistics()
             return sums
         weight = self.strategy.objective.meter.weight(sums)
         num_samples = batch.global_size
@@ -109,7 +109,7 @@ class TrainingStep:
         factor = None if weight is None else division_by_weight(weight, num_samples)
         # Clip after unscaling and dividing: the limit applies to the gradient of the mean loss.
         if self._limit is not None:
-            self.grad_norm, factor = self._limit([*self._moving(gradients), *rows], factor)
+            self.grad_norm, factor = self._limit([*self._unfrozen(gradients), *rows], factor)
         # Gradients of rows on servers are not in `gradients`; their message contains the factor instead.
         row_factor = factor
         # If the optimizer multiplies while it reads gradients, a separate pass over them is not needed.
@@ -130,12 +130,12 @@ class TrainingStep:
         self.average.update(step)
         return sums
 
-    def _moving(self, gradients: List[nd.NDArray]) -> List[nd.NDArray]:
+    def _unfrozen(self, gradients: List[nd.NDArray]) -> List[nd.NDArray]:
         """Returns the gradients of parameters that are not frozen; only these count for the norm."""
         if not self._frozen:
             return gradients
         names = self.strategy.trainable
-        return [one for name, one in zip(names, gradients) if name not in self._frozen] or gradients
+        return [gradient for name, gradient in zip(names, gradients) if name not in self._frozen] or gradients
 
     def freeze(self, names: Collection[str]) -> None:
         """Excludes these trainable parameters from all further updates. Not supported if servers update."""
@@ -143,28 +143,28 @@ class TrainingStep:
             self._frozen = frozenset(names)
             self.updater.freeze(self._frozen)  # type: ignore[union-attr]  # a RemoteUpdater has none
 
-    def prune(self, owner: str, kept: Mapping[str, np.ndarray]) -> None:
+    def prune(self, owner: str, masks: Mapping[str, np.ndarray]) -> None:
         """Sets elements of trainable parameters and of their moving averages to 0, now and after each update.
 
         Args:
             owner: name of the caller; replaces the masks that the same owner set before.
-            kept: structural name -> mask of the parameter's shape, 1 for kept elements and 0 for pruned ones.
+            masks: structural name -> mask of the parameter's shape, 1 for kept elements and 0 for pruned ones.
         """
         values, averages = self.strategy.values, self.average.arrays
         self._pruned[owner] = {
-            name: nd.array(array, ctx=values[name].context, dtype=values[name].dtype) for name, array in kept.items()
+            name: nd.array(array, ctx=values[name].context, dtype=values[name].dtype) for name, array in masks.items()
         }  # fmt: skip
         self.apply_pruning()
-        for name, keep in self._pruned[owner].items():
+        for name, mask in self._pruned[owner].items():
             if name in averages:
-                averages[name] *= keep.as_in_context(averages[name].context)
-        self.strategy.publish(list(kept))
+                averages[name] *= mask.as_in_context(averages[name].context)
+        self.strategy.publish(list(masks))
 
     def apply_pruning(self) -> None:
         """Sets the pruned elements to 0 again. Does not publish the parameters."""
-        for kept in self._pruned.values():
-            for name, keep in kept.items():
-                self.strategy.values[name] *= keep
+        for masks in self._pruned.values():
+            for name, mask in masks.items():
+                self.strategy.values[name] *= mask
 
     def add_states(self, states: Mapping[str, Stateful]) -> None:
         """Adds further state that training changes; the names are those in checkpoints."""
@@ -178,7 +178,7 @@ class TrainingStep:
         return {"optimizer": optimizer, "ema": self.average, "scaling": self.scaling, **recurrent, **self._states}
 
     def synchronize(self) -> None:
-        """Gives all workers the same parameters, statistics and averages. Collective, after the same step.
+        """Averages parameters, statistics and moving averages over all workers. Collective, after the same step.
 
         This only has an effect if servers update, because workers then do not wait for each other.
         """
@@ -193,10 +193,10 @@ class TrainingStep:
         if self.strategy.remote.names and self.store.updates:
             self.store.total([0.0])  # a barrier: otherwise other workers would continue and change that state
 
-    def _keep_statistics(self) -> None:
-        """Copies the moving statistics if a step may fail or be skipped, which must undo its forward pass."""
+    def _save_statistics(self) -> None:
+        """Copies the moving statistics if the step may fail or be skipped, which must undo its forward pass."""
         if self.store.elastic or self.scaling.skips:
-            self._kept = {name: self.strategy.values[name].copy() for name in self._statistics}
+            self._saved_statistics = {name: self.strategy.values[name].copy() for name in self._statistics}
 
     @contextmanager
     def _rollback_on_peer_loss(self) -> Iterator[None]:
@@ -204,13 +204,13 @@ class TrainingStep:
             yield
         except PeersLost:
             self.store.drain()
-            self._put_back_statistics()
+            self._restore_statistics()
             raise
 
-    def _put_back_statistics(self) -> None:
-        for name, before in self._kept.items():
-            before.copyto(self.strategy.values[name])
-        self.strategy.publish(list(self._kept))
+    def _restore_statistics(self) -> None:
+        for name, saved in self._saved_statistics.items():
+            saved.copyto(self.strategy.values[name])
+        self.strategy.publish(list(self._saved_statistics))
 
     def seed_random(self, step: int, rank: int = 0) -> None:
         """Seeds MXNet's generators, so that random numbers depend only on the seed, the step and the worker."""

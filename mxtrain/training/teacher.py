@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SETTING = "distillation.teacher"
 OWN_GROUPS = ("parallel", "kvstore", "cluster", "runtime", "amp", "distillation")
-"""Groups of the teacher's description in whose place those of the run stand."""
+"""Groups of the teacher's description that are replaced by those of the run."""
 
 
 class Teacher:
@@ -56,8 +56,8 @@ class Teacher:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, description: Description, signature: Signature, run: Description, own: Signature,
-        device: Context,
+        self, checkpoint: Checkpoint, description: Description, signature: Signature, run: Description,
+        student: Signature, device: Context,
     ):  # fmt: skip
         self._path = str(checkpoint.path)
         self._features = list(run.distillation.features.values())
@@ -73,7 +73,7 @@ class Teacher:
             parameter.set_data(nd.array(arrays[name], ctx=device, dtype=arrays[name].dtype))
         self._build_operator(network, signature, device)
         # Outputs are standardised by the targets of the teacher's run. Convert them to those of the student's run.
-        (mean, std), (own_mean, own_std) = description.task.output_scale(signature), run.task.output_scale(own)
+        (mean, std), (own_mean, own_std) = description.task.output_scale(signature), run.task.output_scale(student)
         self._scale, self._shift = std / own_std, (mean - own_mean) / own_std
 
     def _build_operator(self, network: gluon.Block, signature: Signature, device: Context) -> None:
@@ -91,28 +91,30 @@ class Teacher:
         self._inputs = input_names(len(shapes))
         graph = mx.sym.Group([outputs[0], *(activity(mx.sym, one) for one in features)])
         if features:
-            given = {name: (1, *shape) for name, shape in zip(self._inputs, shapes)}
-            _, found, _ = mx.sym.Group(features).infer_shape_partial(**given)
-            self.feature_shapes = [tuple(shape[1:]) for shape in found]
+            input_shapes = {name: (1, *shape) for name, shape in zip(self._inputs, shapes)}
+            _, inferred, _ = mx.sym.Group(features).infer_shape_partial(**input_shapes)
+            self.feature_shapes = [tuple(shape[1:]) for shape in inferred]
             require_maps(self._features, self.feature_shapes)
         # Gluon blocks must be called in the thread that created them; a CachedOp may be called in any thread. MXNet
         # never frees the 5 MB that it keeps for each thread that has called one, and each epoch has a new reading
         # thread, so a single thread makes all calls.
         self._thread = ThreadPoolExecutor(1, "teacher")
         self._operator = nd.CachedOp(graph, ())
-        held = {one.name: one.data(device) for one in network.collect_params().values()}
-        self._arguments = [held.get(name) for name in graph.list_inputs()]
-        self._places = [name if name in self._inputs else "" for name in graph.list_inputs()]
+        values_of = {one.name: one.data(device) for one in network.collect_params().values()}
+        self._arguments = [values_of.get(name) for name in graph.list_inputs()]
+        self._argument_inputs = [name if name in self._inputs else "" for name in graph.list_inputs()]
 
     def add_outputs(self, batch: Batch) -> Batch:
         """Returns the batch with the teacher's outputs as additional targets."""
         return replace(batch, targets=(*batch.targets, *self._thread.submit(self._compute, batch).result()))
 
     def _compute(self, batch: Batch) -> Tuple[NDArray, ...]:
-        given = dict(zip(self._inputs, batch.inputs))
-        arguments = [given[place] if place else held for place, held in zip(self._places, self._arguments)]
-        found = self._operator(*arguments)
-        output, *activities = found if isinstance(found, (list, tuple)) else [found]
+        inputs = dict(zip(self._inputs, batch.inputs))
+        arguments = [
+            inputs[name] if name else value for name, value in zip(self._argument_inputs, self._arguments)
+        ]  # fmt: skip
+        outputs = self._operator(*arguments)
+        output, *activities = outputs if isinstance(outputs, (list, tuple)) else [outputs]
         if (self._scale, self._shift) != (1.0, 0.0):
             output = output * self._scale + self._shift
         return (output, *activities)
@@ -138,13 +140,14 @@ class Teacher:
         """
         if not layers:
             return
-        found = [tuple((one or ())[1:]) for one in trace(network, shape).output_shapes[-len(layers) :]]  # type: ignore[arg-type]
-        require_maps(layers, found)
-        for layer, other, one, teachers in zip(layers, self._features, found, self.feature_shapes):
-            if one[1:] != teachers[1:]:
+        outputs = trace(network, shape).output_shapes[-len(layers) :]  # type: ignore[arg-type]
+        shapes = [tuple((output or ())[1:]) for output in outputs]
+        require_maps(layers, shapes)
+        for layer, teacher_layer, map_shape, teacher_shape in zip(layers, self._features, shapes, self.feature_shapes):
+            if map_shape[1:] != teacher_shape[1:]:
                 raise ConfigError(
-                    f"distillation.features: '{layer}' gives maps of {_shown(one[1:])}, and the teacher's '{other}' of "
-                    f"{_shown(teachers[1:])}. Name layers whose maps have the same size."
+                    f"distillation.features: '{layer}' gives maps of {_shown(map_shape[1:])}, and the teacher's "
+                    f"'{teacher_layer}' of {_shown(teacher_shape[1:])}. Name layers whose maps have the same size."
                 )
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
@@ -174,12 +177,12 @@ def _shown(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
+def load_teacher(run: Description, student: Signature, device: Context) -> Teacher:
     """Loads the teacher that `distillation.teacher` names.
 
     Args:
         run: description of the student's run.
-        own: signature of the student's run.
+        student: signature of the student's run.
         device: device of the batches.
 
     Raises:
@@ -201,12 +204,12 @@ def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
     model = description.model.model_copy(update={"weights": None, "freeze": []})
     description = replace(description, model=model, distillation=type(spec)())
     signature = signature_of(checkpoint, description.dataset.signature_class)
-    require_fit(path, description, signature, run, own)
-    return Teacher(checkpoint, description, signature, run, own, device)
+    require_fit(path, description, signature, run, student)
+    return Teacher(checkpoint, description, signature, run, student, device)
 
 
 def require_fit(
-    path: str, description: Description, signature: Signature, run: Description, own: Signature
+    path: str, description: Description, signature: Signature, run: Description, student: Signature
 ) -> None:  # fmt: skip
     """Checks that teacher and student have the same task, inputs and outputs.
 
@@ -219,22 +222,24 @@ def require_fit(
         )
     if description.model.state_shapes:
         raise ConfigError(f"{SETTING}: the network of {path} carries state from batch to batch, so it cannot teach.")
-    theirs, ours = dict(signature.to_json()), dict(own.to_json())
-    for one in (theirs, ours):
+    teacher_fields, student_fields = dict(signature.to_json()), dict(student.to_json())
+    for fields in (teacher_fields, student_fields):
         for name in SCALED:
-            one.pop(name, None)
-    there, here = description.task.output_shapes(description, signature)[0], run.task.output_shapes(run, own)[0]
-    if there != here:
+            fields.pop(name, None)
+    teacher_shape = description.task.output_shapes(description, signature)[0]
+    student_shape = run.task.output_shapes(run, student)[0]
+    if teacher_shape != student_shape:
         raise ConfigError(
-            f"{SETTING}: {path} has outputs of {_shown(there)} numbers for a sample, and this run of {_shown(here)}. "
-            "Choose a teacher of the same data."
+            f"{SETTING}: {path} has outputs of {_shown(teacher_shape)} numbers for a sample, and this run of "
+            f"{_shown(student_shape)}. Choose a teacher of the same data."
         )
-    for name in sorted({*theirs, *ours}):
-        if theirs.get(name) != ours.get(name):
+    for name in sorted({*teacher_fields, *student_fields}):
+        if teacher_fields.get(name) != student_fields.get(name):
             raise ConfigError(
-                f"{SETTING}: the samples of {path} differ from those of this run in {name}: {_brief(theirs.get(name))} "
-                f"there, {_brief(ours.get(name))} here. A teacher must read the same inputs and tell the same outputs "
-                "apart: give the same dataset settings, or choose another teacher."
+                f"{SETTING}: the samples of {path} differ from those of this run in {name}: "
+                f"{_brief(teacher_fields.get(name))} there, {_brief(student_fields.get(name))} here. A teacher must "
+                "read the same inputs and tell the same outputs apart: give the same dataset settings, or choose "
+                "another teacher."
             )
 
 
@@ -247,6 +252,6 @@ def _brief(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def teachers_of(run: Description, own: Signature, device: Context) -> Dict[str, Teacher]:
+def teachers_of(run: Description, student: Signature, device: Context) -> Dict[str, Teacher]:
     """Returns {"distillation": teacher} for the states of a run; {} without a teacher. Raises like `load_teacher`."""
-    return {"distillation": load_teacher(run, own, device)} if run.distillation.teacher is not None else {}
+    return {"distillation": load_teacher(run, student, device)} if run.distillation.teacher is not None else {}

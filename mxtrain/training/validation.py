@@ -1,4 +1,4 @@
-"""Measures the validation split in the middle of training, and remembers what was best."""
+"""Evaluates the validation split during training, and tracks the best result."""
 
 from __future__ import annotations
 
@@ -20,45 +20,47 @@ if TYPE_CHECKING:
 
 
 class Validator:
-    """Validates.
+    """Evaluates the validation split and updates the best value and early stopping in the state.
 
     Args:
         run: objects of the run.
-        direction: the name of a metric -> "max" or "min".
-        early_stopping: its description.
+        direction: maps the name of a metric to "max" or "min".
+        early_stopping: rule of early stopping.
     """
 
     def __init__(self, run: RunContext, direction: Callable[[str], str], early_stopping: StoppingRule):
         self._step, self._plan, self._data, self._evaluator = run.step, run.plan, run.data, run.evaluator
         self._direction, self._early_stopping = direction, early_stopping
         self._signals, self._callbacks, self._actions = run.signals, run.callbacks, run.actions
-        self.broken_off: Optional[Stop] = None
-        """Why the last validation was broken off."""
+        self.interrupted_by: Optional[Stop] = None
+        """Reason for which the last validation was interrupted."""
 
     def finds_best(
         self, state: TrainState, recorder: Recorder, agreement: Agreement, measured: LoopValues = NOT_MEASURED
     ) -> bool:  # fmt: skip
-        """Validates; whether the weights are the best so far, and are to be kept whatever the cadence says.
-        Arguments as `validate`."""
+        """Validates; returns True if the weights are the best so far and must be saved regardless of the cadence.
+
+        Arguments as for `validate`.
+        """
         if not self.validate(state, recorder, agreement, measured) or not self._plan.keeps_best:
             return False
         return state.best is not None and state.best["step"] == state.step
 
     def validate(self, state: TrainState, recorder: Recorder, agreement: Agreement, measured: LoopValues) -> bool:
-        """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due.
+        """Evaluates the validation split, unless this was done at this step. After a signal it remains due.
 
         Args:
-            state: counters of the run; gets the values.
-            recorder: of the training steps.
-            agreement: of the workers, on a signal that one of them saw.
-            measured: what need not be measured again, and what the row has besides.
+            state: counters of the run; updated with the values.
+            recorder: recorder of the training steps.
+            agreement: agreement of the workers about a signal that one of them received.
+            measured: values that are already known, and further values for the row.
 
         Returns:
-            Whether it was measured now.
+            True if the split was evaluated now.
         """
         if state.validated_step == state.step or self._data.val is None:
             return False
-        state.validation_due = True  # until it is done, whatever comes between
+        state.validation_due = True  # stays True if an exception or a signal interrupts the evaluation
         self._step.synchronize()
         snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
@@ -68,11 +70,11 @@ class Validator:
                 )
                 values = {**values, **measured.more}
             except PassInterrupted:
-                self.broken_off = agreement.now(self._signals.stop)
+                self.interrupted_by = agreement.now(self._signals.stop)
                 return False
-            found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
-            trained = {f"train/{name}": value for name, value in recorder.epoch_values().items()}
-            state.values = self._step.store.agree({**found, **trained})
+            val_values = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
+            train_values = {f"train/{name}": value for name, value in recorder.epoch_values().items()}
+            state.values = self._step.store.agree({**val_values, **train_values})
             if self._actions.ranks_validations:
                 self._note_best(state)
             state.validated_step, state.validation_due = state.step, False

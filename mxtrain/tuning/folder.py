@@ -1,4 +1,4 @@
-"""The folder of a study: what it tries, and where its trials and locks are."""
+"""Folder of a study: its description, trials and locks."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FORM: Dict[str, Wanted] = {
 
 @dataclass(frozen=True)
 class StudyDescription:
-    """All that is fixed when a study begins; only `settings.n_trials` may change later.
+    """Everything that is fixed when a study begins; only `settings.n_trials` may change later.
 
     Attributes:
-        name: of Optuna's study; a database holds many.
-        flags: that bring in the user's own configuration.
-        overrides: that every trial has.
-        working_folder: in which relative paths of the overrides are resolved.
-        settings: of the command.
+        name: name of Optuna's study; a database may hold several.
+        flags: command-line flags that select the user's configuration.
+        overrides: overrides of all trials.
+        working_folder: folder against which relative paths in overrides are resolved.
+        settings: settings of the command.
         space: settings that differ between trials.
         objectives: values to improve, e.g. val/accuracy.
         directions: "min" or "max" for each.
@@ -56,21 +56,21 @@ class StudyDescription:
     max_epochs: Optional[int]
 
     def budget(self, rung: int) -> Optional[int]:
-        """The budget of a rung; None for the last one."""
+        """Returns the budget of a rung; None for the last one."""
         return rung_budget(self.settings, self.max_epochs, rung)
 
     def words(self, values: Mapping[str, Value], run_dir: Path, budget: Optional[int]) -> List[str]:
-        """What follows `python -m mxtrain train` for a trial."""
+        """Returns the arguments of `mxtrain train` for a trial."""
         from mxtrain.config.override_text import quote
 
         limit = budget_text(self.settings, budget)
-        where = str(run_dir)
-        plain = where if where.replace("/", "").replace("-", "").replace("_", "").isalnum() else quote(where)
+        path = str(run_dir)
+        plain = path if path.replace("/", "").replace("-", "").replace("_", "").isalnum() else quote(path)
         return [*self.flags, *self.overrides, *override_words(values), *([limit] if limit else []),
                 f"hydra.run.dir={plain}"]  # fmt: skip
 
     def to_json(self) -> JsonObject:
-        """For `study.json`."""
+        """Returns the content of `study.json`."""
         return {
             "name": self.name, "flags": list(self.flags), "overrides": list(self.overrides),
             "working_folder": self.working_folder, "settings": self.settings.model_dump(),
@@ -79,54 +79,63 @@ class StudyDescription:
         }  # fmt: skip
 
     @classmethod
-    def from_json(cls, given: Any) -> StudyDescription:
-        """Raises: ValueError, ConfigError: this describes no study."""
-        for problem in problems_of(given, _FORM):
+    def from_json(cls, content: Any) -> StudyDescription:
+        """Reads the content of `study.json`.
+
+        Raises:
+            ValueError, ConfigError: the content is not the description of a study.
+        """
+        for problem in problems_of(content, _FORM):
             raise ValueError(problem)
-        settings = validate(TuneSettings, given["settings"], "tune", lambda _: STUDY_FILE)
-        space = Space.from_json(given["space"])
-        return cls(**{**{key: given[key] for key in _FORM}, "settings": settings, "space": space})
+        settings = validate(TuneSettings, content["settings"], "tune", lambda _: STUDY_FILE)
+        space = Space.from_json(content["space"])
+        return cls(**{**{key: content[key] for key in _FORM}, "settings": settings, "space": space})
 
     def differences(self, other: StudyDescription) -> List[str]:
-        """One line for each part in which another description would train something else."""
-        own, new = self.to_json(), other.to_json()
+        """Returns one line for each setting of another description that changes the trials."""
+        old, new = self.to_json(), other.to_json()
         pairs: List[Tuple[str, object, object]] = []
         for key in ("flags", "overrides", "space", "objectives"):
-            pairs.append((key, _plain(own[key]), _plain(new[key])))
-        for key, value in own["settings"].items():
+            pairs.append((key, _plain(old[key]), _plain(new[key])))
+        for key, value in old["settings"].items():
             if key not in ("n_trials", "space"):
                 pairs.append((key, value, new["settings"][key]))
-        return [f"  {key}: was {_short(was)}, now {_short(now)}" for key, was, now in pairs if was != now]
+        changed = [pair for pair in pairs if pair[1] != pair[2]]
+        return [f"  {key}: was {_short(before)}, now {_short(after)}" for key, before, after in changed]
 
 
 def _plain(value: Any) -> Any:
-    """Lists for tuples, as a file holds them."""
+    """Converts tuples to lists, recursively, as JSON does."""
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _short(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return ", ".join(f"{one['key']} ({one['kind']})" for one in value)
+        return ", ".join(f"{setting['key']} ({setting['kind']})" for setting in value)
     return " ".join(value) if isinstance(value, list) else shown(value)
 
 
 class StudyFolder:
-    """A folder that holds a study, or may."""
+    """A folder for a study, which may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = FileLock(path / ".study.lock")
-        """Held by whoever looks for the next trial to train, or changes study.json."""
+        """Lock for selecting the next trial and for changing study.json."""
 
     @property
     def exists(self) -> bool:
-        """True if a study has begun here."""
+        """Returns True if the folder holds a study."""
         return (self.path / STUDY_FILE).is_file()
 
     def read(self) -> StudyDescription:
-        """Raises: ConfigError: there is no study, or one that cannot be read."""
+        """Reads the description of the study.
+
+        Raises:
+            ConfigError: there is no study, or it cannot be read.
+        """
         file = self.path / STUDY_FILE
         if not self.exists:
             raise ConfigError(
@@ -139,14 +148,18 @@ class StudyFolder:
             raise ConfigError(f"{file} {error}. It describes no study of this version.") from None
 
     def refuse_other_content(self) -> None:
-        """Raises: ConfigError: the folder holds something else than a study."""
+        """Checks that the folder holds nothing but a study.
+
+        Raises:
+            ConfigError: it is a file, or holds other files.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file: a study needs a folder of its own.")
         if self.path.is_dir() and not self.exists and any(self.path.iterdir()):
             raise ConfigError(f"{self.path} holds other files and no study. Name a new or empty folder.")
 
     def create(self, description: StudyDescription) -> None:
-        """Makes the folder and its files; keeps what another command made at the same time.
+        """Creates the folder and its files; keeps files that another command has created at the same time.
 
         Raises:
             ConfigError: another study began here meanwhile.
@@ -166,7 +179,11 @@ class StudyFolder:
             raise MxtrainError(f"{self.path}: the study cannot be kept there: {error.strerror}.") from error
 
     def refuse_difference(self, description: StudyDescription) -> None:
-        """Raises: ConfigError: the study here tries something else."""
+        """Checks that the study in the folder has the given description.
+
+        Raises:
+            ConfigError: it differs; the message lists the differences.
+        """
         lines = self.read().differences(description)
         if lines:
             raise ConfigError(
@@ -175,26 +192,26 @@ class StudyFolder:
             )
 
     def set_n_trials(self, n_trials: int) -> None:
-        """Changes the number of trials in all; running workers notice it."""
+        """Changes the total number of trials; running workers notice it."""
         with self.lock:
             description = self.read()
             settings = description.settings.model_copy(update={"n_trials": n_trials})
             write_json_atomic(self.path / STUDY_FILE, replace(description, settings=settings).to_json())
 
     def run_dir(self, name: Union[int, str]) -> Path:
-        """A run directory: by the number of its trial, or its name where a trial has several."""
+        """Returns a run directory by trial number, or by name if a trial has several."""
         return Path(os.path.abspath(self.path / str(name)))
 
     def claim(self, number: int) -> FileLock:
-        """The lock of a trial: its worker holds it, and so does the process that trains for it."""
+        """Returns the lock of a trial. Its worker and the training process both hold it."""
         return FileLock(self.path / CLAIMS / str(number))
 
     def log(self, number: int) -> Path:
-        """What the processes of a trial print."""
+        """Returns the file with the output of the processes of a trial."""
         return self.path / LOGS / f"{number}.txt"
 
     def is_claimed(self, number: int) -> bool:
-        """Returns True if somebody trains this trial now."""
+        """Returns True if a process trains this trial now."""
         lock = self.claim(number)
         free = lock.acquire(wait=False)
         lock.release()

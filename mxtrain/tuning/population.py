@@ -29,7 +29,7 @@ from mxtrain.tuning.space import Space, TunedSetting, Value, Values
 SEEDS = ".seeds"
 """Folder of the checkpoints that members have taken over."""
 CHANGEABLE = ("optimizer.", "lr_scheduler.", "loss.", "dataset.augment.", "trainer.clip_global_norm")
-"""Beginnings of settings with which a checkpoint of other values can be continued."""
+"""Prefixes of settings that may change when a run continues from a checkpoint."""
 QUARTER = 4
 FACTORS = (0.8, 1.25)
 RESAMPLED = 0.25
@@ -55,7 +55,7 @@ class PopulationMember:
 
 def check_population(settings: TuneSettings, space: Space) -> None:
     """Raises a `ConfigError` if a setting cannot change during training, or the population is too small."""
-    wrong = [one.key for one in space.parameters if not one.key.lstrip("+").startswith(CHANGEABLE)]
+    wrong = [setting.key for setting in space.parameters if not setting.key.lstrip("+").startswith(CHANGEABLE)]
     if wrong:
         raise ConfigError(
             f"sampler=pbt: {', '.join(wrong)} cannot change while a network is trained. Such settings begin with "
@@ -79,17 +79,17 @@ def members_at(
         rung: number of the rung, from 0.
     """
     members = [PopulationMember(number, values, str(number)) for number, values in enumerate(first)]
-    for before in range(rung):
-        budget = description.budget(before)
+    for earlier_rung in range(rung):
+        budget = description.budget(earlier_rung)
         assert budget is not None
-        ranked = sorted(range(len(members)), key=lambda one: _badness(reported[one][budget], description, one))
+        ranked = sorted(range(len(members)), key=lambda i: _badness(reported[i][budget], description, i))
         count = max(1, len(members) // QUARTER)
         best, worst = ranked[:count], ranked[-count:]
         before_members = [replace(member, source=None) for member in members]
         members = list(before_members)
         for number in worst:
             # The offset keeps these seeds apart from those of the trials' samplers, which are small numbers.
-            random = np.random.RandomState(seed_of(description.settings, 1_000_000 * (before + 1) + number))
+            random = np.random.RandomState(seed_of(description.settings, 1_000_000 * (earlier_rung + 1) + number))
             source = best[random.randint(len(best))]
             values = mutate(description.space, before_members[source].values, random)
             members[number] = PopulationMember(number, values, f"{number}.{budget}", source)
@@ -103,13 +103,14 @@ def _badness(value: float, description: StudyDescription, number: int) -> tuple:
 
 def mutate(space: Space, values: Mapping[str, Value], random: np.random.RandomState) -> Values:
     """Perturbs settings: numbers by a factor of `FACTORS` or by one step; choices are redrawn with a probability."""
-    return {one.key: _mutated(one, values[one.key], random) for one in space.parameters if one.key in values}
+    existing = [setting for setting in space.parameters if setting.key in values]
+    return {setting.key: _mutated(setting, values[setting.key], random) for setting in existing}
 
 
 def _mutated(parameter: TunedSetting, value: Value, random: np.random.RandomState) -> Value:
     if parameter.kind == "choice":
-        drawn = parameter.choices[random.randint(len(parameter.choices))]
-        return drawn if random.random_sample() < RESAMPLED else value
+        choice = parameter.choices[random.randint(len(parameter.choices))]
+        return choice if random.random_sample() < RESAMPLED else value
     up = int(random.randint(2))
     number = float(value)
     if parameter.step is not None:
@@ -122,7 +123,7 @@ def _mutated(parameter: TunedSetting, value: Value, random: np.random.RandomStat
     return round(changed) if parameter.kind == "int" else changed
 
 
-def take_over(folder: StudyFolder, members: Sequence[PopulationMember], before: Sequence[PopulationMember]) -> None:
+def take_over(folder: StudyFolder, members: Sequence[PopulationMember], previous: Sequence[PopulationMember]) -> None:
     """Copies the checkpoints that members take over; existing copies are kept.
 
     This must happen before any source member trains on and overwrites its checkpoint. The caller must hold the study's
@@ -131,13 +132,13 @@ def take_over(folder: StudyFolder, members: Sequence[PopulationMember], before: 
     Args:
         folder: folder of the study.
         members: members at the beginning of a rung.
-        before: members at the beginning of the previous rung.
+        previous: members at the beginning of the previous rung.
     """
     for member in members:
         target = folder.path / SEEDS / member.run
         if member.source is None or target.exists():
             continue
-        checkpoint = open_checkpoint(folder.path / before[member.source].run, which="last")
+        checkpoint = open_checkpoint(folder.path / previous[member.source].run, which="last")
         # Copy and rename, so that a worker that dies never leaves an incomplete checkpoint under the final name.
         partial = target.with_name(f"{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -168,9 +169,9 @@ def next_rung(description: StudyDescription, reported: Sequence[Mapping[int, flo
 
 def values_by_budget(description: StudyDescription, trial: Any) -> Mapping[int, float]:
     """Returns budget of a rung -> value that a member reported. A failed member has NaN, the worst, from then on."""
-    found: Dict[int, float] = dict(trial.intermediate_values)
+    values: Dict[int, float] = dict(trial.intermediate_values)
     rung = 0
     while trial.state.name == "FAIL" and (budget := description.budget(rung)) is not None:
-        found.setdefault(budget, math.nan)
+        values.setdefault(budget, math.nan)
         rung += 1
-    return found
+    return values

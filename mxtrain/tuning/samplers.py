@@ -35,15 +35,15 @@ def check_sampler(settings: TuneSettings, space: Space, num_objectives: int) -> 
     Raises:
         ConfigError: they do not; the message names an alternative.
     """
-    numbers = [one.key for one in space.parameters if one.kind != "choice"]
+    numeric = [setting.key for setting in space.parameters if setting.kind != "choice"]
     if num_objectives > 1 and settings.sampler == "pbt":
         raise ConfigError("sampler=pbt: it improves one objective. Type sampler=nsga2 or sampler=tpe.")
     if settings.sampler == "grid":
         space.grid()
-    if settings.sampler == "cmaes" and len(numbers) < 2:
+    if settings.sampler == "cmaes" and len(numeric) < 2:
         raise ConfigError(
             "sampler=cmaes: CMA-ES adapts ranges of numbers, at least two, and the space has "
-            f"{', '.join(numbers) or 'none'}. Type sampler=tpe, or give interval(...) or range(...)."
+            f"{', '.join(numeric) or 'none'}. Type sampler=tpe, or give interval(...) or range(...)."
         )
     if num_objectives > 1 and settings.sampler == "cmaes":
         raise ConfigError("sampler=cmaes: it improves one objective. Type sampler=nsga2 or sampler=tpe.")
@@ -108,23 +108,23 @@ def build_cmaes(space: Space, seed: int) -> optuna.samplers.BaseSampler:
     """
     import optuna
 
-    numbers = [one for one in space.parameters if one.kind != "choice"]
-    others = optuna.samplers.RandomSampler(seed=seed)
+    numbers = [setting for setting in space.parameters if setting.kind != "choice"]
+    random_sampler = optuna.samplers.RandomSampler(seed=seed)
 
     class ReplayedCma(optuna.samplers.BaseSampler):
         """Draws from the CMA-ES distribution after all finished trials."""
 
         def infer_relative_search_space(self, study: Any, trial: Any) -> Dict[str, Any]:
-            return {one.key: distribution_of(one) for one in numbers}
+            return {setting.key: distribution_of(setting) for setting in numbers}
 
         def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Dict[str, Any]:
             sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
-            trials = [one for one in study.get_trials(deepcopy=False) if one.state.is_finished()]
-            pairs = ((one.params, _value_of(one)) for one in trials)
+            trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+            pairs = ((trial.params, _value_of(trial)) for trial in trials)
             return cmaes_values(numbers, [(params, sign * value) for params, value in pairs if value is not None], seed)
 
         def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-            return others.sample_independent(study, trial, name, distribution)
+            return random_sampler.sample_independent(study, trial, name, distribution)
 
     return ReplayedCma()
 
@@ -152,16 +152,16 @@ def cmaes_values(
 
     size = len(numbers)
     population = max(MIN_POPULATION, 4 + int(3 * math.log(size)))
-    known = [(params, value) for params, value in finished if all(one.key in params for one in numbers)]
+    usable = [(params, value) for params, value in finished if all(setting.key in params for setting in numbers)]
     optimizer = cmaes.CMA(
         mean=np.full(size, 0.5), sigma=0.3, bounds=np.tile([0.0, 1.0], (size, 1)), seed=seed,
         population_size=population,
     )  # fmt: skip
-    for start in range(0, len(known) - population + 1, population):
-        generation = known[start : start + population]
-        optimizer.tell([(np.array([_to_unit(one, params[one.key]) for one in numbers]), value)
+    for start in range(0, len(usable) - population + 1, population):
+        generation = usable[start : start + population]
+        optimizer.tell([(np.array([_to_unit(setting, params[setting.key]) for setting in numbers]), value)
                         for params, value in generation])  # fmt: skip
-    return {one.key: _from_unit(one, float(place)) for one, place in zip(numbers, optimizer.ask())}
+    return {setting.key: _from_unit(setting, float(unit)) for setting, unit in zip(numbers, optimizer.ask())}
 
 
 def _to_unit(parameter: TunedSetting, value: Value) -> float:
@@ -172,11 +172,11 @@ def _to_unit(parameter: TunedSetting, value: Value) -> float:
     return 0.5 if high == low else (number - low) / (high - low)
 
 
-def _from_unit(parameter: TunedSetting, place: float) -> Value:
-    place = min(max(place, 0.0), 1.0)
+def _from_unit(parameter: TunedSetting, unit: float) -> Value:
+    unit = min(max(unit, 0.0), 1.0)
     low, high = parameter.low, parameter.high
-    number = math.exp(math.log(low) + place * (math.log(high) - math.log(low))) if parameter.log else (
-        low + place * (high - low)
+    number = math.exp(math.log(low) + unit * (math.log(high) - math.log(low))) if parameter.log else (
+        low + unit * (high - low)
     )  # fmt: skip
     step = parameter.step or (1 if parameter.kind == "int" and not parameter.log else None)
     if step is not None:

@@ -41,10 +41,10 @@ class TuneSettings(Spec):
 
 
 def first_rung(settings: TuneSettings, max_epochs: Optional[int]) -> int:
-    """The length of the first rung, in epochs, or in steps with `min_steps`."""
-    given = settings.min_steps or settings.min_epochs
-    if given is not None:
-        return given
+    """Returns the length of the first rung, in epochs, or in steps with `min_steps`."""
+    requested = settings.min_steps or settings.min_epochs
+    if requested is not None:
+        return requested
     parts = 10 if has_even_rungs(settings) else settings.reduction**2
     return max(1, (max_epochs or 1) // parts)
 
@@ -55,12 +55,12 @@ def has_even_rungs(settings: TuneSettings) -> bool:
 
 
 def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) -> Optional[int]:
-    """The length of a rung in epochs, or in steps with `min_steps`; None for the last one, which has no budget.
+    """Returns the length of a rung in epochs, or in steps with `min_steps`; None for the last one, which has no limit.
 
     Args:
-        settings: of the study.
-        max_epochs: of a whole trial.
-        rung: from 0 on.
+        settings: settings of the study.
+        max_epochs: number of epochs of a whole trial.
+        rung: number of the rung, from 0.
     """
     if settings.pruner == "none" and settings.sampler != "pbt":
         return None
@@ -72,7 +72,7 @@ def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) ->
 
 
 def budget_text(settings: TuneSettings, budget: Optional[int]) -> str:
-    """The override that gives a trial the budget of a rung; empty for the whole length."""
+    """Returns the override that limits a trial to the budget of a rung; empty for the last rung."""
     if budget is None:
         return ""
     return f"trainer.{'max_steps' if settings.min_steps else 'epoch_budget'}={budget}"

@@ -1,6 +1,6 @@
-"""The search space: settings, the values that each may take, and the conditions under which it is there at all.
+"""Search space of a study: settings, their possible values, and the conditions under which they exist.
 
-Values are kept as the text that follows `key=` in an override, so that a list or a name needs no special case.
+Choices are kept as the text after `key=` in an override, so that lists and names need no special case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Value = Union[str, int, float]
 Kind = Literal["choice", "int", "float"]
 Values = Dict[str, Value]
 MAX_EDGES = 32
-"""Values of one setting that are composed before the first trial; of more, the first and the last ones."""
+"""Maximum number of values of a setting that are validated before the first trial: the first ones and the last."""
 
 _FORM: Wanted = {
     "key": str, "kind": str, "choices?": [str], "low?": NUMBER, "high?": NUMBER, "step?": (int, float, type(None)),
@@ -32,14 +32,14 @@ class TunedSetting:
     """A setting of the space.
 
     Attributes:
-        key: the setting or group, e.g. `optimizer.lr` or `model`.
+        key: setting or group, e.g. `optimizer.lr` or `model`.
         kind: choice = one of `choices`; int and float = from `low` to `high`, both included.
         choices: values as they are typed.
         low: smallest number.
         high: largest number.
         step: distance between numbers; None = any number (1 for int).
-        log: whether numbers are drawn by their logarithm.
-        when: other settings of the space and the values of each with which this one exists; empty = always.
+        log: True to sample numbers uniformly on a logarithmic scale.
+        when: condition: other setting -> its values for which this setting exists; empty = it always exists.
     """
 
     key: str
@@ -52,7 +52,11 @@ class TunedSetting:
     when: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises: ConfigError: no value is possible."""
+        """Validates the setting.
+
+        Raises:
+            ConfigError: no value is possible.
+        """
         if self.kind == "choice":
             if not self.choices:
                 raise ConfigError(f"{self.key}: there is nothing to choose from.")
@@ -65,13 +69,13 @@ class TunedSetting:
             raise ConfigError(f"{self.key}: a logarithmic range has no steps. Leave out one of both.")
 
     def edges(self) -> Tuple[Value, ...]:
-        """The values that must be possible: all choices and grid points, or both ends."""
+        """Returns the values to validate before the study: all choices and grid points, or both ends of a range."""
         points: Tuple[Value, ...] = self.points() or (self._typed(self.low), self._typed(self.high))
         distinct = tuple(dict.fromkeys(points))
         return distinct if len(distinct) <= MAX_EDGES else (*distinct[: MAX_EDGES - 1], distinct[-1])
 
     def points(self) -> Tuple[Value, ...]:
-        """All values; none where they cannot be listed."""
+        """Returns all values; empty if they cannot be listed."""
         if self.kind == "choice":
             return self.choices
         if self.log or (self.step is None and self.kind == "float"):
@@ -84,12 +88,12 @@ class TunedSetting:
         return round(number) if self.kind == "int" else float(f"{number:.12g}")
 
     def exists_with(self, values: Mapping[str, Value]) -> bool:
-        """Returns True if these values of other settings let it be there."""
+        """Returns True if the setting exists for these values of other settings."""
         return all(str(values.get(key)) in allowed for key, allowed in self.when.items())
 
 
 class Space:
-    """The settings of a study, those that others depend on first.
+    """The settings of a study, ordered so that a setting follows those that it depends on.
 
     Raises:
         ConfigError: a condition names no other setting of the space, or a value that it never has.
@@ -107,27 +111,27 @@ class Space:
         self.parameters = tuple(_in_order(by_key))
 
     def active(self, values: Mapping[str, Value]) -> Values:
-        """Those of the values whose settings exist, in the order of the space."""
-        found: Values = {}
+        """Returns the values whose settings exist, in the order of the space."""
+        existing: Values = {}
         for parameter in self.parameters:
-            if parameter.key in values and parameter.exists_with(found):
-                found[parameter.key] = values[parameter.key]
-        return found
+            if parameter.key in values and parameter.exists_with(existing):
+                existing[parameter.key] = values[parameter.key]
+        return existing
 
     def edges(self) -> List[Values]:
-        """Assignments that together hold every edge of every setting: each in turn, the others at their first value."""
+        """Returns assignments that cover all edges of all settings, one setting at a time."""
         first: Values = {parameter.key: parameter.edges()[0] for parameter in self.parameters}
-        found: List[Values] = []
+        assignments: List[Values] = []
         for parameter in self.parameters:
             for value in parameter.edges():
                 values = self.active({**first, **self._required(parameter), parameter.key: value})
-                if values not in found:
-                    found.append(values)
-        return found or [{}]
+                if values not in assignments:
+                    assignments.append(values)
+        return assignments or [{}]
 
     def _required(self, parameter: TunedSetting) -> Values:
-        """Values of other settings with which this one exists."""
-        by_key = {one.key: one for one in self.parameters}
+        """Returns values of other settings for which this one exists."""
+        by_key = {setting.key: setting for setting in self.parameters}
         required: Values = {}
         for key, allowed in parameter.when.items():
             required.update(self._required(by_key[key]))
@@ -135,7 +139,7 @@ class Space:
         return required
 
     def grid(self) -> List[Values]:
-        """All combinations, each once.
+        """Returns all combinations, each once.
 
         Raises:
             ConfigError: a setting has no list of values.
@@ -147,32 +151,36 @@ class Space:
                     f"{key}: sampler=grid takes values that can be listed, choice(...) or range(first,end,step), and "
                     "this one has a range of numbers."
                 )
-        found: Dict[Tuple[Tuple[str, Value], ...], None] = {}
+        combinations: Dict[Tuple[Tuple[str, Value], ...], None] = {}
         keys = [key for key, _ in listed]
         for combination in itertools.product(*(points for _, points in listed)):
-            found[tuple(self.active(dict(zip(keys, combination))).items())] = None
-        return [dict(items) for items in found]
+            combinations[tuple(self.active(dict(zip(keys, combination))).items())] = None
+        return [dict(items) for items in combinations]
 
     def to_json(self) -> List[JsonObject]:
-        """For `study.json`."""
+        """Returns the space in the format of `study.json`."""
         return [asdict(parameter) for parameter in self.parameters]
 
     @classmethod
-    def from_json(cls, given: Any) -> Space:
-        """Raises: ValueError, ConfigError: this is no space."""
+    def from_json(cls, content: Any) -> Space:
+        """Reads a space from the content of `study.json`.
+
+        Raises:
+            ValueError, ConfigError: the content is not a valid space.
+        """
         parameters = []
-        for one in given:
-            for problem in problems_of(one, _FORM):
+        for item in content:
+            for problem in problems_of(item, _FORM):
                 raise ValueError(problem)
-            when = {str(key): tuple(map(str, allowed)) for key, allowed in (one.get("when") or {}).items()}
-            if one["kind"] not in ("choice", "int", "float"):
-                raise ValueError(f"has a parameter of the kind {one['kind']!r}")
-            parameters.append(TunedSetting(**{**one, "choices": tuple(one.get("choices", ())), "when": when}))
+            condition = {str(key): tuple(map(str, allowed)) for key, allowed in (item.get("when") or {}).items()}
+            if item["kind"] not in ("choice", "int", "float"):
+                raise ValueError(f"has a parameter of the kind {item['kind']!r}")
+            parameters.append(TunedSetting(**{**item, "choices": tuple(item.get("choices", ())), "when": condition}))
         return cls(parameters)
 
 
 def override_words(values: Mapping[str, Value]) -> List[str]:
-    """The overrides that give a trial its values."""
+    """Returns the overrides that set the values of a trial."""
     return [f"{key}={value}" for key, value in values.items()]
 
 
@@ -192,13 +200,13 @@ def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[
 
 
 def _in_order(by_key: Mapping[str, TunedSetting]) -> Iterator[TunedSetting]:
-    """Each parameter after those that it depends on."""
-    done: List[str] = []
-    left = list(by_key)
-    while left:
-        ready = [key for key in left if set(by_key[key].when) <= set(done)]
+    """Yields each setting after those that it depends on."""
+    yielded: List[str] = []
+    remaining = list(by_key)
+    while remaining:
+        ready = [key for key in remaining if set(by_key[key].when) <= set(yielded)]
         if not ready:
-            raise ConfigError(f"{', '.join(left)}: their conditions depend on each other in a circle.")
-        done.append(ready[0])
-        left.remove(ready[0])
+            raise ConfigError(f"{', '.join(remaining)}: their conditions depend on each other in a circle.")
+        yielded.append(ready[0])
+        remaining.remove(ready[0])
         yield by_key[ready[0]]

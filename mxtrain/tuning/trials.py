@@ -29,7 +29,7 @@ MISSING = (
     "'optuna>=4.4' and, for sampler=cmaes, 'cmaes>=0.12'."
 )
 SPEED = "samples_per_s"
-"""An objective that is no metric: the throughput of training."""
+"""Objective that is not a metric: the training throughput."""
 
 
 def require_optuna() -> None:
@@ -87,10 +87,10 @@ def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
             lock.release()
             return optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / JOURNAL), lock))
         return optuna.storages.RDBStorage(url)
-    except Exception as error:  # of drivers and of the file, whose classes no module lists
-        place = f"storage={url}" if url else str(folder.path / JOURNAL)
+    except Exception as error:  # database drivers and the journal raise errors of many unrelated classes
+        source = f"storage={url}" if url else str(folder.path / JOURNAL)
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise ConfigError(f"{place} cannot be opened: {lines[0].strip().rstrip('.')}.") from error
+        raise ConfigError(f"{source} cannot be opened: {lines[0].strip().rstrip('.')}.") from error
 
 
 def cut_partial_line(file: Path) -> None:
@@ -101,16 +101,16 @@ def cut_partial_line(file: Path) -> None:
     fd = open_file(file, os.O_RDWR)
     try:
         end = os.fstat(fd).st_size
-        keep = end
-        while keep > 0:
-            start = max(keep - 4096, 0)
-            place = os.pread(fd, keep - start, start).rfind(b"\n")
-            if place >= 0:
-                keep = start + place + 1
+        num_kept = end
+        while num_kept > 0:
+            start = max(num_kept - 4096, 0)
+            position = os.pread(fd, num_kept - start, start).rfind(b"\n")
+            if position >= 0:
+                num_kept = start + position + 1
                 break
-            keep = start
-        if keep < end:
-            os.ftruncate(fd, keep)
+            num_kept = start
+        if num_kept < end:
+            os.ftruncate(fd, num_kept)
     finally:
         os.close(fd)
 
@@ -142,7 +142,7 @@ class Study:
 
         self.description = description
         storage = open_storage(folder, description.settings.storage)
-        directions = ["maximize" if one == "max" else "minimize" for one in description.directions]
+        directions = ["maximize" if direction == "max" else "minimize" for direction in description.directions]
         with quiet():
             self.optuna = optuna.create_study(
                 storage=storage, study_name=description.name, directions=directions, load_if_exists=True,
@@ -151,12 +151,12 @@ class Study:
 
     @property
     def trials(self) -> List[Any]:
-        """Optuna's frozen trials, by number."""
+        """Returns Optuna's frozen trials, by number."""
         return list(self.optuna.get_trials(deepcopy=False))
 
     @property
     def stop_cause(self) -> str:
-        """Reason why all workers stop (a trial with wrong input); empty if they continue."""
+        """Returns why all workers must stop (a trial with invalid input); empty if they continue."""
         return str(self.optuna.user_attrs.get("stop_cause", ""))
 
     def set_stop_cause(self, cause: str) -> None:
@@ -165,17 +165,17 @@ class Study:
 
     def ask(self) -> Any:
         """Creates a new trial; its values have not been drawn yet."""
-        self._seat_sampler(len(self.trials))
+        self._set_sampler(len(self.trials))
         return self.optuna.ask()
 
     def adopt(self, frozen: Any) -> Any:
         """Returns a trial that another worker created, so that this one can continue it."""
         import optuna
 
-        self._seat_sampler(frozen.number)
+        self._set_sampler(frozen.number)
         return optuna.trial.Trial(self.optuna, frozen._trial_id)
 
-    def _seat_sampler(self, number: int) -> None:
+    def _set_sampler(self, number: int) -> None:
         self.optuna.sampler = build_sampler(self.description.settings, self.description.space, number)
 
     def tell(self, trial: Any, state: str, values: Optional[Sequence[float]] = None, cause: str = "") -> None:
@@ -206,7 +206,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-# What a run directory says.
+# Progress of a trial, as recorded in its run directory.
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class TrialProgress:
 
     @property
     def is_failure(self) -> bool:
-        """True if the run failed in a way that would happen again: its loss was not finite."""
+        """Returns True if the run failed in a way that would happen again: its loss was not finite."""
         return self.exit_code == EXIT_NON_FINITE
 
     def values(self, description: StudyDescription, last: bool = False) -> Optional[List[float]]:
@@ -253,8 +253,9 @@ class TrialProgress:
         """
         names = description.objectives
         takes_best = len(names) == 1 and not last
-        found = [self.best if takes_best and name != SPEED else self.value_of(name) for name in names]
-        return None if any(value is None for value in found) else [float(value) for value in found if value is not None]
+        results = [self.best if takes_best and name != SPEED else self.value_of(name) for name in names]
+        measured = [float(value) for value in results if value is not None]
+        return measured if len(measured) == len(results) else None
 
     def value_of(self, name: str) -> Optional[float]:
         """Returns the last measured value of an objective; None if there is none."""

@@ -38,18 +38,18 @@ from mxtrain.tuning.space import Values, override_words
 from mxtrain.tuning.trials import Study, TrialProgress, note_pruned, read_progress
 
 POLL_S = 0.5
-"""Seconds between two looks for a trial that has become free."""
+"""Seconds between two searches for an unlocked trial."""
 SHUTDOWN_S = 25.0
-"""Seconds for a run to save after a signal; the worker itself is ended after 30."""
+"""Seconds in which a run must save after a signal; the worker itself is killed after 30."""
 MAX_DEATHS = 3
-"""Times that a trial may be killed without any progress before it counts as failed."""
+"""Number of times a trial may be killed without progress before it counts as failed."""
 LAST_BYTES = 4096
 
 Say = Callable[[str], None]
 
 
 class StudyStopped(MxtrainError):
-    """A trial failed because of wrong input, which all further trials would do. The study waits for the user."""
+    """A trial failed because of invalid input, as all further trials would. The study waits for the user."""
 
     exit_code = EXIT_BAD_INPUT
 
@@ -102,7 +102,7 @@ class Worker:
 
     @property
     def study(self) -> Study:
-        """The study."""
+        """Returns the study."""
         return self._study
 
     def run(self) -> None:
@@ -130,7 +130,7 @@ class Worker:
                 self._waits = True
                 time.sleep(POLL_S)
 
-    # Which trial.
+    # Selection of a trial.
 
     def _next(self) -> Optional[Job]:
         """Returns an unfinished trial that no process trains, otherwise a new trial, otherwise None.
@@ -149,19 +149,19 @@ class Worker:
         for frozen in trials:
             if frozen.state.is_finished():
                 continue
-            claim = self._take(frozen.number, self._folder.run_dir(frozen.number))
+            claim = self._try_lock(frozen.number, self._folder.run_dir(frozen.number))
             if claim is not None:
                 # Another worker may have finished the trial after it was listed and before it was locked.
                 if self._study.trials[frozen.number].state.is_finished():
                     claim.release()
                     continue
                 self._say(f"trial {frozen.number}: goes on with what another worker left")
-                return self._begin(frozen.number, self._study.adopt(frozen), claim, sorted(frozen.intermediate_values))
+                return self._start(frozen.number, self._study.adopt(frozen), claim, sorted(frozen.intermediate_values))
         if len(trials) >= total:
             return None
         claim = self._folder.claim(len(trials))
         claim.acquire()
-        return self._begin(len(trials), self._study.ask(), claim, [])
+        return self._start(len(trials), self._study.ask(), claim, [])
 
     def _next_member(self, trials: Sequence[Any], total: int) -> Optional[Job]:
         """Returns a member of the population in its lowest unfinished rung; a rung starts when all have ended the
@@ -177,13 +177,13 @@ class Worker:
         rung = min(rungs.values())
         members = population.members_at(self._description, first, reported, rung)
         if rung:
-            before = population.members_at(self._description, first, reported, rung - 1)
-            population.take_over(self._folder, members, before)
+            previous_members = population.members_at(self._description, first, reported, rung - 1)
+            population.take_over(self._folder, members, previous_members)
         for frozen, member in zip(trials, members):
             if frozen.state.is_finished() or rungs[frozen.number] > rung:
                 continue
             run_dir = self._folder.run_dir(member.run)
-            claim = self._take(frozen.number, run_dir)
+            claim = self._try_lock(frozen.number, run_dir)
             if claim is None:
                 continue
             fresh = self._study.trials[frozen.number]
@@ -199,7 +199,7 @@ class Worker:
                        population.words_of(self._folder, member))  # fmt: skip
         return None
 
-    def _take(self, number: int, run_dir: Path) -> Optional[FileLock]:
+    def _try_lock(self, number: int, run_dir: Path) -> Optional[FileLock]:
         """Locks a trial. Returns None if another worker or a training process holds its lock or run directory."""
         claim = self._folder.claim(number)
         if not claim.acquire(wait=False):
@@ -212,7 +212,7 @@ class Worker:
             return None
         return claim
 
-    def _begin(self, number: int, trial: Any, claim: FileLock, reported: List[int]) -> Job:
+    def _start(self, number: int, trial: Any, claim: FileLock, reported: List[int]) -> Job:
         try:
             values = draw(trial, self._description.space)
             return Job(number, trial, claim, values, reported, self._folder.run_dir(number))
@@ -220,12 +220,12 @@ class Worker:
             claim.release()
             raise
 
-    # Training it.
+    # Training.
 
     def _train(self, job: Job) -> None:
         """Trains a trial from its current state to its end, or until it is pruned."""
-        given = " ".join(override_words(job.values)) or "no settings differ"
-        self._say(f"trial {job.number}: {given}")
+        settings_text = " ".join(override_words(job.values)) or "no settings differ"
+        self._say(f"trial {job.number}: {settings_text}")
         rung = 0
         while True:
             budget = self._description.budget(rung)
@@ -248,24 +248,24 @@ class Worker:
         """Trains a trial to the end of a rung. Returns None if the trial failed."""
         deaths = 0
         while True:
-            before = read_progress(job.run_dir)
-            if before.reached(self._description.settings, budget):
-                return before
-            if before.is_failure:
-                return self._diverged(job, before.cause, budget)
+            progress_before = read_progress(job.run_dir)
+            if progress_before.reached(self._description.settings, budget):
+                return progress_before
+            if progress_before.is_failure:
+                return self._diverged(job, progress_before.cause, budget)
             code = self._train_process(job, budget)
-            after = read_progress(job.run_dir)
+            progress = read_progress(job.run_dir)
             if code == EXIT_BAD_INPUT:
                 self._stop_study(job)
             if code in (EXIT_SIGINT, EXIT_SIGTERM):
                 raise WorkerStopped(f"trial {job.number}: its run was told to stop; any worker continues it", code)
             if code == EXIT_NON_FINITE:
-                return self._diverged(job, after.cause or f"exit code {code}", budget)
+                return self._diverged(job, progress.cause or f"exit code {code}", budget)
             if code == EXIT_CRASHED:
-                self._fail(job, after.cause or self._last_words(job.number) or f"exit code {code}")
+                self._fail(job, progress.cause or self._last_words(job.number) or f"exit code {code}")
                 return None
-            if code not in (EXIT_FINISHED, EXIT_BUDGET) or not after.reached(self._description.settings, budget):
-                deaths = 0 if after.step > before.step else deaths + 1
+            if code not in (EXIT_FINISHED, EXIT_BUDGET) or not progress.reached(self._description.settings, budget):
+                deaths = 0 if progress.step > progress_before.step else deaths + 1
                 if deaths == MAX_DEATHS:
                     self._fail(job, f"its process ended {MAX_DEATHS} times with code {code}, without progress")
                     return None
@@ -300,14 +300,14 @@ class Worker:
 
     def _is_pruned(self, job: Job, progress: TrialProgress, budget: int) -> bool:
         """Reports the value at the end of a rung. Returns True if the pruner ended the trial."""
-        said = self._report(job, progress, budget)
+        sentence = self._report(job, progress, budget)
         if not job.trial.should_prune():
-            self._say(f"{said}, goes on")
+            self._say(f"{sentence}, goes on")
             return False
         # Before the study knows it: a worker that is killed in between leaves a trial that another one prunes again.
-        note_pruned(job.run_dir, f"pruned by pruner={self._description.settings.pruner} of the study; {said}")
+        note_pruned(job.run_dir, f"pruned by pruner={self._description.settings.pruner} of the study; {sentence}")
         self._study.tell(job.trial, "PRUNED")
-        self._say(f"{said}, pruned")
+        self._say(f"{sentence}, pruned")
         return True
 
     def _report(self, job: Job, progress: TrialProgress, budget: int) -> str:
@@ -318,10 +318,10 @@ class Worker:
         job.trial.report(value, budget)
         job.reported.append(budget)
         reached = f"{budget} {'steps' if self._description.settings.min_steps else 'epochs'}"
-        said = f"trial {job.number}: {name}={value:.6g} after {reached}"
+        sentence = f"trial {job.number}: {name}={value:.6g} after {reached}"
         if self._is_population:
-            self._say(said)
-        return said
+            self._say(sentence)
+        return sentence
 
     def _diverged(self, job: Job, cause: str, budget: Optional[int]) -> Optional[TrialProgress]:
         """Handles a non-finite loss. The trial fails, but a member of a population continues with other weights."""

@@ -107,12 +107,12 @@ def test_a_newcomer_that_never_asks_is_given_up() -> None:
             worker.asks_for(1)
         ring.update(workers[:2])
         supervisor = Supervisor(Cluster(workers=3, start_timeout=5), lambda *_: [], list, print, ring=ring)
-        assert supervisor._late(workers) is None
+        assert supervisor._late_newcomer(workers) is None
         workers[2].begun -= 6
-        failure = supervisor._late(workers)
+        failure = supervisor._late_newcomer(workers)
         assert failure is not None and failure.process == "worker 2" and "start_timeout=5" in failure.cause
         workers[2].asks_for(2)
-        assert supervisor._late(workers) is None
+        assert supervisor._late_newcomer(workers) is None
 
 
 @pytest.fixture(scope="module")

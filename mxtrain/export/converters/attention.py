@@ -19,8 +19,8 @@ def _heads(call: OperatorCall, index: int, parts: int) -> List[str]:
     heads = call.integer("num_heads", 1)
     width = call.dims(index)[2][0] // parts // heads
     split = call.transpose(call.reshape(call.x(index), 0, 0, parts, heads, width), 2, 1, 3, 0, 4)
-    found = call.add_several("Split", [split], parts, axis=0) if parts > 1 else [split]
-    return [call.squeeze(one, 0) for one in found]
+    pieces = call.add_several("Split", [split], parts, axis=0) if parts > 1 else [split]
+    return [call.squeeze(one, 0) for one in pieces]
 
 
 def _context(call: OperatorCall, query: str, key: str, value: str, hidden: Sequence[str], width: int) -> str:
@@ -61,8 +61,8 @@ def attention(call: OperatorCall) -> Sequence[str]:
     hidden = _behind(call, places, 1 if call.integer("padded", 1) else None)
     if call.integer("causal"):
         hidden.append(call.add("Greater", [call.reshape(places, 1, 1, 1, -1), call.reshape(places, 1, 1, -1, 1)]))
-    made = _context(call, query, key, value, hidden, units // call.integer("num_heads", 1))
-    return [_joined(call, made, units)]
+    context = _context(call, query, key, value, hidden, units // call.integer("num_heads", 1))
+    return [_joined(call, context, units)]
 
 
 @converts("_mxtrain_cross_attention")
@@ -75,7 +75,7 @@ def cross_attention(call: OperatorCall) -> Sequence[str]:
 
 @converts("_mxtrain_attention_step")
 def attention_step(call: OperatorCall) -> Sequence[str]:
-    """One step of decoding: self-attention of one token with cached keys and values.
+    """Converts a decoding step: self-attention of one token with cached keys and values.
 
     The outputs are the context, and the cached keys and values with those of the token appended.
     """
@@ -84,13 +84,13 @@ def attention_step(call: OperatorCall) -> Sequence[str]:
     query, key, value = _heads(call, 0, 3)
     if not call.integer("first"):
         key, value = (call.add("Concat", [call.x(index), one], axis=2) for index, one in ((1, key), (2, value)))
-    made = _context(call, query, key, value, [], units // heads)
-    return [_joined(call, made, units), key, value]
+    context = _context(call, query, key, value, [], units // heads)
+    return [_joined(call, context, units), key, value]
 
 
 @converts("_mxtrain_source_attention_step")
 def source_attention_step(call: OperatorCall) -> Sequence[str]:
-    """One step of decoding: attention of one token per beam row to the encoded source of its text."""
+    """Converts a decoding step: attention of one token per beam row to the encoded source of its text."""
     units, heads = call.dims()[2][0], call.integer("num_heads", 1)
     width = units // heads
     # (1, R, U) -> (A, N, K, D) for A texts: the K beam rows of a text are adjacent.
@@ -98,8 +98,8 @@ def source_attention_step(call: OperatorCall) -> Sequence[str]:
     shape = call.add("Concat", [sources, call.ints(-1), call.ints(heads), call.ints(width)], axis=0)
     query = call.transpose(call.add("Reshape", [call.x(), shape]), 0, 2, 1, 3)
     hidden = _behind(call, call.range_of(call.x(1), 2), 3)
-    made = _context(call, query, call.x(1), call.x(2), hidden, width)
-    return [call.reshape(call.transpose(made, 0, 2, 1, 3), 1, -1, units)]
+    context = _context(call, query, call.x(1), call.x(2), hidden, width)
+    return [call.reshape(call.transpose(context, 0, 2, 1, 3), 1, -1, units)]
 
 
 def _interleaved(call: OperatorCall) -> List[str]:

@@ -47,9 +47,9 @@ def _binary(names: str, op: str) -> None:
 
 
 def _comparison(name: str, op: str) -> None:
-    def finish(call: OperatorCall, made: str) -> str:
-        """MXNet's comparisons give numbers."""
-        return call.cast(call.add("Not", [made]) if name == "not_equal" else made, call.out_dtype())
+    def finish(call: OperatorCall, output: str) -> str:
+        """Casts the boolean result to numbers, which MXNet's comparisons return."""
+        return call.cast(call.add("Not", [output]) if name == "not_equal" else output, call.out_dtype())
 
     @converts(f"broadcast_{name}", f"_{name}")
     def convert(call: OperatorCall) -> str:
@@ -84,7 +84,7 @@ def logical_not(call: OperatorCall) -> str:
 
 @converts("Dropout", "BlockGrad", "_copy", "identity", "amp_cast", "MakeLoss", "stop_gradient")
 def same(call: OperatorCall) -> str:
-    """Nothing happens while a network predicts."""
+    """Removes operators that do nothing in prediction."""
     return call.x()
 
 
@@ -171,7 +171,7 @@ def leaky_relu(call: OperatorCall) -> str:
 
 @converts("_mxtrain_gelu")
 def gelu_tanh(call: OperatorCall) -> str:
-    """GELU in its tanh form."""
+    """Converts GELU in its tanh form."""
     x = call.x()
     cube = call.add("Mul", [call.add("Mul", [x, x]), x])
     inner = call.add("Add", [x, call.add("Mul", [cube, call.constant(0.044715)])])

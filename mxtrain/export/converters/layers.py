@@ -16,7 +16,7 @@ REDUCTIONS = {
 
 
 def _window(call: OperatorCall) -> dict:
-    """The arguments of a convolution or its transpose."""
+    """Returns the ONNX attributes of a convolution or its transpose."""
     kernel = call.numbers("kernel")
     zeros, ones = (0,) * len(kernel), (1,) * len(kernel)
     return {
@@ -50,8 +50,8 @@ def batch_norm(call: OperatorCall) -> str:
     order[1:1] = [order.pop(axis)]
     if axis != 1:
         x = call.transpose(x, *order)
-    made = call.add("BatchNormalization", [x, gamma, beta, mean, variance], epsilon=call.number_of("eps", 1e-3))
-    return made if axis == 1 else call.transpose(made, *np.argsort(order).tolist())
+    normalised = call.add("BatchNormalization", [x, gamma, beta, mean, variance], epsilon=call.number_of("eps", 1e-3))
+    return normalised if axis == 1 else call.transpose(normalised, *np.argsort(order).tolist())
 
 
 @converts("LayerNorm")
@@ -63,11 +63,11 @@ def layer_norm(call: OperatorCall) -> str:
 
 @converts("_mxtrain_norm")
 def fused_norm(call: OperatorCall) -> Sequence[str]:
-    x, after = call.x(), 1
+    x, gamma_index = call.x(), 1
     if call.integer("residual"):
-        x, after = call.add("Add", [x, call.x(1)]), 2
+        x, gamma_index = call.add("Add", [x, call.x(1)]), 2
     epsilon = call.number_of("eps", 1e-12)
-    return [call.add("LayerNormalization", [x, call.x(after), call.x(after + 1)], axis=-1, epsilon=epsilon)]
+    return [call.add("LayerNormalization", [x, call.x(gamma_index), call.x(gamma_index + 1)], axis=-1, epsilon=epsilon)]
 
 
 @converts("_mxtrain_dropout_sum")
@@ -129,21 +129,21 @@ def adaptive_pooling(call: OperatorCall) -> str:
 
 
 def _adaptive_by_products(call: OperatorCall) -> str:
-    """The means of unequal windows, as products with constant matrices."""
-    sizes, wanted = call.dims()[2:], call.out_dims()[2:]
+    """Computes means over unequal windows as products with constant matrices."""
+    sizes, output_sizes = call.dims()[2:], call.out_dims()[2:]
     if any(len(set(size)) > 1 for size in sizes):
         call.shape_tensor([(-1, -2)])  # of an open size there are no such matrices
-    lines, columns = (_window_means(size[0], count[0]) for size, count in zip(sizes, wanted))
-    made = call.add("MatMul", [call.x(), call.graph.constant(columns.T)])
-    return call.add("MatMul", [call.graph.constant(lines), made])
+    lines, columns = (_window_means(size[0], count[0]) for size, count in zip(sizes, output_sizes))
+    rows_reduced = call.add("MatMul", [call.x(), call.graph.constant(columns.T)])
+    return call.add("MatMul", [call.graph.constant(lines), rows_reduced])
 
 
 def _window_means(size: int, count: int) -> np.ndarray:
-    found = np.zeros((count, size), np.float32)
+    matrix = np.zeros((count, size), np.float32)
     for row in range(count):
         begin, end = row * size // count, -(-(row + 1) * size // count)
-        found[row, begin:end] = 1 / (end - begin)
-    return found
+        matrix[row, begin:end] = 1 / (end - begin)
+    return matrix
 
 
 @converts("Flatten", "flatten")
@@ -159,8 +159,8 @@ def fully_connected(call: OperatorCall) -> str:
         return call.add("Gemm", [x, call.x(1), *bias], transB=1)
     is_own = call.x(1) in call.graph.initializers and call.graph.num_users(call.entries[1]) == 1
     weight = call.graph.constant(call.value(1).T, f"{call.x(1)}_T") if is_own else call.transpose(call.x(1), 1, 0)
-    made = call.add("MatMul", [call.x(), weight])
-    return call.add("Add", [made, *bias]) if bias else made
+    product = call.add("MatMul", [call.x(), weight])
+    return call.add("Add", [product, *bias]) if bias else product
 
 
 @converts("batch_dot")
@@ -193,11 +193,11 @@ def reduce(call: OperatorCall) -> str:
         axes = [axis for axis in range(rank) if axis not in axes]
     keep = int(call.flag("keepdims"))
     if op == "ReduceSum":
-        made = call.add(op, [call.x(), call.ints(*axes)], keepdims=keep)
+        reduced = call.add(op, [call.x(), call.ints(*axes)], keepdims=keep)
     else:
-        made = call.add(op, [call.x()], axes=axes, keepdims=keep)
+        reduced = call.add(op, [call.x()], axes=axes, keepdims=keep)
     # MXNet has no arrays without axes.
-    return call.reshape(made, 1) if len(axes) == rank and not keep else made
+    return call.reshape(reduced, 1) if len(axes) == rank and not keep else reduced
 
 
 @converts("norm")
@@ -206,16 +206,16 @@ def norm(call: OperatorCall) -> str:
         raise call.unsupported("of another order than 2")
     rank = call.rank()
     axes = [axis % rank for axis in call.numbers("axis", tuple(range(rank)))]
-    made = call.add("ReduceL2", [call.x()], axes=axes, keepdims=int(call.flag("keepdims")))
-    return call.reshape(made, 1) if len(axes) == rank and not call.flag("keepdims") else made
+    reduced = call.add("ReduceL2", [call.x()], axes=axes, keepdims=int(call.flag("keepdims")))
+    return call.reshape(reduced, 1) if len(axes) == rank and not call.flag("keepdims") else reduced
 
 
 @converts("softmax")
 def softmax(call: OperatorCall) -> str:
     if len(call) > 1:
         raise call.unsupported("with lengths")
-    heat = call.number_of("temperature", 1.0)
-    x = call.x() if heat == 1 else call.add("Div", [call.x(), call.constant(heat)])
+    temperature = call.number_of("temperature", 1.0)
+    x = call.x() if temperature == 1 else call.add("Div", [call.x(), call.constant(temperature)])
     return call.add("Softmax", [x], axis=call.axis())
 
 

@@ -27,10 +27,10 @@ class Weights(NamedTuple):
 
 
 def unpack(flat: np.ndarray, mode: str, units: int, width: int, layers: int, directions: int) -> List[Weights]:
-    """The layers in MXNet's flat vector: all weights, layer by layer and direction by direction, then all biases.
+    """Splits MXNet's flat vector into layers: all weights by layer and direction, then all biases.
 
     Args:
-        flat: the vector.
+        flat: flat vector of all parameters.
         mode: lstm, gru, rnn_relu or rnn_tanh.
         units: of the state.
         width: of the input of the first layer.
@@ -47,11 +47,11 @@ def unpack(flat: np.ndarray, mode: str, units: int, width: int, layers: int, dir
 
     inputs = [width if layer == 0 else units * directions for layer in range(layers)]
     weights = [[(read(inputs[layer]), read(units)) for _ in range(directions)] for layer in range(layers)]
-    found = []
+    weights_by_layer = []
     for layer in weights:
         biases = [np.concatenate([read(1)[:, 0], read(1)[:, 0]]) for _ in layer]
-        found.append(Weights(*(np.stack(list(one)) for one in (*zip(*layer), biases))))
-    return found
+        weights_by_layer.append(Weights(*(np.stack(list(one)) for one in (*zip(*layer), biases))))
+    return weights_by_layer
 
 
 @converts("RNN")
@@ -69,9 +69,9 @@ def recurrent(call: OperatorCall) -> Sequence[str]:
     ends: List[List[str]] = []
     for number, layer in enumerate(unpack(call.value(1), mode, units, call.dims()[2][0], layers, directions)):
         begin, end = call.ints(number * directions), call.ints((number + 1) * directions)
-        own = [call.add("Slice", [state, begin, end, call.ints(0)]) if layers > 1 else state for state in states]
-        given = [call.graph.constant(one) for one in layer]
-        made = call.add_several(OPERATORS.get(mode, "RNN"), [x, *given, "", *own], 1 + len(own), **options)
-        x = call.reshape(call.transpose(made[0], 0, 2, 1, 3), 0, 0, units * directions)
-        ends.append(made[1:])
+        initial = [call.add("Slice", [state, begin, end, call.ints(0)]) if layers > 1 else state for state in states]
+        weights = [call.graph.constant(one) for one in layer]
+        outputs = call.add_several(OPERATORS.get(mode, "RNN"), [x, *weights, "", *initial], 1 + len(initial), **options)
+        x = call.reshape(call.transpose(outputs[0], 0, 2, 1, 3), 0, 0, units * directions)
+        ends.append(outputs[1:])
     return [x, *(column[0] if layers == 1 else call.add("Concat", column, axis=0) for column in zip(*ends))]

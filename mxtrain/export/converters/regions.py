@@ -51,12 +51,12 @@ def box_nms(call: OperatorCall) -> str:
         score_BKC = call.add("Where", [is_own_BKC, score_B1C, call.constant(-1e30, "float32")])
     else:
         score_BKC = score_B1C
-    found = _suppressed(call, rows, box_BC4, score_BKC, score_BC1, (call.number_of("overlap_thresh", 0.5), float(
+    selected = _suppressed(call, rows, box_BC4, score_BKC, score_BC1, (call.number_of("overlap_thresh", 0.5), float(
         call.number_of("valid_thresh"))))  # fmt: skip
     if call.dims()[-2] != call.out_dims()[-2]:
         raise call.unsupported("of another number of rows")
-    found = _padded(call, found, count[0]) if most > 0 and most < count[0] else found
-    return call.squeeze(found, 0) if rank == 2 else found
+    selected = _padded(call, selected, count[0]) if most > 0 and most < count[0] else selected
+    return call.squeeze(selected, 0) if rank == 2 else selected
 
 
 def _suppressed(
@@ -87,44 +87,45 @@ def _suppressed(
 
 @converts("_mxtrain_suppression")
 def suppression(call: OperatorCall) -> str:
-    """The first rows (B, T, 5) of score and box that none before them covers."""
+    """Converts non-maximum suppression of rows (B, T, 5) of score and box."""
     score_BT1, box_BT4 = _column(call, call.x(), 0, 1), _column(call, call.x(), 1, 5)
     thresholds = (call.number_of("iou", 0.5), call.number_of("least"))
-    found = _suppressed(call, call.x(), box_BT4, call.transpose(score_BT1, 0, 2, 1), score_BT1, thresholds)
+    selected = _suppressed(call, call.x(), box_BT4, call.transpose(score_BT1, 0, 2, 1), score_BT1, thresholds)
     keep, count = call.integer("keep", 1), call.dims()[1][0]
-    return _padded(call, found, keep) if keep > count else call.add(
-        "Slice", [found, call.ints(0), call.ints(keep), call.ints(1)]
+    return _padded(call, selected, keep) if keep > count else call.add(
+        "Slice", [selected, call.ints(0), call.ints(keep), call.ints(1)]
     )  # fmt: skip
 
 
 @converts("_mxtrain_roi_align")
 def roi_align_of_maps(call: OperatorCall) -> str:
-    """Regions (Q, 5): place of a map, left, top, right, bottom; those of an image follow one another."""
+    """Converts RoI align of several feature maps. A region (Q, 5) is the index of a map, left, top, right, bottom; the
+    regions of an image follow one another."""
     count, side, rows = call.integer("count", 1), call.integer("side", 1), call.x(len(call) - 1)
     number = call.add("Div", [call.range_of(rows, 0), call.constant(count, "int64")])
     box = call.add("Slice", [rows, call.ints(1), call.ints(5), call.ints(1)])
     place = call.add("Slice", [rows, call.ints(0), call.ints(1), call.ints(1)])
     place = call.reshape(place, -1, 1, 1, 1)
-    found = ""
+    pooled = ""
     for level, (name, scale) in enumerate(zip(call.inputs[:-1], call.numbers("scales"))):
         part = call.add(
             "RoiAlign", [name, box, number], output_height=side, output_width=side, sampling_ratio=2,
             spatial_scale=float(scale), coordinate_transformation_mode="output_half_pixel",
         )  # fmt: skip
         is_here = call.add("GreaterOrEqual", [place, call.constant(level, "float32")])
-        found = call.add("Where", [is_here, part, found]) if found else part
-    return found
+        pooled = call.add("Where", [is_here, part, pooled]) if pooled else part
+    return pooled
 
 
 def _highest(call: OperatorCall, rows: str, most: int) -> str:
-    """The rows of the highest scores."""
+    """Returns the rows with the highest scores."""
     at_score = call.integer("score_index", 1)
     score_BC = call.squeeze(_column(call, rows, at_score, at_score + 1), 2)
     return _ordered(call, rows, score_BC, call.ints(most))
 
 
 def _ordered(call: OperatorCall, rows: str, score_BC: str, count: str) -> str:
-    """The first rows in the order of scores, the highest first."""
+    """Returns the first rows in descending order of scores."""
     _, order_BC = call.add_several("TopK", [score_BC, count], 2, axis=1)
     return call.add("GatherND", [rows, call.unsqueeze(order_BC, 2)], batch_dims=1)
 
@@ -137,7 +138,7 @@ def _padded(call: OperatorCall, rows: str, count: int) -> str:
 
 @converts("_contrib_ROIAlign")
 def roi_align(call: OperatorCall) -> str:
-    """Regions (Q, 5): number of the image, left, top, right, bottom."""
+    """Converts RoI align. A region (Q, 5) is the index of an image, left, top, right, bottom."""
     samples = call.integer("sample_ratio", -1)
     if call.flag("position_sensitive"):
         raise call.unsupported("with position_sensitive")

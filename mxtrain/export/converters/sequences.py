@@ -40,12 +40,12 @@ def sequence_last(call: OperatorCall) -> str:
 
 @converts("_mxtrain_cross_entropy")
 def cross_entropy(call: OperatorCall) -> Sequence[str]:
-    """-log p of a class, and its mean over all classes; 0 where the class is negative."""
+    """Computes -log p of a class, and its mean over all classes; 0 for negative classes."""
     log_p = call.add("LogSoftmax", [call.x()], axis=-1)
     label = call.as_ints(1)
     is_counted = call.cast(call.add("GreaterOrEqual", [label, call.constant(0, "int64")]), "float32")
     place = call.unsqueeze(call.add("Max", [label, call.constant(0, "int64")]), -1)
-    own = call.squeeze(call.add("GatherElements", [log_p, place], axis=-1), -1)
+    label_log_p = call.squeeze(call.add("GatherElements", [log_p, place], axis=-1), -1)
     mean = call.add("ReduceMean", [log_p], axes=[-1], keepdims=0)
     weight = call.add("Neg", [is_counted])
-    return [call.add("Mul", [one, weight]) for one in (own, mean)]
+    return [call.add("Mul", [one, weight]) for one in (label_log_p, mean)]

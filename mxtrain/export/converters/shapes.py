@@ -10,7 +10,7 @@ from mxtrain.export.converters.table import converts
 from mxtrain.export.graph import OperatorCall
 
 END = 2**31 - 1
-"""An end behind every axis."""
+"""Slice end beyond the size of any axis."""
 
 
 @converts("Reshape", "reshape", "reshape_like", "squeeze", "_contrib_reshape", "_np_reshape")
@@ -26,8 +26,8 @@ def transpose(call: OperatorCall) -> str:
 @converts("SwapAxis", "swapaxes")
 def swap_axes(call: OperatorCall) -> str:
     order = list(range(call.rank()))
-    one, other = call.axis("dim1", 0), call.axis("dim2", 0)
-    order[one], order[other] = order[other], order[one]
+    first, second = call.axis("dim1", 0), call.axis("dim2", 0)
+    order[first], order[second] = order[second], order[first]
     return call.transpose(call.x(), *order)
 
 
@@ -85,8 +85,8 @@ def slice_(call: OperatorCall) -> str:
 @converts("slice_like")
 def slice_like(call: OperatorCall) -> str:
     axes = [axis % call.rank() for axis in call.numbers("axes", tuple(range(call.rank(1))))]
-    before, after = call.dims(), call.out_dims()
-    axes = [axis for axis in axes if before[axis] != after[axis]]
+    in_dims, result_dims = call.dims(), call.out_dims()
+    axes = [axis for axis in axes if in_dims[axis] != result_dims[axis]]
     if not axes:
         return call.x()
     ends = call.add("Gather", [call.add("Shape", [call.x(1)]), call.ints(*axes)], axis=0)
@@ -98,7 +98,7 @@ def reverse(call: OperatorCall) -> str:
     axes = call.numbers("axis")
     count = len(axes)
     first, last, steps = ([value] * count for value in (-1, -END, -1))
-    return call.add("Slice", [call.x(), *(call.ints(*one) for one in (first, last, axes, steps))])
+    return call.add("Slice", [call.x(), *(call.ints(*values) for values in (first, last, axes, steps))])
 
 
 @converts("broadcast_like", "broadcast_axis", "broadcast_to", "broadcast_axes")
@@ -158,8 +158,8 @@ def pick(call: OperatorCall) -> str:
         index = call.unsqueeze(index, axis)
     size = call.scalar_size(call.x(), axis)
     index = call.add("Clip", [index, call.constant(0, "int64"), call.add("Add", [size, last])])
-    found = call.add("GatherElements", [call.x(), index], axis=axis)
-    return found if call.flag("keepdims") else call.squeeze(found, axis)
+    picked = call.add("GatherElements", [call.x(), index], axis=axis)
+    return picked if call.flag("keepdims") else call.squeeze(picked, axis)
 
 
 @converts("gather_nd")
@@ -170,8 +170,8 @@ def gather_nd(call: OperatorCall) -> str:
 
 @converts("batch_take")
 def batch_take(call: OperatorCall) -> str:
-    found = call.add("GatherElements", [call.x(), call.unsqueeze(call.as_ints(1), 1)], axis=1)
-    return call.squeeze(found, 1)
+    picked = call.add("GatherElements", [call.x(), call.unsqueeze(call.as_ints(1), 1)], axis=1)
+    return call.squeeze(picked, 1)
 
 
 @converts("one_hot")
@@ -185,8 +185,8 @@ def one_hot(call: OperatorCall) -> str:
 def argmax(call: OperatorCall) -> str:
     if not call.text("axis"):
         raise call.unsupported("over all elements")
-    found = call.add("ArgMax", [call.x()], axis=call.axis(), keepdims=int(call.flag("keepdims")))
-    return call.cast(found, call.out_dtype())
+    index = call.add("ArgMax", [call.x()], axis=call.axis(), keepdims=int(call.flag("keepdims")))
+    return call.cast(index, call.out_dtype())
 
 
 @converts("topk")
@@ -195,37 +195,37 @@ def top_k(call: OperatorCall) -> Union[str, Sequence[str]]:
     axis = call.axis()
     if kind == "mask":
         raise call.unsupported("with ret_typ=mask")
-    wanted = call.size(call.x(), axis) if count < 1 else call.ints(count)
-    values, places = call.add_several(
-        "TopK", [call.x(), wanted], 2, axis=axis, largest=int(not call.flag("is_ascend"))
+    k = call.size(call.x(), axis) if count < 1 else call.ints(count)
+    values, indices = call.add_several(
+        "TopK", [call.x(), k], 2, axis=axis, largest=int(not call.flag("is_ascend"))
     )  # fmt: skip
-    places = call.cast(places, call.text("dtype", "float32"))
-    return {"indices": places, "value": values, "both": [values, places]}[kind]
+    indices = call.cast(indices, call.text("dtype", "float32"))
+    return {"indices": indices, "value": values, "both": [values, indices]}[kind]
 
 
 @converts("argsort")
 def argsort(call: OperatorCall) -> str:
     axis = call.axis()
-    _, places = call.add_several("TopK", [call.x(), call.size(call.x(), axis)], 2, axis=axis,
+    _, indices = call.add_several("TopK", [call.x(), call.size(call.x(), axis)], 2, axis=axis,
                                  largest=int(not call.flag("is_ascend", True)))  # fmt: skip
-    return call.cast(places, call.out_dtype())
+    return call.cast(indices, call.out_dtype())
 
 
 @converts("_contrib_arange_like")
 def arange_like(call: OperatorCall) -> str:
     if call.integer("repeat", 1) != 1:
         raise call.unsupported("with repeat")
-    zero, one = call.constant(0, "int64"), call.constant(1, "int64")
+    zero, increment = call.constant(0, "int64"), call.constant(1, "int64")
     if call.text("axis"):
         numbers = call.range_of(call.x(), call.axis())
     else:
-        flat = call.add("Range", [zero, call.add("Size", [call.x()]), one])
+        flat = call.add("Range", [zero, call.add("Size", [call.x()]), increment])
         numbers = call.add("Reshape", [flat, call.add("Shape", [call.x()])])
-    found = call.cast(numbers, call.out_dtype())
+    values = call.cast(numbers, call.out_dtype())
     step, start = call.number_of("step", 1.0), call.number_of("start", 0.0)
     if step != 1:
-        found = call.add("Mul", [found, call.constant(step, call.out_dtype())])
-    return call.add("Add", [found, call.constant(start, call.out_dtype())]) if start else found
+        values = call.add("Mul", [values, call.constant(step, call.out_dtype())])
+    return call.add("Add", [values, call.constant(start, call.out_dtype())]) if start else values
 
 
 @converts("_arange")

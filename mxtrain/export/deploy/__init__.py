@@ -28,7 +28,7 @@ class Deployment:
     storage: Optional[str] = None
 
     def place(self, folder: Path) -> Path:
-        """The folder in `folder` that the network and its proof are written into; it is made."""
+        """Creates and returns the subfolder for the network and its proof."""
         inside = {"triton": (self.name, "1"), "kserve": (REPOSITORY, self.name, "1")}.get(self.server, ())
         place = folder.joinpath(*inside)
         place.mkdir(parents=True, exist_ok=True)

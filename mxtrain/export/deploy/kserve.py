@@ -35,7 +35,7 @@ def write(folder: Path, name: str, storage: str, size: int) -> None:
 
 
 def manifest(name: str, storage: str, size: int) -> Dict[str, Any]:
-    """The InferenceService as a JSON object."""
+    """Returns the InferenceService as a JSON object."""
     memory = f"{SERVER_MIB + COPIES * (size // 2**20)}Mi"
     return {
         "apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": name},

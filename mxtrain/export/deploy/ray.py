@@ -28,7 +28,7 @@ def write(folder: Path, name: str) -> None:
 
 
 def config(name: str) -> Dict[str, Any]:
-    """The configuration of the application, as `serve run` and `serve deploy` read it."""
+    """Returns the configuration of the application for `serve run` and `serve deploy`."""
     scaling = {"min_replicas": MIN_REPLICAS, "max_replicas": MAX_REPLICAS, "target_ongoing_requests": TARGET_ONGOING}
     return {
         "http_options": {"host": "127.0.0.1", "port": 8000},

@@ -46,14 +46,17 @@ class Refused(Exception):
 
 
 def read_inputs(content: bytes, declared: Sequence[Dict[str, Any]]) -> Tuple[Arrays, Any]:
-    """The inputs of a request, and its id.
+    """Parses a request.
 
     Args:
         content: the body, JSON.
         declared: inputs as signature.json has them.
 
+    Returns:
+        The inputs by name, and the id of the request.
+
     Raises:
-        Refused: says what does not fit.
+        Refused: the request does not fit the signature.
     """
     try:
         body = json.loads(content, parse_constant=_refuse)
@@ -62,11 +65,11 @@ def read_inputs(content: bytes, declared: Sequence[Dict[str, Any]]) -> Tuple[Arr
     tensors = body.get("inputs") if isinstance(body, dict) else None
     if not isinstance(tensors, list) or not all(isinstance(one, dict) for one in tensors):
         raise Refused("the body has no list of inputs")
-    given = {str(one.get("name")): one for one in tensors}
+    tensor_by_name = {str(one.get("name")): one for one in tensors}
     names = [one["name"] for one in declared]
-    if len(given) != len(tensors) or set(given) != set(names):
+    if len(tensor_by_name) != len(tensors) or set(tensor_by_name) != set(names):
         raise Refused(f"the inputs must be {', '.join(names)}, each once")
-    arrays = {one["name"]: _read_tensor(given[one["name"]], one) for one in declared}
+    arrays = {one["name"]: _read_tensor(tensor_by_name[one["name"]], one) for one in declared}
     if len({len(array) for array in arrays.values()}) > 1:
         raise Refused("the inputs have different numbers of samples")
     return arrays, body.get("id")
@@ -76,19 +79,19 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _read_tensor(given: Dict[str, Any], declared: Dict[str, Any]) -> np.ndarray:
-    name, dtype, wanted = declared["name"], declared["dtype"], declared["shape"]
-    if given.get("datatype") != DATATYPES[dtype]:
+def _read_tensor(tensor: Dict[str, Any], declared: Dict[str, Any]) -> np.ndarray:
+    name, dtype, expected = declared["name"], declared["dtype"], declared["shape"]
+    if tensor.get("datatype") != DATATYPES[dtype]:
         raise Refused(f"the datatype of {name} must be {DATATYPES[dtype]}")
-    shape: Any = given.get("shape")
-    fits = isinstance(shape, list) and len(shape) == len(wanted) and all(
+    shape: Any = tensor.get("shape")
+    fits = isinstance(shape, list) and len(shape) == len(expected) and all(
         type(size) is int and size > 0 and (isinstance(other, str) or size == other)
-        for size, other in zip(shape, wanted)
+        for size, other in zip(shape, expected)
     )  # fmt: skip
     if not fits or shape[0] > MAX_ROWS or math.prod(shape) > MAX_BYTES:
-        raise Refused(f"the shape of {name} must be {wanted}, with at most {MAX_ROWS} samples")
+        raise Refused(f"the shape of {name} must be {expected}, with at most {MAX_ROWS} samples")
     try:
-        array = np.asarray(given.get("data"))
+        array = np.asarray(tensor.get("data"))
         if array.dtype.kind not in "biuf":
             raise ValueError("these are no numbers")
         converted = array.astype(dtype)
@@ -102,7 +105,7 @@ def _read_tensor(given: Dict[str, Any], declared: Dict[str, Any]) -> np.ndarray:
 
 
 def grouped(requests: Sequence[Arrays]) -> List[List[int]]:
-    """Numbers of requests that can be one batch: all inputs have the same shapes but for the samples."""
+    """Groups the indices of requests that can be one batch: all inputs have the same shapes but for the samples."""
     groups: Dict[Tuple[Tuple[int, ...], ...], List[int]] = {}
     for number, arrays in enumerate(requests):
         groups.setdefault(tuple(array.shape[1:] for array in arrays.values()), []).append(number)
@@ -110,32 +113,33 @@ def grouped(requests: Sequence[Arrays]) -> List[List[int]]:
 
 
 def compute(session: Any, requests: Sequence[Arrays], is_open: bool) -> List[Union[Arrays, str]]:
-    """Outputs of each request, or a text about what is wrong.
+    """Computes the outputs of each request; a message instead where it failed.
 
     Args:
         session: of onnxruntime.
         requests: inputs of each, of any shapes.
         is_open: whether a batch may have any size.
     """
-    found: List[Union[Arrays, str]] = ["" for _ in requests]
+    results: List[Union[Arrays, str]] = ["" for _ in requests]
     for numbers in grouped(requests) if is_open else [[number] for number in range(len(requests))]:
         group = [requests[number] for number in numbers]
         try:
-            outputs = predict.run(session, {name: np.concatenate([one[name] for one in group]) for name in group[0]})
+            batch = {name: np.concatenate([request[name] for request in group]) for name in group[0]}
+            outputs = predict.run(session, batch)
         except predict.UnusableFolder as error:
             if len(group) > 1:  # such as an id out of range: the others must not suffer from it
                 for number in numbers:
-                    found[number] = compute(session, [requests[number]], False)[0]
+                    results[number] = compute(session, [requests[number]], False)[0]
             else:
-                found[numbers[0]] = str(error)
+                results[numbers[0]] = str(error)
             continue
         row = 0
-        for number, one in zip(numbers, group):
-            count = len(next(iter(one.values())))
+        for number, request in zip(numbers, group):
+            count = len(next(iter(request.values())))
             alone = len(group) == 1
-            found[number] = outputs if alone else {name: array[row : row + count] for name, array in outputs.items()}
+            results[number] = outputs if alone else {name: array[row : row + count] for name, array in outputs.items()}
             row += count
-    return found
+    return results
 
 
 @serve.deployment

@@ -29,6 +29,6 @@ class Tensor:
 
     @classmethod
     def from_node(cls, node: Any) -> Tensor:
-        """That of a session's `get_inputs` or `get_outputs`."""
+        """Returns the description of an element of a session's `get_inputs` or `get_outputs`."""
         shape = tuple(size if isinstance(size, int) else -1 for size in node.shape)
         return cls(node.name, DTYPES[node.type], shape, bool(node.shape) and node.shape[0] == BATCH)

@@ -38,10 +38,10 @@ def write(
 
 
 def config(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], has_labels: bool = False) -> str:
-    """The text of config.pbtxt.
+    """Returns the text of config.pbtxt.
 
     Args:
-        name: of the model and its folder.
+        name: name of the model and of its folder.
         inputs: of the network; Triton makes batches if all inputs and outputs begin with an open one.
         outputs: of the network.
         has_labels: whether labels.txt holds the names of classes.

@@ -39,9 +39,10 @@ BINARY = ("_add", "_sub", "_mul", "_div", "_plus", "_minus", "_maximum", "_minim
 REDUCTIONS = ("mean", "sum", "max", "min")
 RECURRENT, TABLE = "RNN", "Embedding"
 OUTPUT = "outputs of the network"
-MOST_REASONS = 3
-"""Most reasons that a message lists."""
+MAX_REASONS = 3
+"""Number of reasons that a message lists at most."""
 Places = Dict[str, Dict[int, np.ndarray]]
+"""Parameter -> axis -> number of each element along the axis."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class Channels:
         clauses = [f"the channels of {_listed(layers)} are {reason}" for reason, layers in layers_by_reason.items()]
         if not clauses:
             clauses = ["the network has no convolution and no dense layer"]
-        if len(clauses) > MOST_REASONS:
-            clauses[MOST_REASONS:] = [f"{len(clauses) - MOST_REASONS} more reasons of this kind"]
+        if len(clauses) > MAX_REASONS:
+            clauses[MAX_REASONS:] = [f"{len(clauses) - MAX_REASONS} more reasons of this kind"]
         if self.others:
             clauses.append(f"the units of {' and '.join(self.others)} cannot be removed")
         return "; ".join(clauses)
@@ -102,13 +103,13 @@ class Channels:
 
         At least one set of each group is kept, because a layer cannot have 0 channels.
         """
-        found: Dict[int, List[int]] = {}
-        for number, one in enumerate(self.sets):
-            if all(not np.take(arrays[name], index, axis=axis).any() for name, axis, index in one.read):
-                found.setdefault(one.group, []).append(number)
-        sizes = np.bincount([one.group for one in self.sets], minlength=len(self.groups))
+        by_group: Dict[int, List[int]] = {}
+        for number, channel_set in enumerate(self.sets):
+            if all(not np.take(arrays[name], index, axis=axis).any() for name, axis, index in channel_set.read):
+                by_group.setdefault(channel_set.group, []).append(number)
+        sizes = np.bincount([channel_set.group for channel_set in self.sets], minlength=len(self.groups))
         return sorted(
-            number for group, numbers in found.items()
+            number for group, numbers in by_group.items()
             for number in (numbers[1:] if len(numbers) == sizes[group] else numbers)
         )  # fmt: skip
 
@@ -124,23 +125,23 @@ class Channels:
         Returns:
             The smaller arrays, and the new width of each layer that lost channels.
         """
-        gone = np.zeros(len(self.sets) + 1, bool)  # -1 in `places` indexes the last element, which stays False
-        gone[list(removed)] = True
+        drop = np.zeros(len(self.sets) + 1, bool)  # -1 in `places` indexes the last element, which stays False
+        drop[list(removed)] = True
         widths = {
-            layer: width - int(gone[self.places[self.weights[layer]][0]].sum()) for layer, width in self.widths.items()
+            layer: width - int(drop[self.places[self.weights[layer]][0]].sum()) for layer, width in self.widths.items()
         }  # fmt: skip
-        kept = dict(arrays)
+        smaller = dict(arrays)
         for name, axes in self.places.items():
             for axis, set_N in axes.items():
-                kept[name] = np.compress(~gone[set_N], kept[name], axis=axis)
-        return kept, {layer: width for layer, width in widths.items() if width != self.widths[layer]}
+                smaller[name] = np.compress(~drop[set_N], smaller[name], axis=axis)
+        return smaller, {layer: width for layer, width in widths.items() if width != self.widths[layer]}
 
 
-def _listed(layers: Sequence[str], most: int = 2) -> str:
+def _listed(layers: Sequence[str], max_names: int = 2) -> str:
     """Returns the first names in quotes, and the number of the others."""
-    shown = [f"'{layer}'" for layer in layers[:most]]
-    if len(layers) > most:
-        shown.append(f"{len(layers) - most} other layers" if len(layers) > most + 1 else "another layer")
+    shown = [f"'{layer}'" for layer in layers[:max_names]]
+    if len(layers) > max_names:
+        shown.append(f"{len(layers) - max_names} other layers" if len(layers) > max_names + 1 else "another layer")
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
 
 
@@ -164,13 +165,13 @@ class _Analysis:
         self._traced = traced
         self._names = {parameter.name: name for name, parameter in distinct_parameters(network).items()}
         self._parents: List[int] = []
-        self._kept: Dict[int, str] = {}
-        """Channel that must stay -> the reason."""
+        self._obstacles: Dict[int, str] = {}
+        """Channel that cannot be removed -> the reason."""
         self._flows: Dict[int, Tuple[int, np.ndarray]] = {}
-        """Node -> the axis of its channels, and the number of each."""
+        """Node -> channel axis and channel numbers of its output."""
         self.places: Places = {}
-        self._makers: Dict[str, np.ndarray] = {}
-        """Weight -> the channels that it makes, along its first axis."""
+        self._produced_by: Dict[str, np.ndarray] = {}
+        """Weight -> channel numbers along its first axis (output channels)."""
         self._readers: List[Tuple[str, int]] = []
         self._scales: List[str] = []
         self._widths: Dict[str, int] = {}
@@ -194,10 +195,10 @@ class _Analysis:
         return number
 
     def _join(self, first: np.ndarray, second: np.ndarray) -> None:
-        for one, other in zip(first.tolist(), second.tolist()):
+        for pair in zip(first.tolist(), second.tolist()):
             # The smaller number becomes the root, so that sets are numbered in the order of the layers.
-            one, other = sorted((self._root(one), self._root(other)))
-            self._parents[other] = one
+            root, child = sorted(map(self._root, pair))
+            self._parents[child] = root
 
     def _keep(self, index: int, reason: str) -> None:
         """Marks all output channels of a node as not removable."""
@@ -206,7 +207,7 @@ class _Analysis:
 
     def _keep_all(self, channels: np.ndarray, reason: str) -> None:
         for number in channels.tolist():
-            self._kept.setdefault(number, reason)
+            self._obstacles.setdefault(number, reason)
 
     def _assign(self, name: str, axis: int, channels: np.ndarray) -> None:
         axes = self.places.setdefault(name, {})
@@ -227,23 +228,23 @@ class _Analysis:
         flow = self._follow(node)
         if flow is None:
             block = self._traced.layers.get(node.layer)
-            place = f" in the {type(block).__name__} '{node.layer}'" if block is not None and node.layer else ""
-            reason = f"read by {node.op}{place}"
-            for given in node.inputs:
-                self._keep(given, reason)
+            location = f" in the {type(block).__name__} '{node.layer}'" if block is not None and node.layer else ""
+            reason = f"read by {node.op}{location}"
+            for source in node.inputs:
+                self._keep(source, reason)
             self._keep_parameters(node, reason)
         else:
             self._flows[index] = flow
 
     def _keep_parameters(self, node: Node, reason: str) -> None:
         """Marks all channels of the parameters that an unknown operator reads as not removable."""
-        for given in node.inputs:
-            for channels in self.places.get(self._names.get(self._traced.nodes[given].name, ""), {}).values():
+        for source in node.inputs:
+            for channels in self.places.get(self._names.get(self._traced.nodes[source].name, ""), {}).values():
                 self._keep_all(channels, reason)
 
     def _follow(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
         """Returns the channel axis and the channel numbers of an operator's output; None for an unknown operator."""
-        if node.shape is None or any(self._traced.nodes[given].shape is None for given in node.inputs):
+        if node.shape is None or any(self._traced.nodes[source].shape is None for source in node.inputs):
             return None
         if node.op == CONVOLUTION:
             return self._convolution(node)
@@ -279,18 +280,19 @@ class _Analysis:
         return axis < len(node.shape) and node.shape[axis] == len(channels)
 
     def _weights_of(self, node: Node) -> List[str]:
-        """Structural names of a layer's own parameters; empty if another input is no parameter of this layer, or
-        `set_widths` cannot change its width.
+        """Returns the structural names of a layer's parameters.
+
+        Empty if another input is not a parameter of this layer, or `set_widths` cannot change its width.
         """
         block = self._traced.layers.get(node.layer)
-        given = [self._traced.nodes[index].name for index in node.inputs[1:]]
-        if block is None or not {*given} <= {parameter.name for parameter in block._reg_params.values()}:
+        input_names = [self._traced.nodes[index].name for index in node.inputs[1:]]
+        if block is None or not {*input_names} <= {parameter.name for parameter in block._reg_params.values()}:
             return []
-        names = [self._names[name] for name in given]
+        names = [self._names[name] for name in input_names]
         return names if is_standard(block, node.op, names[0]) else []
 
-    def _entering(self, node: Node, axis: int) -> np.ndarray:
-        """Channel numbers along an axis of the first input; fresh, unremovable ones if the input is unknown."""
+    def _input_channels(self, node: Node, axis: int) -> np.ndarray:
+        """Returns the channel numbers along an axis of the first input; new, unremovable ones if they are unknown."""
         flow = self._flows.get(node.inputs[0])
         shape = self._traced.nodes[node.inputs[0]].shape
         assert shape is not None
@@ -298,11 +300,11 @@ class _Analysis:
             return flow[1]
         reason = f"mixed before '{node.layer}' reads them"
         self._keep(node.inputs[0], reason)
-        kept = self._fresh(shape[axis])
-        self._keep_all(kept, reason)
-        return kept
+        fixed = self._fresh(shape[axis])
+        self._keep_all(fixed, reason)
+        return fixed
 
-    def _make(self, node: Node, names: Sequence[str], width: int) -> np.ndarray:
+    def _assign_outputs(self, node: Node, names: Sequence[str], width: int) -> np.ndarray:
         """Assigns channel numbers to the outputs of a layer and returns them.
 
         Args:
@@ -312,30 +314,30 @@ class _Analysis:
         """
         weight = names[0]
         self._assign(weight, 0, self._fresh(width))
-        made = self.places[weight][0]
+        outputs = self.places[weight][0]
         for bias in names[1:]:
-            self._assign(bias, 0, made)
-        self._makers[weight] = made
+            self._assign(bias, 0, outputs)
+        self._produced_by[weight] = outputs
         self._widths[weight] = width
-        return made
+        return outputs
 
     def _convolution(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
         names = self._weights_of(node)
         if not names:
             return None
-        entering = self._entering(node, 1)
+        inputs = self._input_channels(node, 1)
         width, groups = int(node.attrs["num_filter"]), int(node.attrs.get("num_group", 1))
-        made = self._make(node, names, width)
+        outputs = self._assign_outputs(node, names, width)
         if groups == 1:
-            self._read(names[0], entering)
-        elif groups == len(entering):  # depthwise: an output channel depends on one input channel only
-            self._join(made, np.repeat(entering, width // groups))
+            self._read(names[0], inputs)
+        elif groups == len(inputs):  # depthwise: an output channel depends on one input channel only
+            self._join(outputs, np.repeat(inputs, width // groups))
         else:  # the groups of a convolution must keep equal sizes, so they lose channels at the same positions
-            for channels in (entering, made):
+            for channels in (inputs, outputs):
                 for part in np.split(channels, groups)[1:]:
                     self._join(channels[: len(channels) // groups], part)
-            self._read(names[0], entering[: len(entering) // groups])
-        return 1, made
+            self._read(names[0], inputs[: len(inputs) // groups])
+        return 1, outputs
 
     def _read(self, weight: str, channels: np.ndarray) -> None:
         self._assign(weight, 1, channels)
@@ -349,13 +351,13 @@ class _Analysis:
         shape = self._traced.nodes[node.inputs[0]].shape
         assert shape is not None and node.shape is not None
         if node.attrs.get("flatten", "True") in ("True", "1"):
-            entering = np.repeat(self._entering(node, 1), math.prod(shape[2:]))
+            inputs = np.repeat(self._input_channels(node, 1), math.prod(shape[2:]))
             axis = 1
         else:
             axis = len(shape) - 1
-            entering = self._entering(node, axis)
-        self._read(names[0], entering)
-        return axis, self._make(node, names, int(node.attrs["num_hidden"]))
+            inputs = self._input_channels(node, axis)
+        self._read(names[0], inputs)
+        return axis, self._assign_outputs(node, names, int(node.attrs["num_hidden"]))
 
     def _norm(self, node: Node, flow: Optional[Tuple[int, np.ndarray]]) -> Optional[Tuple[int, np.ndarray]]:
         names = self._weights_of(node)
@@ -368,55 +370,55 @@ class _Analysis:
         return flow
 
     def _binary(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
-        flows = [self._flows.get(given) for given in node.inputs]
-        shapes = [self._traced.nodes[given].shape or () for given in node.inputs]
-        found: Optional[Tuple[int, np.ndarray]] = None
-        for given, flow, shape in zip(node.inputs, flows, shapes):
+        flows = [self._flows.get(source) for source in node.inputs]
+        shapes = [self._traced.nodes[source].shape or () for source in node.inputs]
+        result: Optional[Tuple[int, np.ndarray]] = None
+        for source, flow, shape in zip(node.inputs, flows, shapes):
             if len(shape) != len(node.shape or ()):
                 return None
             if flow is None:
                 continue
             if len(flow[1]) == 1 != (node.shape or ())[flow[0]]:  # a single channel broadcast over all others stays
-                self._keep(given, f"broadcast by {node.op} in '{node.layer}'")
+                self._keep(source, f"broadcast by {node.op} in '{node.layer}'")
                 continue
-            if found is None:
-                found = flow
-            elif flow[0] != found[0] or len(flow[1]) != len(found[1]):
+            if result is None:
+                result = flow
+            elif flow[0] != result[0] or len(flow[1]) != len(result[1]):
                 return None
             else:
-                self._join(found[1], flow[1])
-        if found is None:
+                self._join(result[1], flow[1])
+        if result is None:
             return None
         # An input that is not broadcast along the channel axis must have known channels, too.
-        unknown = [s for f, s in zip(flows, shapes) if s[found[0]] != 1 and (f is None or len(f[1]) != s[found[0]])]
-        return None if unknown or not self._same_length(node, found) else found
+        unknown = [s for f, s in zip(flows, shapes) if s[result[0]] != 1 and (f is None or len(f[1]) != s[result[0]])]
+        return None if unknown or not self._same_length(node, result) else result
 
     def _concat(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
-        flows = [self._flows.get(given) for given in node.inputs]
-        known = [flow for flow in flows if flow is not None]
-        if len(known) < len(flows) or len({axis for axis, _ in known}) != 1:
+        flows = [self._flows.get(source) for source in node.inputs]
+        known_flows = [flow for flow in flows if flow is not None]
+        if len(known_flows) < len(flows) or len({axis for axis, _ in known_flows}) != 1:
             return None
-        axis = known[0][0]
+        axis = known_flows[0][0]
         if int(node.attrs.get("dim", 1)) % len(node.shape or ()) == axis:
-            return axis, np.concatenate([channels for _, channels in known])
+            return axis, np.concatenate([channels for _, channels in known_flows])
         # Concatenation along another axis stacks the same channels.
-        for _, channels in known[1:]:
-            self._join(known[0][1], channels)
-        return known[0]
+        for _, channels in known_flows[1:]:
+            self._join(known_flows[0][1], channels)
+        return known_flows[0]
 
     def _reshape(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
         """Follows (B, C, ...) -> (B, C * ...), where each channel becomes several, and (B, C, ...) -> (B, C, ...).
 
         Other reshapes are unknown, and so are those whose arguments contain the number of channels.
         """
-        shape, after = self._traced.nodes[node.inputs[0]].shape, node.shape
-        assert shape is not None and after is not None
-        asked = ast.literal_eval(node.attrs.get("shape", "(0, -1)"))
-        if flow[0] != 1 or asked[0] != 0 or min(asked) < -1 or node.attrs.get("reverse", "False") in ("True", "1"):
+        shape, new_shape = self._traced.nodes[node.inputs[0]].shape, node.shape
+        assert shape is not None and new_shape is not None
+        target = ast.literal_eval(node.attrs.get("shape", "(0, -1)"))
+        if flow[0] != 1 or target[0] != 0 or min(target) < -1 or node.attrs.get("reverse", "False") in ("True", "1"):
             return None
-        if len(after) == 2 and asked[1] == -1:
+        if len(new_shape) == 2 and target[1] == -1:
             return 1, np.repeat(flow[1], math.prod(shape[2:]))
-        return flow if asked[1] in (0, -1) and after[:2] == shape[:2] else None
+        return flow if target[1] in (0, -1) and new_shape[:2] == shape[:2] else None
 
     def _new_axis(self, node: Node, flow: Tuple[int, np.ndarray]) -> Tuple[int, np.ndarray]:
         axis = int(node.attrs["axis"]) % len(node.shape or ())
@@ -424,26 +426,27 @@ class _Analysis:
 
     def _reduce(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
         shape = self._traced.nodes[node.inputs[0]].shape
-        given = ast.literal_eval(node.attrs.get("axis", "()") or "()")
+        axis_argument = ast.literal_eval(node.attrs.get("axis", "()") or "()")
         assert shape is not None
-        axes = [one % len(shape) for one in ([given] if isinstance(given, int) else given or ())]
+        arguments = [axis_argument] if isinstance(axis_argument, int) else axis_argument or ()
+        axes = [axis % len(shape) for axis in arguments]
         if not axes or flow[0] in axes or node.attrs.get("exclude", "False") in ("True", "1"):
             return None
         is_same = node.attrs.get("keepdims", "False") in ("True", "1")
-        return (flow[0] if is_same else flow[0] - sum(one < flow[0] for one in axes)), flow[1]
+        return (flow[0] if is_same else flow[0] - sum(axis < flow[0] for axis in axes)), flow[1]
 
     # The result.
 
     def result(self) -> Channels:
-        kept: Dict[int, str] = {}
-        for number, reason in self._kept.items():
-            kept.setdefault(self._root(number), reason)
+        obstacle_of: Dict[int, str] = {}
+        for number, reason in self._obstacles.items():
+            obstacle_of.setdefault(self._root(number), reason)
         numbers: Dict[int, int] = {}
         makers: Dict[int, Dict[str, List[int]]] = {}
-        for weight, channels in self._makers.items():
+        for weight, channels in self._produced_by.items():
             for position, number in enumerate(channels.tolist()):
                 root = self._root(number)
-                if root not in kept:
+                if root not in obstacle_of:
                     numbers.setdefault(root, len(numbers))
                     makers.setdefault(root, {}).setdefault(weight, []).append(position)
         places = {name: {axis: self._sets_of(channels, numbers) for axis, channels in axes.items()}
@@ -451,7 +454,7 @@ class _Analysis:
         groups: Dict[Tuple[str, ...], int] = {}
         sets = []
         for root, number in numbers.items():
-            made = {name: np.array(found) for name, found in makers[root].items()}
+            made = {name: np.array(positions) for name, positions in makers[root].items()}
             group = groups.setdefault(tuple(sorted(made)), len(groups))
             read = [(name, axis, index) for name, axis in self._readers
                     for index in [np.flatnonzero(places[name][axis] == number)] if len(index)]  # fmt: skip
@@ -463,12 +466,12 @@ class _Analysis:
         weights = {layer_of(name): name for name in self._widths if name in used}
         widths = {layer: self._widths[name] for layer, name in weights.items()}
         obstacles = {
-            layer_of(name): kept[self._root(int(channels[0]))]
-            for name, channels in self._makers.items() if name not in used
+            layer_of(name): obstacle_of[self._root(int(channels[0]))]
+            for name, channels in self._produced_by.items() if name not in used
         }  # fmt: skip
         ops = {node.op for node in self._traced.nodes}
-        others = [kind for op, kind in ((RECURRENT, "recurrent layers"), (TABLE, "embeddings")) if op in ops]
-        return Channels(sets, widths, weights, places, layers, obstacles, others)
+        unsupported = [kind for op, kind in ((RECURRENT, "recurrent layers"), (TABLE, "embeddings")) if op in ops]
+        return Channels(sets, widths, weights, places, layers, obstacles, unsupported)
 
     def _sets_of(self, channels: np.ndarray, numbers: Mapping[int, int]) -> np.ndarray:
         return np.array([numbers.get(self._root(number), -1) for number in channels.tolist()], np.int64)

@@ -60,9 +60,10 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
     widths = [math.prod(shape) for shape in shapes_of(input_shape)]
     large = []
     for table in tables:
-        beside, number_of_ids = sources.beside(table, tables), num_samples * sources.width_of(table, widths)
-        is_large = sum(other.num_rows * other.units for other in beside) >= least_size
-        if is_large and min(other.num_rows for other in beside) >= ROWS_PER_ID * number_of_ids:
+        sharing = sources.tables_sharing_ids(table, tables)
+        num_ids = num_samples * sources.width_of(table, widths)
+        is_large = sum(other.num_rows * other.units for other in sharing) >= least_size
+        if is_large and min(other.num_rows for other in sharing) >= ROWS_PER_ID * num_ids:
             large.append(table)
     reasons: List[str] = []
     for table in large:
@@ -76,7 +77,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
 
 
 class _Sources:
-    """Finds the tables in which the network's inputs are looked up.
+    """Finds the embedding tables of each input of a network.
 
     Attributes:
         inputs_of: full name of a parameter -> the numbers of the inputs whose ids are looked up in it.
@@ -114,17 +115,22 @@ class _Sources:
                     readers.setdefault(nodes[one].name, []).append(node.op)
         self._readers = readers
 
-    def beside(self, table: EmbeddingTable, tables: List[EmbeddingTable]) -> List[EmbeddingTable]:
-        """Returns the tables that the same ids are looked up in, and itself: either all of them are sparse or none."""
-        own = self.inputs_of.get(table.weight.name, set())
-        return [one for one in tables if one is table or own & self.inputs_of.get(one.weight.name, set())]
+    def tables_sharing_ids(self, table: EmbeddingTable, tables: List[EmbeddingTable]) -> List[EmbeddingTable]:
+        """Returns all tables that share ids with a table, including itself: they are all sparse or all dense."""
+        inputs = self.inputs_of.get(table.weight.name, set())
+        return [other for other in tables if other is table or inputs & self.inputs_of.get(other.weight.name, set())]
 
     def width_of(self, table: EmbeddingTable, widths: List[int]) -> int:
         """Returns the number of ids of a sample that are looked up in a table."""
         return sum(widths[number] for number in self.inputs_of.get(table.weight.name, ()))
 
     def unsupported_reason(self, table: EmbeddingTable, large: List[str]) -> str:
-        """Why a table needs all of its rows, or an empty string. `large`: full names of the tables that may be."""
+        """Returns why the gradient of a table cannot be sparse; empty if it can.
+
+        Args:
+            table: the table.
+            large: full names of the tables that are large enough.
+        """
         name = table.weight.name
         numbers = self.inputs_of.get(name, set())
         if len(numbers) != 1:
@@ -135,7 +141,7 @@ class _Sources:
         if number in self._other_uses:
             layer, op = self._other_uses[number]
             return f"the ids of {name} are used by {op} of {f'layer {layer!r}' if layer else 'the network'}, too"
-        others = sorted(self._looks_up[number] - set(large))
-        if others:
-            return f"the ids of {name} are looked up in {others[0]}, too"
+        small_tables = sorted(self._looks_up[number] - set(large))
+        if small_tables:
+            return f"the ids of {name} are looked up in {small_tables[0]}, too"
         return ""

@@ -42,9 +42,9 @@ def _filled(
     layer: gluon.nn.Conv2D, options: Dict[str, Any], missing: int, F: OperatorModule, x: Array, weight: Array,
     bias: Optional[Array] = None,
 ) -> Array:  # fmt: skip
-    given = [weight] if bias is None else [weight, bias]
-    zeros = (F.zeros_like(F.slice_axis(one, axis=0, begin=0, end=missing)) for one in given)
-    filled = (F.concat(one, more, dim=0) for one, more in zip(given, zeros))
+    arrays = [weight] if bias is None else [weight, bias]
+    zeros = (F.zeros_like(F.slice_axis(array, axis=0, begin=0, end=missing)) for array in arrays)
+    filled = (F.concat(array, padding, dim=0) for array, padding in zip(arrays, zeros))
     y = F.slice_axis(F.Convolution(x, *filled, name="fwd", **options), axis=1, begin=0, end=-missing)
     return y if layer.act is None else layer.act(y)
 
@@ -72,20 +72,20 @@ def average_by_mean(network: gluon.Block, input_shape: Shapes) -> None:
 
 
 def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.Block]) -> set:
-    """Paths of pools whose window is all of the image."""
+    """Returns the paths of the pools whose window is the whole image."""
     try:
         nodes = trace(network, input_shape).nodes
     except NotTraceable:
         return set()
-    found: Set[str] = set()
+    whole_image: Set[str] = set()
     others: Set[str] = set()
     for node in nodes:
         if node.op == "Pooling" and node.layer in pools:
             kwargs, (source, *_) = pools[node.layer]._kwargs, node.inputs
             shape = nodes[source].shape or ()
             is_whole = tuple(kwargs["kernel"]) == tuple(shape[2:]) and not any(kwargs["pad"])
-            (found if is_whole else others).add(node.layer)
-    return found - others
+            (whole_image if is_whole else others).add(node.layer)
+    return whole_image - others
 
 
 def _mean(F: OperatorModule, image_BCHW: Array) -> Array:

@@ -27,7 +27,7 @@ Called = Tuple[str, str, Mapping[str, str]]
 
 
 def selu(F: OperatorModule, x: Array) -> Array:
-    """SELU as a scaled ELU. The gradient of MXNet's own SELU at -3 is 0.0028 instead of 0.0875."""
+    """Computes SELU as a scaled ELU. The gradient of MXNet's own SELU at -3 is 0.0028 instead of 0.0875."""
     return SELU_SCALE * F.LeakyReLU(x, act_type="elu", slope=SELU_ALPHA)
 
 
@@ -53,7 +53,7 @@ def average(arguments: Mapping[str, Any]) -> Callable[[OperatorModule, Array], A
 
 
 def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()) -> Array:
-    """Dropout: sets random elements to 0 and scales up the remaining ones.
+    """Computes dropout: sets random elements to 0 and scales up the remaining ones.
 
     Args:
         F: `nd` or `sym`.
@@ -134,19 +134,19 @@ WRONG: Dict[Callable[[str, Mapping[str, str]], bool], str] = {
 
 def refuse_wrong(called: Iterable[Called]) -> None:
     """Raises a `ConfigError` that lists all calls of operators in `WRONG`, by layer, if there are any."""
-    found: List[str] = []
+    problems: List[str] = []
     for layer, op, attrs in called:
-        place = f"layer '{layer}'" if layer else "the network"
-        found += [f"{place} calls {why}." for is_wrong, why in WRONG.items() if is_wrong(op, attrs)]
-    if found:
-        raise ConfigError("\n".join(dict.fromkeys(found)))
+        location = f"layer '{layer}'" if layer else "the network"
+        problems += [f"{location} calls {reason}." for is_wrong, reason in WRONG.items() if is_wrong(op, attrs)]
+    if problems:
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
 
 
 def called_in(outputs: Iterable[NDArray]) -> List[Called]:
     """Returns the operators that autograd recorded for these arrays. For networks that cannot be traced."""
     from mxtrain.engine.backend import autograd
 
-    return [one for output in outputs for one in _operators(json.loads(autograd.get_symbol(output).tojson()))]
+    return [operator for output in outputs for operator in _operators(json.loads(autograd.get_symbol(output).tojson()))]
 
 
 def _operators(graph: SymbolGraph) -> Iterator[Called]:

@@ -1,4 +1,4 @@
-"""Finds the shapes of a network's parameters and outputs, and says where it fails on its input."""
+"""Infers the shapes of a network's parameters and outputs, and reports the layer that rejects the input."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 SIZES_TO_SUGGEST = (16, 32, 64, 96, 128, 224, 299, 331)
 
 
-def infer_shapes(network: gluon.Block, input_shape: Shapes, wanted: Optional[Sequence[Shape]] = None) -> None:
-    """Tells every parameter its shape.
+def infer_shapes(network: gluon.Block, input_shape: Shapes, required_shapes: Optional[Sequence[Shape]] = None) -> None:
+    """Infers and sets the shapes of all parameters.
 
     Args:
-        network: uninitialised.
-        input_shape: of one sample, or of each of several inputs.
-        wanted: of each array that it must return for one sample; None: whatever.
+        network: uninitialised network.
+        input_shape: shape of one sample, or of each of several inputs.
+        required_shapes: required shape of each output for one sample; None = not checked.
 
     Raises:
         ConfigError: the network cannot take a sample of this shape, returns other shapes than expected, or
@@ -46,35 +46,35 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, wanted: Optional[Seq
                 f"The shape of parameter '{name}' is not known because nothing uses it. Remove it from the network, or "
                 "give its layer in_units or in_channels."
             )
-    if wanted is not None and output_shapes != [(1, *shape) for shape in wanted]:
+    if required_shapes is not None and output_shapes != [(1, *shape) for shape in required_shapes]:
         shown = ", ".join("x".join(map(str, shape or ("?",))) for shape in output_shapes)
-        asked = " and ".join(f"({', '.join(map(str, ('batch', *shape)))})" for shape in wanted)
-        number = "one tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
-        last = f", or end it with a layer of {wanted[0][-1]} units" if len(wanted[0]) < 3 else ""
+        required = " and ".join(f"({', '.join(map(str, ('batch', *shape)))})" for shape in required_shapes)
+        number = "one tensor" if len(required_shapes) == 1 else f"{len(required_shapes)} tensors"
+        last = f", or end it with a layer of {required_shapes[0][-1]} units" if len(required_shapes[0]) < 3 else ""
         raise ConfigError(
-            f"The network must return {number} of {asked}, a score per class, but for one sample it returns "
+            f"The network must return {number} of {required}, a score per class, but for one sample it returns "
             f"{len(output_shapes)}: {shown}. Switch auxiliary outputs off{last}."
         )
 
 
 def _run_once(network: gluon.Block, input_shape: Shapes) -> List[Shape]:
-    """Shapes of the outputs and of deferred parameters, found by computing one sample."""
+    """Computes one sample to find the shapes of outputs and deferred parameters; returns those of the outputs."""
     from mxtrain.engine.backend import autograd, mx, nd
 
     network.initialize(mx.init.Zero(), ctx=mx.cpu(), force_reinit=True)
     inputs = [nd.zeros((1, *shape)) for shape in shapes_of(input_shape)]
-    for one in inputs:
-        one.attach_grad()  # so that autograd records operations on it
+    for array in inputs:
+        array.attach_grad()  # so that autograd records operations on it
     with recorded_calls(network) as recorder, autograd.record(train_mode=False):
         try:
             outputs = network(*inputs)
             outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
             nd.waitall()
-        except Exception as error:  # whatever the user's code raises
-            given = [_shape_text(value.shape[1:]) for value in recorder.failed_inputs if hasattr(value, "shape")]
+        except Exception as error:  # user code may raise anything
+            shapes = [_shape_text(value.shape[1:]) for value in recorder.failed_inputs if hasattr(value, "shape")]
             raise ConfigError(
                 f"The network failed on one sample of {_shapes_text(input_shape)}, in {_layer_text(recorder.failed)}, "
-                f"which was given {', '.join(given) or 'nothing'}: {first_line(error)}. Fit the network or the data, "
+                f"which was given {', '.join(shapes) or 'nothing'}: {first_line(error)}. Fit the network or the data, "
                 "e.g. dataset.image_size=[32,32]."
             ) from error
     refuse_wrong(called_in(outputs))
@@ -83,7 +83,7 @@ def _run_once(network: gluon.Block, input_shape: Shapes) -> List[Shape]:
 
 def _misfit(network: gluon.Block, input_shape: Shapes, failure: TraceFailure) -> str:
     """Returns the sentence for a network that cannot take its input."""
-    given = " and ".join(_shape_text(shape[1:] if shape else None) for shape in failure.input_shapes)
+    input_text = " and ".join(_shape_text(shape[1:] if shape else None) for shape in failure.input_shapes)
     fitting = _fitting_size(network, input_shape)
     if fitting is not None:
         remedy = f"It works from {_shape_text(fitting)}: try dataset.image_size=[{fitting[1]},{fitting[2]}]."
@@ -91,7 +91,7 @@ def _misfit(network: gluon.Block, input_shape: Shapes, failure: TraceFailure) ->
         remedy = "Try samples of another size, e.g. dataset.image_size=[32,32], or another model."
     return (
         f"The network cannot take samples of {_shapes_text(input_shape)}: {_layer_text(failure.layer)} ({failure.op}) "
-        f"is the first that fails, given {given}: {_reason(failure.reason)}. {remedy}"
+        f"is the first that fails, given {input_text}: {_reason(failure.reason)}. {remedy}"
     )
 
 
@@ -125,7 +125,7 @@ def first_line(error: Exception) -> str:
 
 
 def _reason(message: str) -> str:
-    """MXNet's message without the stack trace and the address of the check."""
+    """Returns MXNet's message without the stack trace and the address of the check."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     for line in reversed(lines):
         if "Check failed" in line:

@@ -45,7 +45,7 @@ class LayerRow:
 
     @property
     def sample_shape(self) -> Optional[Shape]:
-        """`output_shape` without the batch, which is the first axis of size 1: encoders of text have it second."""
+        """Returns `output_shape` without the batch axis, the first axis of size 1: text encoders have it second."""
         shape = self.output_shape
         if shape is None or 1 not in shape:
             return shape
@@ -95,11 +95,11 @@ class Summary:
         return table
 
     def totals(self) -> str:
-        """One line with the totals."""
+        """Returns one line with the totals."""
         flops = "FLOPs unknown" if self.flops is None else f"{_short(self.flops)} FLOPs (multiply-add = 2)"
         shapes = ["x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape)]
-        named = [f"{name} {shape}" for name, shape in zip(self.input_names, shapes)] or shapes
-        sample = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        descriptions = [f"{name} {shape}" for name, shape in zip(self.input_names, shapes)] or shapes
+        sample = " and ".join(filter(None, [", ".join(descriptions[:-1]), descriptions[-1]]))
         return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {sample}"
 
     def grouped(self, max_rows: int) -> List[LayerRow]:
@@ -140,7 +140,7 @@ def _chunked(rows: Sequence[LayerRow], max_rows: int) -> List[LayerRow]:
 
 
 def _merge(name: str, rows: Sequence[LayerRow]) -> LayerRow:
-    """One row for several; its type says how many there are of the kind that does most of the work."""
+    """Merges several rows into one, whose type counts the kind with the most work."""
     parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
     main = max(rows, key=lambda row: (row.flops, row.parameters)).type
     count = sum(row.type == main for row in rows)
@@ -201,11 +201,11 @@ def _input_names(network: gluon.Block, count: int) -> List[str]:
     """Returns the names of a network's inputs without axes (`token_BT` becomes `token`); empty for a single input."""
     call = getattr(network, "hybrid_forward", network.forward)
     names: List[str] = []
-    for given in inspect.signature(call).parameters.values():
-        if given.kind is given.VAR_POSITIONAL:
-            names += [given.name] * (count - len(names))
-        elif given.name != "F" and given.name not in network._reg_params:
-            names.append(_AXES.sub("", given.name))
+    for argument in inspect.signature(call).parameters.values():
+        if argument.kind is argument.VAR_POSITIONAL:
+            names += [argument.name] * (count - len(names))
+        elif argument.name != "F" and argument.name not in network._reg_params:
+            names.append(_AXES.sub("", argument.name))
     return names[:count] if len(names) >= count > 1 else []
 
 
@@ -225,14 +225,14 @@ def _rows(
     shapes: Mapping[str, Optional[Shape]],
     flops: Mapping[str, int],
 ) -> List[LayerRow]:
-    """Returns a row for each layer that has parameters or work of its own, or nothing in it."""
+    """Returns a row for each layer with own parameters or FLOPs, and for each layer without children."""
     counted: Set[int] = set()
     rows = []
     for path, block in layers.items():
-        own = [p for p in block._reg_params.values() if p._differentiable and id(p) not in counted]
-        counted.update(map(id, own))
-        if own or flops.get(path) or (not block._children and path in shapes):
-            parameters = sum(map(_size, own))
+        uncounted = [p for p in block._reg_params.values() if p._differentiable and id(p) not in counted]
+        counted.update(map(id, uncounted))
+        if uncounted or flops.get(path) or (not block._children and path in shapes):
+            parameters = sum(map(_size, uncounted))
             rows.append(LayerRow(path, type(block).__name__, shapes.get(path), parameters, flops.get(path, 0)))
     return rows
 
@@ -281,7 +281,7 @@ def graph_nodes(
         structural.setdefault(parameter.name, name)
     per_layer = Counter(node.layer for node in traced.nodes if node.op != "null")
     names: List[str] = []
-    taken: Set[str] = set()
+    used_names: Set[str] = set()
     for node in traced.nodes:
         if node.op == "null":
             name = structural.get(node.name, node.name)
@@ -290,10 +290,10 @@ def graph_nodes(
             part = "fwd" if per_layer[node.layer] == 1 and not traced.layers[node.layer]._children else node.op
             name = f"{node.layer}.{part}".lstrip(".")
         unique, count = name, 1
-        while unique in taken:
+        while unique in used_names:
             count += 1
             unique = f"{name}_{count}"
-        taken.add(unique)
+        used_names.add(unique)
         names.append(unique)
     return [
         (name, node.op, tuple(names[index] for index in node.inputs), node.attrs, node.shape)

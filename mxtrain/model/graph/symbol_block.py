@@ -19,7 +19,7 @@ def graph_of(block: gluon.SymbolBlock) -> SymbolGraph:
 
 
 def _norms(graph: SymbolGraph) -> Iterator[Tuple[GraphNode, List[str]]]:
-    """(batch norm, names of its scale, shift, moving mean and variance)."""
+    """Yields (batch norm, names of its scale, shift, moving mean and moving variance)."""
     for node in graph["nodes"]:
         if node["op"] == "BatchNorm":
             yield node, [graph["nodes"][source]["name"] for source, *_ in node["inputs"][1:]]

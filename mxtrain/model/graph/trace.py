@@ -24,7 +24,7 @@ INPUT = "data"
 
 
 def input_names(num_inputs: int) -> List[str]:
-    """Names of the symbol variables that stand for the network's inputs."""
+    """Returns the names of the symbol variables for the network's inputs."""
     return [INPUT] if num_inputs == 1 else [f"{INPUT}{number}" for number in range(num_inputs)]
 
 
@@ -84,8 +84,8 @@ class CallRecorder:
 
     called: Dict[str, gluon.Block] = field(default_factory=dict)
     output_shapes: Dict[str, Optional[Shape]] = field(default_factory=dict)
-    known_by_graph: Dict[str, str] = field(default_factory=dict)
-    """The block of each operator that bears no mark, by its name: a `gluon.SymbolBlock` made its own before."""
+    path_of_operator: Dict[str, str] = field(default_factory=dict)
+    """Operator name -> path of its block, for operators of a `gluon.SymbolBlock`, which cannot be marked."""
     failed: Optional[str] = None
     failed_inputs: Tuple[object, ...] = ()
 
@@ -108,11 +108,11 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
         forward = block.forward
         names: List[str] = []
         if isinstance(block, gluon.SymbolBlock):
-            names = [one.name for one in block._cached_graph[1].get_internals()]
+            names = [node.name for node in block._cached_graph[1].get_internals()]
 
         def call(*args):
             recorder.called.setdefault(path, block)
-            recorder.known_by_graph.update(dict.fromkeys(names, path))
+            recorder.path_of_operator.update(dict.fromkeys(names, path))
             with mx.AttrScope(**{LAYER_ATTRIBUTE: path}):
                 try:
                     output = forward(*args)
@@ -141,13 +141,13 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
 def fresh_variables(network: gluon.Block) -> Iterator[None]:
     """Hides the parameters' cached symbols during a trace, so that the marks of our trace do not stay in them."""
     parameters = list(network.collect_params().values())
-    kept = [parameter._var for parameter in parameters]
+    variables = [parameter._var for parameter in parameters]
     for parameter in parameters:
         parameter._var = None
     try:
         yield
     finally:
-        for parameter, variable in zip(parameters, kept):
+        for parameter, variable in zip(parameters, variables):
             parameter._var = variable
 
 
@@ -168,8 +168,8 @@ def trace(network: gluon.Block, input_shape: Shapes, *, batch_size: int = 1, tra
     """
     shapes = shapes_of(input_shape)
     graph, recorder = symbol_of(network, training=training, num_inputs=len(shapes))
-    named = {name: (batch_size, *shape) for name, shape in zip(input_names(len(shapes)), shapes)}
-    return _infer(graph, named, recorder)
+    shape_of_input = {name: (batch_size, *shape) for name, shape in zip(input_names(len(shapes)), shapes)}
+    return _infer(graph, shape_of_input, recorder)
 
 
 def trace_symbol(symbol: Symbol, shapes: Mapping[str, Shape]) -> Trace:
@@ -196,7 +196,7 @@ def symbol_of(network: gluon.Block, *, training: bool, num_inputs: int = 1) -> T
     with fresh_variables(network), recorded_calls(network) as recorder, mode():
         try:
             outputs = network(*map(mx.sym.var, input_names(num_inputs)))
-        except Exception as error:  # whatever the user's code raises on symbols
+        except Exception as error:  # user code may raise anything on symbols
             raise NotTraceable(f"{recorder.failed}: {error}") from error
     flat = _flatten(outputs)
     if not all(isinstance(output, mx.sym.Symbol) for output in flat):
@@ -241,9 +241,9 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
 
 
 def _layer_of(node: GraphNode, recorder: CallRecorder) -> str:
-    """Structural name of the block that called an operator."""
+    """Returns the structural name of the block that called an operator."""
     marked = node.get("attrs", {}).get(LAYER_ATTRIBUTE)
-    return recorder.known_by_graph.get(node["name"], "") if marked is None else marked
+    return recorder.path_of_operator.get(node["name"], "") if marked is None else marked
 
 
 def first_outputs(internals: Symbol, names: List[str]) -> List[int]:
@@ -257,16 +257,16 @@ def first_outputs(internals: Symbol, names: List[str]) -> List[int]:
     first, position = [], 0
     for name in names:
         first.append(position)
-        seen = {output_names[position]}
+        names_of_node = {output_names[position]}
         position += 1
         # The outputs of one node have different names; a next node with the same name starts over with the first name.
         while (
             position < len(output_names)
             and output_names[position].startswith(name + "_")
-            and output_names[position] not in seen
+            and output_names[position] not in names_of_node
             and internals[position].name == name
         ):
-            seen.add(output_names[position])
+            names_of_node.add(output_names[position])
             position += 1
     assert position == len(output_names), "graph nodes and outputs do not line up"
     return first
@@ -282,9 +282,9 @@ def _infer_all(internals: Symbol, feed: Mapping[str, Shape]) -> Tuple[Dict[int, 
         except mx.MXNetError as error:
             return {}, str(error)
     # MXNet marks unknown sizes as 0, or as -1 with NumPy shapes.
-    known = {index: tuple(shape) for index, shape in enumerate(shapes) if shape and 0 not in shape and -1 not in shape}
-    reason = None if len(known) == len(shapes) else "its output would be empty, or its shape cannot be inferred"
-    return known, reason
+    valid = {index: tuple(shape) for index, shape in enumerate(shapes) if shape and 0 not in shape and -1 not in shape}
+    reason = None if len(valid) == len(shapes) else "its output would be empty, or its shape cannot be inferred"
+    return valid, reason
 
 
 def _infer_until_failure(

@@ -52,40 +52,39 @@ def bare(name: str) -> str:
 
 
 def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
-    """Returns the work of a step forward and backward, by the engine's name of the operator.
+    """Returns the work of the forward and backward pass of a step, by the operator's name in the engine.
 
     Args:
-        trace: of the whole network, for the batch of a step.
-        low: operators whose numbers have half as many bytes as float32.
+        trace: trace of the whole network for the batch of a step.
+        low: operators that compute in 16 bits.
     """
-    nodes, found = trace.nodes, {}  # type: ignore[var-annotated]
+    nodes, work_of = trace.nodes, {}  # type: ignore[var-annotated]
     learning = learns(nodes)
     for index, node in enumerate(nodes):
         shapes = [nodes[i].shape for i in node.inputs]
         if node.op == "null" or node.shape is None or None in shapes:
             continue
-        known = [shape for shape in shapes if shape is not None]
+        input_shapes = [shape for shape in shapes if shape is not None]
         size = FLOAT_BYTES / 2 if node.op in low else FLOAT_BYTES
-        given, made = sum(map(math.prod, known)), math.prod(node.shape)
+        num_read, num_written = sum(map(math.prod, input_shapes)), math.prod(node.shape)
         flops = node_flops(node, trace)
-        _add(found, node.op, Work(flops, size * (given + made)))
+        _add(work_of, node.op, Work(flops, size * (num_read + num_written)))
         if learning[index]:
             # One product for the gradient of each input; images have none.
             gradients = 2 if node.op == ATTENTION else sum(learning[i] for i in node.inputs[:2])
             name = node.op if node.op in OWN_GRADIENTS else BACKWARD + bare(node.op)
-            _add(found, name, Work(flops * gradients, size * (2 * given + made)))
-    return found
+            _add(work_of, name, Work(flops * gradients, size * (2 * num_read + num_written)))
+    return work_of
 
 
 def update_work(name: str, num_elements: int) -> Optional[Work]:
-    """Returns the work of an optimizer's step over all parameters; None for an operator (the engine's name) that is
-    unknown."""
-    passes = next((count for known, count in PASSES.items() if known in name), None)
+    """Returns the work of an optimizer step over all parameters; None if `name` (in the engine) is unknown."""
+    passes = next((count for operator, count in PASSES.items() if operator in name), None)
     return None if passes is None else Work(0.0, float(FLOAT_BYTES * passes * num_elements))
 
 
 def node_flops(node: Node, traced: Trace) -> int:
-    """FLOPs of one operator; a multiply-add is 2. Operators that are no matrix product count 0."""
+    """Returns the FLOPs of one operator: 2 per multiply-add of matrix products, 0 for other operators."""
     inputs = [traced.nodes[index].shape for index in node.inputs]
     if node.op == ATTENTION and inputs[0] is not None:
         tokens, batch, width = inputs[0]
@@ -111,14 +110,14 @@ def node_flops(node: Node, traced: Trace) -> int:
 
 def learns(nodes: Sequence[Node]) -> List[bool]:
     """Returns for each node whether a gradient reaches it."""
-    found: List[bool] = []
+    flags: List[bool] = []
     for node in nodes:
         if node.op == "null":
-            found.append(not node.name.startswith(INPUT))
+            flags.append(not node.name.startswith(INPUT))
         else:
-            found.append(node.op != "BlockGrad" and any(found[i] for i in node.inputs))
-    return found
+            flags.append(node.op != "BlockGrad" and any(flags[i] for i in node.inputs))
+    return flags
 
 
-def _add(found: Dict[str, Work], name: str, work: Work) -> None:
-    found[name] = found.get(name, Work()) + work
+def _add(work_of: Dict[str, Work], name: str, work: Work) -> None:
+    work_of[name] = work_of.get(name, Work()) + work

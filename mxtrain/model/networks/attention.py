@@ -44,7 +44,7 @@ class Attention(gluon.HybridBlock):
 
     @staticmethod
     def scores(F: OperatorModule, query: Array, key: Array) -> Array:
-        """(B * N, T, S)."""
+        """Returns the attention scores (B * N, T, S)."""
         scale = F.rsqrt(F.sum(F.ones_like(F.slice_axis(query, axis=1, begin=0, end=1)), axis=-1, keepdims=True))
         return F.batch_dot(F.broadcast_mul(query, F.BlockGrad(scale)), key, transpose_b=True)
 
@@ -54,16 +54,16 @@ class Attention(gluon.HybridBlock):
         return self.joined(F, F.batch_dot(dropout(F, weight, self._rate), value))
 
     def joined(self, F: OperatorModule, context: Array) -> Array:
-        """(B * N, T, D) to (T, B, U)."""
+        """Reshapes (B * N, T, D) to (T, B, U)."""
         context_BNTD = F.reshape(context, shape=(-4, -1, self._num_heads, 0, 0))
         return F.reshape(F.transpose(context_BNTD, axes=(2, 0, 1, 3)), shape=(0, 0, -3))
 
     def by_row(self, F: OperatorModule, array: Array) -> Array:
-        """(B * N, T, D) to (B, N, T, D)."""
+        """Reshapes (B * N, T, D) to (B, N, T, D)."""
         return F.reshape(array, shape=(-4, -1, self._num_heads, 0, 0))
 
     def padding(self, F: OperatorModule, score: Array, length_B: Array) -> Array:
-        """Like scores (B * N, T, S): 0 for tokens, `PADDING_SCORE` behind a text's length."""
+        """Returns a mask like the scores (B * N, T, S): 0 for tokens, `PADDING_SCORE` for padding."""
         place_1S = F.reshape(F.contrib.arange_like(score, axis=2), shape=(1, -1))
         is_padding_BS = F.broadcast_greater_equal(place_1S, F.reshape(length_B, shape=(-1, 1)))
         score_HS = F.repeat(is_padding_BS * PADDING_SCORE, repeats=self._num_heads, axis=0)
@@ -97,20 +97,20 @@ class CrossAttention(Attention):
     def step(
         self, F: OperatorModule, query_1RU: Array, memory: List[Array], length_A: Array, beams: int
     ) -> Array:  # fmt: skip
-        """Does the same for one token of each row, (1, R, U); `beams` rows after one another are of one text.
+        """Computes the attention of one token of each row, (1, R, U); `beams` consecutive rows belong to one text.
 
         Args:
-            query_1RU: of each row.
+            query_1RU: query of each row.
             memory: keys and values of the other texts, (A, N, S, D) each.
-            length_A: of the other texts.
-            beams: R / A.
+            length_A: lengths of the other texts.
+            beams: rows of each text, R / A.
         """
         if native_operators().path:
             return fused.source_attention_step(F, query_1RU, memory[0], memory[1], length_A, self._num_heads)
         # The rows of a text are its tokens.
         query_AKU = F.reshape(F.reshape(query_1RU, shape=(-3, 0)), shape=(-4, -1, beams, 0))
         query_KAU = F.transpose(query_AKU, axes=(1, 0, 2))
-        (query,), (key, value) = self.heads(F, query_KAU, 1), (F.reshape(one, shape=(-3, 0, 0)) for one in memory)
+        (query,), (key, value) = self.heads(F, query_KAU, 1), (F.reshape(array, shape=(-3, 0, 0)) for array in memory)
         score = self.scores(F, query, key)
         context_KAU = self.weighted(F, score + self.padding(F, score, length_A), value)
         return F.expand_dims(F.reshape(F.transpose(context_KAU, axes=(1, 0, 2)), shape=(-3, 0)), axis=0)
@@ -134,17 +134,17 @@ class CausalAttention(Attention):
         return self.weighted(F, F.broadcast_add(self.scores(F, query, key), mask_1TT), value)
 
     def step(self, F: OperatorModule, qkv_1RU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
-        """Attention of one more token of each row; its keys and values are appended to those of earlier tokens.
+        """Computes the attention of the next token of each row, and appends its keys and values to those before.
 
         Args:
             qkv_1RU: (1, R, 3 * U).
             memory: keys and values of the tokens before, (R, N, T, D) each; empty if there are none.
         """
         if native_operators().path:
-            context, *after = fused.attention_step(F, qkv_1RU, memory, self._num_heads)
-            return context, after
-        query, *own = self.heads(F, qkv_1RU)
-        before = [F.reshape(one, shape=(-3, 0, 0)) for one in memory]
-        key, value = (F.concat(*pair, dim=1) for pair in zip(before, own)) if memory else own
+            context, *new_memory = fused.attention_step(F, qkv_1RU, memory, self._num_heads)
+            return context, new_memory
+        query, *new = self.heads(F, qkv_1RU)
+        earlier = [F.reshape(array, shape=(-3, 0, 0)) for array in memory]
+        key, value = (F.concat(*pair, dim=1) for pair in zip(earlier, new)) if memory else new
         context = F.batch_dot(F.softmax(self.scores(F, query, key), axis=-1), value)
         return self.joined(F, context), [self.by_row(F, key), self.by_row(F, value)]

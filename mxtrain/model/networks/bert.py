@@ -204,7 +204,7 @@ class Encoder(gluon.HybridBlock):
 
 
 def position_shape(sizes: BertSizes) -> Tuple[int, int]:
-    """Shape of the position embedding table."""
+    """Returns the shape of the position embedding table."""
     return sizes.max_length, sizes.units
 
 

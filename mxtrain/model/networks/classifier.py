@@ -1,4 +1,4 @@
-"""Our own networks as Gluon blocks. Imports MXNet: descriptions import this module when they build.
+"""MLP, LeNet and ResNet as Gluon blocks. Imports MXNet: descriptions import this module when they build.
 
 Names: `features` is everything before the last layer, which is `output`, as in Gluon's and GluonCV's model zoos, so the
 same patterns fit (`model.freeze=["features.*"]`). Shapes: B batch, C channels, H height, W width, K classes.
@@ -23,8 +23,8 @@ def build_activation(name: str) -> gluon.HybridBlock:
 class SpatialMean(gluon.HybridBlock):
     """Global average pooling, (B, C, H, W) to (B, C).
 
-    As a mean, not as pooling: the gradient of oneDNN's global pooling comes in another memory layout than the batch
-    norm before it wants, and both then fall back to reference kernels (half of ResNet-20's speed).
+    Uses a mean instead of pooling: the gradient of oneDNN's global pooling has another memory layout than the batch
+    norm before it needs, and both would fall back to reference kernels (half of ResNet-20's speed).
     """
 
     def hybrid_forward(self, F, x):
@@ -45,7 +45,7 @@ class Classifier(gluon.HybridBlock):
 
 
 def build_mlp(num_classes: int, hidden: Sequence[int], activation: str, dropout: float) -> gluon.HybridBlock:
-    """Dense layers of `hidden` units, each with activation and dropout, and the output layer."""
+    """Builds an MLP: dense layers of `hidden` units, each with activation and dropout, and the output layer."""
     network = Classifier(num_classes, prefix="mlp_")
     with network.name_scope():
         network.features.add(nn.Flatten())
@@ -59,7 +59,7 @@ def build_mlp(num_classes: int, hidden: Sequence[int], activation: str, dropout:
 def build_lenet(
     num_classes: int, channels: Sequence[int], hidden: int, activation: str, batch_norm: bool, dropout: float
 ) -> gluon.HybridBlock:
-    """Per entry of `channels` two 3x3 convolutions and 2x2 max pooling; then a hidden and the output layer."""
+    """Builds a LeNet: for each entry of `channels` two 3x3 convolutions and 2x2 max pooling, then two dense layers."""
     network = Classifier(num_classes, prefix="lenet_")
     with network.name_scope():
         features = network.features
@@ -116,7 +116,7 @@ class ResidualBlock(gluon.HybridBlock):
                         self.shortcut.add(nn.BatchNorm())
 
     def hybrid_forward(self, F, x):
-        # Not F.relu: that is no operator of oneDNN's, so it would bring what it is given into another memory layout.
+        # Not F.relu: oneDNN has no such operator, so MXNet would convert its input to another memory layout.
         entry = x if self._version == 1 else F.Activation(self.norm(x), act_type="relu")
         if self.shortcut is None:
             total = self.body(entry) + x
@@ -128,7 +128,7 @@ class ResidualBlock(gluon.HybridBlock):
 def build_resnet(
     num_classes: int, layers: Sequence[int], widths: Sequence[int], bottleneck: bool, version: int, large_stem: bool
 ) -> gluon.HybridBlock:
-    """Returns a residual network.
+    """Builds a residual network.
 
     Args:
         num_classes: length of the output vector.

@@ -38,7 +38,7 @@ class EmbeddingTable(gluon.HybridBlock):
         self.weight = self.params.get("weight", shape=(num_rows, units), init=mx.init.Normal(scale))
 
     def make_sparse(self, ids_from: int) -> None:
-        """Before it is initialised: it will be compact, so no gradient of all its rows is made."""
+        """Marks the table as row-sparse. Call before initialisation, so that no gradient of all rows is allocated."""
         self.ids_from = ids_from
         self.weight.grad_req = "null"
 

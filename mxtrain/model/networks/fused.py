@@ -25,7 +25,7 @@ SEED_BITS = 64
 
 
 def dropout_seed(F: OperatorModule, like: Array) -> Array:
-    """(64,) ones where the network infers, zeros and twos while it trains."""
+    """Returns the random bits of a dropout (64,): ones in inference mode, zeros and twos in training mode."""
     options = {"ctx": like.context} if F is nd else {}
     return F.BlockGrad(dropout(F, F.ones(shape=(SEED_BITS,), **options), 0.5))
 
@@ -33,7 +33,7 @@ def dropout_seed(F: OperatorModule, like: Array) -> Array:
 def norm(
     F: OperatorModule, x: Array, residual: Optional[Array], gamma: Array, beta: Array, dropout: float, epsilon: float
 ) -> Array:  # fmt: skip
-    """norm(dropout(x) + residual) over the last axis of (..., U); nothing else may read `x`.
+    """Computes norm(dropout(x) + residual) over the last axis of (..., U); nothing else may read `x`.
 
     Args:
         residual: like `x`, which must be computed from it, else its gradient is lost; or None.
@@ -41,55 +41,55 @@ def norm(
         dropout: probability.
         epsilon: added to the variance.
     """
-    given = [x, *([] if residual is None else [residual]), F.identity(gamma), F.identity(beta)]
+    inputs = [x, *([] if residual is None else [residual]), F.identity(gamma), F.identity(beta)]
     if dropout:
-        given.append(dropout_seed(F, x))
-    return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
+        inputs.append(dropout_seed(F, x))
+    return F._internal._mxtrain_norm(*inputs, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
 
 
 def gelu(F: OperatorModule, x: Array) -> Array:
-    """GELU in its tanh form; nothing else may read `x`."""
+    """Computes GELU in its tanh form; nothing else may read `x`."""
     return F._internal._mxtrain_gelu(x)
 
 
 def attention(
     F: OperatorModule, qkv: Array, length_B: Optional[Array], num_heads: int, dropout: float, causal: bool = False
 ) -> Array:  # fmt: skip
-    """Multi-head attention of sequences to themselves; nothing else may read `qkv`.
+    """Computes multi-head self-attention; nothing else may read `qkv`.
 
     Args:
         qkv: queries, keys and values of all heads, (T, B, 3 * U).
-        length_B: of each text, (B,): what lies behind is not looked at. None: no text is padded.
-        causal: whether each token looks at itself and those before it only.
+        length_B: length of each text, (B,); later positions are masked. None = no text is padded.
+        causal: True if a token attends only to itself and earlier tokens.
 
     Returns:
         (T, B, U).
     """
-    given = [qkv, *([] if length_B is None else [F.BlockGrad(length_B)]), *([dropout_seed(F, qkv)] if dropout else [])]
+    inputs = [qkv, *([] if length_B is None else [F.BlockGrad(length_B)]), *([dropout_seed(F, qkv)] if dropout else [])]
     options = {**({"causal": 1} if causal else {}), **({"padded": 0} if length_B is None else {})}
-    return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout, **options)[0]
+    return F._internal._mxtrain_attention(*inputs, num_heads=num_heads, p=dropout, **options)[0]
 
 
 def cross_attention(
     F: OperatorModule, query_TBU: Array, key_value: Array, length_B: Array, num_heads: int, dropout: float
 ) -> Array:  # fmt: skip
-    """Multi-head attention of sequences to others; nothing else may read `query_TBU` or `key_value`.
+    """Computes multi-head cross-attention; nothing else may read `query_TBU` or `key_value`.
 
     Args:
         query_TBU: queries of all heads.
         key_value: keys and values of all heads, (S, B, 2 * U).
-        length_B: of each text that is looked at, (B,): what lies behind is not.
+        length_B: length of each text in `key_value`, (B,); later positions are masked.
         dropout: probability.
 
     Returns:
         (T, B, U).
     """
-    given = [query_TBU, key_value, F.BlockGrad(length_B), *([dropout_seed(F, query_TBU)] if dropout else [])]
-    return F._internal._mxtrain_cross_attention(*given, num_heads=num_heads, p=dropout)[0]
+    inputs = [query_TBU, key_value, F.BlockGrad(length_B), *([dropout_seed(F, query_TBU)] if dropout else [])]
+    return F._internal._mxtrain_cross_attention(*inputs, num_heads=num_heads, p=dropout)[0]
 
 
 def attention_step(F: OperatorModule, qkv_1RU: Array, memory: Sequence[Array], num_heads: int) -> Tuple[Array, ...]:
-    """Attention of one more token of each row to itself and those before it; it has no gradient.
+    """Computes the attention of the next token of each row to itself and earlier tokens; it has no gradient.
 
     Args:
         qkv_1RU: queries, keys and values of all heads, (1, R, 3 * U).
@@ -99,20 +99,20 @@ def attention_step(F: OperatorModule, qkv_1RU: Array, memory: Sequence[Array], n
         Contexts (1, R, U), and keys and values including the new token, (R, N, T + 1, D).
     """
     options = {} if memory else {"first": 1}
-    made = F._internal._mxtrain_attention_step(qkv_1RU, *memory, num_heads=num_heads, **options)
-    return made[0], made[1], made[2]
+    outputs = F._internal._mxtrain_attention_step(qkv_1RU, *memory, num_heads=num_heads, **options)
+    return outputs[0], outputs[1], outputs[2]
 
 
 def source_attention_step(
     F: OperatorModule, query_1RU: Array, key: Array, value: Array, length_A: Array, num_heads: int
 ) -> Array:  # fmt: skip
-    """Attention of one token of each row to the source of its sentence; it has no gradient.
+    """Computes the attention of one token of each row to the source of its sentence; it has no gradient.
 
     Args:
         query_1RU: queries of all heads; R / A rows after one another are of one sentence.
-        key: of the sources, (A, N, S, D).
-        value: likewise.
-        length_A: of each source: what lies behind is not looked at.
+        key: keys of the sources, (A, N, S, D).
+        value: values of the sources, (A, N, S, D).
+        length_A: length of each source; later positions are masked.
 
     Returns:
         (1, R, U).
@@ -121,8 +121,9 @@ def source_attention_step(
 
 
 def cross_entropy(F: OperatorModule, score: Array, label: Array, num_classes: int) -> Tuple[Array, Array]:
-    """-log p of classes for p = softmax(scores), and the mean of -log p over all classes; nothing else may read
-    `score`.
+    """Computes -log p of the labels for p = softmax(scores), and the mean of -log p over all classes.
+
+    Nothing else may read `score`.
 
     Args:
         score: (..., num_classes).
@@ -131,15 +132,15 @@ def cross_entropy(F: OperatorModule, score: Array, label: Array, num_classes: in
     Returns:
         (...) both, float32 where scores are bfloat16.
     """
-    own, mean, _ = F._internal._mxtrain_cross_entropy(score, F.BlockGrad(label), classes=num_classes)
-    return own, mean
+    loss, mean, _ = F._internal._mxtrain_cross_entropy(score, F.BlockGrad(label), classes=num_classes)
+    return loss, mean
 
 
 def roi_align(
     F: OperatorModule, maps: Sequence[Array], row_Q5: Array, count: int, side: int, sizes: Sequence[Tuple[int, int]],
     strides: Sequence[int],
 ) -> Array:  # fmt: skip
-    """RoIAlign with two samples along each side of a cell, (B count, C, side, side); each region is read from one map.
+    """Computes RoIAlign (B count, C, side, side), with 2x2 samples per cell; each region is read from one map.
     At most six other operators may read a map, see above.
 
     Args:

@@ -1,4 +1,4 @@
-"""One step of a network that writes token by token, as one operator of MXNet. Imports MXNet.
+"""A decoding step of an autoregressive network as a single operator. Imports MXNet.
 
 Legend: R rows of a search, V vocabulary.
 """
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     Trace = Callable[..., Tuple[Any, List[Any]]]
-    """(F, token, place, fixed, moving, beams), of symbols and a number -> scores, and what moves."""
+    """(F, token, place, fixed, moving, beams) -> (scores, new moving), on symbols; `beams` is a number."""
 
 FLAGS = (("forward_bulk_size", 1000),)
-"""All operators of a step are handed to the engine at once, without waiting for one of them."""
+"""Queues all operators of a step in the engine at once."""
 
 
 class StepNetwork:
@@ -27,26 +27,26 @@ class StepNetwork:
     def trace_step(
         self, F: Any, token: Any, place: Any, fixed: List[Any], moving: List[Any], beams: int
     ) -> Tuple[Any, List[Any]]:  # fmt: skip
-        """Scores (R, V) of the tokens that follow, and what moves, as symbols or arrays.
+        """Returns scores (R, V) of the next tokens and the new `moving`, as symbols or arrays.
 
         Args:
-            F: MXNet's operators of symbols or arrays.
-            token: the last token of each row, (R,).
-            place: what `trace_place` returns.
+            F: MXNet's operators on symbols or arrays.
+            token: last token of each row, (R,).
+            place: position, as returned by `trace_place`.
             fixed: arrays of the samples, see `trace_start`.
-            moving: arrays of the rows; empty where a network remembers nothing before its first step.
-            beams: rows of a sample.
+            moving: state of the rows; empty if the network has no state before its first step.
+            beams: number of rows of each sample.
         """
         raise NotImplementedError
 
     def trace_place(self, F: Any, place_1: Any, num_places: int, constants: Dict[str, np.ndarray]) -> Any:
-        """What a step takes of the place.
+        """Returns the input of a step that depends on the position.
 
         Args:
-            F: MXNet's operators of symbols.
-            place_1: how many tokens were read before, float32.
-            num_places: places are below it.
-            constants: values of further variables, by name; may be extended.
+            F: MXNet's operators on symbols.
+            place_1: position of the token, from 0, (1,) float32.
+            num_places: number of positions.
+            constants: name -> value of further variables; may be extended.
         """
         return place_1
 
@@ -56,51 +56,50 @@ class StepNetwork:
 
 
 class TracedStep:
-    """A step that is traced once for each number of arrays and of beams (rows of a sentence), and then called with
-    arrays of any size.
+    """A decoding step that is traced once for each number of arrays and beams, and then called with arrays of any size.
 
-    Operators called one by one from Python take longer than a small network computes.
+    In a small network, calling the operators one by one from Python would take longer than computing them.
 
     Args:
-        network: whose parameters the step reads.
-        trace: the step.
+        network: network with the parameters of the step.
+        trace: function that computes the step.
     """
 
     def __init__(self, network: gluon.Block, trace: Trace):
         self._network, self._trace = network, trace
-        self._known: Dict[Tuple[int, int, int], Tuple[Any, List[str], Any]] = {}
+        self._operators: Dict[Tuple[int, int, int], Tuple[Any, List[str], Any]] = {}
 
     def __call__(
         self, token_R: NDArray, place: NDArray, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
-        """Scores (R, V) of the tokens that follow, and what moves, as it is behind them.
+        """Computes a step; returns the scores (R, V) of the next tokens, and the new `moving`.
 
         Args:
-            token_R: the last token of each row.
-            place: what the step is given of the place.
-            fixed: arrays of the samples, each of which has R / their number of rows.
-            moving: arrays of the rows.
+            token_R: last token of each row.
+            place: position, see `StepNetwork.trace_place`.
+            fixed: arrays of the samples; all samples have the same number of rows.
+            moving: state of the rows.
         """
         beams = len(token_R) // len(fixed[0]) if fixed else 1
         key = (len(fixed), len(moving), beams)
-        if key not in self._known:
-            self._known[key] = self._build(*key)
-        operator, names, parameters = self._known[key]
+        if key not in self._operators:
+            self._operators[key] = self._build(*key)
+        operator, names, parameters = self._operators[key]
         device = token_R.context
-        given = {"token": token_R, "place": place}
-        given.update((_name("fixed", number), array) for number, array in enumerate(fixed))
-        given.update((_name("moving", number), array) for number, array in enumerate(moving))
-        arrays = (given[name] if name in given else parameters[name].data(device) for name in names)
-        score_RV, *after = operator(*arrays)
-        return score_RV, after
+        arrays_by_name = {"token": token_R, "place": place}
+        arrays_by_name.update((_name("fixed", number), array) for number, array in enumerate(fixed))
+        arrays_by_name.update((_name("moving", number), array) for number, array in enumerate(moving))
+        arrays = (arrays_by_name[name] if name in arrays_by_name else parameters[name].data(device) for name in names)
+        score_RV, *new_moving = operator(*arrays)
+        return score_RV, new_moving
 
     def _build(self, num_fixed: int, num_moving: int, beams: int) -> Tuple[Any, List[str], Any]:
         fixed, moving = (
             [mx.sym.var(_name(kind, number)) for number in range(count)]
             for kind, count in (("fixed", num_fixed), ("moving", num_moving))
         )
-        score, after = self._trace(mx.sym, mx.sym.var("token"), mx.sym.var("place"), fixed, moving, beams)
-        graph: symbol.Symbol = mx.sym.Group([score, *after])
+        score, new_moving = self._trace(mx.sym, mx.sym.var("token"), mx.sym.var("place"), fixed, moving, beams)
+        graph: symbol.Symbol = mx.sym.Group([score, *new_moving])
         return nd.CachedOp(graph, FLAGS), graph.list_inputs(), self._network.collect_params()
 
 
