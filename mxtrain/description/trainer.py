@@ -81,11 +81,11 @@ class Trainer(Spec):
 
     @pydantic.model_validator(mode="after")
     def _check_folds(self) -> Trainer:
-        usual = {"fold": None, "fold_repeats": 1, "fold_stratify": "auto", "fold_groups": None}
-        for name, value in usual.items():
-            given = getattr(self, name)
-            if self.folds is None and given != value:
-                raise ValueError(f"{name}={given} needs the number of folds. Type trainer.folds=5, or leave {name} out")
+        defaults = {"fold": None, "fold_repeats": 1, "fold_stratify": "auto", "fold_groups": None}
+        for name, default in defaults.items():
+            value = getattr(self, name)
+            if self.folds is None and value != default:
+                raise ValueError(f"{name}={value} needs the number of folds. Type trainer.folds=5, or leave {name} out")
         if self.folds is not None and self.fold is not None and self.fold > self.num_folds:
             raise ValueError(f"fold={self.fold}: there are {self.num_folds} folds (folds * fold_repeats)")
         return self
@@ -110,10 +110,10 @@ class Trainer(Spec):
             ConfigError: all folds are to be trained; the message says what to type.
         """
         if self.is_fold_group:
-            every = ",".join(map(str, range(1, min(self.num_folds, 5) + 1)))
+            folds = ",".join(map(str, range(1, min(self.num_folds, 5) + 1)))
             raise ConfigError(
                 f"trainer.folds={self.folds}: {command} trains one fold in a run. Type "
-                f"trainer.fold={every if command == '-m' else 1} as well, or leave trainer.folds out."
+                f"trainer.fold={folds if command == '-m' else 1} as well, or leave trainer.folds out."
             )
 
     @property

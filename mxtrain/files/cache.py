@@ -18,8 +18,8 @@ from typing import BinaryIO, Iterator, Optional, Tuple
 
 from mxtrain.files.durable import replace_file
 
-PLACE = "XDG_CACHE_HOME"
-"""The variable that says where caches are."""
+CACHE_VARIABLE = "XDG_CACHE_HOME"
+"""Environment variable of the folder for caches."""
 _HEADER_BYTES = len("sha256:") + 64 + len("\n")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -35,7 +35,7 @@ def cache_folder() -> Path:
     Raises:
         RuntimeError, KeyError: this user has no home directory.
     """
-    return Path(os.environ.get(PLACE) or Path.home() / ".cache").expanduser() / "mxtrain"
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache").expanduser() / "mxtrain"
 
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:

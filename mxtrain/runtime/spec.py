@@ -1,4 +1,4 @@
-"""The description of the runtime: what `conf/runtime/*.yaml` may say."""
+"""Settings of the group `runtime`, see conf/runtime/*.yaml."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing_extensions import Annotated
 from mxtrain.types import NonNegative, Positive, Spec
 
 Auto = Literal["auto"]
-Limited = Annotated[int, pydantic.Field(gt=0, le=256)]
-"""A number of work spaces: each costs memory, so it has a limit."""
-OF_THE_MACHINE = {
+WorkspaceCount = Annotated[int, pydantic.Field(gt=0, le=256)]
+"""Number of workspaces; limited because each one needs memory."""
+MACHINE_FIELDS = {
     "threads": "OMP_NUM_THREADS", "cpu_temp_copy": "MXNET_CPU_TEMP_COPY", "cpu_workers": "MXNET_CPU_WORKER_NTHREADS",
     "huge_pages": None,
 }  # fmt: skip
-"""Fields that fit the machine of a run and no other, and the variable with which `env` says the same."""
+"""Fields that depend on the machine, so that runs on other machines do not inherit them -> the variable of each."""
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 
 
@@ -36,7 +36,7 @@ class Runtime(Spec):
     threads: Union[Auto, Positive] = "auto"
     """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices. At most four times
     the usable cores."""
-    cpu_temp_copy: Union[Auto, Limited] = "auto"
+    cpu_temp_copy: Union[Auto, WorkspaceCount] = "auto"
     """Number of temporary workspaces that all CPU devices share (MXNET_CPU_TEMP_COPY); auto: 64 for several devices,
     otherwise MXNet's 4."""
     cpu_workers: Union[Auto, Positive] = "auto"
