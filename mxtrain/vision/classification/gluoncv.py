@@ -33,9 +33,9 @@ def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
         name: what was typed.
         known: names of this kind.
     """
-    near = " or ".join(f"'{found}'" for found in nearest(name, known, 3))
-    meant = f" Did you mean {near}?" if near else ""
-    return f"GluonCV has no {kind} network '{name}'.{meant} There are {len(known)}: {', '.join(known)}"
+    near = " or ".join(f"'{candidate}'" for candidate in nearest(name, known, 3))
+    hint = f" Did you mean {near}?" if near else ""
+    return f"GluonCV has no {kind} network '{name}'.{hint} There are {len(known)}: {', '.join(known)}"
 
 
 class GluonCVModel(Model):
@@ -114,7 +114,8 @@ class GluonCV(GluonCVModel):
         return name
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels, and the native size where the network takes it, else the usual or next one that it takes."""
+        """Returns three channels and the native size, or the size that the network takes if the native one does not
+        fit."""
         sizes = sizes_of(self.name)
         height, width = native[-2:]
         if sizes.only or min(height, width) < sizes.least or height == width == sizes.usual:

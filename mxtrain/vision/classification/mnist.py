@@ -109,10 +109,10 @@ class Mnist(PublicDataset, Dataset):
         num_classes = len(self.class_names)
         sentence = f"'{label_path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
         label_places = DataPlaces([str(label_path)], np.arange(count), are_records=True)
-        kept = refuse_labels(findings, label_N[:count], num_classes, label_places, sentence)
-        if len(kept) < len(image_NHW):
-            image_NHW, label_N = image_NHW[kept], label_N[kept]
-        return image_NHW[:, None], label_N, DataPlaces([str(image_path)], kept, are_records=True)
+        valid = refuse_labels(findings, label_N[:count], num_classes, label_places, sentence)
+        if len(valid) < len(image_NHW):
+            image_NHW, label_N = image_NHW[valid], label_N[valid]
+        return image_NHW[:, None], label_N, DataPlaces([str(image_path)], valid, are_records=True)
 
     def _read(self, path: Path, magic: int, what: str, findings: Findings) -> Optional[np.ndarray]:
         def read() -> Tuple[bytes, np.ndarray]:
@@ -120,10 +120,10 @@ class Mnist(PublicDataset, Dataset):
             return content, parse_idx(content, path, magic, what)
 
         place = DataPlace(str(path))
-        found = attempt(findings, place, read)
-        if found is None:
+        result = attempt(findings, place, read)
+        if result is None:
             return None
-        content, array = found
+        content, array = result
         if self.verify_checksum:
             checksum = self.md5[path.name[:-3] if path.suffix == ".gz" else path.name]
             attempt(findings, place, lambda: verify(path, content, checksum, self.home), WRONG_CHECKSUM)
@@ -179,8 +179,8 @@ def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
     """
     num_dims = magic & 0xFF
     header = 4 * (1 + num_dims)
-    found = struct.unpack(">I", content[:4])[0] if len(content) >= 4 else None
-    if found != magic or len(content) < header:
+    found_magic = struct.unpack(">I", content[:4])[0] if len(content) >= 4 else None
+    if found_magic != magic or len(content) < header:
         begin = content[:4].hex() or "nothing"
         raise DataError(
             f"'{path}' is not an IDX file of {what}: it must begin with the bytes {magic:08x}, not {begin}. "

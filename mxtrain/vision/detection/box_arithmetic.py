@@ -27,7 +27,7 @@ _FARTHEST = 1e6
 
 
 def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) -> Array:
-    """Columns from `begin` up to `end` of the last axis."""
+    """Returns the columns from `begin` up to `end` of the last axis."""
     return F.slice_axis(array, axis=-1, begin=begin, end=end)
 
 
@@ -47,7 +47,7 @@ def _side(F: OperatorModule, edge_BN4: Array, at: int) -> Array:
 
 
 def areas(F: OperatorModule, edge_BN4: Array) -> Array:
-    """Areas of boxes in pixels, (B, N)."""
+    """Computes the areas of boxes in pixels, (B, N)."""
     return F.prod(columns_of(F, edge_BN4, 2, 4) - columns_of(F, edge_BN4, 0, 2), axis=2)
 
 
@@ -66,7 +66,7 @@ class Matches(NamedTuple):
 
 
 def is_object(F: OperatorModule, box_BMD: Array) -> Array:
-    """1 for rows that are boxes of single objects and have an area, else 0, (B, M)."""
+    """Returns 1 for rows that are boxes of single objects with an area, else 0, (B, M)."""
     flags, kind = (columns_of(F, box_BMD, at, at + 1) for at in (Column.FLAGS, Column.CLASS))
     sides = columns_of(F, box_BMD, 2, 4) - columns_of(F, box_BMD, 0, 2)
     return F.squeeze(kind >= 0, axis=2) * F.squeeze(flags < Flag.CROWD, axis=2) * F.min(sides > 0, axis=2)
@@ -96,7 +96,7 @@ def at_least_tiny(F: OperatorModule, array: Array) -> Array:
 
 
 def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
-    """Rows of each sample by their places, (B, K, C).
+    """Gathers rows of each sample by index, (B, K, C).
 
     Args:
         array_BNC: rows.
@@ -114,7 +114,7 @@ def near(F: OperatorModule, edge: Array) -> Array:
 
 
 def centre_and_size(F: OperatorModule, edge: Array) -> Tuple[Array, Array]:
-    """Centres and sizes of boxes, (..., 2) each."""
+    """Computes the centres and sizes of boxes, (..., 2) each."""
     low, high = columns_of(F, edge, 0, 2), columns_of(F, edge, 2, 4)
     return (low + high) * 0.5, high - low
 
@@ -159,7 +159,7 @@ def sampling_keys(
     F: OperatorModule, positive_BN: Array, negative_BN: Array, noise_BN: Array, num_samples: int,
     positive_fraction: float,
 ) -> Array:  # fmt: skip
-    """Keys (B, N) whose `num_samples` largest are a random sample with a quota of positives.
+    """Computes keys (B, N) whose `num_samples` largest are a random sample with a quota of positives.
 
     | key | row |
     | --- | --- |

@@ -110,12 +110,12 @@ class BoxAugment(AugmentSettings):
     (2020); mixup: Zhang et al., "Bag of Freebies for Training Object Detection Neural Networks" (2019), section 3.1.
     """
 
-    off: ClassVar[Mapping[str, object]] = {
+    disabled: ClassVar[Mapping[str, object]] = {
         "expand": 1.0, "crop_min_iou": [], "flip": False, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0,
         "hue": 0.0,
     }  # fmt: skip
-    kept: ClassVar[Tuple[str, ...]] = ("min_visible",)
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
+    kept_settings: ClassVar[Tuple[str, ...]] = ("min_visible",)
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
         "mosaic": Mosaic, "mixup": BlendImages, "expand": Expand, "box_crop": BoxCrop,
     }  # fmt: skip
 
@@ -212,18 +212,18 @@ class BoxAugment(AugmentSettings):
         low, high = self.crop_scale
         scale_T = low + (high - low) * share_T4[:, 0]
         # Limit the aspect so that both sides fit into the canvas at this scale.
-        least_T, most_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
-        aspect_T = np.where(most_T > least_T, least_T + (most_T - least_T) * share_T4[:, 1], 1.0)
+        min_T, max_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
+        aspect_T = np.where(max_T > min_T, min_T + (max_T - min_T) * share_T4[:, 1], 1.0)
         room_2 = np.array([canvas[2] - canvas[0], canvas[3] - canvas[1]])
         side_T2 = np.stack([scale_T * np.sqrt(aspect_T), scale_T / np.sqrt(aspect_T)], axis=1).clip(0, 1) * room_2
         begin_T2 = np.array(canvas[:2]) + share_T4[:, 2:] * (room_2 - side_T2)
         window_T4 = np.concatenate([begin_T2, begin_T2 + side_T2], axis=1)
-        shown_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
-        fits_T = (shown_T2 >= 1).all(axis=1)  # an expanded canvas has parts outside the image
+        visible_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
+        fits_T = (visible_T2 >= 1).all(axis=1)  # an expanded canvas has parts outside the image
         if len(edge_M4):
             fits_T &= _covers(window_T4, edge_M4, min_iou)
-        found = np.flatnonzero(fits_T)
-        return tuple(window_T4[found[0]].tolist()) if len(found) else canvas
+        fitting = np.flatnonzero(fits_T)
+        return tuple(window_T4[fitting[0]].tolist()) if len(fitting) else canvas
 
     def tile_window(self, share: np.ndarray, size: Tuple[int, int], aspect: float) -> Window:
         """Returns the visible part of an image in a mosaic: at most the largest part of that aspect (width to
@@ -250,10 +250,10 @@ class BoxAugment(AugmentSettings):
     def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
         """Returns the affine colour transform (3, 4), the last column being added; None if nothing changes."""
         amounts = {
-            at: (2 * share[at + 1] - 1) * most for at, most in (
+            stream: (2 * share[stream + 1] - 1) * strength for stream, strength in (
                 (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),
                 (AugmentStream.SATURATION, self.saturation), (AugmentStream.HUE, self.hue),
-            ) if share[at] < 0.5 and most
+            ) if share[stream] < 0.5 and strength
         }  # fmt: skip
         if not amounts:
             return None
@@ -267,8 +267,8 @@ class BoxAugment(AugmentSettings):
 def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
     """Returns the four parts of a mosaic, around a random centre in its middle half."""
     x, y = (
-        min(max(round((0.25 + 0.5 * share[at]) * length), 1), length - 1)
-        for at, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
+        min(max(round((0.25 + 0.5 * share[stream]) * length), 1), length - 1)
+        for stream, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
     )
     return [
         Rectangle(0, 0, x, y), Rectangle(x, 0, width - x, y), Rectangle(0, y, x, height - y),

@@ -98,7 +98,7 @@ def are_shares(edge_R4: np.ndarray) -> bool:
 
 
 def in_unit_square(number_RN: np.ndarray) -> np.ndarray:
-    """Mask of the rows in which all numbers lie between 0 and 1, (R,)."""
+    """Returns a mask of the rows in which all numbers lie between 0 and 1, (R,)."""
     with np.errstate(invalid="ignore"):
         return ((number_RN >= -_SHARE_TOLERANCE) & (number_RN <= 1 + _SHARE_TOLERANCE)).all(axis=1)
 
@@ -123,12 +123,12 @@ def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
             EMPTY_BOX: "has no width or no height"}[kind]  # fmt: skip
 
 
-def size_fact(place: DataPlace, size: Tuple[int, int], said_2: np.ndarray) -> str:
+def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
     """Says that an image of that (width, height) has another than its annotation says; empty if it has not."""
-    if not np.isfinite(said_2).all() or tuple(said_2) == tuple(size):
+    if not np.isfinite(annotated_2).all() or tuple(annotated_2) == tuple(size):
         return ""
-    said = " x ".join(f"{side:g}" for side in said_2)
-    return f"{place} has {size[0]} x {size[1]} pixels, and where its boxes are, {said} are said."
+    annotated = " x ".join(f"{side:g}" for side in annotated_2)
+    return f"{place} has {size[0]} x {size[1]} pixels, and where its boxes are, {annotated} are said."
 
 
 def refuse_wrong_boxes(

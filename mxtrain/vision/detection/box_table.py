@@ -72,7 +72,7 @@ class BoxTable:
 
 
 def rows_in_pixels(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
-    """Boxes whose coordinates are shares of an image's width and height, in its pixels."""
+    """Converts boxes from shares of an image's width and height to its pixels."""
     moved_MD = row_MD.copy()
     moved_MD[:, [Column.LEFT, Column.RIGHT]] *= width
     moved_MD[:, [Column.TOP, Column.BOTTOM]] *= height

@@ -40,11 +40,11 @@ class BoxedDataset(Dataset):
         Raises:
             ConfigError: the model takes images of another size than they are brought to.
         """
-        (_, *wanted), own = model.input_shape(splits.shape), list(splits.shape[1:])
-        if wanted != own:
+        (_, *expected), configured = model.input_shape(splits.shape), list(splits.shape[1:])
+        if expected != configured:
             raise ConfigError(
-                f"dataset.image_size: the model takes images of {wanted[0]} x {wanted[1]}, and they are brought to "
-                f"{own[0]} x {own[1]}, boxes too. Type dataset.image_size=[{wanted[0]},{wanted[1]}]."
+                f"dataset.image_size: the model takes images of {expected[0]} x {expected[1]}, and they are brought to "
+                f"{configured[0]} x {configured[1]}, boxes too. Type dataset.image_size=[{expected[0]},{expected[1]}]."
             )
         ids = list(splits.category_ids) if isinstance(splits, BoxSplits) else []
         return BoxSignature.extending(super().infer_signature(splits, model), category_ids=ids)
@@ -60,8 +60,8 @@ class BoxedDataset(Dataset):
         fit = ImageSignature.cast(given).decoding.fit
         if "dataset.fit" in typed and self.fit != fit:
             raise ConfigError(
-                f"dataset.fit={self.fit}: what enters the network is part of what was trained, and {source} says "
-                f"dataset.fit={fit}. Leave it out."
+                f"dataset.fit={self.fit}: the network was trained with dataset.fit={fit} ({source}), which cannot "
+                "change. Leave it out."
             )
         return super().restored(given, typed, source)
 

@@ -150,13 +150,13 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
         return {**options, "scale_interval": self.image_sizes_interval} if train else options
 
     def make_splits(
-        self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        self, splits: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
         findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
-        """Sources of what was found; a validation split that is missing is held out of the training images.
+        """Builds the splits from their images and boxes. A missing validation split is held out of the training images.
 
         Args:
-            found: "train", and "val" and "test" where there are any.
+            splits: "train", and "val" and "test" where there are any.
             class_names: one per class.
             category_ids: the number of each in the dataset's own files.
             findings: gets images that belong to two splits, or twice to one.
@@ -164,11 +164,11 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
         Raises:
             DataError: a split is empty, or shares an image with another. `NoUsableSamples` where it was not found.
         """
-        train, val, test = (found.get(split) for split in ("train", "val", "test"))
+        train, val, test = (splits.get(split) for split in ("train", "val", "test"))
         if train is None:
             raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         if self.image_size == "auto":
-            return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
+            return self.sized_for(train.encoded).make_splits(splits, class_names, category_ids, findings)
         val = self.own_validation(val)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
@@ -218,21 +218,25 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
     """Returns the path and the identity of each file that is named, None if there is none. A folder is listed once, and
     not asked for each file. Accented letters may be composed in one and not in the other."""
-    known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
-    path_of = {composed(path): path for path in known if not path.isascii()}
+    ids = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
+    path_of = {composed(path): path for path in ids if not path.isascii()}
     paths = [str(folder / name) for name in names]
-    paths = [path if path in known else path_of.get(composed(path), path) for path in paths]
-    return paths, [known[path] if path in known else id_of(path) if exists(path) else None for path in paths]
+    paths = [path if path in ids else path_of.get(composed(path), path) for path in paths]
+    return paths, [ids[path] if path in ids else id_of(path) if exists(path) else None for path in paths]
 
 
 def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
-    """Raises: DataError: an image comes twice, with boxes of its own each time."""
+    """Rejects images that occur twice, each time with other boxes.
+
+    Raises:
+        DataError: an image occurs twice.
+    """
     seen: Dict[FileId, int] = {}
     for index, number in enumerate(split.ids if split else ()):
-        before = seen.setdefault(number, index)
-        if before != index:
+        earlier = seen.setdefault(number, index)
+        if earlier != index:
             assert split is not None
-            place, other = split.encoded.place(index), split.encoded.place(before)
+            place, other = split.encoded.place(index), split.encoded.place(earlier)
             same = f"{place} is there twice" if str(place) == str(other) else f"{place} and {other} are the same file"
             fact = f"{same}, with different boxes each time: half of the objects would count as mistakes."
             findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of an image together."))

@@ -14,7 +14,7 @@ from typing import Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.types import NamedFlags, NamedInt
-from mxtrain.vision.images.affine import determinant, moved
+from mxtrain.vision.images.affine import determinant, transform_points
 from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
 
@@ -74,7 +74,7 @@ class ResizeTransform:
 
     @classmethod
     def of_row(cls, row: Sequence[float]) -> ResizeTransform:
-        """Inverse of `row`."""
+        """Restores a transform from the row that `row` returned."""
         return cls(*map(int, row))
 
     @property
@@ -93,7 +93,7 @@ class ResizeTransform:
 
 
 def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
-    """Returns the (height, width) of an image, or of a part of it, in what enters the network; see
+    """Returns the (height, width) of an image, or of a part of it, in the network's input; see
     `ResizeTransform.into`."""
     if fit == "stretch":
         return size[0], size[1]
@@ -102,12 +102,12 @@ def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tupl
 
 
 def weights(box_BMD: np.ndarray) -> Optional[np.ndarray]:
-    """Weight of each box in training, (B, M); None if all are equal."""
+    """Returns the weight of each box in training, (B, M); None if all are equal."""
     return box_BMD[..., Column.WEIGHT] if box_BMD.shape[-1] > Column.WEIGHT else None
 
 
 def weighted(box_MD: np.ndarray, weight: float) -> np.ndarray:
-    """Rows with a weight."""
+    """Appends a column with the same weight for all rows."""
     return np.concatenate([box_MD[:, :NUM_COLUMNS], np.full((len(box_MD), 1), weight)], axis=1)
 
 
@@ -146,7 +146,11 @@ class BoxAnnotations(Annotations):
     """Boxes, rows (M, D): each becomes the box around its moved corners, of which the visible part is kept."""
 
     def __init__(self, min_visible: float = 0.1) -> None:
-        """Args: min_visible: see `visible_parts`."""
+        """Stores the settings.
+
+        Args:
+            min_visible: see `visible_parts`.
+        """
         self._min_visible = min_visible
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
@@ -158,17 +162,17 @@ class BoxAnnotations(Annotations):
         )  # fmt: skip
         moved_MD[:, :2], moved_MD[:, 2:4] = begin_M2, end_M2
         moved_MD[:, Column.AREA] *= visible_M * abs(determinant(step.matrix_23))
-        seen_MD = self.cut(moved_MD[kept_M], row_MD[kept_M], step)
-        made_MD = np.full_like(label, -1)
-        made_MD[: len(seen_MD)] = seen_MD
-        return made_MD
+        visible_MD = self.cut(moved_MD[kept_M], row_MD[kept_M], step)
+        result_MD = np.full_like(label, -1)
+        result_MD[: len(visible_MD)] = visible_MD
+        return result_MD
 
     def moved(self, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """Rows with the edges of what became of them, also beyond the image."""
-        made_MD = row_MD.copy()
-        corner_M42 = moved(row_MD[:, :4][:, [[0, 1], [2, 1], [0, 3], [2, 3]]], step.matrix_23)
-        made_MD[:, :2], made_MD[:, 2:4] = corner_M42.min(axis=1), corner_M42.max(axis=1)
-        return made_MD
+        """Returns the rows with the edges of the moved boxes, which may lie outside the image."""
+        moved_MD = row_MD.copy()
+        corner_M42 = transform_points(row_MD[:, :4][:, [[0, 1], [2, 1], [0, 3], [2, 3]]], step.matrix_23)
+        moved_MD[:, :2], moved_MD[:, 2:4] = corner_M42.min(axis=1), corner_M42.max(axis=1)
+        return moved_MD
 
     def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
         """Returns the rows for boxes cut to their visible parts, with other values that depend on the edges. In this
@@ -183,17 +187,17 @@ class BoxAnnotations(Annotations):
 
 
 def is_box(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are boxes, (B, M)."""
+    """Returns a mask of the rows that are boxes, (B, M)."""
     return box_BMD[..., Column.CLASS] >= 0
 
 
 def is_trained_on(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are boxes of single objects, (B, M)."""
+    """Returns a mask of the rows that are boxes of single objects, (B, M)."""
     return is_box(box_BMD) & ~_has_crowd_flag(box_BMD)
 
 
 def is_crowd(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are crowd regions, (B, M)."""
+    """Returns a mask of the rows that are crowd regions, (B, M)."""
     return is_box(box_BMD) & _has_crowd_flag(box_BMD)
 
 
@@ -202,12 +206,12 @@ def _has_crowd_flag(box_BMD: np.ndarray) -> np.ndarray:
 
 
 def has_area(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are wider and higher than 0, (B, M)."""
+    """Returns a mask of the rows that are wider and higher than 0, (B, M)."""
     return (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
 
 
 def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:
-    """Rows (M, D) of plain boxes.
+    """Builds the rows (M, D) of boxes without flags.
 
     Args:
         edge_M4: left, top, right, bottom.
@@ -219,7 +223,7 @@ def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:
 
 
 def scaled(box_MD: np.ndarray, scale_x: float, scale_y: float) -> np.ndarray:
-    """Boxes of an image that is resized."""
+    """Scales boxes with their image."""
     moved_MD = np.array(box_MD, np.float64)
     moved_MD[:, [Column.LEFT, Column.RIGHT]] *= scale_x
     moved_MD[:, [Column.TOP, Column.BOTTOM]] *= scale_y

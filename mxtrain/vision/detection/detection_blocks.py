@@ -13,7 +13,7 @@ from __future__ import annotations
 from mxtrain.engine.backend import gluon
 from mxtrain.vision.detection.box_arithmetic import areas, columns_of, common_areas
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
-from mxtrain.vision.instance_segmentation.mask_rows import FOUND_SIDE, TRUE_SIDE
+from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE, TRUE_SIDE
 
 
 class HeatmapFocalLoss(gluon.HybridBlock):
@@ -69,12 +69,14 @@ class PrototypeMaskLoss(gluon.HybridBlock):
         coefficient = F.expand_dims(F.reshape(F.gather_nd(table_BCP, place), (-3, -2)), axis=1)
         part = F.contrib.ROIAlign(
             prototype_BPHW, F.reshape(F.concat(image_BM1, edge_BM4, dim=2), (-1, 5)),
-            pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=TRUE_SIDE // FOUND_SIDE, aligned=True,
+            pooled_size=(PREDICTED_SIDE, PREDICTED_SIDE), spatial_scale=1.0,
+            sample_ratio=TRUE_SIDE // PREDICTED_SIDE, aligned=True,
         )  # fmt: skip
-        logit_TS = F.reshape(F.batch_dot(coefficient, F.reshape(part, (0, 0, -1))), (-1, FOUND_SIDE**2))
+        logit_TS = F.reshape(F.batch_dot(coefficient, F.reshape(part, (0, 0, -1))), (-1, PREDICTED_SIDE**2))
         true_TSS = F.reshape(F.slice_axis(row_BMR, axis=2, begin=NUM_COLUMNS, end=None), (-1, 1, TRUE_SIDE, TRUE_SIDE))
-        kernel = (TRUE_SIDE // FOUND_SIDE,) * 2
-        share_TS = F.reshape(F.Pooling(true_TSS, kernel=kernel, stride=kernel, pool_type="avg"), (-1, FOUND_SIDE**2))
+        kernel = (TRUE_SIDE // PREDICTED_SIDE,) * 2
+        share_TSS = F.Pooling(true_TSS, kernel=kernel, stride=kernel, pool_type="avg")
+        share_TS = F.reshape(share_TSS, (-1, PREDICTED_SIDE**2))
         loss_T = self._mask_weight * F.mean(binary_cross_entropy(F, logit_TS, share_TS), axis=1)
         if self._dice_weight:
             p_TS = F.sigmoid(logit_TS)
@@ -146,7 +148,7 @@ class YOLO3Loss(gluon.HybridBlock):
         return loss_B + F.sum(loss_BM, axis=1)
 
     def _object_loss(self, F, raw_BNP, row_BM8):
-        """(B, M): where, how large and of which class the boxes with objects are."""
+        """Computes the loss of position, size and class of the boxes with objects, (B, M)."""
         number_BM1, centre_BM2, size_BM2, weight_BM1, class_BM1 = (
             F.slice_axis(row_BM8, axis=2, begin=begin, end=end)
             for begin, end in ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
@@ -167,8 +169,8 @@ class YOLO3Loss(gluon.HybridBlock):
         return loss_BM * F.squeeze(number_BM1 >= 0, axis=2)
 
     def _ious(self, F, edge_BN4, box_BMD, row_BM8):
-        """Intersection over union of boxes and true ones (B, N, M); of crowds over the box alone. Rows that are none
-        have no area and touch nothing."""
+        """Computes the intersection over union of boxes and true boxes, (B, N, M); for crowds the intersection over the
+        box alone. Rows without a box have no area, and so no intersection."""
         edge_BM4 = columns_of(F, box_BMD, 0, 4)
         common_BNM = common_areas(F, edge_BN4, edge_BM4)
         is_crowd_B1M = F.transpose(F.slice_axis(row_BM8, axis=2, begin=7, end=8), axes=(0, 2, 1))
@@ -187,25 +189,25 @@ def _of_centres(
     log_p_BKhw = -F.Activation(-logit_BKhw, act_type="softrelu")
     log_rest_BKhw = -F.Activation(logit_BKhw, act_type="softrelu")
     is_one_BKhw = score_BKhw >= 1
-    found_BKhw = is_one_BKhw * F.square(1 - p_BKhw) * log_p_BKhw
+    positive_BKhw = is_one_BKhw * F.square(1 - p_BKhw) * log_p_BKhw
     if weight_B1hw is not None:
-        found_BKhw = F.broadcast_mul(found_BKhw, weight_B1hw)
+        positive_BKhw = F.broadcast_mul(positive_BKhw, weight_B1hw)
         is_centre_B1hw = is_centre_B1hw * weight_B1hw
-    quiet_BKhw = F.square(F.square(1 - score_BKhw)) * F.square(p_BKhw) * log_rest_BKhw
+    negative_BKhw = F.square(F.square(1 - score_BKhw)) * F.square(p_BKhw) * log_rest_BKhw
     difference_B4hw = F.broadcast_mul(F.abs(size_B4hw - true_size_B4hw), is_centre_B1hw)
     size_B2hw, offset_B2hw = F.split(difference_B4hw, 2, axis=1)
-    loss_B = -F.sum(found_BKhw + quiet_BKhw, axis=(1, 2, 3))
+    loss_B = -F.sum(positive_BKhw + negative_BKhw, axis=(1, 2, 3))
     loss_B = loss_B + size_weight * F.sum(size_B2hw, axis=(1, 2, 3))
     loss_B = loss_B + offset_weight * F.sum(offset_B2hw, axis=(1, 2, 3))
     return loss_B, F.sum(is_centre_B1hw, axis=(1, 2, 3))
 
 
 def binary_cross_entropy(F, logit, target):
-    """Binary cross entropy of a probability before the sigmoid."""
+    """Computes the binary cross entropy of logits."""
     return F.Activation(logit, act_type="softrelu") - logit * target
 
 
 def huber(F, difference, rho: float):
-    """Half the square of a difference over `rho`, up to that; above it grows by the difference itself."""
+    """Computes Huber's loss: half the square of a difference over `rho` up to `rho`, linear above."""
     difference = F.abs(difference)
     return F.where(difference > rho, difference - 0.5 * rho, F.square(difference) * (0.5 / rho))

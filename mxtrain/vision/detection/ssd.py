@@ -51,8 +51,10 @@ class SSD(SuppressingDetector):
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
     """Sides of boxes over the image's, one more than maps, the finest first; auto = GluonCV's."""
 
-    _found: Dict[Shape, Tuple[SSDParts, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(default_factory=dict)
-    """By the shape of images: a network has to be traced to know its maps."""
+    _parts_by_shape: Dict[Shape, Tuple[SSDParts, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(
+        default_factory=dict
+    )
+    """Shape of images -> (parts, sizes of maps). A cache: the network must be traced to find them."""
 
     @pydantic.model_validator(mode="after")
     def _check_custom(self) -> SSD:
@@ -88,17 +90,17 @@ class SSD(SuppressingDetector):
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
         """
-        if tuple(input_shape) not in self._found:
-            self._found[tuple(input_shape)] = self._built(self.name, lambda: self._find_parts(input_shape))
-        found, sizes = self._found[tuple(input_shape)]
-        return self._with_sizes(found, len(sizes)), sizes
+        if tuple(input_shape) not in self._parts_by_shape:
+            self._parts_by_shape[tuple(input_shape)] = self._built(self.name, lambda: self._find_parts(input_shape))
+        parts, sizes = self._parts_by_shape[tuple(input_shape)]
+        return self._with_sizes(parts, len(sizes)), sizes
 
     def _find_parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
         from mxtrain.vision.detection.networks import ssd
         from mxtrain.vision.networks.feature_maps import map_sizes
 
         if self.plain_name != CUSTOM:
-            made_of = gluoncv_detectors.ssd_parts(self.name)
+            parts = gluoncv_detectors.ssd_parts(self.name)
         else:
             assert self.backbone is not None
             features = ssd.LAST_TWO if self.features == "auto" else tuple(self.features)
@@ -107,37 +109,37 @@ class SSD(SuppressingDetector):
                 sizes = map_sizes(self._features(_custom(self.backbone, features, ())), input_shape)
                 halvings = (max(sizes[-1]) - 1).bit_length()
                 filters = list(EXTRA_FILTERS[:halvings])
-            made_of = _custom(self.backbone, features, filters)
-        return made_of, map_sizes(self._features(made_of), input_shape)
+            parts = _custom(self.backbone, features, filters)
+        return parts, map_sizes(self._features(parts), input_shape)
 
-    def _with_sizes(self, made_of: SSDParts, num_maps: int) -> SSDParts:
+    def _with_sizes(self, parts: SSDParts, num_maps: int) -> SSDParts:
         """Takes the sizes of boxes that were typed.
 
         Raises:
             ConfigError: there are too few or too many.
         """
         if self.anchor_sizes == "auto":
-            return made_of
+            return parts
         if len(self.anchor_sizes) != num_maps + 1:
             raise ConfigError(
                 f"model.anchor_sizes={list(self.anchor_sizes)}: the network has {num_maps} maps, so {num_maps + 1} "
                 f"sizes are wanted, each a part of the image's side, e.g. {[round(s, 3) for s in _spread(num_maps)]}."
             )
-        return replace(made_of, sizes=tuple(size * made_of.base_size for size in self.anchor_sizes))
+        return replace(parts, sizes=tuple(size * parts.base_size for size in self.anchor_sizes))
 
-    def _features(self, made_of: SSDParts) -> gluon.HybridBlock:
+    def _features(self, parts: SSDParts) -> gluon.HybridBlock:
         from mxtrain.vision.detection.networks import ssd
 
         return ssd.build_features(
-            made_of.backbone, made_of.base_size, made_of.features, made_of.filters, made_of.lite, self.options
+            parts.backbone, parts.base_size, parts.features, parts.filters, parts.lite, self.options
         )
 
     def _anchors(self, input_shape: Shape) -> Tuple[SSDParts, List[AnchorMap]]:
-        made_of, sizes = self._parts(input_shape)
+        parts, sizes = self._parts(input_shape)
         maps = anchor_maps(
-            sizes, input_shape, made_of.base_size, made_of.sizes, made_of.ratios, made_of.steps, made_of.lite
+            sizes, input_shape, parts.base_size, parts.sizes, parts.ratios, parts.steps, parts.lite
         )
-        return made_of, maps
+        return parts, maps
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
         """See `Detector.box_coding`.
@@ -160,15 +162,15 @@ class SSD(SuppressingDetector):
         def build() -> gluon.HybridBlock:
             from mxtrain.vision.detection.networks import ssd
 
-            made_of, maps = self._anchors(input_shape)
-            kernel = 1 if made_of.lite else 3
-            return ssd.MultiBoxNetwork(lambda: self._features(made_of), num_classes, maps, kernel, prefix="ssd0_")
+            parts, maps = self._anchors(input_shape)
+            kernel = 1 if parts.lite else 3
+            return ssd.MultiBoxNetwork(lambda: self._features(parts), num_classes, maps, kernel, prefix="ssd0_")
 
         return self._built(self.name, build)
 
 
 def _spread(num_maps: int) -> List[float]:
-    """Sides of boxes over the image's, one more than maps."""
+    """Returns evenly spaced sides of boxes relative to the image's, one more than there are maps."""
     rest = num_maps - 1
     step = (LARGEST_SIZE - LEAST_SIZE) / max(rest - 1, 1)
     return [FIRST_SIZE, *(LEAST_SIZE + step * number for number in range(rest)), BEYOND]

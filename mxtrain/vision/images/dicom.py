@@ -60,7 +60,11 @@ def is_dicom(head: bytes) -> bool:
 
 
 def require_pydicom(path: str) -> None:
-    """Raises: DataError: a DICOM file was found, and nothing is installed that reads it."""
+    """Rejects a DICOM file if pydicom is not installed.
+
+    Raises:
+        DataError: pydicom is not installed.
+    """
     if importlib.util.find_spec("pydicom") is None:
         raise DataError(f"'{path}' is a DICOM file, and pydicom is not installed, which reads it. {_INSTALL}.")
 
@@ -74,7 +78,7 @@ class DicomReader:
     """
 
     def __init__(self, content: bytes) -> None:
-        """Read the header.
+        """Reads the header.
 
         Args:
             content: of the file.
@@ -137,7 +141,7 @@ class DicomReader:
         return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
 
     def _own_window(self) -> Optional[Tuple[str, float, float]]:
-        """Function, centre and width that the file names first; None if it names none."""
+        """Returns function, centre and width of the first window in the file; None if there is none."""
         centre, width = self._number(_CENTRE, None), self._number(_WIDTH, None)
         if centre is None or width is None:
             return None
@@ -179,11 +183,12 @@ class DicomReader:
         return [part.strip(b" \0") for part in value.split(b"\\")] if value else []
 
     def _word(self, tag: int, known: Tuple[str, ...], missing: str = "of no kind") -> str:
-        """One of the words that are known; what else a file says is not repeated."""
-        found = [word for word in known if self._values(tag)[:1] == [word.encode()]]
-        if not found and self._values(tag)[:1] not in ([], [b""]):
+        """Returns the word of an element, which must be one of `known`. Messages do not repeat other content of the
+        file."""
+        word = [word for word in known if self._values(tag)[:1] == [word.encode()]]
+        if not word and self._values(tag)[:1] not in ([], [b""]):
             raise ValueError(f"its element {_shown(tag)} holds a word that is not known")
-        return found[0] if found else missing
+        return word[0] if word else missing
 
     def _number(self, tag: int, missing: Any) -> Any:
         """Returns the first of the numbers that an element holds as text."""
@@ -210,7 +215,7 @@ class DicomReader:
 
 
 def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Values from `low`, black, to `high`, white."""
+    """Maps the values from `low`, black, to `high`, white."""
     return ((value - low) * (WHITE / (high - low))).astype(np.float32)
 
 
@@ -243,9 +248,9 @@ def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[
     _quieten()
     file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
     try:
-        found = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
+        dataset = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
         # As they are in the file, before pydicom would judge their values and warn of them.
-        element = {int(each.tag): each.value for each in found.elements()}
+        element = {int(each.tag): each.value for each in dataset.elements()}
     except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
         # Without the cause: its text may repeat what the file says.
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None

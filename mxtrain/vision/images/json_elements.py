@@ -48,7 +48,7 @@ class JsonFile:
         self.path = path
 
     def elements(self) -> Iterator[Element]:
-        """All elements, in order. An empty array gives an element of record -1 and value [].
+        """Yields all elements, in order. An empty array gives an element of record -1 and value [].
 
         Raises:
             DataError: it cannot be read, or is no JSON object; says the line and the column.
@@ -82,13 +82,13 @@ class JsonFile:
                 yield parse_json(file.read(end - begin), allow_nan=True)
 
 
-def number_array(given: Any) -> np.ndarray:
+def number_array(values: Any) -> np.ndarray:
     """Returns the numbers of a JSON list as float64. NumPy itself would read texts, such as "1_0", as numbers.
 
     Raises:
         TypeError, ValueError: it is no list of numbers, or of lists of the same length.
     """
-    array = np.asarray(given)
+    array = np.asarray(values)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"no numbers, but {array.dtype}")
     return array.astype(np.float64)
@@ -156,13 +156,13 @@ def _value(decode: Decode, text: str, at: int) -> Tuple[Any, int]:
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
 
 
-def _expect(text: str, at: int, wanted: str) -> int:
+def _expect(text: str, at: int, character: str) -> int:
     """Returns the position after an expected character."""
-    if text[at : at + 1] != wanted:
-        raise json.JSONDecodeError(f"Expecting '{wanted}'", text, at)
+    if text[at : at + 1] != character:
+        raise json.JSONDecodeError(f"Expecting '{character}'", text, at)
     return _skip(text, at + 1)

@@ -192,20 +192,20 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
     Raises:
         DataError: the file is damaged.
     """
-    records, found = RecordFile(path, 0, findings), _ListCollector()
+    records, collector = RecordFile(path, 0, findings), _ListCollector()
     kept: List[int] = []
     for record in range(len(records)):
         place = records.place(record)
         try:
             label_N = records.read_numbers(record)
         except LoaderError as error:
-            found.problems.append(problem_of(error, place))
+            collector.problems.append(problem_of(error, place))
             continue
-        if found.add(len(kept), label_N, place):
+        if collector.add(len(kept), label_N, place):
             kept.append(record)
-    refuse_all(findings, found.problems, "records")
-    found.warn_of_odd(findings)
-    return found.listed(path, BoxRecords(records, kept), [])
+    refuse_all(findings, collector.problems, "records")
+    collector.warn_of_odd(findings)
+    return collector.listed(path, BoxRecords(records, kept), [])
 
 
 def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
@@ -219,7 +219,7 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     Raises:
         DataError: it cannot be read, or names no image.
     """
-    found = _ListCollector()
+    collector = _ListCollector()
     kept: List[Tuple[str, FileId]] = []
     rows = [(number, line.split("\t")) for number, line in enumerate(split_lines(read_text(path, findings)), 1)
             if line.strip()]  # fmt: skip
@@ -229,21 +229,21 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
         place = DataPlace(str(path), number)
         if len(row) < 3:
             fact = f"{place} has {len(row)} columns, and must have a number, a label and a path, with tabs between."
-            found.problems.append(Problem(SHORT_ROW, place, fact))
+            collector.problems.append(Problem(SHORT_ROW, place, fact))
             continue
         cells = [parse_number(cell, allow_special=True) for cell in row[1:-1]]
         label = [cell for cell in cells if cell is not None]
         if len(label) < len(cells):
             fact = f"{place}: its label holds {row[1 + cells.index(None)]!r:.40}, which is no number."
-            found.problems.append(Problem(UNREADABLE_ROW, place, fact, "Columns have tabs between them."))
+            collector.problems.append(Problem(UNREADABLE_ROW, place, fact, "Columns have tabs between them."))
             continue
         label_N = np.array(label)
         if identity is None:
             fact = f"{place} names '{row[-1].strip()}', and there is no file '{file}'."
             remedy = "Add it, or say with dataset.images=FOLDER where paths begin."
-            found.problems.append(Problem(MISSING_COUNTERPART, place, fact, remedy))
-        elif found.add(len(kept), label_N, place):
+            collector.problems.append(Problem(MISSING_COUNTERPART, place, fact, remedy))
+        elif collector.add(len(kept), label_N, place):
             kept.append((file, identity))
-    refuse_all(findings, found.problems, "lines")
-    found.warn_of_odd(findings)
-    return found.listed(path, ImageFiles([file for file, _ in kept]), [identity for _, identity in kept])
+    refuse_all(findings, collector.problems, "lines")
+    collector.warn_of_odd(findings)
+    return collector.listed(path, ImageFiles([file for file, _ in kept]), [identity for _, identity in kept])

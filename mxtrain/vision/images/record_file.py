@@ -38,7 +38,7 @@ class RecordFile:
     """The records of one .rec file, as `decoding.EncodedImages`. Opens the file, reads nothing but the index."""
 
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
-        """Find the records by the .idx beside, or by walking through the file where there is none.
+        """Finds the records with the .idx file beside it, or by scanning the file if there is none.
 
         Args:
             path: The .rec file.
@@ -68,7 +68,7 @@ class RecordFile:
         return DataPlace(str(self.path), record=index)
 
     def name(self, index: int) -> str:
-        """File and position."""
+        """Returns file and position of a record."""
         return f"Record {index} of '{self.path}' (byte {self.offset_N[index]})"
 
     def read(self, index: int) -> Tuple[bytes, int]:
@@ -196,7 +196,11 @@ class RecordFile:
         return _FRAME.pack(_MAGIC, 0)[:4].join(parts)  # a record is cut where it holds the magic number
 
     def _require_end(self, index: int, end: int) -> None:
-        """Raises: LoaderError: a record reaches into the next one of the index, or nothing begins where it ends."""
+        """Rejects a record that does not end where the next one begins.
+
+        Raises:
+            LoaderError: the record reaches into the next one of the index, or nothing begins where it ends.
+        """
         following = int(np.searchsorted(self._sorted_N, self.offset_N[index], side="right"))
         if following < len(self) and end == self._sorted_N[following]:
             return  # the usual case, which reads nothing more

@@ -25,7 +25,7 @@ def linear(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
 
 
 def linear_exact(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
-    """From `centre` - `width` / 2, black, to `centre` + `width` / 2, white."""
+    """Maps values linearly, from `centre` - `width` / 2, black, to `centre` + `width` / 2, white."""
     return _ramp((value_HW - centre) / width)
 
 
@@ -41,7 +41,11 @@ def _ramp(share_HW: np.ndarray) -> np.ndarray:
 
 
 def require_grey(kind: str, window: Window) -> None:
-    """Raises: ValueError: a window was chosen for an image in colour, e.g. of the kind RGB."""
+    """Rejects a window for an image in colour.
+
+    Raises:
+        ValueError: the image is not grey, e.g. of the kind RGB.
+    """
     if not isinstance(window, str):
         raise ValueError(f"it is in colour ({kind}), and dataset.window={list(window)} is for grey: leave it out")
 

@@ -75,7 +75,7 @@ class InstanceImages(BoxedImages):
     """
 
     def __init__(self, outlines: Outlines, *arguments: Any, **options: Any) -> None:
-        """Describe what comes out; nothing is read yet.
+        """Stores the masks and the settings; no image is read yet.
 
         Args:
             outlines: The masks.
@@ -91,13 +91,13 @@ class InstanceImages(BoxedImages):
         """See `BoxedImages.fetch`."""
         image_BCHW, row_BMR, fitted_B4 = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
         codes: List[Sequence[bytes]] = [()] * len(index_B)
-        for place, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
+        for row, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
             if train:
                 continue
             masks = self._whole_masks(index, height, width)
-            codes[place] = codes_of(masks)
+            codes[row] = codes_of(masks)
             if not self._outlines.are_in_areas:
-                row_BMR[place, : len(masks), Column.AREA] = [np.count_nonzero(mask_hw) for mask_hw in masks]
+                row_BMR[row, : len(masks), Column.AREA] = [np.count_nonzero(mask_hw) for mask_hw in masks]
         return image_BCHW, row_BMR, facts(fitted_B4, codes)
 
     def blank(self) -> Tuple[np.ndarray, ...]:
@@ -160,10 +160,10 @@ class InstanceChecks(BoxedChecks):
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        found = super().check(index)
+        checked = super().check(index)
         try:
             size = self._source.open(index).size
         except LoaderError:
-            return found  # it was said
-        problems = [*found.problems, *self._source.mask_problems(index, size)]
-        return Checked(problems, found.digest, found.classes)
+            return checked  # it was said
+        problems = [*checked.problems, *self._source.mask_problems(index, size)]
+        return Checked(problems, checked.digest, checked.classes)

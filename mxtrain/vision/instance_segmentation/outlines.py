@@ -41,11 +41,15 @@ class Polygons:
     an odd number of times."""
 
     def __init__(self, points: Sequence[np.ndarray]) -> None:
-        """Args: points: (K, 2) each, x and y."""
+        """Stores the polygons.
+
+        Args:
+            points: (K, 2) each, x and y.
+        """
         self._points = points
 
     def extent(self) -> Tuple[float, float, float, float]:
-        """Left, top, right and bottom of the smallest box around all of them."""
+        """Returns left, top, right and bottom of the smallest box around all polygons."""
         point_K2 = np.concatenate(self._points)
         return (*point_K2.min(axis=0).tolist(), *point_K2.max(axis=0).tolist())
 
@@ -53,10 +57,10 @@ class Polygons:
         """See `Outline`."""
         begin_2, end_2 = np.array(window[:2]), np.array(window[2:])
         scale_2 = side / np.maximum(end_2 - begin_2, 1e-9)
-        found_SS = np.zeros((side, side), bool)
+        is_inside_SS = np.zeros((side, side), bool)
         for point_K2 in self._points:
-            found_SS |= _filled((point_K2 - begin_2) * scale_2, side)
-        return found_SS
+            is_inside_SS |= _filled((point_K2 - begin_2) * scale_2, side)
+        return is_inside_SS
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`; as COCO's own tool draws it."""
@@ -73,27 +77,31 @@ class Bitmap:
     """One value for each pixel of the image."""
 
     def __init__(self, mask_hw: np.ndarray) -> None:
-        """Args: mask_hw: non-zero pixels belong to the object."""
+        """Stores the mask.
+
+        Args:
+            mask_hw: non-zero pixels belong to the object.
+        """
         self._mask_hw = mask_hw
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
+    def resized(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`: a cell belongs to the object if half of its visible pixels do, or the pixel at its centre."""
         from PIL import Image
 
         height, width = self._mask_hw.shape
         left, top, right, bottom = (
-            min(max(edge, 0.0), float(most)) for edge, most in zip(window, (width, height, width, height))
+            min(max(edge, 0.0), float(limit)) for edge, limit in zip(window, (width, height, width, height))
         )
         image = Image.fromarray(self._mask_hw.astype(bool).astype(np.uint8) * 255)
-        seen = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
-        return np.asarray(seen) >= 128
+        resized = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
+        return np.asarray(resized) >= 128
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""
         return (self._mask_hw != 0).astype(np.uint8)
 
     def edges(self) -> Tuple[int, int, int, int]:
-        """Left, top, right, bottom of the smallest box around a mask that is not empty."""
+        """Returns left, top, right, bottom of the smallest box around the mask, which must not be empty."""
         rows, columns = (np.flatnonzero((self._mask_hw != 0).any(axis=axis)) for axis in (1, 0))
         return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 

@@ -13,7 +13,7 @@ from mxtrain.types import shapes_of
 from mxtrain.vision.detection.heads.base import InstanceDetector
 from mxtrain.vision.detection.task import Detection
 from mxtrain.vision.instance_segmentation.mask_arithmetic import cut_to
-from mxtrain.vision.instance_segmentation.mask_rows import codes_of, found_masks
+from mxtrain.vision.instance_segmentation.mask_rows import codes_of, detection_masks
 
 if TYPE_CHECKING:
     from typing import Tuple
@@ -58,23 +58,23 @@ class InstanceSegmentation(Detection):
         boxes, (_, height, width) = super().build_decode(description, signature), shapes_of(signature.shape)[0]
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-            found_BNR = boxes(outputs, batch)
-            assert not isinstance(found_BNR, (list, tuple))
-            sizes = [[height, width]] * len(found_BNR) if batch.meta is None else batch.meta[:, :2].tolist()
-            size_B12 = nd.array(sizes, ctx=found_BNR.context).reshape((-1, 1, 2))
-            size_BN2 = nd.broadcast_axis(size_B12, axis=1, size=found_BNR.shape[1])
+            detection_BNR = boxes(outputs, batch)
+            assert not isinstance(detection_BNR, (list, tuple))
+            sizes = [[height, width]] * len(detection_BNR) if batch.meta is None else batch.meta[:, :2].tolist()
+            size_B12 = nd.array(sizes, ctx=detection_BNR.context).reshape((-1, 1, 2))
+            size_BN2 = nd.broadcast_axis(size_B12, axis=1, size=detection_BNR.shape[1])
             box_BN6, mask_BNS = (
-                found_BNR.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((0, 6), (6, None))
+                detection_BNR.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((0, 6), (6, None))
             )
             return nd.concat(box_BN6, size_BN2, mask_BNS, dim=2)
 
         return decode
 
-    def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+    def cut_off(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
         """See `Detection.cut_off`: masks are cropped to the remaining box."""
         from mxtrain.engine.backend import nd
 
-        mask_BNS = found_BNR.slice_axis(axis=2, begin=6, end=None)
+        mask_BNS = detection_BNR.slice_axis(axis=2, begin=6, end=None)
         side = round(mask_BNS.shape[2] ** 0.5)
         mask_TSS = mask_BNS.reshape((-1, side, side))
         edge_T4, inside_T4 = (edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4))
@@ -82,19 +82,19 @@ class InstanceSegmentation(Detection):
         # Of boxes that are inside anyway nothing is rounded.
         is_cut_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
         mask_BNS = nd.where(nd.broadcast_like(is_cut_BN1, mask_BNS), cut_BNS, mask_BNS)
-        return nd.concat(super().cut_off(found_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
+        return nd.concat(super().cut_off(detection_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the detections, highest score first: class, score, box, and the mask as COCO's run-length code."""
         shown_NR = self.shown(prediction)
-        found: List[JsonObject] = super().row(signature, prediction, top_k)["found"]  # type: ignore[assignment]
+        detections: List[JsonObject] = super().row(signature, prediction, top_k)["found"]  # type: ignore[assignment]
         size = [int(side) for side in prediction[0, 6:8]]
-        masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(found_masks(shown_NR))]
-        return {"found": [{**one, "mask": mask} for one, mask in zip(found, masks)]}
+        masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(detection_masks(shown_NR))]
+        return {"found": [{**detection, "mask": mask} for detection, mask in zip(detections, masks)]}
 
-    def coco_place(self, one: JsonObject) -> JsonObject:
+    def coco_place(self, detection: JsonObject) -> JsonObject:
         """See `Detection.coco_place`. No box: pycocotools would take its area for that of the mask."""
-        return {"segmentation": one["mask"]}
+        return {"segmentation": detection["mask"]}
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.instance_segmentation.report import InstanceReport

@@ -72,7 +72,7 @@ def build_pose(name: str, num_points: int, options: Dict[str, Any]) -> gluon.Hyb
 
 
 def _fit_pruned_head(network: gluon.HybridBlock, num_classes: int) -> None:
-    """Pruned networks take all shapes from a file, that of ImageNet's 1,000 classes too."""
+    """Replaces the output layer of a pruned network, whose shapes come from a file for ImageNet's 1,000 classes."""
     head = getattr(network, "fc", None)
     if isinstance(head, gluon.nn.Dense) and head.weight.shape[0] != num_classes:
         with network.name_scope():

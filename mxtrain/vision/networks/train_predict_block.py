@@ -27,11 +27,11 @@ class TrainPredictBlock(gluon.HybridBlock):
         object.__setattr__(self, "_prediction_form", _PredictionForm(self))
 
     def predict_forward(self, F: OperatorModule, x: Array) -> Returned:
-        """Forward pass of prediction."""
+        """Computes the forward pass of prediction."""
         raise NotImplementedError
 
     def train_forward(self, F: OperatorModule, x: Array, *known: Array) -> Returned:
-        """Forward pass of training, from inputs and their annotations."""
+        """Computes the forward pass of training, from inputs and their annotations."""
         raise NotImplementedError
 
     def hybrid_forward(self, F, x, *known):

@@ -83,7 +83,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         return True
 
     def cut_shape(self) -> Shape:
-        """(C, H, W) of what enters the network."""
+        """Returns the (C, H, W) of the network's input."""
         height, width = (256, 192) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
@@ -235,7 +235,8 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
 
 
 def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
-    """Mask of the marked key points more than a pixel outside the image, (J,); all False if its size is unknown."""
+    """Returns a mask of the marked key points more than a pixel outside the image, (J,); all False if its size is
+    unknown."""
     point_J2, far_2 = point_J3[:, :2], np.where(np.isfinite(size_2), size_2, np.inf)
     return (point_J3[:, 2] > 0) & (np.maximum(-point_J2, point_J2 - far_2).max(axis=1) > TOLERANCE)
 

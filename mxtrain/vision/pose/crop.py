@@ -11,7 +11,7 @@ from typing import Callable, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.vision.images.affine import inverse, moved, warp
+from mxtrain.vision.images.affine import inverse, transform_points, warp
 
 PADDING = 1.25
 """The part that is cut out is longer than the object's box by this. Source: Xiao et al., "Simple Baselines for Human
@@ -27,7 +27,7 @@ class Crop:
     Attributes:
         centre: x and y in the image of what comes to the middle.
         scale: pixels that enter the network of one of the image's.
-        size: (H, W) of what enters the network.
+        size: (H, W) of the network's input.
         degrees: by which the image is turned, clockwise as it is seen.
         is_flipped: mirrored left-right, after it was turned.
     """
@@ -43,11 +43,11 @@ class Crop:
         cls, box_4: Sequence[float], size: Sequence[int], factor: float = 1.0, degrees: float = 0.0,
         is_flipped: bool = False,
     ) -> Crop:  # fmt: skip
-        """Returns the part around a box that has the aspect of what enters the network.
+        """Returns the part around a box that has the aspect of the network's input.
 
         Args:
             box_4: left, top, right, bottom.
-            size: (H, W) of what enters the network.
+            size: (H, W) of the network's input.
             factor: by which the part is longer than usual.
             degrees, is_flipped: as of `Crop`.
         """
@@ -57,7 +57,7 @@ class Crop:
 
     @property
     def matrix_23(self) -> np.ndarray:
-        """Returns the map from the image to what enters the network."""
+        """Returns the map from the image to the network's input."""
         cos, sin = math.cos(math.radians(self.degrees)), math.sin(math.radians(self.degrees))
         turn_22 = self.scale * np.array([[cos, -sin], [sin, cos]])
         if self.is_flipped:
@@ -67,11 +67,11 @@ class Crop:
 
     @property
     def back_23(self) -> np.ndarray:
-        """Returns the map from what enters the network to the image."""
+        """Returns the map from the network's input to the image."""
         return inverse(self.matrix_23)
 
     def points(self, point_J3: np.ndarray, order_J: np.ndarray) -> np.ndarray:
-        """Key points of the image in what enters the network, (J, 3).
+        """Converts key points of the image to pixels of the network's input, (J, 3).
 
         Args:
             point_J3: x, y, visibility.
@@ -103,11 +103,11 @@ class Crop:
     ) -> np.ndarray:
         """Returns a part of that (width, height) with the centre in its middle, resized only."""
         begins, ends, windows = [], [], []
-        for middle, length, wanted in zip(self.centre, image_size, size):
-            start = middle - wanted / 2 / self.scale  # where the part begins, in the image
+        for middle, length, part_length in zip(self.centre, image_size, size):
+            start = middle - part_length / 2 / self.scale  # where the part begins, in the image
             # Whole pixels inside of the image: what is resized lies exactly where the matrix says.
             first = max(0, math.ceil(-start * self.scale - 1e-9))
-            last = min(wanted, math.floor((length - start) * self.scale + 1e-9))
+            last = min(part_length, math.floor((length - start) * self.scale + 1e-9))
             begins.append(first)
             ends.append(last)
             windows.append((max(start + first / self.scale, 0.0), min(start + last / self.scale, float(length))))
@@ -127,13 +127,13 @@ def known(point_BJ3: np.ndarray) -> np.ndarray:
 
 
 def moved_points(point_J3: np.ndarray, matrix_23: np.ndarray, order_J: Optional[np.ndarray]) -> np.ndarray:
-    """Key points (J, 3) after a map; those without a known place are 0.
+    """Applies a map to key points (J, 3); those of unknown position become 0.
 
     Args:
         point_J3: x, y, visibility.
         matrix_23: the map.
         order_J: see `KeyPointSet.order`, where the map mirrors; else None.
     """
-    moved_J3 = np.column_stack([moved(point_J3[:, :2], matrix_23), point_J3[:, 2]])
+    moved_J3 = np.column_stack([transform_points(point_J3[:, :2], matrix_23), point_J3[:, 2]])
     moved_J3[~known(point_J3)] = 0
     return moved_J3 if order_J is None else moved_J3[order_J]

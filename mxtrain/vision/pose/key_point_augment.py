@@ -42,8 +42,8 @@ class KeyPointAugment(AugmentSettings):
     Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018), section 3, and their code.
     """
 
-    off: ClassVar[Mapping[str, object]] = {"flip": False, "scale": 0.0, "rotate": 0.0, "rotate_share": 0.0}
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"cut_out": CutOut}
+    disabled: ClassVar[Mapping[str, object]] = {"flip": False, "scale": 0.0, "rotate": 0.0, "rotate_share": 0.0}
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"cut_out": CutOut}
 
     flip: bool = True
     """Mirror left-right with probability one half; left and right key points change places."""
@@ -59,7 +59,7 @@ class KeyPointAugment(AugmentSettings):
 
         Args:
             box_4: of it.
-            size: (H, W) of what enters the network.
+            size: (H, W) of the network's input.
             seed: of the run.
             epoch: counts from 0.
             index: of the sample.

@@ -38,9 +38,9 @@ class KeypointMeta(NamedInt):
     """The columns of a row of `Batch.meta` about an object with key points."""
 
     HEIGHT = 0
-    """And three more: height and width of the image, and of what enters the network, as other images have them."""
+    """And three more: height and width of the image, and of the network's input, as other images have them."""
     MATRIX = 4
-    """And five more: the two rows of the map from what enters the network to the image as it is."""
+    """And five more: the two rows of the map from the network's input to the image as it is."""
     LEFT = 10
     """And three more: its box in the image."""
     AREA = 14
@@ -85,7 +85,7 @@ class KeyPointSet:
 
     @classmethod
     def from_json(cls, values: JsonObject, count: int) -> KeyPointSet:
-        """Inverse of `to_json`.
+        """Restores the set that `to_json` returned.
 
         Args:
             values: of a checkpoint.
@@ -96,14 +96,14 @@ class KeyPointSet:
         """
 
         def pairs(name: str) -> List[Tuple[int, int]]:
-            found: List[List[int]] = values[name]
-            for pair in found:
+            listed: List[List[int]] = values[name]
+            for pair in listed:
                 if len(pair) != 2 or not all(0 <= number < count for number in pair):
                     raise DamagedCheckpoint(
                         f"The checkpoint cannot be used: in its key_points, {name} names {pair}, and there are {count} "
                         "key points."
                     )
-            return [(first, second) for first, second in found]
+            return [(first, second) for first, second in listed]
 
         return cls(pairs("flip_pairs"), pairs("skeleton"), values["sigmas"], values["thing_names"])
 
@@ -112,7 +112,11 @@ class KeyPointAnnotations(Annotations):
     """Key points (J, 3). Left and right ones change places in a mirrored image."""
 
     def __init__(self, order_J: np.ndarray) -> None:
-        """Args: order_J: see `KeyPointSet.order`."""
+        """Stores the order.
+
+        Args:
+            order_J: see `KeyPointSet.order`.
+        """
         self._order_J = order_J
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
@@ -152,8 +156,8 @@ PERSON_SIGMAS = (
 
 
 def left_right_pairs(names: Sequence[str]) -> List[Tuple[int, int]]:
-    """Pairs of key points whose names differ in "left" and "right", or the words L and R, alone, in any case:
-    `left_eye`, `Right Eye`, `eyeL`, `R_Eye`."""
+    """Returns pairs of key points whose names differ in "left" and "right", or in the separate words L and R, in any
+    case: `left_eye`, `Right Eye`, `eyeL`, `R_Eye`."""
     index = {_words(name): number for number, name in enumerate(names)}
     pairs = ((number, index.get(_mirrored(words))) for words, number in index.items() if _mirrored(words) != words)
     return [(left, right) for left, right in pairs if right is not None]

@@ -14,7 +14,7 @@ from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import PositiveFloat
 from mxtrain.vision.detection.coco_ap import MAX_POSES, CocoResult, evaluate_key_points
 from mxtrain.vision.detection.metrics import Threshold, or_zero
-from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.key_points import KeypointMeta, Visibility
 
 OBJECT_ROWS = 2
@@ -52,7 +52,7 @@ class Poses:
         box_N4: left, top, right, bottom.
         area_N: pixels of each.
         true_NJ3: x, y, visibility.
-        found_NJ3: x, y, how sure each is.
+        predicted_NJ3: x, y, how sure each is.
         score_N: of what was predicted.
         sigma_J: of the key points, as the dataset says them.
     """
@@ -62,7 +62,7 @@ class Poses:
     box_N4: np.ndarray
     area_N: np.ndarray
     true_NJ3: np.ndarray
-    found_NJ3: np.ndarray
+    predicted_NJ3: np.ndarray
     score_N: np.ndarray
     sigma_J: np.ndarray
 
@@ -75,7 +75,7 @@ class Poses:
     def error_NJ(self) -> np.ndarray:
         """Returns the error of each key point, relative to the longer side of the box."""
         side_N = (self.box_N4[:, 2:] - self.box_N4[:, :2]).max(axis=1)
-        away_NJ = np.linalg.norm(self.found_NJ3[..., :2] - self.true_NJ3[..., :2], axis=-1)
+        away_NJ = np.linalg.norm(self.predicted_NJ3[..., :2] - self.true_NJ3[..., :2], axis=-1)
         return away_NJ / np.maximum(side_N, 1e-12)[:, None]
 
 
@@ -95,7 +95,7 @@ class CollectedPoses(Collected):
         assert meta_B is not None
         for index, prediction, point_J3, fact in zip(index_B, prediction_B, target_B, meta_B):
             back_23 = fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
-            true_J3 = np.column_stack([moved(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
+            true_J3 = np.column_stack([transform_points(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
             self.add_object(
                 int(index), int(fact[KeypointMeta.IMAGE]), fact[KeypointMeta.LEFT : KeypointMeta.AREA],
                 fact[KeypointMeta.AREA], true_J3, Pose.from_prediction(prediction), fact[KeypointMeta.SIGMA :],
@@ -150,7 +150,7 @@ class CollectedPoses(Collected):
                 return None
             sigma_J = np.broadcast_to(np.asarray(sigmas, float), poses.sigma_J.shape) if len(sigmas) else poses.sigma_J
             self._known[key] = evaluate_key_points(
-                np.unique(poses.image_N), _true(poses), _found(poses), np.array(sigma_J)
+                np.unique(poses.image_N), _true(poses), _predictions(poses), np.array(sigma_J)
             )
         return self._known[key]
 
@@ -167,18 +167,18 @@ def _true(poses: Poses) -> List[Dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _found(poses: Poses) -> List[Dict[str, Any]]:
-    found = []
-    rows = zip(poses.image_N.tolist(), poses.found_NJ3, poses.score_N.tolist())
+def _predictions(poses: Poses) -> List[Dict[str, Any]]:
+    results = []
+    rows = zip(poses.image_N.tolist(), poses.predicted_NJ3, poses.score_N.tolist())
     for number, (image, point_J3, score) in enumerate(rows, start=1):
         # As pycocotools makes them of results without boxes.
         (left, top), (right, bottom) = point_J3[:, :2].min(axis=0).tolist(), point_J3[:, :2].max(axis=0).tolist()
-        found.append({
+        results.append({
             "id": number, "image_id": image, "category_id": 1, "score": score,
             "area": (right - left) * (bottom - top),
             "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
         })  # fmt: skip
-    return found
+    return results
 
 
 class PoseMetric(HostMetric):

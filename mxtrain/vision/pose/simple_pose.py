@@ -75,17 +75,17 @@ class SimplePose(GluonCVModel, PoseNetwork):
         return options
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels of the dataset's size."""
+        """Returns three channels and the dataset's size."""
         return (3, *native[-2:])
 
     def map_size(self, input_shape: Shape) -> Tuple[int, int]:
         height, width = input_shape[1:]
         if height % STRIDE or width % STRIDE:
-            whole = [max(1, round(side / STRIDE)) * STRIDE for side in (height, width)]
+            nearest = [max(1, round(side / STRIDE)) * STRIDE for side in (height, width)]
             raise ConfigError(
                 f"model=simple_pose takes height and width that are multiples of {STRIDE}, so that its heat maps fit "
                 f"the image, but dataset.image_size=[{height},{width}] was given. Type dataset.image_size="
-                f"[{whole[0]},{whole[1]}]."
+                f"[{nearest[0]},{nearest[1]}]."
             )
         layers = int(self.options.get("num_deconv_layers", NUM_DECONV_LAYERS))
         return height * 2**layers // STRIDE, width * 2**layers // STRIDE

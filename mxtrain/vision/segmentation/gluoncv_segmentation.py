@@ -116,7 +116,7 @@ class GluonCVSegmentation(GluonCVModel):
         return NUM_AUXILIARY[without_dataset(self.name)] if self.aux else 0
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels of any size."""
+        """Returns three channels and the native size."""
         return (3, *native[-2:])
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
@@ -139,6 +139,6 @@ class GluonCVSegmentation(GluonCVModel):
 
 
 def without_dataset(name: str) -> str:
-    """`fcn_resnet50` of `fcn_resnet50_ade`; other names as they are."""
+    """Removes the dataset from a name: `fcn_resnet50` for `fcn_resnet50_ade`."""
     plain, _, last = name.rpartition("_")
     return plain if last in DATASETS else name

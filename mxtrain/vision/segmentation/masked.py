@@ -45,8 +45,8 @@ class MaskedDataset(Dataset):
     def remark(self, signature: Signature, splits: Splits) -> str:
         signature = ImageSignature.cast(signature)
         frame = signature.decoding.frame
-        shown, whole = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
-        return f"parts of {shown} are trained on; whole images are measured, those larger than {whole} made smaller"
+        part, frame_text = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
+        return f"parts of {part} are trained on; whole images are measured, those larger than {frame_text} made smaller"
 
     def annotations(self, signature: Signature) -> Annotations:
         return MaskAnnotations()

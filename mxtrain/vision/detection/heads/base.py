@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BoxCoding(Protocol):
-    """Translates between boxes and the outputs of a family of networks. Boxes are in pixels of what enters the network.
+    """Translates between boxes and the outputs of a family of networks. Boxes are in pixels of the network's input.
     """
 
     @property
@@ -39,8 +39,8 @@ class BoxCoding(Protocol):
         score of the detection there, and it is differentiable."""
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6), best first: class, score from 0 to 1, left, top, right, bottom; rows of class -1
-        are none. Asynchronous.
+        """Decodes outputs to detections (B, N, 6), highest score first: class, score from 0 to 1, left, top, right,
+        bottom. Rows of class -1 are padding. Asynchronous.
 
         Args:
             outputs: of the network.
@@ -87,7 +87,7 @@ class Detector(Model):
         numbers (B, targets) as its last argument.
 
         Args:
-            input_shape: (C, H, W) of what enters the network.
+            input_shape: (C, H, W) of the network's input.
 
         Returns:
             None if nothing is sampled.
@@ -99,7 +99,7 @@ class Detector(Model):
 
         Args:
             num_classes: of objects.
-            input_shape: (C, H, W) of what enters the network.
+            input_shape: (C, H, W) of the network's input.
         """
         raise NotImplementedError
 
@@ -138,7 +138,7 @@ class InstanceDetector(Detector):
     """Base of the descriptions of networks that find objects and their masks.
 
     Their coding is given boxes with masks, as `mask_rows` says, and its detections have a mask each, too: (B, N,
-    6 + S * S), from 0 to 1, inside the box; S is usually `mask_rows.FOUND_SIDE`.
+    6 + S * S), from 0 to 1, inside the box; S is usually `mask_rows.PREDICTED_SIDE`.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)

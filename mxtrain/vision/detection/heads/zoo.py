@@ -73,7 +73,7 @@ class GluonCVDetector(Detector, GluonCVModel):
         return self.weights_classes or CLASSES_OF_WEIGHTS.get(published.rpartition("_")[2], ())
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels of any size."""
+        """Returns three channels and the native size."""
         return (3, *native[-2:])
 
 

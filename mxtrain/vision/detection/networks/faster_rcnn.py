@@ -6,7 +6,7 @@ uninitialised memory if regions belong to another map or are fewer than expected
 
 Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, P proposals, R regions,
 C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
-h, w height and width of a map. Edges are left, top, right, bottom in pixels of what enters the network.
+h, w height and width of a map. Edges are left, top, right, bottom in pixels of the network's input.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class PyramidProposals(gluon.HybridBlock):
             self.rpn_head = ProposalHead(channels, maps[0].num_shapes)
 
     def hybrid_forward(self, F, *maps):
-        found = [(*self.rpn_head(one), boxes(one)) for one, boxes in zip(maps, self.anchor_generator)]
-        return tuple(F.concat(*arrays, dim=1) for arrays in zip(*found))
+        outputs = [(*self.rpn_head(one), boxes(one)) for one, boxes in zip(maps, self.anchor_generator)]
+        return tuple(F.concat(*arrays, dim=1) for arrays in zip(*outputs))
 
 
 class TwoStageNetwork(TrainPredictBlock):
@@ -213,21 +213,21 @@ class TwoStageNetwork(TrainPredictBlock):
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         settings = self._settings
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
-        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
-        judged = (region_BR5, *self._predict_regions(F, seen, self._post_nms))
-        return (score_BN, offset_BN4, *judged, *self._found(F, maps, judged))
+        features = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
+        regions = (region_BR5, *self._predict_regions(F, features, self._post_nms))
+        return (score_BN, offset_BN4, *regions, *self._found(F, maps, regions))
 
-    def train_forward(self, F, x, *known):
+    def train_forward(self, F, x, *annotations):
         """See `TrainPredictBlock`."""
-        box_BMD, noise_BC = known
+        box_BMD, noise_BC = annotations
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         proposal_BP5 = self._propose(
             F, score_BN, offset_BN4, anchor_1N4, self._settings.train_pre_nms, self._train_post_nms
         )
         region_BR5 = self._sample(F, proposal_BP5, box_BMD, noise_BC)
-        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
-        judged = (region_BR5, *self._predict_regions(F, seen, self._num_samples))
-        return (score_BN, offset_BN4, *judged, *self._learned(F, seen, region_BR5, box_BMD))
+        features = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
+        regions = (region_BR5, *self._predict_regions(F, features, self._num_samples))
+        return (score_BN, offset_BN4, *regions, *self._learned(F, features, region_BR5, box_BMD))
 
     def _extract(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
         """Returns the feature maps, and logits (B, N), offsets (B, N, 4) and edges (1, N, 4) of the anchors."""
@@ -265,10 +265,10 @@ class TwoStageNetwork(TrainPredictBlock):
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
         num_candidates = min(pre_nms, self._num_anchors)
         place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
-        found_BR5 = suppress(
+        proposal_BR5 = suppress(
             F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
         )
-        left, top, right, bottom = F.split(columns_of(F, found_BR5, 1, None), 4, axis=2)
+        left, top, right, bottom = F.split(columns_of(F, proposal_BR5, 1, None), 4, axis=2)
         is_found_BR1 = left >= 0
         whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
         right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))

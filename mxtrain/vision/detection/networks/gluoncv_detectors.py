@@ -45,7 +45,7 @@ class SSDParts:
 
 
 def usual_ratios(num_maps: int) -> Tuple[Tuple[float, ...], ...]:
-    """More shapes in the maps that are neither the finest nor one of the two coarsest."""
+    """Returns the aspect ratios of each map: more of them for all maps but the finest and the two coarsest."""
     return tuple(MANY if 0 < number < num_maps - 2 else FEW for number in range(num_maps))
 
 
@@ -223,13 +223,13 @@ MASK_RCNN: Mapping[str, FasterRCNNParts] = {
 
 def faster_rcnn_parts(name: str) -> FasterRCNNParts:
     """Returns the parts of the Faster R-CNN or Mask R-CNN with a name of GluonCV."""
-    found = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
-    if found.features or found.masks:
-        return found
+    parts = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
+    if parts.features or parts.masks:
+        return parts
     if name.endswith("_coco"):
-        return replace(found, **_FOR_COCO)
+        return replace(parts, **_FOR_COCO)
     # GluonCV's own for other classes keep what its constructor says.
-    return replace(found, sizes=(128, 256, 512)) if name.endswith("_custom") else found
+    return replace(parts, sizes=(128, 256, 512)) if name.endswith("_custom") else parts
 
 
 CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco": COCO_CLASSES}
@@ -237,12 +237,12 @@ CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco":
 
 
 def without_dataset(name: str) -> str:
-    """`ssd_512_resnet50_v1` of `ssd_512_resnet50_v1_voc`; other names as they are."""
+    """Removes the dataset from a name: `ssd_512_resnet50_v1` for `ssd_512_resnet50_v1_voc`."""
     plain, _, last = name.rpartition("_")
     return plain if last in DATASETS else name
 
 
 def ssd_parts(name: str) -> SSDParts:
     """Returns the parts of the SSD of that name."""
-    found = SSD[without_dataset(name)]
-    return replace(found, sizes=SSD_SIZES[name]) if name in SSD_SIZES else found
+    parts = SSD[without_dataset(name)]
+    return replace(parts, sizes=SSD_SIZES[name]) if name in SSD_SIZES else parts

@@ -110,7 +110,7 @@ def build_features(
     backbone: str, base_size: int, features: Sequence[str], filters: Sequence[int], lite: bool,
     options: Mapping[str, Any],
 ) -> gluon.HybridBlock:  # fmt: skip
-    """Block that computes several feature maps of images; its parts are named after the place of their call.
+    """Builds a block that computes several feature maps of images. Its children are named by the order of their calls.
 
     Args:
         backbone: GluonCV's name of it.

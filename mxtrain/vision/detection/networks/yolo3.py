@@ -50,10 +50,10 @@ def build(
         layers = get_mobilenet(float(backbone[len("mobilenet") :]), **options).features
     first, second, end = CUTS[kind]
     stages = [layers[:first], layers[first:second], layers[second:end]]
-    kept = max(LEAST_KEPT, -(-side // YOLO3_STRIDES[0]))
+    grid_side = max(LEAST_KEPT, -(-side // YOLO3_STRIDES[0]))
     network = YOLOV3(
         stages, YOLO3[name], [list(one) for one in anchors], YOLO3_STRIDES,
-        [str(number) for number in range(num_classes)], alloc_size=(kept, kept),
+        [str(number) for number in range(num_classes)], alloc_size=(grid_side, grid_side),
         **{key: value for key, value in options.items() if key == "norm_kwargs"},
     )  # fmt: skip
     _give_forward(network, _forward)
@@ -82,22 +82,22 @@ def _forward(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Tuple[A
     for stage in network.stages:
         x = stage(x)
         routes.append(x)
-    found: List[Tuple[Array, Array]] = []
+    outputs: List[Tuple[Array, Array]] = []
     for number, (block, output) in enumerate(zip(network.yolo_blocks, network.yolo_outputs)):
         x, tip = block(x)
-        found.append(output(tip))
+        outputs.append(output(tip))
         if number + 1 < len(routes):
             finer = routes[-2 - number]
             x = F.UpSampling(network.transitions[number](x), scale=2, sample_type="nearest")
             # Where a side is odd, the doubled map is one place larger.
             x = F.concat(F.slice_like(x, finer, axes=(2, 3)), finer, dim=1)
-    return tuple(F.concat(*maps, dim=1) for maps in zip(*found))
+    return tuple(F.concat(*maps, dim=1) for maps in zip(*outputs))
 
 
 def _forward_of_output(
     output: gluon.HybridBlock, F: OperatorModule, x: Array, anchors: Array, offsets: Array
 ) -> Tuple[Array, Array]:
-    """Raw values (B, places * A, 5 + K), and the edges of boxes in pixels (B, places * A, 4)."""
+    """Computes the raw values (B, places * A, 5 + K), and the edges of boxes in pixels (B, places * A, 4)."""
     raw = F.reshape(output.prediction(x), shape=(0, output._num_anchors * output._num_pred, -1))
     raw = F.reshape(F.transpose(raw, axes=(0, 2, 1)), shape=(0, -1, output._num_anchors, output._num_pred))
     place = F.reshape(F.slice_like(offsets, x, axes=(2, 3)), shape=(1, -1, 1, 2))

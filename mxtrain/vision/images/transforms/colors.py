@@ -40,7 +40,8 @@ class ColorJitter(Transform):
 
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
         brightness, contrast, saturation = (
-            draw.uniform(max(0.0, 1 - most), 1 + most) for most in (self.brightness, self.contrast, self.saturation)
+            draw.uniform(max(0.0, 1 - strength), 1 + strength)
+            for strength in (self.brightness, self.contrast, self.saturation)
         )
         matrix_33 = brightness * contrast * colour_matrix(saturation, draw.uniform(-self.hue, self.hue))
         grey = (1 - contrast) * brightness * mean_grey(image.pixels)
