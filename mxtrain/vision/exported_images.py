@@ -54,8 +54,8 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
     Args:
         folder: with the network.
-        content: of the image file.
-        name: of the file.
+        content: content of the image file.
+        name: name of the file.
 
     Raises:
         ValueError: it is no image that can be read.

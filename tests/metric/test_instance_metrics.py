@@ -13,7 +13,7 @@ from pycocotools import mask as coco_mask
 from mxtrain.vision.detection.boxes import Flag, rows_of
 from mxtrain.vision.detection.detection_report import COCO_FIGURES, coco_figures, missed
 from mxtrain.vision.detection.metrics import CocoAP, VocAP
-from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, facts, detection_masks, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, detection_masks, facts, with_masks
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP, MaskAR, _packed, _unpacked
 from mxtrain.vision.instance_segmentation.report import curves_of
 

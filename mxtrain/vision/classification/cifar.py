@@ -36,7 +36,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Cifar(PublicDataset, Dataset):
-    """Base of both: files of labels and 3 x 32 x 32 pixels, one after the other."""
+    """Base class of both: files of labels and 3 x 32 x 32 pixels, one after the other."""
 
     makes_folds: ClassVar[bool] = True
 

@@ -29,7 +29,7 @@ def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
     """Returns the message for a name that GluonCV does not have.
 
     Args:
-        kind: of networks, such as "classification".
+        kind: kind of networks, such as "classification".
         name: what was typed.
         known: names of this kind.
     """
@@ -39,7 +39,7 @@ def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
 
 
 class GluonCVModel(Model):
-    """Base of the descriptions of GluonCV's networks: further arguments, and errors that say what to type."""
+    """Base class of GluonCV's networks: further arguments, and errors that say what to type."""
 
     taken: ClassVar[Mapping[str, str]] = OURS
     """Arguments of GluonCV's that the description gives elsewhere -> where."""

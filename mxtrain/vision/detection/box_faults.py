@@ -124,11 +124,11 @@ def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
 
 
 def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
-    """Says that an image of that (width, height) has another than its annotation says; empty if it has not."""
+    """Returns a message if an image of that (width, height) has another size in its annotation; otherwise ""."""
     if not np.isfinite(annotated_2).all() or tuple(annotated_2) == tuple(size):
         return ""
     annotated = " x ".join(f"{side:g}" for side in annotated_2)
-    return f"{place} has {size[0]} x {size[1]} pixels, and where its boxes are, {annotated} are said."
+    return f"{place} has {size[0]} x {size[1]} pixels, but its annotation says {annotated}."
 
 
 def refuse_wrong_boxes(
@@ -142,7 +142,7 @@ def refuse_wrong_boxes(
     Args:
         edge_R4: left, top, right, bottom of all boxes of a file.
         size_R2: width and height of each one's image; NaN = unknown.
-        notes: of them.
+        notes: locations and values of the boxes, for messages.
         findings: gets each that is wrong.
         mends: True to keep boxes that reach beyond their image, and to drop other wrong boxes silently.
         tolerance: see `find_faults`.
@@ -169,7 +169,7 @@ def refuse_wrong_boxes(
 
 
 def refuse_all(findings: Findings, problems: List[Problem], what: str) -> None:
-    """Refuses problems of any kinds; training says the first and how many there are."""
+    """Rejects problems. In training the message contains the first one and their number."""
     if problems:
         more = f" ({len(problems):,} such {what})" if problems[1:] else ""
         first = problems[0]
@@ -187,14 +187,14 @@ def refuse_useless_boxes(
     name: str, row_RD: np.ndarray, class_names: Sequence[str], place: DataPlace, option: str, crowd_remedy: str,
     findings: Findings,
 ) -> None:  # fmt: skip
-    """Refuses a training split without boxes, or whose boxes are all crowd regions, and warns of each class of which
-    nothing is trained or measured.
+    """Rejects a training split without boxes, or with crowd regions only, and warns of each class that is not trained
+    or measured.
 
     Args:
-        name: of the split: train, val or test.
+        name: name of the split: train, val or test.
         row_RD: boxes, with the columns of `boxes.Column`.
         class_names: one per class.
-        place: of the split, for messages.
+        place: location of the split, for messages.
         option: chooses the dataset, for messages.
         crowd_remedy: what to type where crowd regions are objects.
         findings: collects the problems.

@@ -55,7 +55,7 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
 
     Args:
         source: perhaps a part of another.
-        indices: of the samples.
+        indices: indices of the samples.
         predictions: (N, 6) of each, or with masks, as `mask_rows` says.
     """
     samples = []
@@ -80,10 +80,10 @@ def draw_boxes(
     """Returns the image with its detections.
 
     Args:
-        sample: of which the true boxes are not drawn.
-        class_names: of all classes.
-        scale: of the result; None: as large as it is, a small one a whole number of times.
-        font_size: of names, in pixels.
+        sample: the image and its detections; true boxes are not drawn.
+        class_names: names of all classes.
+        scale: factor of the size; None: 1, or a whole number for small images.
+        font_size: font size of names, in pixels.
     """
     names = drawable(class_names)
     scale = scale or readable_scale(sample.image_HWC)
@@ -118,7 +118,7 @@ def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class
     Args:
         samples: each with one detection.
         captions: under each.
-        class_names: of all classes.
+        class_names: names of all classes.
     """
     names = drawable(class_names)
     tiles = []
@@ -210,7 +210,7 @@ def grid(
         tiles: the images.
         heads: above the columns.
         columns: at most.
-        font_size: of the heads, in pixels.
+        font_size: font size of the heads, in pixels.
     """
     columns = min(columns, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
@@ -234,7 +234,7 @@ def captions_of(
     Args:
         detection_N8: as `CollectedBoxes.boxes` gives them.
         true_G8: likewise.
-        class_names: of all classes.
+        class_names: names of all classes.
         best: which true box each covers most, and how much; None if there is none.
     """
     names = drawable(class_names)

@@ -1,4 +1,4 @@
-"""Base of datasets that give the boxes of the objects in every image."""
+"""Base class of datasets that give the boxes of the objects in every image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BoxedDataset(Dataset):
-    """Base of descriptions of images with boxes. A network sees whole images, brought to `image_size`."""
+    """Base class of images with boxes. A network sees whole images, brought to `image_size`."""
 
     signature_class: ClassVar[Type[ImageSignature]] = BoxSignature
     tasks: ClassVar[Tuple[str, ...]] = ("detection",)

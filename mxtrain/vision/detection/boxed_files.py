@@ -46,12 +46,12 @@ def squares(sizes: object) -> object:
 
 @dataclass(frozen=True)
 class BoxedSplit:
-    """The images of a split as they were found.
+    """Images of a split with their boxes.
 
     Attributes:
         encoded: the images.
-        ids: device and inode of each, by which the same file is known under another name; empty for records.
-        table: their boxes.
+        ids: device and inode of each file, which identify it under another name; empty for records.
+        table: boxes of the images.
     """
 
     encoded: EncodedImages
@@ -60,7 +60,7 @@ class BoxedSplit:
 
     @property
     def images(self) -> Sequence[str]:
-        """Returns the file of each; empty for records."""
+        """Returns the file of each image; empty for records."""
         return [self.encoded.place(index).file for index in range(len(self.ids))]
 
     def __len__(self) -> int:
@@ -75,11 +75,11 @@ class BoxedSplit:
         )  # fmt: skip
 
 
-class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples are read
-    """Base of datasets of files: images of any size, and the boxes in them.
+class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedDataset reads samples
+    """Base class of datasets of files: images of any size, and the boxes in them.
 
-    In training a network sees random parts of them, brought to `image_size`. To be measured, and for predictions, whole
-    images are.
+    In training the network receives random parts of images, resized to `image_size`; in evaluation and prediction,
+    whole images.
     """
 
     makes_folds: ClassVar[bool] = True
@@ -127,7 +127,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
         return super().decoded_as(decoding).model_copy(update=update)  # type: ignore[return-value]
 
     def for_model(self, model: Model) -> BoxedFiles:
-        """See `BaseDataset.for_model`: the size that it was published for."""
+        """See `BaseDataset.for_model`; `image_size=auto` becomes the size that the model was published for."""
         side = model.usual_side
         if self.image_size != "auto" or side is None:
             return self
@@ -156,13 +156,13 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
         """Builds the splits from their images and boxes. A missing validation split is held out of the training images.
 
         Args:
-            splits: "train", and "val" and "test" where there are any.
-            class_names: one per class.
-            category_ids: the number of each in the dataset's own files.
-            findings: gets images that belong to two splits, or twice to one.
+            splits: "train", and "val" and "test" if there are any.
+            class_names: name of each class.
+            category_ids: number of each class in the files of the dataset.
+            findings: collects images that occur twice, in one split or in two.
 
         Raises:
-            DataError: a split is empty, or shares an image with another. `NoUsableSamples` where it was not found.
+            DataError: a split is empty, or shares an image with another. `NoUsableSamples`: there is no training split.
         """
         train, val, test = (splits.get(split) for split in ("train", "val", "test"))
         if train is None:
@@ -206,7 +206,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
             refuse_twice(split, findings)
         # Test images are only held out together with validation images.
         parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
-        if findings.keeps_going:  # images are read later, and one that cannot be does not end all
+        if findings.keeps_going:  # `data check` reads the images later, and continues after unreadable ones
             return parts, known_statistics(self.cut_shape()[0])
         return parts, self._statistics(train, parts[0])
 
@@ -216,8 +216,11 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 
 
 def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
-    """Returns the path and the identity of each file that is named, None if there is none. A folder is listed once, and
-    not asked for each file. Accented letters may be composed in one and not in the other."""
+    """Returns the path and the identity of each named file; the identity is None if there is no such file.
+
+    The folder is listed once, which is faster than a look-up of each file. Accented letters may be composed in the name
+    and decomposed in the file system, or vice versa.
+    """
     ids = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
     path_of = {composed(path): path for path in ids if not path.isascii()}
     paths = [str(folder / name) for name in names]

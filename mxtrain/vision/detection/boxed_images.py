@@ -177,7 +177,7 @@ class BoxedImages(EncodedImageSource):
         """Returns the rows of a batch for the visible part of an image. Here they are its boxes; subclasses add more.
 
         Args:
-            index: of the image.
+            index: index of the image.
             size: its (width, height).
             view: visible part of the image.
             moved_MD: the boxes there.

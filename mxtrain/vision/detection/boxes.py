@@ -1,7 +1,7 @@
-"""Boxes of objects in images: their rows, and how they move with an image.
+"""Boxes of objects in images: their array format, and their transforms with the image.
 
-A box is an exact interval, [left, top, right, bottom] in pixels: pixel i reaches from i to i + 1, so a box of one pixel
-is 1 wide. Formats with other conventions (VOC: the first pixel is 1, the last is inside) are converted on reading.
+A box is an interval [left, top, right, bottom] in pixels. Pixel i extends from i to i + 1, so a box of one pixel has
+the width 1. Formats with other conventions (VOC: the first pixel is 1, the last is inside) are converted on reading.
 
 Legend: B batch, M boxes of an image, D columns of `Column`: 7, or 8 where boxes have weights.
 """
@@ -19,11 +19,11 @@ from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
 
 NUM_COLUMNS = 7
-"""Of boxes without weights."""
+"""Number of columns of boxes without weights."""
 
 
 class Column(NamedInt):
-    """The columns of a row about a box. A row of -1 is none."""
+    """Columns of the row of a box. Rows of -1 are padding."""
 
     LEFT = 0
     TOP = 1
@@ -35,16 +35,16 @@ class Column(NamedInt):
     AREA = 6
     """Area of the object in pixels of the original image: of its mask if there is one, else of its box."""
     WEIGHT = 7
-    """Weight in training. Rows have it only if images are mixed; see `weights`."""
+    """Weight in training. Rows have this column only if images are mixed; see `weights`."""
 
 
 class Flag(NamedFlags):
-    """Marks of a box in a benchmark."""
+    """Flags of a box, which benchmarks define."""
 
     DIFFICULT = 1
-    """VOC's: whether it is found does not count; it is trained on."""
+    """VOC's `difficult`: used in training, ignored in the evaluation."""
     CROWD = 2
-    """COCO's `iscrowd`: many objects as one region. What lies in it does not count; it is not trained on."""
+    """COCO's `iscrowd`: one region of many objects. Not used in training; detections inside it are ignored."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ResizeTransform:
     """Resizing of an image to the network's input size, placed at the top left.
 
     Attributes:
-        height, width: of the image as it is.
-        fitted_height, fitted_width: of what became of it.
+        height, width: size of the original image.
+        fitted_height, fitted_width: size of the resized image.
     """
 
     height: int
@@ -63,11 +63,11 @@ class ResizeTransform:
 
     @classmethod
     def into(cls, height: int, width: int, size: Sequence[int], fit: str) -> ResizeTransform:
-        """Returns the resizing that `Decoding.fit` asks for.
+        """Returns the resizing for a value of `Decoding.fit`.
 
         Args:
-            height, width: of the image.
-            size: (height, width) that enter the network.
+            height, width: size of the image.
+            size: (height, width) of the network's input.
             fit: "stretch" or "pad".
         """
         return cls(height, width, *fit_size(height, width, size, fit))
@@ -79,16 +79,16 @@ class ResizeTransform:
 
     @property
     def scale_x(self) -> float:
-        """Pixels that enter the network, of one of the image's."""
+        """Returns the horizontal scale, from the original to the resized image."""
         return self.fitted_width / self.width
 
     @property
     def scale_y(self) -> float:
-        """Does the same, downwards."""
+        """Returns the vertical scale."""
         return self.fitted_height / self.height
 
     def row(self) -> Tuple[int, ...]:
-        """Returns a row of `Batch.meta`: as of images with masks."""
+        """Returns the transform as a row of `Batch.meta`, in the format of images with masks."""
         return (self.height, self.width, self.fitted_height, self.fitted_width)
 
 
@@ -130,8 +130,8 @@ def visible_parts(
         box_MD: boxes.
         low_2: left and top of the window.
         high_2: right and bottom of it.
-        min_visible: the least visible share of a box. Its centre must be visible, too; of a region of many objects any
-            part may be.
+        min_visible: smallest visible share of a box. The centre of the box must be visible too; of crowd regions any
+            visible part is kept.
     """
     begin_M2, end_M2 = np.maximum(box_MD[:, :2], low_2), np.minimum(box_MD[:, 2:4], high_2)
     centre_M2 = (box_MD[:, :2] + box_MD[:, 2:4]) / 2
@@ -143,7 +143,7 @@ def visible_parts(
 
 
 class BoxAnnotations(Annotations):
-    """Boxes, rows (M, D): each becomes the box around its moved corners, of which the visible part is kept."""
+    """Boxes, rows (M, D): a transformed box is the visible part of the box around its transformed corners."""
 
     def __init__(self, min_visible: float = 0.1) -> None:
         """Stores the settings.
@@ -175,13 +175,13 @@ class BoxAnnotations(Annotations):
         return moved_MD
 
     def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """Returns the rows for boxes cut to their visible parts, with other values that depend on the edges. In this
-        base class none do.
+        """Updates values that depend on the edges, such as masks, after boxes were cut to their visible parts.
+        This class has none.
 
         Args:
-            moved_MD: the rows; may be written to.
-            row_MD: before the map.
-            step: the map.
+            moved_MD: rows of the cut boxes; may be written to.
+            row_MD: rows before the transform.
+            step: the transform.
         """
         return moved_MD
 

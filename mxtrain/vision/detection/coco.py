@@ -1,4 +1,4 @@
-"""Detection datasets in COCO's layout: folders of images, and one JSON file of annotations per split.
+"""Detection datasets in COCO's layout: folders of images, and one JSON annotation file per split.
 
 Legend: P images, R boxes, D columns of `boxes.Column`.
 """

@@ -47,9 +47,9 @@ class CocoResult:
 
         Args:
             iou: a threshold, or None for all.
-            area: of objects.
-            max_detections: of an image.
-            number: of a class, or None for all.
+            area: name of the range of object areas.
+            max_detections: maximum number of detections per image.
+            number: index of a class; None: the mean of all.
         """
         return self._mean(self.precision_TRKAM, iou, area, max_detections, number)
 
@@ -115,7 +115,7 @@ def evaluate_key_points(
     Args:
         image_P: the numbers of all images.
         true, predicted: as COCO has annotations and results, with an `id` from 1.
-        sigma_J: of the key points.
+        sigma_J: sigmas of the key points.
     """
     return _evaluate("keypoints", _images(image_P), [1], true, predicted, POINT_AREA_NAMES, sigma_J)
 

@@ -39,8 +39,8 @@ class CocoContents:
     """Contents of a file; images are in the order of their ids.
 
     Attributes:
-        path: of the file.
-        image_id_P: of each image.
+        path: path of the file.
+        image_id_P: id of each image.
         names: file names of the images, P.
         size_P2: width and height, NaN if unknown.
         record_P: the place of each image among all.
@@ -97,7 +97,7 @@ def read_coco(path: Path, findings: Findings) -> CocoContents:
     """Reads a file, in one pass that keeps numbers only.
 
     Args:
-        path: of the file.
+        path: path of the file.
         findings: gets annotations that cannot be used.
 
     Raises:

@@ -43,7 +43,7 @@ class DetectionReport(CollectingReport):
         task: decides the content of the report.
         decode: predictions from outputs.
         signature: names the classes.
-        source: of the samples.
+        source: source of the samples.
     """
 
     collects: ClassVar[Type[CollectedBoxes]] = CollectedBoxes

@@ -50,14 +50,14 @@ class FasterRCNN(GluonCVDetector):
     explains: ClassVar[bool] = False
     weighs_boxes: ClassVar[bool] = False
     kind: ClassVar[str] = TYPE
-    """Prefix of its names."""
+    """Prefix of the names of the networks."""
     stock: ClassVar[Mapping[str, FasterRCNNParts]] = gluoncv_detectors.FASTER_RCNN
-    """GluonCV's, by their names without a dataset."""
+    """GluonCV's networks by name, without a dataset."""
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.FASTER_RCNN, CUSTOM, CUSTOM_PYRAMID)
     custom_fields: ClassVar[Mapping[str, Tuple[str, ...]]] = {
         CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
     }  # fmt: skip
-    """Fields that only those around any network have, without and with a pyramid; the latter has all."""
+    """Fields that only custom networks have, without and with a pyramid; those with a pyramid have all."""
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
     """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
@@ -124,12 +124,12 @@ class FasterRCNN(GluonCVDetector):
 
     @property
     def is_pyramid(self) -> bool:
-        """Returns True if it has a feature pyramid, and so several maps."""
+        """Returns True if the network has a feature pyramid, and so several maps."""
         return self.plain_name.startswith(f"{self.kind}_fpn_")
 
     @property
     def is_custom(self) -> bool:
-        """Returns True if it is around any network, and none that GluonCV has a name for."""
+        """Returns True if the network has a backbone of the user's choice, so that GluonCV has no name for it."""
         return self.plain_name in self.custom_fields
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mxtrain.vision.detection.coco_ap import CocoResult
 
 IMAGE, TRUE, DETECTED = 0, 1, 2
-"""Kinds of rows: each image has one of the first kind, so that it counts without any box."""
+"""Kinds of rows: images, true boxes and detections. Each image has a row, so that images without boxes count."""
 AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
-"""Sizes of objects by their area in pixels, as COCO has them."""
+"""Ranges of object areas in pixels, as COCO defines them."""
 
 
 def _require_threshold(iou: float) -> float:
@@ -38,7 +38,8 @@ Threshold = Annotated[float, pydantic.AfterValidator(_require_threshold)]
 
 
 class CollectedBoxes(Collected):
-    """True boxes and detections in the pixels of images as they are: kind, class, flags or score, edges, area."""
+    """Collector of true boxes and detections in pixels of the original images: kind, class, flags or score, edges,
+    area."""
 
     width: ClassVar[int] = 8
 
@@ -51,16 +52,16 @@ class CollectedBoxes(Collected):
     ) -> None:
         assert meta_B is not None
         for index, detection_N6, true_MD, meta in zip(index_B, prediction_B, target_B, meta_B):
-            # Where objects have masks, these follow.
+            # Columns after the first six are masks, if there are any.
             self.add_image(int(index), true_boxes(true_MD, meta), detection_N6[detection_N6[:, 0] >= 0, :6])
 
     def add_image(self, index: int, true_GD: np.ndarray, detection_N6: np.ndarray) -> None:
-        """Notes an image.
+        """Adds an image.
 
         Args:
-            index: of the sample in its split.
-            true_GD: as `boxes.Column` says.
-            detection_N6: class, score, edges.
+            index: index of the sample in its split.
+            true_GD: true boxes, with the columns of `boxes.Column`.
+            detection_N6: class, score and edges of each detection.
         """
         self.add(index, self.rows_of(true_GD, detection_N6))
 
@@ -95,15 +96,15 @@ def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
     padding.
 
     Args:
-        true_MD: in pixels of the network's input.
-        meta: begins with a row of `ResizeTransform`.
+        true_MD: boxes in pixels of the network's input, with padding.
+        meta: row of `Batch.meta`, which starts with a row of `ResizeTransform`.
     """
     fitted = ResizeTransform.of_row(meta[:4].tolist())
     return scaled(true_MD[is_box(true_MD), :NUM_COLUMNS], 1 / fitted.scale_x, 1 / fitted.scale_y)
 
 
 class BoxMetric(HostMetric):
-    """Base of metrics of boxes."""
+    """Base class of metrics of boxes."""
 
     collects: ClassVar[Type[Collected]] = CollectedBoxes
     tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
@@ -112,8 +113,8 @@ class BoxMetric(HostMetric):
 class VocAP(BoxMetric):
     """Mean over classes of the average precision, as PASCAL VOC's development kit computes it.
 
-    Each detection is compared with the true box that it covers best, and is a mistake where another one has taken that;
-    difficult objects count nowhere. A class without objects is left out.
+    Each detection is compared with the true box of the highest intersection over union, and is wrong if an earlier
+    detection has matched that box. Difficult objects are ignored. A class without objects is left out.
 
     Source: Everingham et al., "The Pascal Visual Object Classes (VOC) Challenge" (2010), section 4.2.
     """
@@ -139,7 +140,7 @@ class VocAP(BoxMetric):
         """Computes average precision and the curves of recall, precision and score of each class that has objects.
 
         Args:
-            true_G8, detection_N8: as `CollectedBoxes.boxes` gives them.
+            true_G8, detection_N8: true boxes and detections, see `CollectedBoxes.boxes`.
         """
         results = {}
         for number in np.unique(true_G8[:, 1]):
@@ -165,7 +166,7 @@ class VocAP(BoxMetric):
 
 
 Overlap = Callable[[int, np.ndarray], np.ndarray]
-"""(detection, true boxes) -> the intersection over union of each of these with it, by their numbers."""
+"""Function of the index of a detection and the indices of true boxes that returns their intersections over union."""
 
 
 def voc_matches(
@@ -175,9 +176,9 @@ def voc_matches(
     objects are ignored.
 
     Args:
-        true_G8, detection_N8: of one class, as `CollectedBoxes.boxes` gives them.
-        min_iou: of a hit.
-        overlap: None = that of boxes.
+        true_G8, detection_N8: true boxes and detections of one class, see `CollectedBoxes.boxes`.
+        min_iou: smallest intersection over union of a hit.
+        overlap: computes the intersection over union; None: that of boxes.
     """
     overlap = overlap or box_overlap(true_G8, detection_N8)
     order_N = np.argsort(-detection_N8[:, 2], kind="stable")
@@ -211,12 +212,12 @@ def box_overlap(true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:
 
 
 def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, min_iou: float = 0.5) -> np.ndarray:
-    """Returns the class of the object that a box of each image covers best, (B,); -1 where it covers none well enough.
+    """Returns the class of the object that overlaps most with the box of each image, (B,); -1 if none overlaps enough.
 
     Args:
-        box_B4: one box of each image.
-        true_BMD: as `boxes.Column` says, in the same pixels.
-        min_iou: of a hit.
+        box_B4: one box for each image.
+        true_BMD: true boxes in the same pixels, with the columns of `boxes.Column`.
+        min_iou: smallest intersection over union of a match.
     """
     class_B = np.full(len(box_B4), -1)
     for row, (box_4, true_MD) in enumerate(zip(box_B4, true_BMD)):
@@ -228,7 +229,7 @@ def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, min_iou: float = 0.5)
 
 
 def or_zero(value: float) -> float:
-    """Returns a metric is always a number: 0 where nothing is there that it could be of."""
+    """Returns the value of a metric, or 0 if it is NaN because there are no objects."""
     return 0.0 if math.isnan(value) else value
 
 

@@ -33,7 +33,7 @@ class GeneratedScenes(NamedTuple):
     Attributes:
         image_BCHW: images.
         mask_BHW: 0 for the background and a digit's value plus 1.
-        box_BDR: of the ink of each digit, also where another hides it, as `boxes.Column` says.
+        box_BDR: box of the ink of each digit, also where another hides it, as `boxes.Column` says.
         owner_BHW: 0 for the background and the number of a digit in its scene plus 1.
         is_ink_BHW: which pixels are ink of the last digit, of which nothing is hidden.
     """
@@ -46,7 +46,7 @@ class GeneratedScenes(NamedTuple):
 
 
 class Scenes:
-    """GeneratedScenes scenes, as `Source`; masks (B, H, W) hold 0 for the background and a digit's value plus 1."""
+    """Generated scenes of digits, as `Source`; masks (B, H, W) hold 0 for the background and a digit's value plus 1."""
 
     samples_per_task = 16
 
@@ -57,14 +57,14 @@ class Scenes:
         """Stores the digits, the photographs and the settings of the scenes.
 
         Args:
-            ink_NGG: Digits, from 0 to 1.
-            label_N: Their values.
-            photos: (C, height, width) uint8 each.
-            length: Scenes in an epoch.
+            ink_NGG: images of digits, from 0 to 1.
+            label_N: values of the digits.
+            photos: photographs (C, height, width) uint8.
+            length: number of scenes in an epoch.
             size: (H, W) of a scene.
-            digits: Fewest and most in a scene.
-            digit_size: Smallest and largest in pixels.
-            split_seed: Of scenes that stay the same.
+            digits: smallest and largest number of digits in a scene.
+            digit_size: smallest and largest side of a digit in pixels.
+            split_seed: seed of scenes that are the same in all epochs.
         """
         self._ink_NGG, self._label_N, self._photos = ink_NGG.astype(np.float32), label_N, photos
         self._length, (self._height, self._width) = length, size

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 CUSTOM = "ssd_custom"
 EXTRA_FILTERS = (512, 512, 256, 256)
 FIRST_SIZE, LEAST_SIZE, LARGEST_SIZE, BEYOND = 0.1, 0.2, 0.88, 0.96
-"""Sides of boxes over the image's: of the finest map, from the next to the coarsest, and what the coarsest's is
-joined with. Source: GluonCV's for 512 pixels."""
+"""Sides of boxes relative to the image's: of the finest map, of the next and of the coarsest map, and the size that
+follows the coarsest one. Source: GluonCV's for 512 pixels."""
 
 
 class SSD(SuppressingDetector):
-    """A network that scores boxes of several sizes at all places of several maps.
+    """A single-shot detector: scores boxes of several sizes in all cells of several feature maps.
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), as GluonCV builds it.
     """
@@ -73,15 +73,15 @@ class SSD(SuppressingDetector):
 
     @property
     def usual_side(self) -> Optional[int]:
-        """See `Model.usual_side`: what its name says."""
+        """See `Model.usual_side`: the size in the name."""
         return None if self.plain_name == CUSTOM else gluoncv_detectors.SSD[self.plain_name].base_size
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
         """See `Detector.require_sizes`."""
         if sizes:
             raise ConfigError(
-                f"dataset.image_sizes: the anchors of model.name={self.name} belong to one size of "
-                "images, and its files have them. Leave it out, or choose another network, e.g. model=yolo3."
+                f"dataset.image_sizes: the anchors of model.name={self.name} are for one size of "
+                "images, and are part of its weight files. Leave it out, or choose another network, e.g. model=yolo3."
             )
 
     def _parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
@@ -113,10 +113,10 @@ class SSD(SuppressingDetector):
         return parts, map_sizes(self._features(parts), input_shape)
 
     def _with_sizes(self, parts: SSDParts, num_maps: int) -> SSDParts:
-        """Takes the sizes of boxes that were typed.
+        """Returns the parts with the box sizes of `anchor_sizes`.
 
         Raises:
-            ConfigError: there are too few or too many.
+            ConfigError: there are too few or too many sizes.
         """
         if self.anchor_sizes == "auto":
             return parts

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mxtrain.vision.detection.heads.base import BoxCoding, Draws
 
 TRACED_BOXES = 16
-"""True boxes of an image that a network is traced with."""
+"""Number of true boxes per image with which a network is traced."""
 
 
 class Detection(Task):
@@ -67,8 +67,8 @@ class Detection(Task):
         model, loss = description.model, description.loss
         if not isinstance(model, Detector) or not isinstance(loss, DetectionLoss):
             raise ConfigError(
-                f"task={self.name}: a network and a loss of your own have to say what boxes and outputs have to do "
-                "with each other: subclasses of mxtrain.vision.detection.heads.base.Detector and of "
+                f"task={self.name}: a model and a loss of your own must define how boxes are encoded as outputs: "
+                "derive them from mxtrain.vision.detection.heads.base.Detector and "
                 "mxtrain.vision.detection.losses.DetectionLoss."
             )
         if loss.option != model.loss_option:
@@ -82,9 +82,8 @@ class Detection(Task):
         mixup = dataset.augment.mixup if isinstance(dataset, BoxedFiles) else 0
         if mixup and not model.weighs_boxes:
             raise ConfigError(
-                f"dataset.augment.mixup={mixup}: boxes of blended images count by their share, and "
-                f"{type(model).__name__} does not say that it can weigh boxes (weighs_boxes). Type "
-                "dataset.augment.mixup=0."
+                f"dataset.augment.mixup={mixup}: boxes of blended images are weighted by their share, which "
+                f"{type(model).__name__} does not support (weighs_boxes). Type dataset.augment.mixup=0."
             )
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
@@ -172,11 +171,11 @@ class Detection(Task):
                 nd.array(values_B2[:, [0, 1, 0, 1]], ctx=device).expand_dims(1) for values_B2 in (scale_B2, size_B2)
             )
             edge_BN4 = nd.broadcast_div(detection_BN6.slice_axis(axis=2, begin=2, end=6), scale_B14)
-            return self.cut_off(detection_BN6, edge_BN4, nd.broadcast_minimum(nd.relu(edge_BN4), limit_B14))
+            return self.clip_to_image(detection_BN6, edge_BN4, nd.broadcast_minimum(nd.relu(edge_BN4), limit_B14))
 
         return decode
 
-    def cut_off(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+    def clip_to_image(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
         """Clips detections to their image.
 
         Args:
@@ -222,16 +221,16 @@ class Detection(Task):
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(
-            {"image_id": row["sample_id"], "category_id": ids[detection["class"]], **self.coco_place(detection),
+            {"image_id": row["sample_id"], "category_id": ids[detection["class"]], **self.coco_location(detection),
              "score": detection["score"]}
             for row in rows for detection in row["found"]
         )  # fmt: skip
 
-    def coco_place(self, detection: JsonObject) -> JsonObject:
+    def coco_location(self, detection: JsonObject) -> JsonObject:
         """Returns the location of an object in the format of COCO results.
 
         Args:
-            detection: of `row`.
+            detection: an element of the list that `row` returns.
         """
         left, top, right, bottom = detection["box"]
         return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}

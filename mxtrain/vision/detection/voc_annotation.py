@@ -45,7 +45,7 @@ class VocObject:
 
     Attributes:
         line: on which it begins.
-        number: of the `<object>` in the file, from 0. One with several boxes is read as several objects of the same
+        number: index of the `<object>` in the file, from 0. One with several boxes is read as several objects of one
             number.
         texts: texts of its elements, by name, including the box.
     """

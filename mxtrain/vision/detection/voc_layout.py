@@ -32,8 +32,8 @@ def read_names(
     name.
 
     Args:
-        folder: of the lists.
-        name: of the list, without its ending.
+        folder: folder of the lists.
+        name: name of the list, without its ending.
         setting: that names it, for messages.
         findings: gets names that come twice.
         without_lists: what to type where there are no lists at all.

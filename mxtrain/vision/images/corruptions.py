@@ -51,7 +51,7 @@ class Corrupted:
         """Wraps a source.
 
         Args:
-            source: Of the samples.
+            source: source of the samples.
             name: One of `STRENGTHS`.
             severity: 1 to 5.
         """

@@ -1,4 +1,4 @@
-"""Base of datasets whose images are decoded and resized when read."""
+"""Base class of datasets whose images are decoded and resized when read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LARGEST_SIDE = 224
 
 
 class DecodedDataset(Dataset):
-    """Base of datasets whose images are decoded and resized when read."""
+    """Base class of datasets whose images are decoded and resized when read."""
 
     model_option: ClassVar[str] = "resnet"
     makes_folds: ClassVar[bool] = True

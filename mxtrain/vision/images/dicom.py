@@ -81,7 +81,7 @@ class DicomReader:
         """Reads the header.
 
         Args:
-            content: of the file.
+            content: content of the file.
         """
         self._content = content
         self._syntax, begin = _read_syntax(content)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class EncodedImageSource:
-    """Base of sources of encoded images: reads, opens and resizes the image of a sample.
+    """Base class of sources of encoded images: reads, opens and resizes the image of a sample.
 
     Attributes:
         shape: (C, H, W) of the network's input.

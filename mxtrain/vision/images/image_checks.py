@@ -63,7 +63,7 @@ class ImageChecks(SourceChecks):
 
 
 class AnnotatedImageChecks(SourceChecks):
-    """Base of checks of images with annotations."""
+    """Base class of checks of images with annotations."""
 
     _source: Union[MaskedImages, BoxedImages]
 

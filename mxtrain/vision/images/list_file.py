@@ -70,9 +70,9 @@ class ListedBoxes:
     """Content of a list file.
 
     Attributes:
-        path: of the list.
+        path: path of the list.
         encoded: the images.
-        ids: of their files; empty for records.
+        ids: identities of their files; empty for records.
         image_R: the image of each box.
         object_R6: class, left, top, right, bottom, flags.
         place_R: source location of each.
@@ -212,7 +212,7 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     """Returns the images of a .lst file and their boxes.
 
     Args:
-        path: of the list.
+        path: path of the list.
         folder: in which the paths of images begin.
         findings: collects the problems.
 

@@ -40,7 +40,7 @@ class BadMask(ValueError):
     """A mask of which nothing can be learned.
 
     Args:
-        kind: of problem.
+        kind: kind of problem.
         fact: the end of a sentence.
     """
 
@@ -201,8 +201,8 @@ def find_mask_problems(
     """Looks at the masks of some annotations.
 
     Args:
-        contents: of the file.
-        numbers: of the annotations.
+        contents: contents of the file.
+        numbers: numbers of the annotations.
         mends: whether wrong masks are left out or cut off.
 
     Returns:

@@ -36,12 +36,12 @@ class Outlines(Protocol):
         """Returns the masks of some objects of an image.
 
         Args:
-            image: its number in the split.
-            number_M: which of its rows in the table of boxes.
+            image: index of the image in the split.
+            number_M: indices of the objects among the rows of the image.
             size: (height, width) of the image.
 
         Raises:
-            LoaderError: one cannot be read, or does not fit the image.
+            LoaderError: a mask cannot be read, or does not fit the image.
         """
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
@@ -50,10 +50,10 @@ class Outlines(Protocol):
 
 @dataclass(frozen=True)
 class InstanceSplit(BoxedSplit):
-    """The images of a split as they were found, with masks.
+    """Images of a split with their boxes and masks.
 
     Attributes:
-        outlines: of the boxes in the table.
+        outlines: masks of the boxes in the table.
     """
 
     outlines: Outlines
@@ -68,7 +68,7 @@ class InstanceSplit(BoxedSplit):
 
 
 class InstanceImages(BoxedImages):
-    """Images, boxes and masks, as `Source`. Objects are rows as `mask_rows` says; facts are rows of `mask_rows.facts`.
+    """Source of images, boxes and masks. Objects are rows with masks, see `mask_rows`; metadata is `mask_rows.facts`.
 
     The mask of an object is rendered for the visible part of its box from its source: it follows the image as exactly
     as the box does, and needs no memory before it is used.
@@ -78,9 +78,8 @@ class InstanceImages(BoxedImages):
         """Stores the masks and the settings; no image is read yet.
 
         Args:
-            outlines: The masks.
-            arguments: Of `BoxedImages`.
-            options: Likewise.
+            outlines: the masks.
+            arguments, options: arguments of `BoxedImages`.
         """
         super().__init__(*arguments, **options)
         self._outlines = outlines
@@ -164,6 +163,6 @@ class InstanceChecks(BoxedChecks):
         try:
             size = self._source.open(index).size
         except LoaderError:
-            return checked  # it was said
+            return checked  # `BoxedChecks` has reported it
         problems = [*checked.problems, *self._source.mask_problems(index, size)]
         return Checked(problems, checked.digest, checked.classes)

@@ -1,4 +1,4 @@
-"""GluonCV's Mask R-CNNs, by their names there or around its networks for classification."""
+"""GluonCV's Mask R-CNNs, by name or with one of its classification networks as the backbone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
 
 
 class MaskRCNN(FasterRCNN, InstanceDetector):
-    """A Faster R-CNN that looks at what it detects once more, and gives it a mask.
+    """A Faster R-CNN with a mask head, which pools the regions of detections again.
 
     Source: He et al., "Mask R-CNN" (2017), as GluonCV builds it.
     """
@@ -84,7 +84,7 @@ class MaskedRegionCoding(RegionCoding):
 
     Args:
         side: S.
-        others: as of `RegionCoding`.
+        others: see `RegionCoding`.
     """
 
     def __init__(

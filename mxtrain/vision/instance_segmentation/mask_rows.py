@@ -1,9 +1,9 @@
 """Masks of objects as small images of the inside of their boxes, and as masks of whole images.
 
-A true mask is `TRUE_SIDE` squares high and wide, whatever the size of the box: a row of `boxes.Column` with these
-squares behind it. A network's are `PREDICTED_SIDE` squares high and wide, or as many as it has.
+A true mask has `TRUE_SIDE` x `TRUE_SIDE` cells, whatever the size of the box. Its row has the columns of `boxes.Column`
+and then the cells. Predicted masks have `PREDICTED_SIDE` x `PREDICTED_SIDE` cells, or as many as the network returns.
 
-Legend: M boxes of an image, D columns of `boxes.Column`, N detections, S squares along a side, h, w of an image.
+Legend: M boxes of an image, D columns of `boxes.Column`, N detections, S cells along a side, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 TRUE_SIDE = 56
 PREDICTED_SIDE = 28
 TRUE_COLUMNS = NUM_COLUMNS + TRUE_SIDE**2
-"""Of the row of an object."""
+"""Number of columns in the row of an object."""
 DETECTION_COLUMNS = 8
-"""Of a prediction, before its mask: class, score, left, top, right, bottom, height and width of the image."""
+"""Number of columns of a prediction before its mask: class, score, left, top, right, bottom, height and width of the image."""
 FACTS = 5
-"""Facts in `Batch.meta`: rows of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's run-length
-codes; none in training."""
+"""Number of columns of `Batch.meta`: a row of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's
+run-length codes; no codes in training."""
 
 
 def with_masks(box_MD: np.ndarray, mask_MSS: np.ndarray) -> np.ndarray:
@@ -35,8 +35,8 @@ def with_masks(box_MD: np.ndarray, mask_MSS: np.ndarray) -> np.ndarray:
 
 
 class InstanceAnnotations(BoxAnnotations):
-    """Boxes with masks. A mask is looked up square by square where it was before; where an image is turned or sheared,
-    the box is that of the moved mask, not of its box's corners."""
+    """Boxes with masks. Masks are resampled by nearest neighbour. If an image is rotated or sheared, the new box encloses
+    the moved mask, not the moved corners of the old box."""
 
     def moved(self, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
         """See `BoxAnnotations.moved`."""
@@ -53,7 +53,7 @@ class InstanceAnnotations(BoxAnnotations):
         return moved_MD
 
     def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """See `BoxAnnotations.cut`; objects of which no square is left are left out. Masks of crowds are empty."""
+        """See `BoxAnnotations.cut`; objects without a visible cell are removed. Masks of crowds are empty."""
         back_23 = inverse(step.matrix_23)
         middle_S = (np.arange(TRUE_SIDE) + 0.5) / TRUE_SIDE
         share_SS2 = np.stack(np.meshgrid(middle_S, middle_S), axis=-1)
@@ -77,7 +77,7 @@ def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarr
 
     Args:
         fitted_B4: rows of `ResizeTransform`.
-        codes_B: of the masks of each sample's objects, in the order of their rows.
+        codes_B: run-length codes of the masks of each sample's objects, in the order of their rows.
     """
     fact_BF = np.empty((len(fitted_B4), FACTS), object)
     fact_BF[:, : FACTS - 1] = fitted_B4
@@ -87,7 +87,7 @@ def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarr
 
 
 def detection_masks(detection_NR: np.ndarray) -> List[np.ndarray]:
-    """Returns the masks (h, w) of an image's predictions."""
+    """Returns the masks (h, w) of the predictions for an image."""
     if not len(detection_NR):
         return []
     side = round((detection_NR.shape[1] - DETECTION_COLUMNS) ** 0.5)

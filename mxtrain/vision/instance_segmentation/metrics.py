@@ -1,6 +1,6 @@
 """Average precision of masks of single objects, as COCO defines it.
 
-Legend: N detections, G objects, M rows, R rows that travel, W columns of these.
+Legend: N detections, G objects, M rows, R rows of the collector, W columns of these.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mxtrain.vision.detection.metrics import IMAGE, TRUE, CocoAP, CocoAR, Collec
 from mxtrain.vision.instance_segmentation.mask_rows import codes_of, detection_masks
 
 CODES = 3
-"""Kind of the rows with the masks of an image, after all its other rows: true masks, then masks of detections."""
-_BYTES = 6
-"""In a number: a float64 holds whole numbers of 53 bits exactly."""
-_BETWEEN = b" "
-"""No code of COCO's holds it."""
+"""Kind of the rows with the masks of an image, which follow its other rows: true masks, then those of detections."""
+_BYTES_PER_NUMBER = 6
+"""Bytes packed into a number: float64 represents integers of 53 bits exactly."""
+_SEPARATOR = b" "
+"""Separator of codes; COCO's codes do not contain it."""
 
 
 class CollectedMasks(CollectedBoxes):
@@ -41,15 +41,15 @@ class CollectedMasks(CollectedBoxes):
         self, index: int, size: Tuple[int, int], true_GD: np.ndarray, true_codes: Sequence[bytes],
         detection_N6: np.ndarray, detection_codes: Sequence[bytes],
     ) -> None:  # fmt: skip
-        """Notes an image.
+        """Adds an image.
 
         Args:
-            index: of the sample in its split.
+            index: index of the sample in its split.
             size: (height, width) of the image.
-            true_GD: as `boxes.Column` says.
-            true_codes: of their masks.
-            detection_N6: class, score, edges.
-            detection_codes: of their masks.
+            true_GD: true boxes, with the columns of `boxes.Column`.
+            true_codes: run-length codes of the true masks.
+            detection_N6: class, score and edges of each detection.
+            detection_codes: run-length codes of the masks of detections.
         """
         assert len(true_GD) == len(true_codes) and len(detection_N6) == len(detection_codes)
         row_RW = self.rows_of(true_GD, detection_N6)
@@ -100,18 +100,18 @@ class CollectedMasks(CollectedBoxes):
 
 def _packed(codes: Sequence[bytes], width: int) -> np.ndarray:
     """Packs codes of masks into rows of numbers, (R, W)."""
-    text, in_row = _BETWEEN.join(codes), (width - 1) * _BYTES
+    text, in_row = _SEPARATOR.join(codes), (width - 1) * _BYTES_PER_NUMBER
     count = -(-len(text) // in_row)
-    byte_RWB = np.frombuffer(text.ljust(count * in_row, b"\0"), np.uint8).reshape(count, width - 1, _BYTES)
-    number_RW = byte_RWB.astype(np.float64) @ 256.0 ** np.arange(_BYTES)
+    byte_RWB = np.frombuffer(text.ljust(count * in_row, b"\0"), np.uint8).reshape(count, width - 1, _BYTES_PER_NUMBER)
+    number_RW = byte_RWB.astype(np.float64) @ 256.0 ** np.arange(_BYTES_PER_NUMBER)
     return np.column_stack([np.full(count, CODES), number_RW])
 
 
 def _unpacked(number_RW: np.ndarray) -> List[bytes]:
     """Restores the codes that `_packed` packed, from the rows without their first column."""
-    byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES)) & 255
+    byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES_PER_NUMBER)) & 255
     text = byte_RWB.astype(np.uint8).tobytes().rstrip(b"\0")
-    return text.split(_BETWEEN) if text else []
+    return text.split(_SEPARATOR) if text else []
 
 
 class MaskAP(CocoAP):

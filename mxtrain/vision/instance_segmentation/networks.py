@@ -32,7 +32,7 @@ class MaskHead(gluon.HybridBlock):
 
     Args:
         num_classes: K.
-        parts: its layers.
+        parts: settings of the layers.
     """
 
     def __init__(self, num_classes: int, parts: MaskParts, **kwargs):
@@ -58,9 +58,9 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
     regions are pooled again; in training, masks of the sampled regions with an object.
 
     Args:
-        masks: the layers of its further head.
-        suppression: which detections are kept.
-        args, kwargs: as of `TwoStageNetwork`.
+        masks: settings of the mask head.
+        suppression: non-maximum suppression of detections.
+        args, kwargs: arguments of `TwoStageNetwork`.
     """
 
     def __init__(self, *args, masks: MaskParts, suppression: Suppression, **kwargs):
@@ -70,7 +70,7 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
             self.mask = MaskHead(self._num_classes, masks)
         self.class_heads = {**self.class_heads, "mask.mask": ClassRows(1, 0)}
 
-    def _found(self, F: OperatorModule, maps: Sequence[Array], regions: Sequence[Array]) -> Tuple[Array, ...]:
+    def _predict_extra(self, F: OperatorModule, maps: Sequence[Array], regions: Sequence[Array]) -> Tuple[Array, ...]:
         """See `TwoStageNetwork`."""
         detection_BQ6 = F.BlockGrad(
             detections(F, regions, self._num_classes, self._post_nms, self._settings.max_log_scale, self._suppression)
@@ -79,7 +79,7 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
         features = self._features_of(F, maps, near(F, columns_of(F, detection_BQ6, 2, 6)), count)
         return detection_BQ6, self._masks(F, features, detection_BQ6, count)
 
-    def _learned(self, F: OperatorModule, features: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+    def _train_extra(self, F: OperatorModule, features: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
         """See `TwoStageNetwork`."""
         max_regions = self._max_positives
         region_BQ5 = F.slice_axis(region_BR5, axis=1, begin=0, end=max_regions)

@@ -1,8 +1,8 @@
-"""The mask of one object as a dataset has it: polygons, or one value a pixel of its image.
+"""The mask of one object in the format of a dataset: polygons, or one value for each pixel of the image.
 
-Pixel i reaches from i to i + 1, and is part of a polygon where its middle is.
+Pixel i extends from i to i + 1, and belongs to a polygon if its centre does.
 
-Legend: K points of a polygon, S squares along a side, h, w of an image.
+Legend: K points of a polygon, S cells along a side, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from mxtrain.vision.images.view import Window
 
 _MARGIN = 2.0
-"""Pixels around an image in which polygons stay as they are."""
+"""Width of the border around an image, in pixels, beyond which polygons are clipped."""
 
 
 class Outline(Protocol):
-    """A mask of any form."""
+    """A mask in any format."""
 
     def seen(self, window: Window, side: int) -> np.ndarray:
-        """Returns the squares of a side x side grid over a part of the image that belong to the object, bool.
+        """Returns a mask of the cells of a side x side grid over a part of the image that belong to the object.
 
         Args:
-            window: of the image, in its pixels.
+            window: part of the image, in pixels of the image.
             side: S.
         """
 
@@ -37,8 +37,8 @@ class Outline(Protocol):
 
 
 class Polygons:
-    """Polygons, of which a pixel must be in one at least; each is filled where a line from outside crosses its edges
-    an odd number of times."""
+    """Polygons: a pixel belongs to the object if at least one polygon contains it. Each polygon is filled by the even-odd
+    rule."""
 
     def __init__(self, points: Sequence[np.ndarray]) -> None:
         """Stores the polygons.
@@ -63,7 +63,7 @@ class Polygons:
         return is_inside_SS
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
-        """See `Outline`; as COCO's own tool draws it."""
+        """See `Outline`; drawn by COCO's own tool."""
         from pycocotools import mask as coco_mask
 
         height, width = size
@@ -74,7 +74,7 @@ class Polygons:
 
 
 class Bitmap:
-    """One value for each pixel of the image."""
+    """Mask with one value for each pixel of the image."""
 
     def __init__(self, mask_hw: np.ndarray) -> None:
         """Stores the mask.
@@ -111,7 +111,8 @@ def _filled(point_K2: np.ndarray, side: int) -> np.ndarray:
     x_K, y_K = point_K2.T
     next_x_K, next_y_K = np.roll(x_K, -1), np.roll(y_K, -1)
     middle_S = np.arange(side) + 0.5
-    # An edge owns its upper end, so that a corner on a line is crossed once or twice, as it should be.
+    # An edge includes only its upper end: a corner on a line then counts once where the outline crosses the line, and
+    # twice or never where it only touches it.
     crosses_KS = (y_K[:, None] <= middle_S) != (next_y_K[:, None] <= middle_S)
     edge_E, line_E = np.nonzero(crosses_KS)
     share_E = (middle_S[line_E] - y_K[edge_E]) / (next_y_K[edge_E] - y_K[edge_E])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mxtrain.vision.detection.box_figure import BoxedSample
 
 RECALLS = np.linspace(0, 1, 101)
-"""At which COCO's tool says how precise detections are."""
+"""Recalls at which COCO's tool evaluates the precision."""
 
 
 class InstanceReport(DetectionReport):
@@ -57,7 +57,7 @@ class InstanceReport(DetectionReport):
                 masks.precision(0.5, "all", 100, number), masks.precision(None, "all", 100, number),
                 masks.recall(None, "all", 100, number), boxes.precision(None, "all", 100, number),
             ]  # fmt: skip
-            # Not a number where only regions of many objects are there.
+            # NaN if a class has only crowd regions.
             cells = ["" if np.isnan(value) else value for value in values]
             rows.append([name, *cells, count, int((is_confident_N & (detection_N8[:, 1] == number)).sum())])
         return rows

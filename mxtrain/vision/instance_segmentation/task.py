@@ -1,4 +1,4 @@
-"""Finding objects in images: a class, a score, a box and a mask for each.
+"""Instance-segmentation task: predicts a class, a score, a box and a mask for each object.
 
 Legend: B batch, M boxes of an image, N detections, R columns of a row with a mask, S squares along a side of a mask.
 """
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class InstanceSegmentation(Detection):
-    """Outputs that only a network's own coding can read, against boxes with masks (B, M, R), see `mask_rows`, and what
-    that coding makes of them.
+    """Instance segmentation. Outputs are decoded by the network's own `BoxCoding`.
 
-    Predictions are (N, 8 + S * S) for each image, highest score first: class, score, left, top, right, bottom, in its
-    own pixels; its height and width; and the mask inside the box, from 0 to 1. Rows of class -1 are none.
+    Targets are boxes with masks (B, M, R), see `mask_rows`, and the targets into which the coding encodes them.
+    Predictions are (N, 8 + S * S) for each image, highest score first: class, score, left, top, right, bottom in pixels
+    of the original image; height and width of that image; and the mask inside the box, from 0 to 1. Rows of class -1 are
+    padding.
     """
 
     name: ClassVar[str] = "instance_segmentation"
@@ -48,7 +49,7 @@ class InstanceSegmentation(Detection):
         super().check(description)
         if not isinstance(description.model, InstanceDetector):
             raise ConfigError(
-                "task=instance_segmentation: a network of your own has to say how its masks are read: a subclass of "
+                "task=instance_segmentation: a model of your own must define how its masks are decoded: derive it from "
                 "mxtrain.vision.detection.heads.base.InstanceDetector."
             )
 
@@ -70,8 +71,8 @@ class InstanceSegmentation(Detection):
 
         return decode
 
-    def cut_off(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
-        """See `Detection.cut_off`: masks are cropped to the remaining box."""
+    def clip_to_image(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+        """See `Detection.clip_to_image`: masks are cropped to the remaining box."""
         from mxtrain.engine.backend import nd
 
         mask_BNS = detection_BNR.slice_axis(axis=2, begin=6, end=None)
@@ -79,10 +80,10 @@ class InstanceSegmentation(Detection):
         mask_TSS = mask_BNS.reshape((-1, side, side))
         edge_T4, inside_T4 = (edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4))
         cut_BNS = cut_to(nd, mask_TSS, edge_T4, inside_T4, mask_TSS).reshape(mask_BNS.shape)
-        # Of boxes that are inside anyway nothing is rounded.
+        # Masks of boxes inside the image are not resampled, which would change their last bits.
         is_cut_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
         mask_BNS = nd.where(nd.broadcast_like(is_cut_BN1, mask_BNS), cut_BNS, mask_BNS)
-        return nd.concat(super().cut_off(detection_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
+        return nd.concat(super().clip_to_image(detection_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the detections, highest score first: class, score, box, and the mask as COCO's run-length code."""
@@ -92,8 +93,8 @@ class InstanceSegmentation(Detection):
         masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(detection_masks(shown_NR))]
         return {"found": [{**detection, "mask": mask} for detection, mask in zip(detections, masks)]}
 
-    def coco_place(self, detection: JsonObject) -> JsonObject:
-        """See `Detection.coco_place`. No box: pycocotools would take its area for that of the mask."""
+    def coco_location(self, detection: JsonObject) -> JsonObject:
+        """See `Detection.coco_location`. Has no box, whose area pycocotools would use as the area of the mask."""
         return {"segmentation": detection["mask"]}
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:

@@ -22,7 +22,7 @@ def take_initializers(part: gluon.Block, network: gluon.Block) -> None:
     """Gives the parameters of a part of the graph the initial values of the network's parameters.
 
     Args:
-        part: of the network, with further layers behind it.
+        part: part of the network, with further layers behind it.
         network: that the part was cut out of.
     """
     parameters = network.collect_params()
@@ -54,8 +54,8 @@ def find_features(
     """Returns the names of the outputs that boxes are found in.
 
     Args:
-        symbol: of the backbone.
-        prefix: of most names in it.
+        symbol: symbol of the backbone.
+        prefix: prefix of most names in it.
         backbone: GluonCV's name of it.
         count: number of outputs.
         requested: names of the outputs in GluonCV, which are checked; None: for each of the `count` smallest sizes, the

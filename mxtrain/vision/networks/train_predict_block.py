@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TrainPredictBlock(gluon.HybridBlock):
-    """Base of such networks. `network(x)` predicts; `network(x, *known)` is what training computes.
+    """Base class of such networks. `network(x)` predicts; `network(x, *known)` is what training computes.
 
     Both forms return the same arrays, whose lengths may differ.
     """

@@ -102,8 +102,7 @@ class KeyPointScenes(Scenes):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; key points (B, J, 3) are in pixels of the network's input, and facts as `Fact` says.
-        """
+        """See `Source.fetch`; key points (B, J, 3) are in pixels of the network's input; metadata is `KeypointMeta`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
         image_BCHW, is_ink_BHW = scenes.image_BCHW, scenes.is_ink_BHW
         size, samples = self.shape[1:], []

@@ -1,4 +1,4 @@
-"""Random changes of objects with key points: how large, how turned, and whether mirrored.
+"""Random scale, rotation and mirroring of objects with key points.
 
 Legend: B batch.
 """
@@ -58,11 +58,11 @@ class KeyPointAugment(AugmentSettings):
         """Returns the crop of an object.
 
         Args:
-            box_4: of it.
+            box_4: left, top, right, bottom of the object.
             size: (H, W) of the network's input.
-            seed: of the run.
-            epoch: counts from 0.
-            index: of the sample.
+            seed: seed of the run.
+            epoch: number of the epoch, from 0.
+            index: index of the sample.
         """
         share_6 = [float(uniform(seed, epoch, np.array([index]), VisionDraw.KEY_POINTS + draw)[0]) for draw in range(6)]
         factor = 1 + self.scale * min(max(_normal(*share_6[:2]), -1.0), 1.0)
@@ -73,5 +73,5 @@ class KeyPointAugment(AugmentSettings):
 
 
 def _normal(first: float, second: float) -> float:
-    """Returns a normally distributed number of two that are uniform. Source: Box and Muller (1958)."""
+    """Converts two uniform random numbers to a normally distributed one. Source: Box and Muller (1958)."""
     return math.sqrt(-2 * math.log1p(-first)) * math.cos(2 * math.pi * second)

@@ -1,4 +1,4 @@
-"""Base of datasets that give the key points of the objects in images, each cut out of its image."""
+"""Base class of datasets that give the key points of the objects in images, each cut out of its image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DETECTIONS = ".jsonl"
 
 
 class KeyPointDataset(Dataset):
-    """Base of descriptions of objects with key points. A network sees the part of an image around one object."""
+    """Base class of objects with key points. A network sees the part of an image around one object."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
     signature_class: ClassVar[Type[ImageSignature]] = KeyPointSignature

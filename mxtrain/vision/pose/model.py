@@ -1,4 +1,4 @@
-"""Base of the descriptions of networks that find key points. Imports no MXNet."""
+"""Base class of networks that find key points. Imports no MXNet."""
 
 from __future__ import annotations
 

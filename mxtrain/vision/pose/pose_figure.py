@@ -44,8 +44,8 @@ def posed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
     """Returns samples of a source with their predicted poses.
 
     Args:
-        source: of the samples.
-        indices: of them.
+        source: source of the samples.
+        indices: indices of them.
         predictions: key points of each in pixels of its image (J, 3).
     """
     samples = []
@@ -65,8 +65,8 @@ def draw_on_image(
     """Returns the whole image with the key points of one object, their names and how sure they are.
 
     Args:
-        source: of images in files.
-        index: of the sample.
+        source: source of images in files.
+        index: index of the sample.
         pose: what was predicted.
         signature: names the key points.
         threshold: least score that is drawn.
@@ -116,7 +116,7 @@ def draw_gallery(
 
     Args:
         samples: to draw.
-        signature: of the network.
+        signature: signature of the network.
         threshold: least score that is drawn.
         captions: under each.
 

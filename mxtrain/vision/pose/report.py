@@ -41,7 +41,7 @@ class PoseReport(CollectingReport):
         decode: predictions from outputs.
         description: holds the metrics, whose fraction and sigmas count here, too.
         signature: names the key points.
-        source: of the samples.
+        source: source of the samples.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""GluonCV's networks for key points, by their names there."""
+"""GluonCV's pose estimation networks, by name."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ENDINGS = ("_coco", "_custom")
 OPTIONS = (
     "num_deconv_layers", "num_deconv_filters", "num_deconv_kernels", "final_conv_kernel", "deconv_with_bias",
 )  # fmt: skip
-"""Arguments of GluonCV's class; it overlooks what it doesn't know."""
+"""Arguments of GluonCV's class, which silently ignores unknown ones."""
 STRIDE = 32
-"""Of the backbone; each deconvolution halves it."""
+"""Stride of the backbone; each deconvolution halves it."""
 NUM_DECONV_LAYERS = 3
 
 
@@ -107,5 +107,5 @@ class SimplePose(GluonCVModel, PoseNetwork):
 
 
 def plain_name(name: str) -> str:
-    """Returns a name without the ending that says a dataset."""
+    """Returns a name without the suffix of a dataset."""
     return next((name[: -len(ending)] for ending in ENDINGS if name.endswith(ending)), name)

@@ -1,4 +1,4 @@
-"""Key points of an object that is cut out of an image, such as the joints of a person.
+"""Pose-estimation task: predicts the key points of an object that is cropped from an image, such as a person's joints.
 
 Legend: B batch, J key points, H height, W width of the network's input; h, w cells of a heat map.
 """
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch, Shape
 
 NEAR = 0.1
-"""Of the longer side of the box: so near, an explained key point is right."""
+"""Error relative to the longer side of the box up to which an explained key point counts as correct."""
 
 
 class PoseEstimation(Task):
-    """Heat maps (B, J, h, w) against key points (B, J, 3) and the maps and weights that are made of them.
+    """Pose estimation.
 
-    Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each key
-    point; left, top and score of the object; right, bottom and nothing. See `Pose`.
+    Outputs are heat maps (B, J, h, w). Targets are key points (B, J, 3), and the target maps and weights that encode
+    them. Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each key
+    point; left, top and score of the object; right, bottom and 0. See `Pose`.
     """
 
     name: ClassVar[str] = "pose_estimation"
@@ -63,8 +64,8 @@ class PoseEstimation(Task):
         model, loss = description.model, description.loss
         if not isinstance(model, PoseNetwork) or not isinstance(loss, HeatmapL2):
             raise ConfigError(
-                "task=pose_estimation: a network of your own has to say how large its heat maps are, and a loss of "
-                "your own takes heat maps: subclasses of mxtrain.vision.pose.model.PoseNetwork and of "
+                "task=pose_estimation: a model of your own must define the size of its heat maps, and a loss of your "
+                "own must accept heat maps: derive them from mxtrain.vision.pose.model.PoseNetwork and "
                 "mxtrain.vision.pose.losses.HeatmapL2."
             )
         loss.require_unsmoothed()
@@ -133,8 +134,7 @@ class PoseEstimation(Task):
         return decode
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """Returns the box of the object, how sure all of it is, and by name each key point: x, y, and how sure it
-        is."""
+        """Returns box and score of the object, and x, y and score of each key point by name."""
         pose = Pose.from_prediction(prediction)
         return {
             "score": round(pose.score, 6), "box": [round(edge, 2) for edge in pose.box_4.tolist()],
@@ -198,8 +198,8 @@ class PoseEstimation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """Returns the maximum of the highest-scoring key point of each object; the true one is the key point that is
-        marked nearest to it."""
+        """Explains the maximum of the highest-scoring key point of each object. It is correct if the nearest true key
+        point is the same one, and near enough."""
         import numpy as np
 
         from mxtrain.engine.backend import nd

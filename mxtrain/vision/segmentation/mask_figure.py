@@ -43,8 +43,8 @@ def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:
     """Returns the mask of a sample as large as its image, from its file.
 
     Args:
-        source: of the samples, perhaps a part of another.
-        index: of the sample.
+        source: source of the samples, perhaps a part of another.
+        index: index of the sample.
         size: (height, width) of the image.
     """
     origin, number = origin_of(source, index)

@@ -62,12 +62,12 @@ def list_images(
 
     Args:
         folder: where to look.
-        known_by: by which part of its path below the folder an image is found; None = it does not count.
-        pattern: what their names look like, for messages.
-        findings: gets files that cannot be told from another.
+        known_by: returns the key that an image and its mask share from a path below the folder; None: ignore the file.
+        pattern: form of the names, for messages.
+        findings: collects files with the same key.
 
     Raises:
-        DataError: there is no such folder, none are in it, or two would have the same mask.
+        DataError: the folder does not exist or contains no images, or two images have the same key.
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of images.")
@@ -121,14 +121,14 @@ def pair(
     """Pairs every image with its mask.
 
     Args:
-        images: as `list_images` gave them.
-        masks: as `list_masks` gave them.
-        mask_folder: where they lie.
-        ending: of a mask's name after what it shares with its image's.
-        findings: gets each that is alone.
+        images: result of `list_images`.
+        masks: result of `list_masks`.
+        mask_folder: folder of the masks.
+        ending: part of a mask's name after the key that it shares with its image.
+        findings: collects images and masks without a counterpart.
 
     Raises:
-        DataError: an image has no mask, or a mask no image; names the first and says how many.
+        DataError: an image has no mask, or a mask no image; the message names the first one and their number.
     """
     # Two names of one real file are listed once, but images may share a mask, e.g. one in which nothing is.
     masks = {**masks, **{name: (path, (0, 0)) for name in images if name not in masks
@@ -153,14 +153,14 @@ def pair(
 def refuse_unpaired(
     places: Sequence[DataPlace], facts: Sequence[str], count: str, remedy: str, findings: Findings
 ) -> None:  # fmt: skip
-    """Refuses what has no counterpart.
+    """Rejects files without a counterpart.
 
     Args:
-        places: source location of each.
-        facts: the missing file in a sentence without a full stop.
-        count: of how many, where training is refused.
-        remedy: what to do, in a sentence.
-        findings: gets each.
+        places: source location of each file.
+        facts: message for each file, without a full stop.
+        count: clause with the number of files, for the message in training.
+        remedy: sentence that says what to do.
+        findings: collects the problems.
     """
     problems = [Problem(MISSING_COUNTERPART, place, f"{fact}.", remedy) for place, fact in zip(places, facts)]
     findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
@@ -175,15 +175,15 @@ def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
 
 
 class ListedImages(Protocol):
-    """The images of a split."""
+    """Images of a split."""
 
     @property
     def images(self) -> Sequence[str]:
-        """Files."""
+        """Returns the files."""
 
     @property
     def ids(self) -> Sequence[FileId]:
-        """Device and inode of each."""
+        """Returns device and inode of each file."""
 
 
 def refuse_shared_images(
@@ -192,9 +192,12 @@ def refuse_shared_images(
     """Rejects images that belong to the training split and to another one.
 
     Args:
-        splits: by name.
-        remedy: what to do, in a sentence.
-        findings: gets each that is.
+        splits: splits by name.
+        remedy: sentence that says what to do.
+        findings: collects the images.
+
+    Raises:
+        DataError: an image belongs to the training split and to another one.
     """
     owner: Dict[FileId, Tuple[str, str]] = {}
     shared: List[Problem] = []

@@ -34,7 +34,7 @@ Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(squ
 
 
 class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples are read
-    """Base of datasets of files: images of any size, and a mask for each."""
+    """Base class of datasets of files: images of any size, and a mask for each."""
 
     makes_folds: ClassVar[bool] = True
 

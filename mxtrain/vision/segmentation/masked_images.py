@@ -201,7 +201,7 @@ class MaskedImages(EncodedImageSource):
             hint = " EXIF rotates the image: rotate the mask in the same way." if is_turned else ""
             raise LoaderError(
                 f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {expected_width} x "
-                f"{expected_height}: a mask is as large as its image.{hint}", REPLACE,
+                f"{expected_height}: a mask must be as large as its image.{hint}", REPLACE,
                 MASK_SIZE,
             )  # fmt: skip
 
@@ -297,7 +297,7 @@ def choose_part(
 
     Args:
         original: height and width of the image.
-        resized: height and width of the whole image after resizing.
+        resized: height and width of the image after resizing.
         size: height and width of the crop.
         down: random number from 0 to 1 for the vertical position of the crop, or of a smaller image in it.
         right: random number from 0 to 1 for the horizontal position.

@@ -31,7 +31,7 @@ ORIGINAL_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
 """Columns of `Batch.meta`: (height, width) of the original image, and after it was fitted into the frame."""
 MAX_SHOWN = 16
 BACKGROUND = "background"
-"""Names of the background class in datasets."""
+"""Name of the background class in datasets."""
 
 
 class Segmentation(Task):
@@ -46,7 +46,7 @@ class Segmentation(Task):
     writes: ClassVar[str] = "mask"
     dataset_options: ClassVar[Tuple[str, ...]] = ("segmentation_folder",)
     model_option: ClassVar[str] = "fpn"
-    num_measured: ClassVar[Optional[int]] = 1  # the others are auxiliary scores, which only train
+    num_measured: ClassVar[Optional[int]] = 1  # further outputs are auxiliary scores, used only in training
     loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
     metric_option: ClassVar[str] = "mean_iou"
 
@@ -136,8 +136,8 @@ class Segmentation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """Returns the mean score of the class that most pixels are predicted as, over these pixels; the background is
-        passed over where anything else is predicted.
+        """Explains the mean score of the most frequent predicted class over its pixels. The background is chosen only if
+        no other class is predicted.
 
         Source: K. Vinogradova, A. Dibrov, G. Myers, "Towards Interpretable Semantic Segmentation via Gradient-weighted
         Class Activation Mapping", AAAI 2020.
@@ -185,12 +185,12 @@ def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
 
 
 class MaskReport(Report):
-    """Intersection over union of each class, at the images' own size, and the worst images.
+    """Intersection over union of each class, at the original size of the images, and the worst images.
 
     Args:
-        task: decodes.
-        signature: names the classes.
-        source: of the samples, with their masks.
+        task: decodes the outputs.
+        signature: signature with the names of the classes.
+        source: source of the samples, with their masks.
     """
 
     def __init__(self, task: Segmentation, signature: Signature, source: Samples):
@@ -204,7 +204,7 @@ class MaskReport(Report):
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         from mxtrain.engine.predictions import BATCHES_AHEAD
 
-        # A few batches behind, so that the device is not waited for, and no more masks are kept than need be.
+        # Counted a few batches later: the host does not wait for the device, and few masks are kept in memory.
         self._pending.append((batch, self._task.decode(outputs, batch)))
         if len(self._pending) > BATCHES_AHEAD:
             self._count(*self._pending.pop(0))
@@ -221,7 +221,7 @@ class MaskReport(Report):
         framed_BHW = batch.targets[0].asnumpy()
         for row, (index, prediction) in enumerate(zip(batch.index_B, to_host(decoded))):
             height, width = prediction.shape
-            # Only the mask of an image that was made smaller has to be read again.
+            # Only the masks of images that were scaled down must be read again.
             mask_hw = (
                 framed_BHW[row, :height, :width] if is_whole_B[row]
                 else own_mask(self._source, int(index), prediction.shape)

@@ -82,7 +82,8 @@ def computed(values: List[np.ndarray], row_BMR: np.ndarray, head: Any = None) ->
     arrays, targets = [nd.array(one) for one in values], list(map(nd.array, (row_BMR, *CODING.encode(row_BMR))))
     for one in arrays:
         one.attach_grad()
-    junk = [nd.full((size,), np.nan) for size in (8 * 4 * PREDICTED_SIDE**2, 8 * PREDICTED_SIDE**2, 64, 1280) for _ in range(4)]
+    sizes = (8 * 4 * PREDICTED_SIDE**2, 8 * PREDICTED_SIDE**2, 64, 1280)
+    junk = [nd.full((size,), np.nan) for size in sizes for _ in range(4)]
     mx.nd.waitall()
     del junk
     with autograd.record():

@@ -55,7 +55,7 @@ def shapes_of_map(
     Args:
         size: side of the square, in pixels.
         next_size: that of the next map; a square between both is added.
-        ratios: of width to height; the first is the square.
+        ratios: ratios of width to height; the first is the square.
         lite: as `SSDParts.lite`.
         is_first: whether this is the finest map.
     """
@@ -79,8 +79,8 @@ def anchor_maps(
         map_sizes: (height, width) of each map.
         input_shape: (C, H, W).
         base_size: side in pixels of the images that sizes and steps are for.
-        sizes: of anchors in pixels, one more than maps.
-        ratios: of width to height, for each map.
+        sizes: sizes of anchors in pixels, one more than maps.
+        ratios: ratios of width to height, for each map.
         steps: pixels from one place of each map to the next; empty: spread evenly.
         lite: as `SSDParts.lite`.
     """

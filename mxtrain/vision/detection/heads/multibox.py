@@ -1,4 +1,4 @@
-"""The box coding of SSDs: of each anchor scores of classes, and its offsets to the object that it finds.
+"""Box coding of SSDs: class scores of each anchor, and its offsets to the matched object.
 
 Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Offsets are divided by these (x, y, width, height), which makes them about equally large. Source: as GluonCV."""
-LEAST_IOU = 0.5
-"""An anchor finds the object that it covers best, from this intersection over union on."""
-LEAST_OVERLAP = 1e-12
-"""Anchors with no more intersection over union than this do not touch an object."""
+MIN_IOU = 0.5
+"""Smallest intersection over union at which an anchor is matched to an object."""
+MIN_OVERLAP = 1e-12
+"""Intersection over union up to which an anchor counts as not touching an object."""
 IGNORED = -1.0
-"""The class of an anchor that is not trained on."""
+"""Class of an anchor that is not used in training."""
 
 
 class MultiBoxCoding:
@@ -42,7 +42,7 @@ class MultiBoxCoding:
     Args:
         num_classes: K.
         anchor_N4: centre x and y, width and height in pixels of the anchors.
-        suppression: which detections are kept.
+        suppression: non-maximum suppression of detections.
     """
 
     def __init__(self, num_classes: int, anchor_N4: np.ndarray, suppression: Suppression):
@@ -54,8 +54,8 @@ class MultiBoxCoding:
         self.output_shapes: Sequence[Shape] = ((len(anchor_N4), 1 + num_classes), (len(anchor_N4), 4))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Returns the class of each anchor (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the
-        object that it finds (B, N, 4). Where true boxes have weights: how much each anchor counts (B, N)."""
+        """Returns the class of each anchor (B, N): 0 background, 1 the first class, -1 ignored; and its offsets to the
+        matched object (B, N, 4). If true boxes have weights, also the weight of each anchor (B, N)."""
         count, num_boxes = len(box_BMD), len(self.anchor_N4)
         class_BN = np.zeros((count, num_boxes), np.float32)
         offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
@@ -80,10 +80,10 @@ class MultiBoxCoding:
         return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
 
     def match(self, edge_M4: np.ndarray) -> np.ndarray:
-        """Returns the place among the true boxes of the one that each anchor finds, (N,), -1 for none.
+        """Returns the index of the true box that each anchor is matched to, (N,); -1 for none.
 
         Each true box, in decreasing order of its best IoU, gets the free anchor with the highest IoU; then anchors with
-        the same IoU, unless their IoU with another box is higher; then anchors with an IoU of at least `LEAST_IOU`.
+        the same IoU, unless their IoU with another box is higher; then anchors with an IoU of at least `MIN_IOU`.
 
         Args:
             edge_M4: edges of the true boxes of one image.
@@ -92,7 +92,7 @@ class MultiBoxCoding:
         best_N = iou_MN.argmax(axis=0)
         max_iou_N = iou_MN[best_N, np.arange(iou_MN.shape[1])]
         max_iou_M = iou_MN.max(axis=1)
-        is_best_N = (max_iou_N >= LEAST_IOU) | ((max_iou_N == max_iou_M[best_N]) & (max_iou_N > LEAST_OVERLAP))
+        is_best_N = (max_iou_N >= MIN_IOU) | ((max_iou_N == max_iou_M[best_N]) & (max_iou_N > MIN_OVERLAP))
         match_N = np.where(is_best_N, best_N, -1)
         for true, anchor in self._pairs(iou_MN):
             match_N[anchor] = true
@@ -106,7 +106,7 @@ class MultiBoxCoding:
         used: List[int] = []
         while True:
             true = int(best_iou_M.argmax())
-            if best_iou_M[true] <= LEAST_OVERLAP:
+            if best_iou_M[true] <= MIN_OVERLAP:
                 return pairs
             anchor = int(best_anchor_M[true])
             if anchor not in used:

@@ -33,7 +33,7 @@ class PrototypeCoding(HeatmapCoding):
     and the prototypes (B, P, height, width).
 
     Args:
-        num_classes: of objects.
+        num_classes: number of object classes.
         input_shape: (C, H, W) of the network's input.
         prototypes: P.
         mask_stride: pixels along the side of one of a prototype.

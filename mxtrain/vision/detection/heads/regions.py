@@ -92,7 +92,7 @@ class RegionAnchors:
         height, width: places of the map.
         stride: pixels from one place to the next.
         sizes: sides in pixels of the squares that have the anchors' areas.
-        ratios: of height to width.
+        ratios: ratios of height to width.
     """
 
     height: int

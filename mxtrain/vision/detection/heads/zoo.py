@@ -18,7 +18,7 @@ BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "gluoncv_centernet", "faste
 
 
 class GluonCVDetector(Detector, GluonCVModel):
-    """Base of the descriptions of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
+    """Base class of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
 
     `weights=pretrained` starts from the weights that GluonCV publishes.
     """
@@ -78,7 +78,7 @@ class GluonCVDetector(Detector, GluonCVModel):
 
 
 class SuppressingDetector(GluonCVDetector):
-    """Base of heads that find each object several times."""
+    """Base class of heads that find each object several times."""
 
     nms_iou: OpenFraction = 0.45
     """Threshold of non-maximum suppression: intersection over union with a higher-scoring detection of the same

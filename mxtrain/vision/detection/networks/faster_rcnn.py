@@ -215,7 +215,7 @@ class TwoStageNetwork(TrainPredictBlock):
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
         features = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
         regions = (region_BR5, *self._predict_regions(F, features, self._post_nms))
-        return (score_BN, offset_BN4, *regions, *self._found(F, maps, regions))
+        return (score_BN, offset_BN4, *regions, *self._predict_extra(F, maps, regions))
 
     def train_forward(self, F, x, *annotations):
         """See `TrainPredictBlock`."""
@@ -227,7 +227,7 @@ class TwoStageNetwork(TrainPredictBlock):
         region_BR5 = self._sample(F, proposal_BP5, box_BMD, noise_BC)
         features = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
         regions = (region_BR5, *self._predict_regions(F, features, self._num_samples))
-        return (score_BN, offset_BN4, *regions, *self._learned(F, features, region_BR5, box_BMD))
+        return (score_BN, offset_BN4, *regions, *self._train_extra(F, features, region_BR5, box_BMD))
 
     def _extract(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
         """Returns the feature maps, and logits (B, N), offsets (B, N, 4) and edges (1, N, 4) of the anchors."""
@@ -293,22 +293,22 @@ class TwoStageNetwork(TrainPredictBlock):
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
 
-    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+    def _predict_extra(self, F: OperatorModule, maps: Sequence[Array], regions: Sequence[Array]) -> Tuple[Array, ...]:
         """Returns the predictions of an additional head, such as masks, for the detections. By default none.
 
         Args:
             F: `nd` or `sym`.
             maps: feature maps.
-            judged: regions, their logits and their offsets.
+            regions: regions, their class logits and their box offsets.
         """
         return ()
 
-    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+    def _train_extra(self, F: OperatorModule, features: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
         """Returns the training outputs of an additional head for the sampled regions. By default none.
 
         Args:
             F: `nd` or `sym`.
-            seen: features of the regions, see `_features_of`.
+            features: features of the regions, see `_features_of`.
             region_BR5: sampled regions, those with an object first.
             box_BMD: true boxes.
         """

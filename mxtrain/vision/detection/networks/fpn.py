@@ -22,11 +22,11 @@ def _convolve(channels: int, stride: int = 1) -> gluon.HybridBlock:
 
 
 class Pyramid(gluon.HybridBlock):
-    """Base of networks that make one map of an image, at a quarter of its height and width, and score it.
+    """Base class of networks that make one map of an image, at a quarter of its height and width, and score it.
 
     Args:
         num_classes: K.
-        channels: of each stage, which halves height and width.
+        channels: number of channels of each stage, which halves height and width.
         width: channels on the way back up, and of the map.
     """
 

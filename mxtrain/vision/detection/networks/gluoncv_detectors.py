@@ -28,9 +28,9 @@ class SSDParts:
         base_size: side in pixels of the images that `sizes` and `steps` are for.
         features: outputs of the backbone that boxes are found in; empty where the backbone is made for detection.
         filters: channels of each convolution that halves the last of them further.
-        sizes: of boxes in pixels: each map has its own and the next one.
+        sizes: sizes of boxes in pixels: each map has its own and the next one.
         steps: pixels between neighbours of each map.
-        ratios: of each map.
+        ratios: ratios of each map.
         lite: whether the first map has no box of the mean size and starts with half of it, and heads are 1x1.
     """
 
@@ -133,9 +133,9 @@ class MaskParts:
     """Parts of the mask branch of a Mask R-CNN of GluonCV.
 
     Attributes:
-        channels: of each layer.
+        channels: number of channels of each layer.
         convs: convolutions before a mask is upsampled to twice the size of its region's features.
-        is_fine: of one with a pyramid, whether regions are read in twice as many cells along each side, of which
+        is_fine: whether regions are read in twice as many cells along each side, of which
             what looks for classes and boxes takes means.
     """
 
@@ -156,14 +156,14 @@ class FasterRCNNParts:
         backbone: GluonCV's name of the network for classification.
         features: outputs of the backbone that the pyramid is made of; empty: there is no pyramid, and one map, that of
             the third stage.
-        sizes: of anchors: sides in pixels of the squares that have their areas.
-        channels: of the region proposal network's hidden layer.
+        sizes: sizes of anchors: sides in pixels of the squares that have their areas.
+        channels: number of channels of the region proposal network's hidden layer.
         post_nms: proposals of an image that are kept in prediction.
         num_samples: regions of an image that are trained on.
-        min_size: of a proposal's sides, in pixels.
+        min_size: smallest length of a proposal's sides, in pixels.
         max_log_scale: logarithm of the largest factor by which an offset may change a side; 0: no limit.
         nms_iou: intersection over union with a surer detection from which on one is suppressed.
-        masks: of a Mask R-CNN.
+        masks: parts of the masks of a Mask R-CNN.
     """
 
     backbone: str

@@ -32,9 +32,9 @@ def suppress(
     Args:
         row_BT5: scores and edges, the highest scores first.
         num_candidates: T.
-        max_kept: R, if there are so many candidates.
-        iou: intersection over union from which on a box is covered.
-        min_score: what scores up to this is no box.
+        max_kept: R, the largest number of boxes to keep.
+        iou: intersection over union with a higher-scoring box above which a box is removed.
+        min_score: boxes with at most this score are removed.
     """
     if native_operators().path:
         return fused.suppression(F, row_BT5, num_candidates, min(max_kept, num_candidates), iou, min_score)
@@ -52,7 +52,7 @@ def read_regions(
 
     Args:
         maps: (B, C, h, w) each, the finest first; the coarsest of several is for proposals alone.
-        places: of each map, whose number and distance count.
+        places: anchors of each map; only their number and stride are used.
         edge_BR4: edges of regions.
         count: R.
         side: cells along each side of a region.

@@ -59,7 +59,7 @@ def build_pyramid(
     Args:
         parts, is_stock, options: see `build_single_map`.
         width: channels of each map of the pyramid.
-        head_units: of both dense layers.
+        head_units: units of both dense layers.
     """
     network = _backbone(parts, is_stock, options)
     symbol = network(mx.sym.var("data"))

@@ -46,8 +46,8 @@ class Anchors(gluon.HybridBlock):
     structural name alone, which files have, and not among the names that MXNet looks up in a graph.
 
     Args:
-        number: of the map.
-        boxes: of the map.
+        number: number of the map.
+        boxes: anchors of the map.
         alloc: places along each side that the array has.
     """
 
@@ -61,7 +61,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
     (B, N, 4).
 
     Args:
-        build_features: of the block that makes several maps of images.
+        build_features: builds the block that computes several maps of images.
         num_classes: K.
         maps: the boxes of each map.
         kernel: side of the convolutions that score a map.
@@ -114,7 +114,7 @@ def build_features(
 
     Args:
         backbone: GluonCV's name of it.
-        base_size: of backbones that are made for detection.
+        base_size: image size of backbones that are made for detection.
         features: outputs of the backbone, or `LAST_TWO`; empty if the backbone is made for detection.
         filters: channels of each convolution that halves the last of them further.
         lite: whether those are narrower.

@@ -36,7 +36,7 @@ def build(
     """Returns the network of that name, without a dataset's: (B, 3, H, W) -> raw values (B, N, 5 + K), boxes (B, N, 4).
 
     Args:
-        name: of `YOLO3`.
+        name: a key of `YOLO3`.
         num_classes: K.
         anchors: width and height in pixels of the boxes of each map, one after the other, the finest map first.
         side: the longer one of images, in pixels.
