@@ -113,7 +113,8 @@ def test_masks_stay_where_they_are_when_their_box_is_cut_off() -> None:
     found_NR[0, :, 2:6] = [-20, 5, 20, 33], [2, -8, 18, 40]
     found_NR[0, 1, 6:] = np.repeat([1, 0, 1], [PREDICTED_SIDE * 7, PREDICTED_SIDE * 14, PREDICTED_SIDE * 7])
     inside_N4 = np.array([[0, 5, 20, 30], [2, 0, 18, 30]])
-    cut_NR = TASK.clip_to_image(*(nd.array(one) for one in (found_NR, found_NR[..., 2:6], inside_N4[None]))).asnumpy()[0]
+    arrays = (found_NR, found_NR[..., 2:6], inside_N4[None])
+    cut_NR = TASK.clip_to_image(*map(nd.array, arrays)).asnumpy()[0]
     np.testing.assert_array_equal(cut_NR[:, 2:6], inside_N4)
     wanted = np.zeros((2, 30, 40), np.uint8)
     wanted[0, 5:19, :20] = 1  # the upper half of 28 lines

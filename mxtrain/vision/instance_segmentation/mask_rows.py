@@ -22,7 +22,8 @@ PREDICTED_SIDE = 28
 TRUE_COLUMNS = NUM_COLUMNS + TRUE_SIDE**2
 """Number of columns in the row of an object."""
 DETECTION_COLUMNS = 8
-"""Number of columns of a prediction before its mask: class, score, left, top, right, bottom, height and width of the image."""
+"""Number of columns of a prediction before its mask: class, score, left, top, right, bottom, height and width of the
+image."""
 FACTS = 5
 """Number of columns of `Batch.meta`: a row of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's
 run-length codes; no codes in training."""
@@ -35,8 +36,8 @@ def with_masks(box_MD: np.ndarray, mask_MSS: np.ndarray) -> np.ndarray:
 
 
 class InstanceAnnotations(BoxAnnotations):
-    """Boxes with masks. Masks are resampled by nearest neighbour. If an image is rotated or sheared, the new box encloses
-    the moved mask, not the moved corners of the old box."""
+    """Boxes with masks. Masks are resampled by nearest neighbour. If an image is rotated or sheared, the new box
+    encloses the moved mask, not the moved corners of the old box."""
 
     def moved(self, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
         """See `BoxAnnotations.moved`."""

@@ -37,8 +37,8 @@ class Outline(Protocol):
 
 
 class Polygons:
-    """Polygons: a pixel belongs to the object if at least one polygon contains it. Each polygon is filled by the even-odd
-    rule."""
+    """Polygons: a pixel belongs to the object if at least one polygon contains it. Each polygon is filled by the
+    even-odd rule."""
 
     def __init__(self, points: Sequence[np.ndarray]) -> None:
         """Stores the polygons.

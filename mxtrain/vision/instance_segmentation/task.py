@@ -34,8 +34,8 @@ class InstanceSegmentation(Detection):
 
     Targets are boxes with masks (B, M, R), see `mask_rows`, and the targets into which the coding encodes them.
     Predictions are (N, 8 + S * S) for each image, highest score first: class, score, left, top, right, bottom in pixels
-    of the original image; height and width of that image; and the mask inside the box, from 0 to 1. Rows of class -1 are
-    padding.
+    of the original image; height and width of that image; and the mask inside the box, from 0 to 1. Rows of class -1
+    are padding.
     """
 
     name: ClassVar[str] = "instance_segmentation"

@@ -1,7 +1,7 @@
 """Key points of objects in images: their names, the relations between them, and the crop of an object.
 
-Pixel i extends from i to i + 1, so its centre is i + 0.5. Formats with integer pixel positions (COCO's) are converted on
-reading and writing.
+Pixel i extends from i to i + 1, so its centre is i + 0.5. Formats with integer pixel positions (COCO's) are converted
+on reading and writing.
 
 Legend: B batch, J key points, H height, W width, C channels.
 """

@@ -80,8 +80,8 @@ class Poses:
 
 
 class CollectedPoses(Collected):
-    """Collector of one row for each object: image, edges, area, score; and one row for each key point: x, y, visibility,
-    predicted x, y and score, sigma."""
+    """Collector of one row for each object: image, edges, area, score; and one row for each key point: x, y,
+    visibility, predicted x, y and score, sigma."""
 
     width: ClassVar[int] = 7
 

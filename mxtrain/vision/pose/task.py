@@ -41,8 +41,8 @@ class PoseEstimation(Task):
     """Pose estimation.
 
     Outputs are heat maps (B, J, h, w). Targets are key points (B, J, 3), and the target maps and weights that encode
-    them. Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each key
-    point; left, top and score of the object; right, bottom and 0. See `Pose`.
+    them. Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each
+    key point; left, top and score of the object; right, bottom and 0. See `Pose`.
     """
 
     name: ClassVar[str] = "pose_estimation"

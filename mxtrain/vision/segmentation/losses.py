@@ -20,8 +20,8 @@ class PixelSoftmaxCrossEntropy(Loss):
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
 
     class_weights: Union[Literal["auto"], Dict[str, NonNegativeFloat]] = "auto"
-    """Weight of the pixels of a class, by name, e.g. {background: 0.2}; 1 for other classes. auto = the weights that the
-    dataset recommends."""
+    """Weight of the pixels of a class, by name, e.g. {background: 0.2}; 1 for other classes. auto = the weights that
+    the dataset recommends."""
     aux_weight: NonNegativeFloat = 0.5
     """Weight of the loss of each auxiliary output in training. Source: Zhao et al., "Pyramid Scene Parsing Network"
     (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""

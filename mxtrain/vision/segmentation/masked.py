@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class MaskedDataset(Dataset):
     """Base class of images with masks.
 
-    In training the network receives crops of the size `image_size`. In evaluation and prediction, whole images are fitted
-    into a frame: in their original size if they fit, otherwise scaled down.
+    In training the network receives crops of the size `image_size`. In evaluation and prediction, whole images are
+    fitted into a frame: in their original size if they fit, otherwise scaled down.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)

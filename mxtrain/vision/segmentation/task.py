@@ -136,8 +136,8 @@ class Segmentation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """Explains the mean score of the most frequent predicted class over its pixels. The background is chosen only if
-        no other class is predicted.
+        """Explains the mean score of the most frequent predicted class over its pixels. The background is chosen only
+        if no other class is predicted.
 
         Source: K. Vinogradova, A. Dibrov, G. Myers, "Towards Interpretable Semantic Segmentation via Gradient-weighted
         Class Activation Mapping", AAAI 2020.
