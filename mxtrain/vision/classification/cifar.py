@@ -36,7 +36,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Cifar(PublicDataset, Dataset):
-    """Base class of both: files of labels and 3 x 32 x 32 pixels, one after the other."""
+    """Base class of CIFAR-10 and CIFAR-100: files of labels and 3 x 32 x 32 pixels, one after the other."""
 
     makes_folds: ClassVar[bool] = True
 
@@ -78,7 +78,7 @@ class _Cifar(PublicDataset, Dataset):
             missing = [name for name in names if not exists(root / name)]
             if not missing:
                 return root
-            if len(missing) < len(names):  # some of them: this is the folder that was meant
+            if len(missing) < len(names):  # some files are there, so this is the folder
                 break
         remark = f"Unpack the binary version; its folder '{self.folder}' may stay."
         refuse_missing(self.option, root, missing, _HOME, remark)
@@ -118,7 +118,7 @@ class _Cifar(PublicDataset, Dataset):
 
 
 class Cifar10(_Cifar):
-    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 10 classes.
+    """50,000 small photographs for training and 10,000 for testing, 3 x 32 x 32, 10 classes.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
     """
@@ -145,7 +145,7 @@ class Cifar10(_Cifar):
 
 
 class Cifar100(_Cifar):
-    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 100 classes in 20 groups.
+    """50,000 small photographs for training and 10,000 for testing, 3 x 32 x 32, 100 classes in 20 groups.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
     """

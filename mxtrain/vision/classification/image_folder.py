@@ -139,7 +139,7 @@ def require_utf8(name: str, what: str) -> None:
 
 
 class _ClassFinder:
-    """Lists the images of each class, each real file once: links may lead anywhere, also round in circles."""
+    """Lists the images of each class, each real file once: links may lead anywhere, and form cycles."""
 
     def __init__(
         self, root: Path, roots: Collection[Path], class_names: Sequence[str], findings: Findings

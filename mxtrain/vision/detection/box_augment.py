@@ -83,7 +83,7 @@ class Expand(DatasetTransform):
     """Places half of the images on a larger canvas of the mean colour, so that objects become smaller."""
 
     ratio: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
-    """Its sides are up to so many times as long."""
+    """Largest factor of the sides of the canvas."""
 
     def settings(self) -> Dict[str, object]:
         return {"expand": self.ratio}
@@ -93,7 +93,7 @@ class BoxCrop(DatasetTransform):
     """Crops a random part that has a minimum overlap with at least one box."""
 
     min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
-    """Least intersection over union, one of these at random, or nothing is cut off."""
+    """Minimum intersection over union with some box: one of these at random, or no crop."""
     scale: Range[AreaShare] = [0.3, 1.0]
     """Smallest and largest share of width and height of a part, before its aspect is changed."""
     aspect: Range[PositiveFloat] = [0.5, 2.0]
@@ -122,8 +122,8 @@ class BoxAugment(AugmentSettings):
     expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
     """Maximum factor by which half of the images are placed in a larger image filled with the mean colour; 1 = off."""
     crop_min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
-    """A part is cut out that covers some box at least so well (intersection over union), by one of these at random, or
-    nothing is cut off; empty = off."""
+    """Minimum intersection over union of a random crop with some box: one of these at random, or no crop; empty =
+    off."""
     crop_scale: Range[AreaShare] = [0.3, 1.0]
     """Smallest and largest share of width and height of a part, before its aspect is changed."""
     crop_aspect: Range[PositiveFloat] = [0.5, 2.0]
@@ -133,22 +133,21 @@ class BoxAugment(AugmentSettings):
     flip: bool = True
     """Mirror left-right with probability one half."""
     brightness: Fraction = 0.125
-    """Half of the images get brighter or darker by up to this, where white is 1; 0 = off."""
+    """Half of the images: the brightness changes by up to this, where white is 1; 0 = off."""
     contrast: Fraction = 0.5
-    """Likewise: values are multiplied by up to 1 more or less this."""
+    """Half of the images: all values are multiplied by a factor from 1 - this to 1 + this; 0 = off."""
     saturation: Fraction = 0.5
-    """Likewise for the distance from grey."""
+    """Half of the images: the distance from grey is multiplied by a factor from 1 - this to 1 + this; 0 = off."""
     hue: Annotated[float, pydantic.Field(ge=0, le=0.5)] = 0.05
-    """Likewise: colours are turned by up to this share of the circle."""
+    """Half of the images: the hue is rotated by up to this share of the colour circle; 0 = off."""
     mosaic: Fraction = 0.0
-    """Share of the samples that are made of parts of four images, side by side; the cut and expand are not used
-    there."""
+    """Share of the samples that are mosaics of parts of four images; crops and `expand` do not apply to them."""
     mosaic_scale: Range[AreaShare] = [0.4, 1.0]
-    """Smallest and largest share of an image's width or height that is seen in a mosaic."""
+    """Smallest and largest share of an image's width or height that is visible in a mosaic."""
 
     mixup: NonNegativeFloat = 0.0
-    """Alpha of the Beta distribution by which each image is blended with another one, both as large as they are, and
-    boxes of both count by it; 0 = off. Mosaics are not blended."""
+    """Alpha of the Beta distribution of the weight with which each image is blended with another one in its original
+    size; boxes have the weight of their image. 0 = off. Mosaics are not blended."""
     mix_epochs: Optional[Positive] = None
     """Number of first epochs with mosaic and mixup; None = all epochs."""
 

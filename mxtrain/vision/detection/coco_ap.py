@@ -26,12 +26,12 @@ class CocoResult:
     """Accumulated results of COCOeval.
 
     Attributes:
-        precision_TRKAM: -1 where there is nothing to say; thresholds, recalls, classes, areas, numbers of detections.
-        recall_TKAM: likewise.
-        iou_T: thresholds.
-        max_detections: M.
-        class_K: the numbers of the classes.
-        areas: A, by name.
+        precision_TRKAM: precision by threshold, recall, class, area and number of detections; -1 if undefined.
+        recall_TKAM: recall by threshold, class, area and number of detections; -1 if undefined.
+        iou_T: thresholds of the intersection over union.
+        max_detections: numbers of detections, M.
+        class_K: indices of the classes.
+        areas: names of the ranges of areas, A.
     """
 
     precision_TRKAM: np.ndarray
@@ -42,8 +42,7 @@ class CocoResult:
     areas: Sequence[str] = AREA_NAMES
 
     def precision(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
-        """Returns the mean of what COCO's summary takes the mean of; not a number where there is nothing, for which it
-        has -1.
+        """Returns the mean precision as COCO's summary does; NaN if it is undefined, for which COCO returns -1.
 
         Args:
             iou: a threshold, or None for all.
@@ -90,8 +89,8 @@ def evaluate_masks(
     Args:
         image_P, true_G8, detection_N8: see `evaluate_boxes`.
         size_P2: height and width of each image.
-        true_codes: the mask of each true box as COCO's code.
-        detection_codes: likewise of each detection, whose area is its mask's.
+        true_codes: the mask of each true box as a run-length code.
+        detection_codes: the mask of each detection, whose area is the area of the detection.
     """
     from pycocotools import mask as coco_mask
 

@@ -31,7 +31,7 @@ from mxtrain.vision.images.json_elements import Element, JsonFile
 
 _PARTS = ("images", "annotations", "categories")
 _FIRST_OF_TEXTS = 1 << 62
-"""First number that represents an image id that is a text. Numeric ids are smaller."""
+"""First of the numbers that represent text ids of images. Numeric ids are smaller."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,19 @@ class CocoContents:
         image_id_P: id of each image.
         names: file names of the images, P.
         size_P2: width and height, NaN if unknown.
-        record_P: the place of each image among all.
+        record_P: index of each image in the list of the file.
         categories: names by id, in the order of ids.
-        points: what the file says of the key points of each category that has some, by id: their names, and the pairs
-            that a line joins, counted from 1.
-        image_R: the image of each annotation.
-        category_R: id of its category.
-        edge_R4: left, top, right, bottom.
-        area_R: as the file says; NaN where it does not.
-        is_crowd_R: whether it is a region of many objects.
-        id_R: the annotation's id, -1 where it has none.
-        record_R: its place among all.
-        span_R2: where its text begins and ends in the file, in bytes: `annotation` reads all of it, polygons and key
-            points too.
+        points: key points of the categories that have some, by id: their names, and the pairs that are joined by a
+            line, counted from 1.
+        image_R: index of the image of each annotation.
+        category_R: id of the category of each annotation.
+        edge_R4: left, top, right, bottom of each annotation.
+        area_R: area of each annotation; NaN if the file has none.
+        is_crowd_R: True for regions of many objects.
+        id_R: id of each annotation; -1 if it has none.
+        record_R: index of each annotation in the list of the file.
+        span_R2: begin and end of the text of each annotation in the file, in bytes; `annotations` reads it, with
+            polygons and key points.
     """
 
     path: Path
@@ -145,7 +145,7 @@ class _CocoReader:
         self._read_parts: Set[str] = set()
         self._images: Dict[int, Tuple[str, float, float, int]] = {}
         self._numbers_of: Dict[Union[int, str], int] = {}
-        """Image id, as it is in the file -> its number in this reader."""
+        """Image id in the file -> its number in this reader."""
         self._text_ids: Dict[str, int] = {}
         """Images that annotations name; annotations may precede the images in the file."""
         self._categories: Dict[int, str] = {}

@@ -31,7 +31,7 @@ class HeatmapFocalLoss(gluon.HybridBlock):
         self._size_weight, self._offset_weight = size_weight, offset_weight
 
     def __call__(self, logit_BKhw, size_B4hw, box_BMD, *encoded):
-        return super().__call__(logit_BKhw, size_B4hw, *encoded)  # Gluon warns of inputs that nothing uses
+        return super().__call__(logit_BKhw, size_B4hw, *encoded)  # drops true boxes, since Gluon warns of unused inputs
 
     def hybrid_forward(self, F, logit_BKhw, size_B4hw, *targets):
         return _of_centres(F, self._size_weight, self._offset_weight, logit_BKhw, size_B4hw, *targets)
@@ -62,8 +62,8 @@ class PrototypeMaskLoss(gluon.HybridBlock):
         cell_BM1, edge_BM4 = (F.slice_axis(object_BM5, axis=2, begin=begin, end=end) for begin, end in ((0, 1), (1, 5)))
         is_object_BM1 = cell_BM1 >= 0
         image_BM1 = F.broadcast_like(F.contrib.arange_like(object_BM5, axis=0).reshape((-1, 1, 1)), cell_BM1)
-        # -1, no object, becomes cell 0, whose loss is multiplied by 0 below. Its mask is that of a small box: where a
-        # image is -1, ROIAlign writes into the mask of another object, and leaves its own as it was in memory.
+        # Padding (-1) becomes cell 0, whose loss is multiplied by 0 below, with the mask of a small box. An image index
+        # of -1 is no alternative: ROIAlign would then write into the mask of another object, and not into its own.
         place = F.transpose(F.concat(image_BM1, F.relu(cell_BM1), dim=2), axes=(2, 0, 1))
         table_BCP = F.transpose(F.reshape(coefficient_BPhw, (0, 0, -1)), axes=(0, 2, 1))
         coefficient = F.expand_dims(F.reshape(F.gather_nd(table_BCP, place), (-3, -2)), axis=1)
@@ -87,9 +87,10 @@ class PrototypeMaskLoss(gluon.HybridBlock):
 
 
 class MultiBoxLoss(gluon.HybridBlock):
-    """Scores (B, N, 1 + K) and offsets (B, N, 4); boxes; and the two arrays of `MultiBoxCoding.encode`.
+    """Loss of SSDs.
 
-    GluonCV's takes lists with an entry for each device, and divides by the boxes with an object of these alone.
+    Inputs are scores (B, N, 1 + K), offsets (B, N, 4), true boxes, and the arrays of `MultiBoxCoding.encode`. GluonCV's
+    loss takes lists with an entry for each device, and divides by the boxes with an object on these devices only.
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
     """
@@ -103,10 +104,10 @@ class MultiBoxLoss(gluon.HybridBlock):
         self._rho, self._box_weight = rho, box_weight
 
     def __call__(self, logit_BNK, offset_BN4, box_BMD, *encoded):
-        return super().__call__(logit_BNK, offset_BN4, *encoded)  # Gluon warns of inputs that nothing uses
+        return super().__call__(logit_BNK, offset_BN4, *encoded)  # drops true boxes, since Gluon warns of unused inputs
 
     def hybrid_forward(self, F, logit_BNK, offset_BN4, class_BN, true_offset_BN4, weight_BN=None):
-        # -1, neither an object nor background, becomes class 0; its loss is multiplied by 0 below.
+        # Ignored anchors (-1) become class 0; their loss is multiplied by 0 below.
         loss_BN = -F.pick(F.log_softmax(logit_BNK, axis=-1), F.relu(class_BN), axis=-1)
         is_object_BN, is_background_BN = class_BN > 0, class_BN == 0
         num_objects_B, background_BN = F.sum(is_object_BN, axis=1), loss_BN * is_background_BN
@@ -161,7 +162,7 @@ class YOLO3Loss(gluon.HybridBlock):
         of_size_BM2 = F.abs(F.slice_axis(raw_BMP, axis=2, begin=2, end=4) - size_BM2)
         true_BMK = F.one_hot(F.squeeze(class_BM1, axis=2), self._num_classes)
         logit_BMK = F.slice_axis(raw_BMP, axis=2, begin=5, end=None)
-        # The one-hot's type is float32, whatever is computed in.
+        # one_hot returns float32 in any precision.
         of_class_BMK = F.Activation(logit_BMK, act_type="softrelu") - F.where(
             true_BMK, logit_BMK, F.zeros_like(logit_BMK)
         )

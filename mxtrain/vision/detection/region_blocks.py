@@ -31,9 +31,11 @@ POSITIVE_FRACTION = 0.5
 
 
 class TwoStageLoss(gluon.HybridBlock):
-    """Takes the five outputs of `RegionCoding`, true boxes (B, M, D), the two arrays of its `encode`, and random
-    numbers from 0 to 1 (B, N). Returns the loss (B,). Each image weighs 1: means are over its own anchors and
-    regions, so no division of a batch changes them.
+    """Loss of two-stage detectors.
+
+    Inputs are the five outputs of `RegionCoding`, true boxes (B, M, D), the two arrays of its `encode`, and random
+    numbers from 0 to 1 (B, N). Returns the loss (B,). Each image has the weight 1: means are over its own anchors and
+    regions, so that they do not depend on the division of the batch.
 
     Source: Ren et al., "Faster R-CNN" (2015), equation 1.
 
@@ -42,7 +44,7 @@ class TwoStageLoss(gluon.HybridBlock):
         num_samples: A.
         proposal_rho, rho: Huber's loss is quadratic up to this difference of offsets, then linear; of anchors and of
             regions.
-        box_weight: what Huber's loss is multiplied by.
+        box_weight: weight of Huber's loss.
     """
 
     def __init__(self, num_classes: int, num_samples: int, proposal_rho: float, rho: float, box_weight: float):
@@ -91,7 +93,7 @@ class TwoStageLoss(gluon.HybridBlock):
         counts_BR = F.squeeze(columns_of(F, region_BR5, 4, 5), axis=2)
         counts_BR = F.BlockGrad(counts_BR * F.broadcast_maximum(is_object_BR, 1 - matches.in_crowd_BN))
         loss_BR = -F.pick(F.log_softmax(logit_BRK, axis=-1), class_BR, axis=-1)
-        # Of the region's class; of background the first, whose difference is multiplied by 0.
+        # Offsets of the region's class; for background those of the first class, whose loss is 0.
         offset_BRK4 = F.reshape(offset_BRP, shape=(0, 0, self._num_classes, 4))
         place_BR4 = F.broadcast_axis(F.expand_dims(F.relu(class_BR - 1), axis=2), axis=2, size=4)
         offset_BR4 = F.pick(offset_BRK4, place_BR4, axis=2)
@@ -102,12 +104,14 @@ class TwoStageLoss(gluon.HybridBlock):
 
 
 class MaskedTwoStageLoss(TwoStageLoss):
-    """Loss of regions, of the outputs of `MaskedRegionCoding` and boxes with masks; and the mean cross entropy of the
-    masks of those regions that hold an object of their class, each against what it sees of the object.
+    """Loss of two-stage detectors with masks: `TwoStageLoss`, and the mean cross entropy of the masks of regions with
+    an object of their class, against the part of the object's mask in the region.
+
+    Inputs are the outputs of `MaskedRegionCoding` and boxes with masks.
 
     Args:
-        mask_weight: how much that counts.
-        others: as of `TwoStageLoss`.
+        mask_weight: weight of the cross entropy of masks.
+        others: see `TwoStageLoss`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Makes scenes of handwritten digits on photographs, with masks, boxes or both.
+"""Generates scenes of handwritten digits on photographs, with masks, boxes or both.
 
 Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
 R columns of a box, or of a box and its mask.
@@ -19,23 +19,23 @@ from mxtrain.vision.instance_segmentation.outlines import Bitmap
 BACKGROUND = 0.6
 """Brightness of photographs, low so that digits are visible."""
 INK_THRESHOLD = 0.4
-"""A pixel is part of a digit where its ink is more."""
+"""Ink above which a pixel belongs to a digit."""
 OPACITY = 1.6
-"""Ink of more than the inverse of this hides the photograph."""
+"""Factor of ink to opacity; a product above 1 hides the photograph."""
 _DRAWS_PER_DIGIT = 20
 _PLACES = 8
-"""Tried for each digit; the one that covers the least of the others is taken."""
+"""Number of random positions for each digit, of which the one that covers other digits least is used."""
 
 
 class GeneratedScenes(NamedTuple):
-    """Some scenes as they were made.
+    """A batch of generated scenes.
 
     Attributes:
         image_BCHW: images.
-        mask_BHW: 0 for the background and a digit's value plus 1.
-        box_BDR: box of the ink of each digit, also where another hides it, as `boxes.Column` says.
-        owner_BHW: 0 for the background and the number of a digit in its scene plus 1.
-        is_ink_BHW: which pixels are ink of the last digit, of which nothing is hidden.
+        mask_BHW: 0 for the background, otherwise the digit's value plus 1.
+        box_BDR: box of the ink of each digit, including hidden parts, with the columns of `boxes.Column`.
+        owner_BHW: 0 for the background, otherwise the index of the digit in its scene plus 1.
+        is_ink_BHW: mask of the last digit, which no other one hides.
     """
 
     image_BCHW: np.ndarray

@@ -41,10 +41,10 @@ _SAMPLES_PER_TASK = 16
 
 
 class Corrupted:
-    """The samples of another source with corrupted images, as `Source`; labels and masks stay as they are.
+    """Source of the samples of another source with corrupted images; labels and masks are unchanged.
 
-    What is drawn is a function of (seed, sample index, corruption): the same at each severity, so that a sample is
-    compared with itself.
+    Random numbers are a function of (seed, sample index, corruption). They are the same for each severity, so that
+    severities can be compared.
     """
 
     def __init__(self, source: Source, name: str, severity: int) -> None:
@@ -52,7 +52,7 @@ class Corrupted:
 
         Args:
             source: source of the samples.
-            name: One of `STRENGTHS`.
+            name: a key of `STRENGTHS`.
             severity: 1 to 5.
         """
         self._source, self._corrupt = source, CORRUPTIONS[name]
@@ -65,7 +65,7 @@ class Corrupted:
         return len(self._source)
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """See `Source.fetch`. Of an image in a frame, what fills the frame up stays as it is."""
+        """See `Source.fetch`. The padding of images in a frame is not changed."""
         image_BCHW, *others = self._source.fetch(index_B, seed=seed, epoch=epoch, train=train)
         key_B = bits(seed, 0, index_B, self._draw)
         for row, (image_CHW, key) in enumerate(zip(image_BCHW, key_B)):

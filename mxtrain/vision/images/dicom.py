@@ -1,8 +1,8 @@
-"""Reads DICOM files: the image of one frame, as its rescale, window and photometric interpretation say.
+"""Reads the image of a DICOM file with one frame, with its rescale, window and photometric interpretation.
 
-Only the elements in `_TAGS` are looked at. Names, dates and everything else about a person are passed over unread, and
-messages hold numbers and known words alone, never texts of a file. pydicom walks through the elements; it is an
-optional requirement, and importing this module does not import it.
+Only the elements in `_TAGS` are read. Names, dates and other personal data are skipped, and messages contain only
+numbers and known words, never text of a file. pydicom parses the elements; it is an optional requirement, and importing
+this module does not import it.
 
 Legend: C channels, H height, W width.
 """
@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 16 << 20
 """Size limit of the data before the pixels: an element takes 30 times its bytes in memory."""
 _MAGIC_AT = 128
 HEAD_BYTES = _MAGIC_AT + 4
-"""The first bytes of a file, by which DICOM is known."""
+"""Number of bytes at the start of a file that identify DICOM."""
 
 _SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES = 0x00280002, 0x00280004, 0x00280006, 0x00280008
 _ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED = (
@@ -55,7 +55,7 @@ _INSTALL = f"Type: {installing('dicom')}"
 
 
 def is_dicom(head: bytes) -> bool:
-    """Returns True if a file that begins so is DICOM, whatever its name."""
+    """Returns True if a file with these first bytes is DICOM."""
     return head[_MAGIC_AT:HEAD_BYTES] == b"DICM"
 
 

@@ -1,8 +1,8 @@
-"""Reads a large JSON object element by element: `json.load` would take five times the file's size for COCO's
-annotations, of which most is not wanted.
+"""Reads a large JSON object element by element: for COCO's annotations, `json.load` would need five times the size of
+the file in memory.
 
-The text is decoded as Latin-1: a byte is a character, so that it takes as much memory as the file, and positions in it
-are positions in the file. Elements that hold more than ASCII are decoded once more, as the UTF-8 that they are.
+The text is decoded as Latin-1: each byte is a character, so that the text needs as much memory as the file, and
+positions in it are positions in the file. Elements with other characters than ASCII are decoded again, as UTF-8.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BOM = "\xef\xbb\xbf"
 
 
 class Element(NamedTuple):
-    """One element of an array, or a whole value that is none.
+    """An element of an array in the object, or a value that is not an array.
 
     Attributes:
-        key: in the object.
-        record: in the array, from 0; -1 where the value is no array.
-        value: what it is.
-        begin, end: its position in the file, in bytes.
+        key: key in the object.
+        record: index in the array; -1 if the value is not an array.
+        value: the parsed value.
+        begin, end: position in the file, in bytes.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Element(NamedTuple):
 
 
 class JsonFile:
-    """A file that holds an object, whose arrays are read element by element."""
+    """A JSON file with an object whose arrays are read element by element."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class JsonFile:
         """Yields all elements, in order. An empty array gives an element of record -1 and value [].
 
         Raises:
-            DataError: it cannot be read, or is no JSON object; says the line and the column.
+            DataError: the file cannot be read, or is not a JSON object; the message has line and column.
         """
         content = read_bytes(self.path, MAX_BYTES)
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):

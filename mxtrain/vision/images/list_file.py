@@ -1,8 +1,8 @@
-"""Reads lists of images with boxes as MXNet's im2rec takes and makes them: .lst files, and .rec files of the same.
+"""Reads lists of images with boxes in the formats of MXNet's im2rec: .lst and .rec files.
 
-The label of an image is a row of numbers: how many of them are a header (A, itself among them), how many each object
-has (B), the rest of the header, and the objects: class, left, top, right, bottom, and what else there is; the sixth is
-1 where an object is difficult.
+The label of an image is a row of numbers: the length of the header (A, including itself), the length of an object (B),
+the rest of the header, and the objects: class, left, top, right, bottom and further numbers, of which the first is 1
+for difficult objects.
 
 Legend: P images, R boxes, N numbers of a label.
 """
@@ -44,7 +44,7 @@ _DIFFICULT = 5
 
 
 class BoxRecords:
-    """The images of a .rec file that have boxes, as `EncodedImages`."""
+    """Images with boxes in a .rec file, as `EncodedImages`."""
 
     def __init__(self, records: RecordFile, number_P: Sequence[int]) -> None:
         self._records, self._number_P = records, list(number_P)
@@ -73,9 +73,9 @@ class ListedBoxes:
         path: path of the list.
         encoded: the images.
         ids: identities of their files; empty for records.
-        image_R: the image of each box.
+        image_R: index of the image of each box.
         object_R6: class, left, top, right, bottom, flags.
-        place_R: source location of each.
+        place_R: source location of each box.
     """
 
     path: Path

@@ -35,14 +35,14 @@ outputs."""
 
 
 class RecordFile:
-    """The records of one .rec file, as `decoding.EncodedImages`. Opens the file, reads nothing but the index."""
+    """Records of a .rec file, as `decoding.EncodedImages`. Opening it reads only the index."""
 
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
         """Finds the records with the .idx file beside it, or by scanning the file if there is none.
 
         Args:
-            path: The .rec file.
-            num_classes: Labels must be below it; 0 = not checked.
+            path: path of the .rec file.
+            num_classes: number of classes that labels are checked against; 0: not checked.
             findings: collects problems after the last readable record.
 
         Raises:
@@ -78,7 +78,7 @@ class RecordFile:
         return content[length:], label
 
     def read_numbers(self, index: int) -> np.ndarray:
-        """Returns all numbers of a record's label, as detection has them. Of the record, no more than that is read.
+        """Returns all numbers of a record's label, as detection uses them. Reads only this part of the record.
 
         Raises:
             LoaderError: The record is damaged.
@@ -87,13 +87,13 @@ class RecordFile:
         kind, length = self._read_frame(index, position)
         begin = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
         end = self._image_begin(index, begin, length if kind == _WHOLE else _LENGTH_MASK)
-        is_near = end <= length  # else the record is cut in two where its label holds the magic number
+        is_near = end <= length  # otherwise the label contains the magic number, and the record is split there
         content = self._read_bytes(index, position + _FRAME.size, end) if is_near else self._read_record(index)
         flag, value, _, _ = _HEADER.unpack_from(content)
         return np.frombuffer(content[_HEADER.size : end], "<f4").astype(np.float64) if flag else np.array([value])
 
     def read_image(self, index: int) -> bytes:
-        """Returns the encoded image of a record, whatever its label is.
+        """Returns the encoded image of a record, for any label.
 
         Raises:
             LoaderError: The record is damaged.

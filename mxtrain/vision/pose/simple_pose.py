@@ -8,7 +8,7 @@ import pydantic
 
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Shape
-from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
 from mxtrain.vision.pose.model import PoseNetwork
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class SimplePose(GluonCVModel, PoseNetwork):
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
-    taken: ClassVar[Mapping[str, str]] = {
-        **OURS,
+    excluded_options: ClassVar[Mapping[str, str]] = {
+        **EXCLUDED_OPTIONS,
         "num_joints": "the number of key points comes from the dataset",
         "base_name": "it is part of model.name",
     }

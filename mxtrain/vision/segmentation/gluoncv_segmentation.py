@@ -8,7 +8,7 @@ import pydantic
 
 from mxtrain.errors import did_you_mean
 from mxtrain.types import Shape
-from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
 from mxtrain.vision.detection.heads.zoo import BY_NAME
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class GluonCVSegmentation(GluonCVModel):
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
-    taken: ClassVar[Mapping[str, str]] = {
-        **OURS,
-        "nclass": OURS["classes"],
+    excluded_options: ClassVar[Mapping[str, str]] = {
+        **EXCLUDED_OPTIONS,
+        "nclass": EXCLUDED_OPTIONS["classes"],
         "backbone": "it is part of model.name",
         "aux": "type model.aux=true or model.aux=false",
         **dict.fromkeys(("crop_size", "base_size", "height", "width"), SIZE),

@@ -54,7 +54,7 @@ def build(name: str, num_classes: int, aux: bool, options: Mapping[str, Any]) ->
     for _, block in blocks_by_path(network):
         forward = FORWARDS.get(type(block))
         if forward is not None:
-            # On the object: its class stays what others know it as.
+            # On the instance, so that GluonCV's class is unchanged.
             object.__setattr__(block, "hybrid_forward", _bound(forward, block))
     return network
 

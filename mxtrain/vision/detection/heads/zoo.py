@@ -8,7 +8,7 @@ import pydantic
 
 from mxtrain.model.published import require_published, split_name
 from mxtrain.types import OpenFraction, Positive, Shape
-from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
 from mxtrain.vision.detection.heads.base import Detector
 from mxtrain.vision.detection.heads.suppression import Suppression
 from mxtrain.vision.detection.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS, without_dataset
@@ -26,8 +26,8 @@ class GluonCVDetector(Detector, GluonCVModel):
     weighs_boxes: ClassVar[bool] = True
     known: ClassVar[Tuple[str, ...]] = ()
     """Names without a dataset."""
-    taken: ClassVar[Mapping[str, str]] = {
-        **OURS,
+    excluded_options: ClassVar[Mapping[str, str]] = {
+        **EXCLUDED_OPTIONS,
         "pretrained_base": "type model.weights=pretrained, or give a file by model.weights=PATH",
         "norm_layer": "it is BatchNorm, whose means parallel.batch_norm takes over several devices",
     }

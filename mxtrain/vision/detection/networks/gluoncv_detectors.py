@@ -1,6 +1,6 @@
-"""The names of GluonCV's detectors, what their SSDs are made of, and the classes that its weights files know.
+"""Names and parts of GluonCV's detectors, and the classes of their weight files.
 
-Shipped as lists, so that a wrong name is refused without importing MXNet. Tests compare them with GluonCV's.
+These are lists, so that a wrong name is rejected without importing MXNet. Tests compare them with GluonCV's.
 Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
 model_zoo/rcnn/faster_rcnn/, model_zoo/rcnn/mask_rcnn/.
 """
@@ -13,7 +13,7 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 from mxtrain.vision.images.class_lists import COCO_CLASSES, VOC_CLASSES
 
 DATASETS = ("voc", "coco", "custom")
-"""Endings of GluonCV's names of networks for the classes of one dataset."""
+"""Suffixes of GluonCV's names for networks with the classes of one dataset."""
 
 FEW, MANY = (1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3)
 """Ratios of width to height of the boxes of a map."""
@@ -26,12 +26,12 @@ class SSDParts:
     Attributes:
         backbone: GluonCV's name of the network for classification, or "vgg16_atrous".
         base_size: side in pixels of the images that `sizes` and `steps` are for.
-        features: outputs of the backbone that boxes are found in; empty where the backbone is made for detection.
-        filters: channels of each convolution that halves the last of them further.
+        features: outputs of the backbone that are used as maps; empty if the backbone is made for detection.
+        filters: channels of each additional convolution, which halves the previous map.
         sizes: sizes of boxes in pixels: each map has its own and the next one.
-        steps: pixels between neighbours of each map.
-        ratios: ratios of each map.
-        lite: whether the first map has no box of the mean size and starts with half of it, and heads are 1x1.
+        steps: distance of neighbouring cells of each map, in pixels.
+        ratios: aspect ratios of each map.
+        lite: if True, the first map has no box of the mean size and starts with half of it, and heads are 1x1.
     """
 
     backbone: str
@@ -135,8 +135,8 @@ class MaskParts:
     Attributes:
         channels: number of channels of each layer.
         convs: convolutions before a mask is upsampled to twice the size of its region's features.
-        is_fine: whether regions are read in twice as many cells along each side, of which
-            what looks for classes and boxes takes means.
+        is_fine: if True, regions are pooled to twice as many cells along each side, and the heads of classes and boxes
+            receive means of these.
     """
 
     channels: int = 256
@@ -144,7 +144,8 @@ class MaskParts:
     is_fine: bool = False
 
     def side(self, is_pyramid: bool) -> int:
-        """Squares along a side of a mask. What looks at the regions of a single map halves them."""
+        """Returns the number of cells along a side of a mask. Heads for a single map halve the resolution of
+        regions."""
         return 2 * (PYRAMID_SIDE * (2 if self.is_fine else 1) if is_pyramid else SINGLE_MAP_SIDE // 2)
 
 
@@ -158,11 +159,11 @@ class FasterRCNNParts:
             the third stage.
         sizes: sizes of anchors: sides in pixels of the squares that have their areas.
         channels: number of channels of the region proposal network's hidden layer.
-        post_nms: proposals of an image that are kept in prediction.
-        num_samples: regions of an image that are trained on.
+        post_nms: number of proposals of an image in prediction.
+        num_samples: number of regions of an image in training.
         min_size: smallest length of a proposal's sides, in pixels.
         max_log_scale: logarithm of the largest factor by which an offset may change a side; 0: no limit.
-        nms_iou: intersection over union with a surer detection from which on one is suppressed.
+        nms_iou: intersection over union with a higher-scoring detection from which on a detection is suppressed.
         masks: parts of the masks of a Mask R-CNN.
     """
 

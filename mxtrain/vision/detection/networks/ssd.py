@@ -34,7 +34,7 @@ MADE_FOR_DETECTION = {
 }
 """(backbone, side of its images) -> GluonCV's function of a network that returns several maps."""
 LEAST_KEPT = 16
-"""GluonCV keeps the boxes of at least so many places along each side of a map in its files."""
+"""Smallest number of cells along each side of a map whose anchors GluonCV stores in its files."""
 LAST_TWO = ("auto", "auto")
 """Placeholder for the last map of each of the two smallest sizes, whose names differ between networks."""
 NUM_CLASSES_OF_BACKBONE = 2
@@ -57,13 +57,12 @@ class Anchors(gluon.HybridBlock):
 
 
 class MultiBoxNetwork(gluon.HybridBlock):
-    """Images (B, 3, H, W) to scores before the softmax (B, N, 1 + K), the first that of background, and offsets
-    (B, N, 4).
+    """Maps images (B, 3, H, W) to class logits (B, N, 1 + K), background first, and box offsets (B, N, 4).
 
     Args:
         build_features: builds the block that computes several maps of images.
         num_classes: K.
-        maps: the boxes of each map.
+        maps: anchors of each map.
         kernel: side of the convolutions that score a map.
     """
 
@@ -102,7 +101,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
 
 
 def _joined(F: OperatorModule, maps: List[Array]) -> Array:
-    """Maps (B, C, h, w) one after the other, what belongs to a place side by side, (B, all)."""
+    """Concatenates maps (B, C, h, w) to (B, all); the channels of a cell stay together."""
     return F.concat(*(F.flatten(F.transpose(one, axes=(0, 2, 3, 1))) for one in maps), dim=1)
 
 

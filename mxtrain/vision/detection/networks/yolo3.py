@@ -1,4 +1,4 @@
-"""Builds GluonCV's YOLOv3, made to return what it finds at every place in one form. Imports MXNet and GluonCV.
+"""Builds GluonCV's YOLOv3 with outputs for all cells in training and prediction. Imports MXNet and GluonCV.
 
 GluonCV's computes its losses itself where gradients are recorded, returns raw values in training without, and
 detections in prediction, from one block. Here blocks are given `hybrid_forward`s that return raw values and boxes.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CUTS = {"darknet53": (15, 24, None), "mobilenet": (33, 69, -2)}
 """Beginning of a backbone's name -> the layers at which its maps are taken."""
 LEAST_KEPT = 128
-"""GluonCV keeps so many places along each side of a map in its files."""
+"""Number of cells along each side of a map whose anchors GluonCV stores in its files."""
 
 
 def build(
@@ -71,7 +71,7 @@ def build(
 
 
 def _give_forward(block: gluon.HybridBlock, forward) -> None:
-    # On the object: its class stays what others know it as.
+    # On the instance, so that GluonCV's class is unchanged.
     object.__setattr__(
         block, "hybrid_forward", lambda F, *inputs, **parameters: forward(block, F, *inputs, **parameters)
     )
