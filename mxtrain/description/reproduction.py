@@ -13,6 +13,7 @@ from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES, read_meta, read_rows
+from mxtrain.files.text_lines import printable_line
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, Json, JsonObject
@@ -99,11 +100,10 @@ def _fields(meta: Mapping[str, Json], has_code: bool) -> Dict[str, object]:
 
 
 def shown(value: object) -> str:
-    """Returns untrusted text on one line, shortened if it is long."""
+    """Returns a value for a cell of the table: untrusted text on one line, shortened if it is long or a hash."""
     text = ABSENT if value is None else str(value)
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
     is_hash = len(text) in (40, 64) and all(letter in "0123456789abcdef" for letter in text)
-    return text[:12] if is_hash else text if len(text) <= 40 else f"{text[:37]}..."
+    return text[:12] if is_hash else printable_line(text, 40)
 
 
 # Results.

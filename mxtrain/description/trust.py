@@ -20,6 +20,7 @@ from mxtrain.config.locations import conf_dir
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
+from mxtrain.files.text_lines import printable_line
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ PLACEHOLDER_MODULES = (
 )
 """Modules of the placeholders for Python objects, and of the task of custom loops, which no YAML file names."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
+MAX_SHOWN = 120
+"""Characters of a value that a message shows."""
 
 
 def require_trusted(
@@ -65,7 +68,7 @@ def require_trusted(
     }
     if not foreign:
         return
-    lines = "\n".join(f"  {setting}={_shown(value)}" for setting, value in foreign.items())
+    lines = "\n".join(f"  {setting}={printable_line(str(value), MAX_SHOWN)}" for setting, value in foreign.items())
     if remedy:
         raise ConfigError(
             f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n{remedy}."
@@ -170,12 +173,6 @@ def _is_target(setting: str, value: object, named: Set[str]) -> bool:
 def _only_tunes(name: str, value: object) -> bool:
     tunes = TUNING.fullmatch(name) is not None and LEADS_TO_FILES.search(name) is None
     return tunes and PLAIN_WORD.fullmatch(str(value)) is not None
-
-
-def _shown(value: object) -> str:
-    """Returns untrusted text on one line, shortened if it is long."""
-    text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _override_hint(foreign: Collection[str]) -> str:

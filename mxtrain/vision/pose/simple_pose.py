@@ -9,6 +9,7 @@ import pydantic
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Shape
 from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
+from mxtrain.vision.networks.gluoncv_names import without_suffix
 from mxtrain.vision.pose.model import PoseNetwork
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ NAMES = (
     "simple_pose_resnet50_v1d", "simple_pose_resnet101_v1d", "simple_pose_resnet152_v1d",
 )  # fmt: skip
 """Source: gluoncv 0.10.5.post0, model_zoo/model_zoo.py."""
-ENDINGS = ("_coco", "_custom")
-"""Suffix of names that is ignored: key points come from the dataset."""
+DATASETS = ("coco", "custom")
+"""Suffixes of names that are ignored: key points come from the dataset."""
 OPTIONS = (
     "num_deconv_layers", "num_deconv_filters", "num_deconv_kernels", "final_conv_kernel", "deconv_with_bias",
 )  # fmt: skip
@@ -108,4 +109,4 @@ class SimplePose(GluonCVModel, PoseNetwork):
 
 def plain_name(name: str) -> str:
     """Returns a name without the suffix of a dataset."""
-    return next((name[: -len(ending)] for ending in ENDINGS if name.endswith(ending)), name)
+    return without_suffix(name, DATASETS)

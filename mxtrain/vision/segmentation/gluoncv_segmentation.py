@@ -10,6 +10,7 @@ from mxtrain.errors import did_you_mean
 from mxtrain.types import Shape
 from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
 from mxtrain.vision.detection.heads.zoo import BY_NAME
+from mxtrain.vision.networks.gluoncv_names import without_suffix
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -140,5 +141,4 @@ class GluonCVSegmentation(GluonCVModel):
 
 def without_dataset(name: str) -> str:
     """Removes the dataset from a name: `fcn_resnet50` for `fcn_resnet50_ade`."""
-    plain, _, last = name.rpartition("_")
-    return plain if last in DATASETS else name
+    return without_suffix(name, DATASETS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.vision.images.class_lists import COCO_CLASSES, VOC_CLASSES
+from mxtrain.vision.networks.gluoncv_names import without_suffix
 
 DATASETS = ("voc", "coco", "custom")
 """Suffixes of GluonCV's names for networks with the classes of one dataset."""
@@ -239,8 +240,7 @@ CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco":
 
 def without_dataset(name: str) -> str:
     """Removes the dataset from a name: `ssd_512_resnet50_v1` for `ssd_512_resnet50_v1_voc`."""
-    plain, _, last = name.rpartition("_")
-    return plain if last in DATASETS else name
+    return without_suffix(name, DATASETS)
 
 
 def ssd_parts(name: str) -> SSDParts:
