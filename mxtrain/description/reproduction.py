@@ -141,9 +141,9 @@ def compare_results(before: Path, after: Path) -> Comparison:
         before_value, after_value = (side.get(name) for side in values)
         if before_value != after_value:
             differences.append(ChangedFact(name, shown(before_value), shown(after_value)))
-    count, where = _compare_rows(before / ROWS_FILE, after / ROWS_FILE)
-    lines.append(where or f"all {count} rows of {ROWS_FILE} are equal to the bit")
-    same = not differences and not where and old.get("weights_sha256") is not None
+    count, difference = _compare_rows(before / ROWS_FILE, after / ROWS_FILE)
+    lines.append(difference or f"all {count} rows of {ROWS_FILE} are equal to the bit")
+    same = not differences and not difference and old.get("weights_sha256") is not None
     return Comparison(same, lines, differences, _largest(*values))
 
 

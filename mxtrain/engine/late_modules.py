@@ -92,13 +92,13 @@ def distutils_of_python() -> Iterator[None]:
     MXNet needs one class of it, for which the replacement would import most of setuptools. The module is removed from
     sys.modules afterwards, since setuptools warns if distutils was imported before it.
     """
-    replacements = [finder for finder in sys.meta_path if type(finder).__name__ == "DistutilsMetaFinder"]
-    before = set(sys.modules)
-    for finder in replacements:
+    finders = [finder for finder in sys.meta_path if type(finder).__name__ == "DistutilsMetaFinder"]
+    loaded = set(sys.modules)
+    for finder in finders:
         sys.meta_path.remove(finder)
     try:
         yield
     finally:
-        sys.meta_path[:0] = replacements
-        for name in [name for name in sys.modules if name.partition(".")[0] == "distutils" and name not in before]:
+        sys.meta_path[:0] = finders
+        for name in [name for name in sys.modules if name.partition(".")[0] == "distutils" and name not in loaded]:
             del sys.modules[name]

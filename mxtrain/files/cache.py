@@ -163,10 +163,10 @@ def _require_private(mode: int, path: object) -> None:
         raise Untrusted(f"others can write {path}; type chmod go-w {path}")
 
 
-def _unsealed(name: str, found: bytes) -> Optional[bytes]:
+def _unsealed(name: str, sealed: bytes) -> Optional[bytes]:
     """Returns the content after the header; None if the hash in the header does not match."""
-    content = found[_HEADER_BYTES:]
-    return content if found[:_HEADER_BYTES] == _header(name, content) else None
+    content = sealed[_HEADER_BYTES:]
+    return content if sealed[:_HEADER_BYTES] == _header(name, content) else None
 
 
 def _header(name: str, content: bytes) -> bytes:

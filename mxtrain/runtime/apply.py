@@ -69,10 +69,10 @@ class RuntimeReport:
         """Returns a short summary; `lines` has the details."""
         cores = f"{self.cores} core{'s' * (self.cores != 1)}"
         threads = f"{self.threads} thread{'s' * (self.threads != '1')} on {cores}" if self.threads else cores
-        changed = sum(item.source == "set" for item in self.settings)
-        kept = sum(item.source == "user" for item in self.settings)
-        clauses = [f"{changed} variable{'s' * (changed != 1)} set for this machine"] if changed else []
-        clauses += [f"{kept} of yours kept"] if kept else []
+        num_changed = sum(item.source == "set" for item in self.settings)
+        num_kept = sum(item.source == "user" for item in self.settings)
+        clauses = [f"{num_changed} variable{'s' * (num_changed != 1)} set for this machine"] if num_changed else []
+        clauses += [f"{num_kept} of yours kept"] if num_kept else []
         return f"{threads}; {', '.join(clauses)} (meta.json and `doctor` list them)" if clauses else threads
 
     def lines(self) -> List[str]:

@@ -125,7 +125,7 @@ def _folders_in(folder: Path) -> List[str]:
         return sorted(entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name))
 
 
-def require_utf8(name: str, what: str) -> None:
+def require_utf8(name: str, subject: str) -> None:
     """Rejects a name that is not UTF-8, which neither JSON nor tables can contain.
 
     Raises:
@@ -135,7 +135,7 @@ def require_utf8(name: str, what: str) -> None:
         name.encode("utf-8")
     except UnicodeEncodeError:
         escaped = os.fsencode(name).decode("utf-8", "backslashreplace")
-        raise DataError(f"{what} is called '{escaped}', which is no UTF-8. Rename it.") from None
+        raise DataError(f"{subject} is called '{escaped}', which is no UTF-8. Rename it.") from None
 
 
 class _ClassFinder:

@@ -114,10 +114,10 @@ class Mnist(PublicDataset, Dataset):
             image_NHW, label_N = image_NHW[valid], label_N[valid]
         return image_NHW[:, None], label_N, DataPlaces([str(image_path)], valid, are_records=True)
 
-    def _read(self, path: Path, magic: int, what: str, findings: Findings) -> Optional[np.ndarray]:
+    def _read(self, path: Path, magic: int, kind: str, findings: Findings) -> Optional[np.ndarray]:
         def read() -> Tuple[bytes, np.ndarray]:
-            content = _read_content(path, magic, what)
-            return content, parse_idx(content, path, magic, what)
+            content = _read_content(path, magic, kind)
+            return content, parse_idx(content, path, magic, kind)
 
         place = DataPlace(str(path))
         result = attempt(findings, place, read)
@@ -162,14 +162,14 @@ class FashionMnist(Mnist):
     }
 
 
-def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
+def parse_idx(content: bytes, path: Path, magic: int, kind: str) -> np.ndarray:
     """Parses an unpacked IDX file.
 
     Args:
         content: content of the file.
         path: path of the file, for messages.
         magic: number at the start of the file; its last byte is the number of dimensions.
-        what: kind of the content, for messages: `images` or `labels`.
+        kind: kind of the content, for messages: `images` or `labels`.
 
     Returns:
         The array, uint8, (N, H, W) or (N,); read-only.
@@ -183,13 +183,13 @@ def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
     if found_magic != magic or len(content) < header:
         begin = content[:4].hex() or "nothing"
         raise DataError(
-            f"'{path}' is not an IDX file of {what}: it must begin with the bytes {magic:08x}, not {begin}. "
+            f"'{path}' is not an IDX file of {kind}: it must begin with the bytes {magic:08x}, not {begin}. "
             "A download that failed often leaves a web page under this name: fetch the file again."
         )
     shape, expected = _shape_and_size(content, num_dims)
     if len(content) != expected or 0 in shape[1:]:
         raise DataError(
-            f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} bytes, but it "
+            f"'{path}' is truncated or damaged: its header says {shape[0]} {kind}, which take {expected} bytes, but it "
             f"holds {len(content)}. Fetch the file again."
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
@@ -201,7 +201,7 @@ def _shape_and_size(head: bytes, num_dims: int) -> Tuple[Tuple[int, ...], int]:
     return shape, 4 * (1 + num_dims) + math.prod(shape)
 
 
-def _read_content(path: Path, magic: int, what: str) -> bytes:
+def _read_content(path: Path, magic: int, kind: str) -> bytes:
     """Returns the unpacked file. Reads no more than its header and its size allow, so that a wrong file stops early.
 
     Raises:
@@ -219,7 +219,7 @@ def _read_content(path: Path, magic: int, what: str) -> bytes:
             shape, expected = _shape_and_size(head, num_dims)
             if is_packed and expected > size * _MAX_COMPRESSION:
                 raise DataError(
-                    f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} "
+                    f"'{path}' is truncated or damaged: its header says {shape[0]} {kind}, which take {expected} "
                     f"bytes, more than can be in {size} packed ones. Fetch the file again."
                 )
             return head + stream.read((expected if is_packed else min(expected, size)) - header + 1)

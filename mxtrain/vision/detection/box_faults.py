@@ -168,10 +168,10 @@ def refuse_wrong_boxes(
     return stays_R
 
 
-def refuse_all(findings: Findings, problems: List[Problem], what: str) -> None:
+def refuse_all(findings: Findings, problems: List[Problem], kind: str) -> None:
     """Rejects problems. In training the message contains the first one and their number."""
     if problems:
-        more = f" ({len(problems):,} such {what})" if problems[1:] else ""
+        more = f" ({len(problems):,} such {kind})" if problems[1:] else ""
         first = problems[0]
         findings.refuse(*problems, sentence=f"{first.fact[:-1]}{more}. {first.remedy}".rstrip())
 
@@ -215,10 +215,10 @@ def refuse_useless_boxes(
     use = "learned" if name == "train" else "measured"
     for number in np.flatnonzero((all_K > 0) & (used_K == 0)).tolist():
         is_crowd = bool((flag_R[class_R == number] & Flag.CROWD).any())
-        what, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
+        kind, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
         fact = (
             f"{option}: all {all_K[number]:,} boxes of the class '{class_names[number]}' in the split {name} are "
-            f"{what}, so nothing of it is {use}."
+            f"{kind}, so nothing of it is {use}."
         )
         problem = Problem(NOTHING_TO_LEARN, place, fact, remedy)
         if name == "train" and not used_K.any():

@@ -55,15 +55,15 @@ class BoxedDataset(Dataset):
         update = {"channels": channels, "image_size": [height, width], "fit": decoding.fit}
         return self.model_copy(update=update)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`; `fit` is part of what was trained."""
-        fit = ImageSignature.cast(given).decoding.fit
-        if "dataset.fit" in typed and self.fit != fit:
+        fit = ImageSignature.cast(trained).decoding.fit
+        if "dataset.fit" in overridden and self.fit != fit:
             raise ConfigError(
                 f"dataset.fit={self.fit}: the network was trained with dataset.fit={fit} ({source}), which cannot "
                 "change. Leave it out."
             )
-        return super().restored(given, typed, source)
+        return super().restored(trained, overridden, source)
 
     def annotations(self, signature: Signature) -> Annotations:
         return self.annotation_class()

@@ -154,18 +154,18 @@ def draw_curves(
 
     from mxtrain.logger.fonts import drawable
 
-    shown: Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]] = dict(
+    selected: Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]] = dict(
         sorted(by_class.items(), key=lambda item: item[1][0])[:MAX_CURVES]
     )
     figure = Figure(figsize=(7, 5), dpi=110, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     labels = drawable(names)
-    for number, (precision, recall_N, precision_N, _) in sorted(shown.items()):
+    for number, (precision, recall_N, precision_N, _) in sorted(selected.items()):
         axes.plot(recall_N, precision_N, linewidth=1.2, label=f"{labels[number]} {precision:.3f}")
     axes.set(xlabel="recall", ylabel="precision", title=title, xlim=(0, 1.01), ylim=(0, 1.02))
     axes.grid(alpha=0.3)
-    if shown:
+    if selected:
         axes.legend(title="AP50", fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

@@ -80,23 +80,23 @@ class Dataset(BaseDataset):
         """Returns this dataset with another decoding of its image files; itself if images are not read from files."""
         return self
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        found = restored_signature(self, ImageSignature.cast(given), typed, source)
+    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        signature = restored_signature(self, ImageSignature.cast(trained), overridden, source)
         # Keep the statistics of the training: the samples may have changed, or may be missing.
-        statistics = {"mean": list(found.mean), "std": list(found.std)}
-        return self.decoded_as(found.decoding).model_copy(update=statistics), found
+        statistics = {"mean": list(signature.mean), "std": list(signature.std)}
+        return self.decoded_as(signature.decoding).model_copy(update=statistics), signature
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         return sign_images(self, splits, model)
 
-    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+    def check_compatible(self, signature: Signature, trained: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`; the size of images must be that of the training."""
-        decoded, decoded_before = (ImageSignature.cast(each).decoding.shape for each in (signature, before))
-        for size, trained_size in ((signature.shape, before.shape), (decoded, decoded_before)):
+        decoded, trained_decoded = (ImageSignature.cast(each).decoding.shape for each in (signature, trained))
+        for size, trained_size in ((signature.shape, trained.shape), (decoded, trained_decoded)):
             if tuple(size) != tuple(trained_size):
-                shown_now, shown_then = ("x".join(map(str, shape)) for shape in (size, trained_size))
+                size_text, trained_text = ("x".join(map(str, shape)) for shape in (size, trained_size))
                 raise CheckpointError(
-                    f"{source}: the network was trained with images of {shown_then}, and now they are {shown_now}. "
+                    f"{source}: the network was trained with images of {trained_text}, and now they are {size_text}. "
                     f"Type dataset.image_size=[{trained_size[-2]},{trained_size[-1]}]."
                 )
 
@@ -181,35 +181,35 @@ def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignatur
 
 
 def restored_signature(
-    dataset: Dataset, given: ImageSignature, typed: Collection[str], source: str
+    dataset: Dataset, trained: ImageSignature, overridden: Collection[str], source: str
 ) -> ImageSignature:  # fmt: skip
     """Returns the signature of a trained network, with another `dataset.central_crop` or `dataset.window` if overridden
     on the command line.
 
     Args:
         dataset: settings of the dataset.
-        given: signature of the checkpoint.
-        typed: names of the overridden settings.
+        trained: signature of the checkpoint.
+        overridden: names of the overridden settings.
         source: checkpoint, for messages.
 
     Raises:
         ConfigError: another setting of the network's input is overridden with a different value.
     """
-    channels, *size = given.shape
-    trained = {
-        "dataset.image_size": list(size), "dataset.channels": channels, "dataset.mean": list(given.mean),
-        "dataset.std": list(given.std),
+    channels, *size = trained.shape
+    settings = {
+        "dataset.image_size": list(size), "dataset.channels": channels, "dataset.mean": list(trained.mean),
+        "dataset.std": list(trained.std),
     }  # fmt: skip
-    for key, value in trained.items():
+    for key, value in settings.items():
         configured = getattr(dataset, key.partition(".")[2], value)
-        if key in typed and configured not in (value, "auto"):
+        if key in overridden and configured not in (value, "auto"):
             raise ConfigError(
                 f"{key}={configured}: the network was trained with {key}={value} ({source}), and the size and scale of "
                 "its input cannot change. Leave it out."
             )
-    decoding = given.decoding
-    if "dataset.central_crop" in typed:
+    decoding = trained.decoding
+    if "dataset.central_crop" in overridden:
         decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
-    if "dataset.window" in typed:
+    if "dataset.window" in overridden:
         decoding = replace(decoding, window=as_window(dataset.window))  # type: ignore[attr-defined]
-    return replace(given, decoding=decoding)
+    return replace(trained, decoding=decoding)

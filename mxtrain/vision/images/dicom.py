@@ -70,11 +70,11 @@ def require_pydicom(path: str) -> None:
 
 
 class DicomReader:
-    """An opened DICOM file; its pixels are decoded when they are asked for, its header before.
+    """An opened DICOM file. The header is read at once, the pixels in `planes`.
 
     Raises:
-        ValueError: pydicom is not installed, or the file is damaged, or holds no single image that is read, or one
-            that is too large.
+        ValueError: pydicom is not installed, or the file is damaged, too large, or not a single image of a supported
+            kind.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -106,7 +106,7 @@ class DicomReader:
         """Returns the image.
 
         Args:
-            window: as `Decoding.window` says; colour has none.
+            window: see `Decoding.window`; not allowed for colour.
 
         Returns:
             One plane of grey from 0 to 255, float32, or red, green and blue, (H, W) each, uint8 or from 0 to 255 as
@@ -126,16 +126,16 @@ class DicomReader:
         return [(WHITE - grey_HW if self._photometric == "MONOCHROME1" else grey_HW).astype(np.float32)]
 
     def _shown(self, window: Window) -> Any:
-        """Returns the function from stored pixels to 0 to 255."""
+        """Returns the function that maps stored pixels to 0 to 255."""
         slope, intercept = self._number(_SLOPE, 1.0), self._number(_INTERCEPT, 0.0)
         if slope == 0:
             raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
         if not isinstance(window, str):
             centre, width = window
             return lambda pixels_HW: linear_exact(pixels_HW * slope + intercept, centre, width)
-        own = self._own_window() if window == "auto" else None
-        if own is not None:
-            function, centre, width = own
+        file_window = self._own_window() if window == "auto" else None
+        if file_window is not None:
+            function, centre, width = file_window
             return lambda pixels_HW: FUNCTIONS[function](pixels_HW * slope + intercept, centre, width)
         low, high = sorted(bound * slope + intercept for bound in self._layout.range)
         return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)

@@ -193,7 +193,7 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
         DataError: the file is damaged.
     """
     records, collector = RecordFile(path, 0, findings), _ListCollector()
-    kept: List[int] = []
+    indices: List[int] = []
     for record in range(len(records)):
         place = records.place(record)
         try:
@@ -201,11 +201,11 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
         except LoaderError as error:
             collector.problems.append(problem_of(error, place))
             continue
-        if collector.add(len(kept), label_N, place):
-            kept.append(record)
+        if collector.add(len(indices), label_N, place):
+            indices.append(record)
     refuse_all(findings, collector.problems, "records")
     collector.warn_of_odd(findings)
-    return collector.listed(path, BoxRecords(records, kept), [])
+    return collector.listed(path, BoxRecords(records, indices), [])
 
 
 def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
@@ -220,7 +220,7 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
         DataError: it cannot be read, or names no image.
     """
     collector = _ListCollector()
-    kept: List[Tuple[str, FileId]] = []
+    files: List[Tuple[str, FileId]] = []
     rows = [(number, line.split("\t")) for number, line in enumerate(split_lines(read_text(path, findings)), 1)
             if line.strip()]  # fmt: skip
     if not rows:
@@ -242,8 +242,8 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
             fact = f"{place} names '{row[-1].strip()}', and there is no file '{file}'."
             remedy = "Add it, or say with dataset.images=FOLDER where paths begin."
             collector.problems.append(Problem(MISSING_COUNTERPART, place, fact, remedy))
-        elif collector.add(len(kept), label_N, place):
-            kept.append((file, identity))
+        elif collector.add(len(files), label_N, place):
+            files.append((file, identity))
     refuse_all(findings, collector.problems, "lines")
     collector.warn_of_odd(findings)
-    return collector.listed(path, ImageFiles([file for file, _ in kept]), [identity for _, identity in kept])
+    return collector.listed(path, ImageFiles([file for file, _ in files]), [identity for _, identity in files])

@@ -98,7 +98,7 @@ def list_masks(
 
 
 def _listed(
-    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], what: str,
+    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], kind: str,
     findings: Findings,
 ) -> Files:  # fmt: skip
     files_by_name: Files = {}
@@ -108,7 +108,7 @@ def _listed(
         if name is None:
             continue
         if name in files_by_name:
-            fact = f"'{files_by_name[name][0]}' and '{path}' are {what} of one name."
+            fact = f"'{files_by_name[name][0]}' and '{path}' are {kind} of one name."
             findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one, or name it otherwise."))
             continue
         files_by_name[name] = (path, file_id)

@@ -75,14 +75,14 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         settings = {"eval_size": list(decoding.frame), "window": window_setting(decoding.window)}
         return dataset.model_copy(update=settings)  # type: ignore[return-value]
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`; another `eval_size` may be typed, since networks take images of any size."""
-        dataset, signature = super().restored(given, typed, source)
-        if "dataset.eval_size" in typed:
-            trained = ImageSignature.cast(signature)
-            height, width = trained.decoding.shape[1:] if self.eval_size == "auto" else self.eval_size
-            decoding = replace(trained.decoding, frame=(height, width))
-            return self.decoded_as(decoding), replace(trained, decoding=decoding)
+        dataset, signature = super().restored(trained, overridden, source)
+        if "dataset.eval_size" in overridden:
+            image_signature = ImageSignature.cast(signature)
+            height, width = image_signature.decoding.shape[1:] if self.eval_size == "auto" else self.eval_size
+            decoding = replace(image_signature.decoding, frame=(height, width))
+            return self.decoded_as(decoding), replace(image_signature, decoding=decoding)
         return dataset, signature
 
     def make_splits(

@@ -258,7 +258,7 @@ class TwoStageNetwork(TrainPredictBlock):
             apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
         )
         sides = F.split(edge_BN4, 4, axis=2)
-        left, top, right, bottom = (F.clip(side, 0, most) for side, most in zip(sides, (width, height) * 2))
+        left, top, right, bottom = (F.clip(side, 0, limit) for side, limit in zip(sides, (width, height) * 2))
         # + 1 as in GluonCV, whose boxes include their last pixel.
         is_large_BN1 = (right - left + 1 >= settings.min_size) * (bottom - top + 1 >= settings.min_size)
         score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NO_PROPOSAL)
@@ -270,8 +270,8 @@ class TwoStageNetwork(TrainPredictBlock):
         )
         left, top, right, bottom = F.split(columns_of(F, proposal_BR5, 1, None), 4, axis=2)
         is_found_BR1 = left >= 0
-        whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
-        right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))
+        image_edges = (F.ones_like(right) * width, F.ones_like(bottom) * height)
+        right, bottom = (F.where(is_found_BR1, side, limit) for side, limit in zip((right, bottom), image_edges))
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
@@ -282,12 +282,12 @@ class TwoStageNetwork(TrainPredictBlock):
         settings = self._settings
         object_BM1 = F.expand_dims(is_object(F, box_BMD), axis=2)
         region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), object_BM1, dim=2), dim=1)
-        found = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
-        counts_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
-        holds_BC = found.iou_BN >= REGION_IOU
-        background_BC = counts_BC * (1 - holds_BC) * (1 - found.in_crowd_BN)
+        matches = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
+        is_valid_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
+        has_object_BC = matches.iou_BN >= REGION_IOU
+        background_BC = is_valid_BC * (1 - has_object_BC) * (1 - matches.in_crowd_BN)
         key_BC = sampling_keys(
-            F, counts_BC * holds_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
+            F, is_valid_BC * has_object_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
         )  # fmt: skip
         key_BR, place_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
