@@ -111,7 +111,7 @@ class Coco(PublicDataset, BoxedFiles):
             contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, root, setting, findings))
             if contents is None:
                 continue
-            contents = self._understood(contents)
+            contents = self._interpreted(contents)
             if not names:
                 names, category_ids = self._choose_classes(contents)
             splits[split] = self._split(contents, root / images, f"dataset.{split}_images", names, findings)

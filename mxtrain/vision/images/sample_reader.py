@@ -70,7 +70,7 @@ class SampleReader:
         if not len(position_B):
             return EMPTY_BATCH
         try:
-            image_BCHW, label, *meta = self._fetch_drawn(position_B, epoch, partner_N)
+            image_BCHW, label, *meta = self._fetch_repeats(position_B, epoch, partner_N)
             targets = (label,) if self._encode is None else self._encode(label)
             return ReadBatch(image_BCHW, targets, meta[0] if meta else None)
         except MxtrainError:
