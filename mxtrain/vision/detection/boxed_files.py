@@ -88,8 +88,8 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
     """Treatment of invalid boxes and masks: refuse = training does not start; mend = boxes that exceed their image are
     clipped, inverted and non-finite ones are dropped."""
     image_sizes: Annotated[List[ImageSize], pydantic.BeforeValidator(squares)] = []
-    """The sizes that training draws from, a number or [height, width] each, e.g. [320,352,384]: a function of the seed,
-    the epoch and the number of the batch. Empty: `image_size`, which evaluation and prediction have in any case."""
+    """Image sizes in training, of which one is chosen at random for each batch: numbers or [height, width], e.g.
+    [320,352,384]. Empty: `image_size`, which evaluation and prediction always use."""
     image_sizes_interval: Positive = 10
     """Number of consecutive batches with the same size."""
     augment: BoxAugment = BoxAugment()  # type: ignore[assignment]  # of its own annotations

@@ -67,16 +67,16 @@ class Coco(PublicDataset, BoxedFiles):
     test_annotations: Optional[str] = None
     """Annotation file of the test images; None = no test split."""
     test_images: str = "test2017"
-    """Folder of the validation images."""
+    """Folder of the test images."""
     classes: ClassNames = []
     """Names of the categories to train on; empty = all. Boxes of other categories are ignored."""
 
     crowds: Literal["regions", "objects"] = "regions"
-    """Meaning of iscrowd=1: regions = many objects in one, which are neither trained on nor measured; objects = an
-    object as any other. Some tools, such as CVAT, write iscrowd=1 for each mask."""
+    """Meaning of iscrowd=1: regions = a region of many objects, which is used neither in training nor in evaluation;
+    objects = a single object. Some tools, such as CVAT, write iscrowd=1 for each mask."""
     box_format: Literal["auto", "xywh", "xyxy"] = "auto"
-    """The four numbers of a bbox: xywh = left, top, width, height, as COCO has them; xyxy = left, top, right, bottom,
-    or right, bottom, left, top in all of a file; auto = xywh, but boxes that can only be corners are refused."""
+    """The four numbers of a bbox: xywh = left, top, width, height, as in COCO; xyxy = left, top, right, bottom, or
+    right, bottom, left, top for all boxes of a file; auto = xywh, but boxes that can only be corners are rejected."""
 
     @property
     def leaves_out(self) -> bool:

@@ -60,29 +60,29 @@ class FasterRCNN(GluonCVDetector):
     """Fields that only custom networks have, without and with a pyramid; those with a pyramid have all."""
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
-    """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
-    appends for a dataset may follow and says which of its settings are meant."""
+    """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; GluonCV's
+    suffix of a dataset may follow, and selects its settings."""
     backbone: Optional[str] = None
     """Backbone of the custom networks: one of GluonCV's networks for classification; without a pyramid a ResNet of four
     stages, e.g. resnet18_v1b."""
     features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=2, max_length=4)]] = "auto"
-    """Of faster_rcnn_fpn_custom: maps of the backbone that the pyramid is made of, by MXNet's names, each half of the
-    one before; auto = the last of each of the four smallest sizes."""
+    """Maps of the backbone for the pyramid of faster_rcnn_fpn_custom, by MXNet's names, each half the size of the
+    previous one; auto = the last map of each of the four smallest sizes."""
     channels: Positive = 256
     """Channels of the region proposal network's hidden layer and of each pyramid map, in custom networks."""
     head_units: Positive = 1024
     """Units of each of the two dense layers per region, in faster_rcnn_fpn_custom."""
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
-    """Sizes of anchors: sides in pixels of the squares that have their areas. With a pyramid one for each map, the
-    finest first; the last is of the map that the pyramid makes of the coarsest. auto = GluonCV's."""
+    """Sizes of anchors: square roots of their areas in pixels. With a pyramid one for each map, finest first; the last
+    is for the map that the pyramid adds after the coarsest. auto = GluonCV's."""
     proposals: Positive = 2000
-    """Proposals of an image in training, of which a sample is trained on."""
+    """Number of proposals of an image in training, from which regions are sampled."""
     regions: Union[Literal["auto"], Positive] = "auto"
-    """Proposals of an image that are classified in prediction; auto = GluonCV's 300, or 1,000 with a pyramid or for
-    COCO."""
+    """Number of proposals of an image that are classified in prediction; auto = GluonCV's 300, or 1,000 with a pyramid
+    or for COCO."""
     region_samples: Union[Literal["auto"], Positive] = "auto"
-    """Regions of an image that are trained on, at most a quarter of them (and at least one) with an object; auto =
-    GluonCV's 128, or 512 with a pyramid."""
+    """Number of sampled regions of an image in training, at most a quarter of them (and at least one) with an object;
+    auto = GluonCV's 128, or 512 with a pyramid."""
     nms_iou: Union[Literal["auto"], OpenFraction] = "auto"
     """Threshold of non-maximum suppression: intersection over union with a higher-scoring detection of the same class;
     auto = GluonCV's 0.3, or 0.5 with a pyramid or for COCO."""

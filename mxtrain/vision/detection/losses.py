@@ -113,7 +113,7 @@ class TwoStage(DetectionLoss):
     option: ClassVar[str] = "two_stage"
 
     proposal_samples: Positive = 256
-    """Anchors of an image that are trained on, at most half of them (and at least one) with an object."""
+    """Number of sampled anchors of an image, at most half of them (and at least one) with an object."""
     proposal_rho: PositiveFloat = 1 / 9
     """Huber's loss of the offsets of anchors is quadratic up to this difference, then linear."""
     rho: PositiveFloat = 1.0

@@ -39,17 +39,18 @@ class SSD(SuppressingDetector):
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.SSD, CUSTOM)
 
     name: str = "ssd_512_mobilenet1.0"
-    """GluonCV's name, e.g. ssd_300_vgg16_atrous, or ssd_custom; what GluonCV appends for a dataset may follow and says
-    which of its sizes boxes have."""
+    """GluonCV's name, e.g. ssd_300_vgg16_atrous, or ssd_custom; GluonCV's suffix of a dataset may follow, and selects
+    its box sizes."""
     backbone: Optional[str] = None
-    """Of ssd_custom: any of GluonCV's networks for classification, e.g. resnet18_v1."""
+    """Backbone of ssd_custom: any of GluonCV's classification networks, e.g. resnet18_v1."""
     features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=1)]] = "auto"
-    """Of ssd_custom: maps of the backbone that boxes are found in, by MXNet's names; auto = the last two sizes."""
+    """Maps of the backbone of ssd_custom that are used, by MXNet's names; auto = the last maps of the two smallest
+    sizes."""
     filters: Union[Literal["auto"], List[Positive]] = "auto"
-    """Of ssd_custom: channels of each further map, which halves the one before; auto = 512, 512, 256, 256, as many as
-    it takes until a map has one place."""
+    """Channels of each additional map of ssd_custom, which halves the previous one; auto = 512, 512, 256, 256, until a
+    map has one cell."""
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
-    """Sides of boxes over the image's, one more than maps, the finest first; auto = GluonCV's."""
+    """Sides of boxes relative to the image's, one more than there are maps, finest map first; auto = GluonCV's."""
 
     _parts_by_shape: Dict[Shape, Tuple[SSDParts, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(
         default_factory=dict

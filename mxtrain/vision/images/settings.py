@@ -47,7 +47,7 @@ class Mixup(DatasetTransform):
 
     is_last: ClassVar[bool] = True
     alpha: PositiveFloat = 0.2
-    """Of the Beta distribution of their shares."""
+    """Alpha of the Beta distribution of the weight of each image."""
 
     def settings(self) -> Dict[str, object]:
         return {"mixup": self.alpha}
@@ -58,7 +58,7 @@ class CutMix(DatasetTransform):
 
     is_last: ClassVar[bool] = True
     alpha: PositiveFloat = 1.0
-    """Of the Beta distribution of the share of the box."""
+    """Alpha of the Beta distribution of the share of the box."""
 
     def settings(self) -> Dict[str, object]:
         return {"cutmix": self.alpha}
@@ -91,8 +91,8 @@ class Augment(AugmentSettings):
     """Alpha of the Beta distribution of the share of a box pasted from another image; 0 = off. With mixup on as well,
     each sample draws one of the two."""
     crop_scale: Range[AreaShare] = [1.0, 1.0]
-    """Smallest and largest share of the area that a random crop of a decoded image takes; [1, 1] = off, the central
-    part. Datasets that are held in memory have no use for it."""
+    """Smallest and largest share of the area of a random crop of a decoded image; [1, 1] = off, the central part.
+    Not used by datasets that are held in memory."""
 
     @property
     def mixes(self) -> bool:

@@ -15,7 +15,7 @@ def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -
     squares.
 
     Args:
-        mask_NSS: masks of their boxes, from 0 to 1.
+        mask_NSS: masks inside the boxes, from 0 to 1.
         edge_N4: left, top, right, bottom of the boxes.
         size: (height, width) of the image.
     """

@@ -33,7 +33,7 @@ class GluonCVDetector(Detector, GluonCVModel):
     }
 
     name: str
-    """GluonCV's name; what it appends for a dataset, as in ssd_512_resnet50_v1_voc, may follow."""
+    """GluonCV's name; a suffix of a dataset, as in ssd_512_resnet50_v1_voc, may follow."""
     weights_classes: Union[None, Literal["voc", "coco"], List[str]] = None
     """Classes of the file in `weights`, in the order of its scores; voc or coco: the classes of GluonCV's files.
     Weights of classes with the same name in the dataset are kept. None: from the suffix of published weights; for other

@@ -42,7 +42,7 @@ class AugmentSettings(Spec):
     """Further transforms by name that a list may contain, in the order in which the dataset applies them."""
 
     transforms: Optional[Tuple[Transform, ...]] = None
-    """Transforms of training images, in order, in the place of the other settings: names, or {NAME: settings}, or
+    """Transforms of training images, in order, instead of the other settings: names, or {NAME: settings}, or
     {_target_: CLASS} for your own; null = the other settings."""
 
     @pydantic.model_validator(mode="before")
