@@ -109,7 +109,7 @@ class Description:
 
     @property
     def metric_signatures(self) -> Dict[str, str]:
-        """Signature (variant) of each metric that has several variants, by name."""
+        """Returns the signature (variant) of each metric that has several variants, by name."""
         return {name: metric.signature for name, metric in self.metric.items() if metric.signature}
 
 

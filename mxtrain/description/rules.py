@@ -87,7 +87,7 @@ def check_monitors(description: Description) -> None:
             hint = f" Did you mean '{near[0]}'?" if near else ""
             metric_to_add = "NAME" if near or name in description.metric or not name.isidentifier() else name
             raise ConfigError(
-                f"{path}={monitor}: nothing measures that.{hint} Allowed: {', '.join(allowed)}; "
+                f"{path}={monitor}: this run does not measure it.{hint} Allowed: {', '.join(allowed)}; "
                 f"metric=[{','.join([*description.metric, metric_to_add])}] measures more."
             )
 
@@ -361,7 +361,7 @@ def check_task_needs(description: Description) -> None:
     for need in task.needs_of(description):
         if need not in NEEDS:
             raise ConfigError(
-                f"{name} needs '{need}', which nothing knows.{did_you_mean(need, NEEDS)} Allowed: {', '.join(NEEDS)}."
+                f"{name} needs '{need}', which is no known requirement.{did_you_mean(need, NEEDS)} Allowed: {', '.join(NEEDS)}."
             )
         conflict, remedy = _obstacle(description, need)
         if conflict:

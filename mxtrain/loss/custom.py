@@ -36,7 +36,7 @@ class CustomLoss(Wrapped, UserLoss):
 
     @property
     def name(self) -> str:
-        """Import path of the user's class or function."""
+        """Returns the import path of the user's class or function."""
         return f"{self.target.__module__}.{getattr(self.target, '__qualname__', self.target)}"
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:

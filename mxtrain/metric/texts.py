@@ -135,7 +135,7 @@ class SacrebleuMetric(TextMetric):
 
     @property
     def signature(self) -> str:
-        """Signature in sacrebleu's format, so that published scores can be compared."""
+        """Returns the signature in sacrebleu's format, so that published scores can be compared."""
         return str(sacrebleu_metric(self).get_signature())
 
     def count(self, prediction: str, reference: str) -> Sequence[int]:
@@ -182,7 +182,8 @@ class Bleu(SacrebleuMetric):
 
     @property
     def num_counts(self) -> int:
-        """Lengths of both texts; for each n-gram order 1 to 4 the number of matches and of predicted n-grams."""
+        """Returns the number of counts: lengths of both texts, and for each n-gram order 1 to 4 the numbers of matches
+        and of predicted n-grams."""
         return 2 + 2 * 4
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
@@ -204,7 +205,7 @@ class Chrf(SacrebleuMetric):
 
     @property
     def num_counts(self) -> int:
-        """For each n-gram order: n-grams of the predicted text, of the reference, and matches."""
+        """Returns three counts for each n-gram order: n-grams of the predicted text, of the reference, and matches."""
         return 3 * (self.char_order + self.word_order)
 
 

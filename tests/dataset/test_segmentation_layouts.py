@@ -206,7 +206,7 @@ FOLDER_MISTAKES = [
         "JPEG and WebP change",
     ),
     (lambda root: [path.unlink() for path in (root / "images").iterdir()], "images' holds no images"),
-    (lambda root: shutil.copy(root / "images/a.jpg", root / "images/a.jpeg"), "are images of one name"),
+    (lambda root: shutil.copy(root / "images/a.jpg", root / "images/a.jpeg"), "are images with the same name"),
     (change("classes.txt", Path.unlink), "type e.g. 'dataset.classes=[background,cat]'"),
     (change("classes.txt", lambda path: path.write_text("cat\n")), "must name at least two classes"),
     (change("classes.txt", lambda path: path.write_text("a\nb\na\n")), "names the class 'a' twice"),

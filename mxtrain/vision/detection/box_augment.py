@@ -153,7 +153,7 @@ class BoxAugment(AugmentSettings):
 
     @property
     def capacity(self) -> int:
-        """Largest number of images that a sample is made of."""
+        """Returns the largest number of images in a sample."""
         return 4 if self.mosaic else 2 if self.mixup else 1
 
     def mixes_images(self, epoch: int) -> bool:

@@ -240,6 +240,6 @@ def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
         if earlier != index:
             assert split is not None
             place, other = split.encoded.place(index), split.encoded.place(earlier)
-            same = f"{place} is there twice" if str(place) == str(other) else f"{place} and {other} are the same file"
-            fact = f"{same}, with different boxes each time: half of the objects would count as mistakes."
+            same = f"{place} occurs twice" if str(place) == str(other) else f"{place} and {other} are the same file"
+            fact = f"{same}, with different boxes each time: half of the objects would be evaluated as errors."
             findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of an image together."))

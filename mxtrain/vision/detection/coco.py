@@ -250,7 +250,7 @@ class Coco(PublicDataset, BoxedFiles):
         for index in unknown.tolist():
             place, number = contents.place(index), int(contents.category_R[index])
             named = f", '{contents.categories[number]}'," if number in contents.categories else ""
-            fact = f"{place}: the annotation is of the category {number}{named} which is none of the training split."
+            fact = f"{place}: the annotation has the category {number}{named} which the training split does not have."
             problems.append(Problem(UNKNOWN_CLASS, place, fact, "Add the category, or remove the annotation."))
         refuse_all(findings, problems, "annotations")
         size_R2 = contents.size_P2[contents.image_R].reshape(-1, 2)

@@ -281,7 +281,7 @@ class _CocoReader:
         for number, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
             place = DataPlace(str(self._path), record=record)
             image = number if number >= -_FIRST_OF_TEXTS else repr(texts[-1 - _FIRST_OF_TEXTS - number])
-            fact = f"annotations: {place} is of the image {image}, of which there is none."
+            fact = f"annotations: {place} is of the image {image}, which the file does not contain."
             self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
         whole_R7, number_R5 = whole_R7[is_known_R], number_R5[is_known_R]
         with np.errstate(invalid="ignore"):

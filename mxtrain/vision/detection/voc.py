@@ -228,9 +228,9 @@ class _SplitReader:
         unmatched = [name for name in annotations if name not in images]
         refuse_unpaired(
             [DataPlace(str(annotations[name])) for name in unmatched],
-            [f"'{annotations[name]}' is the annotation of no image: there is none of that name beside it"
+            [f"'{annotations[name]}' is the annotation of no image: no image of the same name is beside it"
              for name in unmatched],
-            f"({len(unmatched):,} of {len(annotations):,} are alone)", "Add the images, or remove these annotations.",
+            f"({len(unmatched):,} of {len(annotations):,} have no image)", "Add the images, or remove these annotations.",
             self._findings,
         )  # fmt: skip
         without = len(images) - (len(annotations) - len(unmatched))

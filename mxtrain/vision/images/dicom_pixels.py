@@ -71,7 +71,7 @@ class PixelLayout:
 
     @property
     def range(self) -> Tuple[int, int]:
-        """Smallest and largest possible value of a sample."""
+        """Returns the smallest and the largest possible value of a sample."""
         half = 1 << (self.stored - 1)
         return (-half, half - 1) if self.is_signed else (0, 2 * half - 1)
 

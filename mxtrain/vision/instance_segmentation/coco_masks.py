@@ -262,7 +262,7 @@ class CocoOutlines:
             raise LoaderError(f"annotations: {place} {error.fact}.", REMEDY, error.kind) from error
         except (OSError, JsonTextError, KeyError, TypeError) as error:
             raise LoaderError(
-                f"'{self.file.path}' is not what it was when this began, or cannot be read any more: {error}.",
+                f"'{self.file.path}' has changed since it was opened, or cannot be read any more: {error}.",
                 "Begin again.", UNREADABLE_MASK,
             ) from error  # fmt: skip
         return outlines

@@ -108,7 +108,7 @@ def _listed(
         if name is None:
             continue
         if name in files_by_name:
-            fact = f"'{files_by_name[name][0]}' and '{path}' are {kind} of one name."
+            fact = f"'{files_by_name[name][0]}' and '{path}' are {kind} with the same name."
             findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one, or name it otherwise."))
             continue
         files_by_name[name] = (path, file_id)

@@ -92,7 +92,7 @@ class SegmentationFolder(MaskedFiles):
         if len(coding.values) == 2 and len(coding.ignored) == 1:
             values = f"[{coding.values[0]},{coding.ignored[0]}]"
             return f"If {coding.ignored[0]} is the second class, type dataset.mask_values={values} dataset.ignored=[]."
-        return "Say which value each class has, and which count nowhere: dataset.mask_values=[...] dataset.ignored=[]."
+        return "Give the value of each class, and the ignored values: dataset.mask_values=[...] dataset.ignored=[]."
 
     def _coding(self, names: List[str]) -> MaskCoding:
         values = list(range(len(names))) if self.mask_values == "auto" else self.mask_values
@@ -105,7 +105,7 @@ class SegmentationFolder(MaskedFiles):
         if conflicts:
             raise DataError(
                 f"{self.option}: the value {conflicts[0]} is that of the class '{names[values.index(conflicts[0])]}', "
-                f"and dataset.ignored={self.ignored} says that it counts nowhere. Change dataset.ignored or "
+                f"and dataset.ignored={self.ignored} ignores it. Change dataset.ignored or "
                 "dataset.mask_values."
             )
         return MaskCoding(values, self.ignored)

@@ -103,7 +103,7 @@ class RegionAnchors:
 
     @property
     def num_shapes(self) -> int:
-        """A: anchors at each place."""
+        """Returns A, the number of anchors of each cell."""
         return len(self.sizes) * len(self.ratios)
 
     def grid(self, height: int, width: int) -> np.ndarray:
