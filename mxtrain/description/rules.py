@@ -361,7 +361,8 @@ def check_task_needs(description: Description) -> None:
     for need in task.needs_of(description):
         if need not in NEEDS:
             raise ConfigError(
-                f"{name} needs '{need}', which is no known requirement.{did_you_mean(need, NEEDS)} Allowed: {', '.join(NEEDS)}."
+                f"{name} needs '{need}', which is no known requirement.{did_you_mean(need, NEEDS)} Allowed: "
+                f"{', '.join(NEEDS)}."
             )
         conflict, remedy = _obstacle(description, need)
         if conflict:

@@ -230,8 +230,8 @@ class _SplitReader:
             [DataPlace(str(annotations[name])) for name in unmatched],
             [f"'{annotations[name]}' is the annotation of no image: no image of the same name is beside it"
              for name in unmatched],
-            f"({len(unmatched):,} of {len(annotations):,} have no image)", "Add the images, or remove these annotations.",
-            self._findings,
+            f"({len(unmatched):,} of {len(annotations):,} have no image)",
+            "Add the images, or remove these annotations.", self._findings,
         )  # fmt: skip
         without = len(images) - (len(annotations) - len(unmatched))
         if without:

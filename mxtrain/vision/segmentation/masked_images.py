@@ -214,10 +214,10 @@ class MaskedImages(EncodedImageSource):
         stray_V = value_V[self._class_of[value_V] == _STRAY]
         if len(stray_V):
             ignored = self.coding.ignored
-            ignored_text = f", and ignored pixels {_listed(ignored, 5)}" if ignored else ""
+            clause = f", and ignored pixels {_listed(ignored, 5)}" if ignored else ""
             raise LoaderError(
                 f"'{self.masks[index]}' holds the value {_listed(stray_V, 5)}, which is no class.",
-                f"Classes have {_listed(self.coding.values, 20)}{ignored_text}. Replace the mask, or change what values "
+                f"Classes have {_listed(self.coding.values, 20)}{clause}. Replace the mask, or change what values "
                 "mean (dataset.mask_values, dataset.ignored).", STRAY_MASK_VALUE,
             )  # fmt: skip
 
