@@ -217,4 +217,4 @@ def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(tmp_path
     source = CocoKeyPoints(root=str(root)).open().train
     for _ in range(2):
         source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
-    assert caplog.text.count("has 120 x 96 pixels, and where its boxes are, 60 x 48 are said") == 1
+    assert caplog.text.count("has 120 x 96 pixels, but its annotation says 60 x 48") == 1
