@@ -174,7 +174,7 @@ class InstanceScenes(Scenes):
                 edges = outline.edges()
                 box_1R = rows_of(np.array([edges]), scenes.box_BDR[place, number, Column.CLASS : Column.CLASS + 1])
                 box_1R[0, Column.AREA] = masks[number].sum()
-                row_BDR[place, row] = with_masks(box_1R, outline.seen(edges, TRUE_SIDE)[None])[0]
+                row_BDR[place, row] = with_masks(box_1R, outline.on_grid(edges, TRUE_SIDE)[None])[0]
             codes[place] = [] if train else codes_of([masks[number] for number in visible])
         size_B4 = np.tile([self._height, self._width] * 2, (len(index_B), 1))
         return scenes.image_BCHW, row_BDR, facts(size_B4, codes)

@@ -72,9 +72,9 @@ class Runs:
             return left, 0, right, height
         return left, int((first_R % height).min()), right, int((last_R % height).max()) + 1
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`."""
-        return Bitmap(self.in_image(self._size)).seen(window, side)
+        return Bitmap(self.in_image(self._size)).on_grid(window, side)
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""

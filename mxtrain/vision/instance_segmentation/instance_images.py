@@ -135,7 +135,7 @@ class InstanceImages(BoxedImages):
         is_object_M = is_trained_on(moved_MD)
         outlines = self._read(index, moved_MD[is_object_M], size[::-1])
         for row, outline, edges in zip(np.flatnonzero(is_object_M), outlines, view.back(moved_MD[is_object_M, :4])):
-            mask_SS = outline.seen(tuple(edges.tolist()), TRUE_SIDE)
+            mask_SS = outline.on_grid(tuple(edges.tolist()), TRUE_SIDE)
             mask_MSS[row] = mask_SS[:, ::-1] if view.is_flipped else mask_SS
         stays_M = is_whole | ~is_object_M | mask_MSS.any(axis=(1, 2))
         return with_masks(moved_MD[stays_M, :NUM_COLUMNS], mask_MSS[stays_M])

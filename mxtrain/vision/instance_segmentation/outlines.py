@@ -20,7 +20,7 @@ _MARGIN = 2.0
 class Outline(Protocol):
     """A mask in any format."""
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
         """Returns a mask of the cells of a side x side grid over a part of the image that belong to the object.
 
         Args:
@@ -53,7 +53,7 @@ class Polygons:
         point_K2 = np.concatenate(self._points)
         return (*point_K2.min(axis=0).tolist(), *point_K2.max(axis=0).tolist())
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`."""
         begin_2, end_2 = np.array(window[:2]), np.array(window[2:])
         scale_2 = side / np.maximum(end_2 - begin_2, 1e-9)
@@ -84,7 +84,7 @@ class Bitmap:
         """
         self._mask_hw = mask_hw
 
-    def resized(self, window: Window, side: int) -> np.ndarray:
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`: a cell belongs to the object if half of its visible pixels do, or the pixel at its centre."""
         from PIL import Image
 

@@ -76,10 +76,11 @@ def find_features(
         known = {name[len(prefix) :]: name for name in maps if name.startswith(prefix)}
         for name in requested:
             if name not in known:
-                names = list(known)
+                outputs = list(known)
                 raise ConfigError(
-                    f"model.features: {backbone} has no output '{name}'.{did_you_mean(name, names)} Its maps are "
-                    f"{', '.join(names[:4])}, ..., {', '.join(names[-4:])}. Type model.features=auto, or some of them."
+                    f"model.features: {backbone} has no output '{name}'.{did_you_mean(name, outputs)} Its maps are "
+                    f"{', '.join(outputs[:4])}, ..., {', '.join(outputs[-4:])}. Type model.features=auto, or some of "
+                    "them."
                 )
         return [known[name] for name in requested]
     last_read = {source: index for index, node in enumerate(nodes) for source in node.inputs}
@@ -92,10 +93,10 @@ def find_features(
             by_size[size] = name
     features = [by_size[size] for size in sorted(by_size, reverse=True)[-count:]]
     if len(features) < (at_least or count):
-        names = ",".join(["NAME"] * (at_least or count))
+        placeholders = ",".join(["NAME"] * (at_least or count))
         raise ConfigError(
             f"model.backbone={backbone}: the network has no {NUMBERS[at_least or count]} maps of different sizes that "
-            f"all that follows is computed from. Name the maps by model.features=[{names}], or choose another backbone,"
-            " e.g. resnet18_v1."
+            f"all that follows is computed from. Name the maps by model.features=[{placeholders}], or choose another "
+            "backbone, e.g. resnet18_v1."
         )
     return features

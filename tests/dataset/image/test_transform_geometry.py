@@ -159,7 +159,7 @@ def blobs(seed=3):
     outline = Bitmap(mask_HW)
     row_1D = rows_of(np.array([outline.edges()]), np.array([2]))
     row_1D[0, Column.AREA] = mask_HW.sum()
-    return mask_HW, with_masks(row_1D, outline.seen(outline.edges(), TRUE_SIDE)[None]).astype(np.float32)
+    return mask_HW, with_masks(row_1D, outline.on_grid(outline.edges(), TRUE_SIDE)[None]).astype(np.float32)
 
 
 def in_image(row_D):
