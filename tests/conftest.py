@@ -22,12 +22,12 @@ from operator_files import copy_operators
 
 from mxtrain.files.cache import own_folder
 from mxtrain.runtime.amx import cpu_flags
-from mxtrain.runtime.apply import CORE, openblas_core
+from mxtrain.runtime.apply import OPENBLAS_CORE, openblas_core
 from mxtrain.types import NamedFlags, NamedInt
 
 if openblas_core(cpu_flags()):
     # As the command line does: a run in this process and one of another process have the same bits then.
-    os.environ.setdefault(CORE, openblas_core(cpu_flags()))
+    os.environ.setdefault(OPENBLAS_CORE, openblas_core(cpu_flags()))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.

@@ -99,7 +99,7 @@ def test_a_size_that_new_images_would_change_is_refused(tmp_path: Path, describe
     for name in ("a", "b"):
         for number in range(20):
             Image.new("RGB", (90, 90), (number, 0, 0)).save(root / name / f"new{number}.png")
-    with pytest.raises(CheckpointError, match=r"images entered the network as 3x32x32, and now they would as 3x96x96"):
+    with pytest.raises(CheckpointError, match=r"trained with images of 3x32x32, and now they are 3x96x96"):
         build_run(describe_run(*words, "trainer.max_steps=2", "dataset.batch_size=4"), run_dir)
 
 

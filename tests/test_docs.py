@@ -141,7 +141,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
     every = list(jobs(composer, overrides)) if given.multirun else [overrides]
     for job in every[:: max(len(every) - 1, 1)]:  # the first and the last
         composed = composer.compose(job)
-        describe(composed.config, composed.where, together=name != "data")
+        describe(composed.config, composed.where, check_rules=name != "data")
     if name == "explain":
         node = composed.config
         for key in given.positionals[0].split("."):

@@ -24,9 +24,9 @@ class Precision(Spec):
     """
 
     dtype: ClassVar[str] = FLOAT32
-    """The precision of the layers that are listed; everything else is float32."""
+    """The precision of the operators in `listed`; everything else is float32."""
     scales_loss: ClassVar[bool] = False
-    """True if the loss is scaled, and steps are left out where a gradient overflows."""
+    """True if the loss is scaled, and steps in which a gradient overflows are skipped."""
 
     @property
     def listed(self) -> Sequence[str]:
@@ -34,8 +34,10 @@ class Precision(Spec):
         return ()
 
     def unsupported_reason(self, kind: str) -> str:
-        """Returns why this precision does not work on devices of a kind ("cpu" or "gpu"), or "" if it does. Imports no
-        MXNet."""
+        """Returns why devices of a kind ("cpu" or "gpu") cannot compute in this precision; "" if they can.
+
+        Does not import MXNet.
+        """
         return ""
 
     def marked(self, graph: SymbolGraph, shapes: Mapping[str, Shape]) -> SymbolGraph:

@@ -118,11 +118,11 @@ class _CastGraphBuilder:
     def add(self, node: GraphNode) -> None:
         """Appends the next node of the old graph after casts of its inputs."""
         attributes, inputs = node.get("attrs", {}), node["inputs"]
-        wanted = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)
+        dtypes = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)
         for count, mark in ((1, FIRST_INPUT), (1, LOW_INPUT_ONLY), (2, FIRST_TWO)):
             if mark in attributes:
-                wanted[:count] = [attributes[mark]] * count
-        entries = [self.cast(source, output, dtype) for (source, output, *_), dtype in zip(inputs, wanted)]
+                dtypes[:count] = [attributes[mark]] * count
+        entries = [self.cast(source, output, dtype) for (source, output, *_), dtype in zip(inputs, dtypes)]
         self._moved.append(len(self.nodes))
         self.nodes.append({**node, "inputs": entries})
 

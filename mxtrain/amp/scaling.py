@@ -19,7 +19,7 @@ class NoScaling:
 
     scale: float = 1.0
     skips: bool = False
-    """True if a step may be left out."""
+    """True if a step may be skipped."""
 
     def unscale(self, gradients: List[nd.NDArray]) -> bool:
         """Divides gradients by the scale in place. Returns False if the step must be skipped."""
@@ -42,7 +42,7 @@ class NoScaling:
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
-        if values:  # a run may go on in another precision
+        if values:  # empty if the checkpoint was written in a precision without a loss scale
             self.restore(values)
 
 

@@ -23,7 +23,7 @@ def rehearse(description: Description) -> DryRun:
     Raises:
         MxtrainError: the run could not begin.
     """
-    for rule in rules.OF_THE_ENVIRONMENT:
+    for rule in rules.ENVIRONMENT_RULES:
         rule(description)
     set_environment(description)
     # Imports MXNet: only from here on.

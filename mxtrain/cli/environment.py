@@ -64,7 +64,7 @@ def describe_here(config: Config, where: Where, together: bool = True) -> Descri
     def set_first(spec: runtime.Runtime, parallel: Parallel, amp: Precision) -> None:
         _apply(spec, parallel, amp, profile)
 
-    return describe(config, where, together=together, set_environment=set_first)
+    return describe(config, where, check_rules=together, set_environment=set_first)
 
 
 def set_environment(description: Description, exact: bool = False) -> runtime.RuntimeReport:

@@ -83,7 +83,7 @@ def scaled_for_the_batch(path: str, composed: Composed) -> str:
     if path not in SCALED:
         return ""
     try:
-        rates = describe(composed.config, composed.where, together=False).rates
+        rates = describe(composed.config, composed.where, check_rules=False).rates
     except ConfigError:
         return ""
     return rates.remark if SCALED[path] in rates.facts else ""

@@ -199,7 +199,7 @@ def begin_run(
         MxtrainError: nothing was started.
     """
     description.trainer.require_one_run("this")
-    for rule in rules.OF_THE_ENVIRONMENT:  # Hydra may have changed it (hydra.job.env_set)
+    for rule in rules.ENVIRONMENT_RULES:  # Hydra may have changed it (hydra.job.env_set)
         rule(description)
     report = set_environment(description)
     world = find_world()

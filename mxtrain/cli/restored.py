@@ -25,7 +25,7 @@ from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.trust import require_trusted
 from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
-from mxtrain.runtime import OF_THE_MACHINE
+from mxtrain.runtime import MACHINE_FIELDS
 from mxtrain.training.fold_results import read_folds
 from mxtrain.types import expand_path
 
@@ -140,9 +140,9 @@ def on_this_machine(recorded: object, default: Config) -> object:
     """
     if not isinstance(recorded, Mapping):
         return recorded  # which the validation says
-    runtime = {**recorded, **{name: default[name] for name in OF_THE_MACHINE if name in recorded}}
+    runtime = {**recorded, **{name: default[name] for name in MACHINE_FIELDS if name in recorded}}
     if isinstance(runtime.get("env"), Mapping):
-        runtime["env"] = {name: value for name, value in runtime["env"].items() if name not in OF_THE_MACHINE.values()}
+        runtime["env"] = {name: value for name, value in runtime["env"].items() if name not in MACHINE_FIELDS.values()}
     return runtime
 
 

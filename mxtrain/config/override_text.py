@@ -7,7 +7,7 @@ import re
 from typing import List, Sequence
 
 NOT_FOR_EVAL = r"\+*(callback|logger|hydra)\."
-"""The beginning of overrides that `eval` and `predict` do not use."""
+"""Regular expression of the start of overrides that `eval` and `predict` do not use."""
 
 
 def quote(text: str) -> str:
@@ -24,11 +24,13 @@ def code_arguments(arguments: Sequence[str]) -> List[str]:
         arguments: the command line of the run.
     """
     flags = list(arguments[:2]) if list(arguments[:1]) == ["--config-dir"] else []
-    elsewhere = any(re.match(r"\+*hydra\.searchpath", word) for word in arguments)
-    typed = [word for word in arguments if re.search(r"_target_\s*[:=]", word) and not re.match(NOT_FOR_EVAL, word)]
-    if elsewhere or not all(re.match(r"(model|dataset)\._target_=", word) for word in typed):
+    has_search_path = any(re.match(r"\+*hydra\.searchpath", word) for word in arguments)
+    target_overrides = [
+        word for word in arguments if re.search(r"_target_\s*[:=]", word) and not re.match(NOT_FOR_EVAL, word)
+    ]
+    if has_search_path or not all(re.match(r"(model|dataset)\._target_=", word) for word in target_overrides):
         return [*flags, "--trust-code"]
-    return [*flags, *typed]
+    return [*flags, *target_overrides]
 
 
 def expand_home(text: str) -> str:

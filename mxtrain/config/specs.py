@@ -50,7 +50,7 @@ S = TypeVar("S", bound=Spec)
 T = TypeVar("T")
 LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
 """Range of normal 32-bit floats. MXNet rejects larger numbers only during the run, and treats smaller ones as 0."""
-MOST_NAMES = 30
+MAX_NAMES = 30
 """Maximum number of names that a message lists."""
 SHOULD_BE = "Input should be "
 """Start of most messages of pydantic."""
@@ -136,9 +136,9 @@ def build_spec(
     # A user's own class or function: the group's common settings go to the wrapper, all others to the class.
     wrapper = wrapper or base
     common = wrapper.with_target()
-    own = {name: fields.pop(name) for name in common.model_fields if name in fields}
+    wrapper_fields = {name: fields.pop(name) for name in common.model_fields if name in fields}
     check_arguments(target, fields, path, wrapper.filled)
-    return wrapper.of_target(target, fields, validate(common, own, path, where), path)
+    return wrapper.of_target(target, fields, validate(common, wrapper_fields, path, where), path)
 
 
 def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Where) -> S:
@@ -150,12 +150,12 @@ def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Wher
     # pydantic checks neither of these, because Python's floats have 64 bits.
     lines = [f"{name}={shown(value)}: {reason}. ({where(name)})" for name, value, reason in _out_of_range(fields, path)]
     try:
-        described = spec.model_validate(dict(fields))
+        instance = spec.model_validate(dict(fields))
     except pydantic.ValidationError as error:
-        lines += [_describe(spec, item, path, where) for item in _one_each(error.errors())]
+        lines += [_error_message(spec, item, path, where) for item in _merge_errors(error.errors())]
     if lines:
         raise ConfigError("\n".join(dict.fromkeys(lines)))
-    return described
+    return instance
 
 
 def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]:
@@ -172,7 +172,7 @@ def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]
             yield path, value, f"should be 0 or at least {SMALLEST_FLOAT:.4g} in size: a 32-bit float holds no less"
 
 
-def _one_each(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
+def _merge_errors(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
     """Merges pydantic's errors, which has one for each branch of a union: "should be 'auto' or greater than 0".
 
     If a branch accepts the outer value and fails at a part of it, only the error of that part is kept: for [0, 3] the
@@ -180,19 +180,19 @@ def _one_each(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
     """
     merged: List[Dict[str, Any]] = []
     first_of: Dict[Tuple[str, ...], Dict[str, Any]] = {}
-    places = [_named(item["loc"]) for item in items]
-    inner = {place[:depth] for place in places for depth in range(1, len(place))}
-    for item in [item for item, place in zip(items, places) if place not in inner] or items:
-        first = first_of.get(_named(item["loc"]))
+    locations = [_field_path(item["loc"]) for item in items]
+    inner = {location[:depth] for location in locations for depth in range(1, len(location))}
+    for item in [item for item, location in zip(items, locations) if location not in inner] or items:
+        first = first_of.get(_field_path(item["loc"]))
         if first is None or not (first["msg"].startswith(SHOULD_BE) and item["msg"].startswith(SHOULD_BE)):
             merged.append(dict(item))
-            first_of.setdefault(_named(item["loc"]), merged[-1])
+            first_of.setdefault(_field_path(item["loc"]), merged[-1])
         elif item["msg"] not in first["msg"]:
             first["msg"] += f" or {item['msg'][len(SHOULD_BE) :]}"
     return merged
 
 
-def _named(location: Sequence[Union[int, str]]) -> Tuple[str, ...]:
+def _field_path(location: Sequence[Union[int, str]]) -> Tuple[str, ...]:
     """Removes the names of union branches from a location of pydantic, which leaves the names of fields."""
     return tuple(str(part) for part in location if not _is_branch(str(part)))
 
@@ -219,18 +219,18 @@ def check_arguments(
     takes = f"{name_of(target)} takes: {', '.join(named) or 'no arguments'}."
     if not named and inspect.isclass(target):
         takes += f" Declare one in its __init__, e.g. def __init__(self, {next(iter(arguments), 'limit')})."
-    wrong = [
+    errors = [
         f"there is no '{path}.{name}'.{did_you_mean(name, named)} {takes}"
         for name in arguments
         if name not in named and not takes_any
     ]
-    wrong += [
+    errors += [
         f"{path}.{name} must be given: type ++{path}.{name}=... {takes}"
         for name, p in named.items()
         if filled is not None and p.default is p.empty and name not in (*arguments, *filled)
     ]
-    if wrong:
-        raise ConfigError("\n".join(wrong))
+    if errors:
+        raise ConfigError("\n".join(errors))
 
 
 def name_of(target: object) -> str:
@@ -247,10 +247,10 @@ def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: 
     try:
         return target(**arguments)
     except Exception as error:  # whatever the user's code raises
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {error}".rstrip(".: ")
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        cause = f"{type(error).__name__}: {error}".rstrip(".: ")
         raise ConfigError(
-            f"{path}._target_={name_of(target)} failed: {said} ({place.filename}:{place.lineno})."
+            f"{path}._target_={name_of(target)} failed: {cause} ({frame.filename}:{frame.lineno})."
         ) from error
 
 
@@ -275,28 +275,28 @@ def accepted_names(target: Any, wrapper: Type[Spec], nested: Sequence[str] = ())
     return [] if nested else [*wrapper.with_target().model_fields, *(parameters_of(target) or ())]
 
 
-def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where) -> str:
-    given = list(_named(item["loc"]))
-    field = ".".join([path, *given])
+def _error_message(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where) -> str:
+    names = list(_field_path(item["loc"]))
+    field = ".".join([path, *names])
     source = where(field)
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
     if kind == "extra_forbidden":
         allowed = allowed_fields(spec, item["loc"][:-1])
-        parent = ".".join([path, *given[:-1]])
-        near = nearest(given[-1], allowed)
+        parent = ".".join([path, *names[:-1]])
+        near = nearest(names[-1], allowed)
         hint = f" Did you mean '{parent}.{near[0]}'?" if near else ""
         return f"there is no '{field}'.{hint} {parent} takes {', '.join(allowed) or 'no settings'} ({source})."
     if kind == "missing":
         return f"{field} must be given: type {field}=... ({source})."
     if kind == "value_error":
-        said = str(context.get("error", item["msg"])).rstrip(".")
-        return f"{field}={shown(value)}: {said}. ({source})" if given else f"{path}: {said} ({source})."
+        reason = str(context.get("error", item["msg"])).rstrip(".")
+        return f"{field}={shown(value)}: {reason}. ({source})" if names else f"{path}: {reason} ({source})."
     hint = ""
     if kind == "literal_error":
         allowed = context["expected"].replace(" or ", ",").split(",")
         hint = did_you_mean(str(value), [word.strip(" '") for word in allowed])
-    if kind == "string_pattern_mismatch" and spec_help(spec, given):
-        return f"{field}={shown(value)}: this is not understood. Allowed: {spec_help(spec, given)} ({source})"
+    if kind == "string_pattern_mismatch" and spec_help(spec, names):
+        return f"{field}={shown(value)}: this is not understood. Allowed: {spec_help(spec, names)} ({source})"
     if kind == "list_type" and isinstance(value, (str, int, float)):
         hint = f" Type {field}=[{shown(value)}]."
     message = item["msg"][0].lower() + item["msg"][1:]
@@ -342,10 +342,10 @@ def own_spec(target: object) -> Optional[Type[Spec]]:
     if not isinstance(target, str) or target.partition(".")[0] != __package__.partition(".")[0]:
         return None
     try:
-        found = import_target(target, "")
+        resolved = import_target(target, "")
     except ConfigError:
         return None  # validating the description reports it
-    return found if inspect.isclass(found) and issubclass(found, Spec) else None
+    return resolved if inspect.isclass(resolved) and issubclass(resolved, Spec) else None
 
 
 def default_settings(spec: Type[Spec]) -> Dict[str, Any]:
@@ -369,10 +369,10 @@ def complete_settings(node: Mapping[str, Any], path: str) -> Dict[str, Any]:
     target = import_target(str(node["_target_"]), path)
     if not (inspect.isclass(target) and issubclass(target, Spec)):
         return dict(node)
-    given = {name: value for name, value in node.items() if name != "_target_"}
+    settings = {name: value for name, value in node.items() if name != "_target_"}
     # A user's own spec may have any object as a default, which state.json of a checkpoint cannot represent.
     defaults = {name: value for name, value in default_settings(target).items() if _is_plain(value)}
-    return {"_target_": node["_target_"], **defaults, **_over_nested_defaults(target, given)}
+    return {"_target_": node["_target_"], **defaults, **_over_nested_defaults(target, settings)}
 
 
 def _is_plain(value: object) -> bool:
@@ -415,9 +415,9 @@ def find_declaration(spec: Type[Spec], names: Sequence[str]) -> Optional[Declara
     if name not in spec.model_fields:
         return None
     nested = nested_spec(spec, name) if inner else None
-    found = find_declaration(nested, inner) if nested is not None else None
-    if found is not None:
-        return found
+    declaration = find_declaration(nested, inner) if nested is not None else None
+    if declaration is not None:
+        return declaration
     owners = [owner for owner in spec.__mro__ if name in _fields_in_source(owner)]
     helps = (_fields_in_source(owner)[name][1] for owner in owners)
     for owner in owners[:1]:
@@ -436,39 +436,39 @@ def _fields_in_source(owner: type) -> Mapping[str, Tuple[int, str]]:
     except OSError:  # the source is not available, e.g. of a class that a function or a notebook defines
         return {}
     (declared,) = ast.parse(textwrap.dedent("".join(lines))).body
-    found: Dict[str, Tuple[int, str]] = {}
+    fields: Dict[str, Tuple[int, str]] = {}
     body = declared.body if isinstance(declared, ast.ClassDef) else []
     for statement, following in zip(body, [*body[1:], None]):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             text = following.value if isinstance(following, ast.Expr) else None
-            said = text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
-            found[statement.target.id] = (first + statement.lineno - 1, " ".join(said.split()))
-    return found
+            docstring = text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
+            fields[statement.target.id] = (first + statement.lineno - 1, " ".join(docstring.split()))
+    return fields
 
 
 def spec_help(spec: Type[Spec], names: Sequence[str]) -> str:
     """Returns the docstring under a field, e.g. of `Parallel.devices`, as one line of help; empty if it has none."""
-    found = find_declaration(spec, names)
-    return found.help if found is not None else ""
+    declaration = find_declaration(spec, names)
+    return declaration.help if declaration is not None else ""
 
 
-def refuse_unknown_names(path: str, kind: str, given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown_names(path: str, kind: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Checks that only known names are given.
 
     Args:
         path: path of the setting, for messages.
         kind: kind of the names, such as "class".
-        given: names to check.
+        names: names to check.
         known: allowed names.
 
     Raises:
         ConfigError: a name is unknown; the message lists the known ones.
     """
-    for name in given:
+    for name in names:
         if name not in known:
             raise ConfigError(
                 f"{path}: there is no {kind} '{name}'.{did_you_mean(name, known)} They are: "
-                f"{', '.join(list(known)[:MOST_NAMES])}."
+                f"{', '.join(list(known)[:MAX_NAMES])}."
             )
 
 
@@ -480,14 +480,14 @@ def collect(builders: Sequence[Callable[[], T]]) -> List[T]:
     Raises:
         ConfigError: at least one raised it; the message joins the messages of all.
     """
-    results, wrong = [], []
+    results, errors = [], []
     for build in builders:
         try:
             results.append(build())
         except ConfigError as error:
-            wrong.append(str(error))
-    if wrong:
-        raise ConfigError("\n".join(wrong))
+            errors.append(str(error))
+    if errors:
+        raise ConfigError("\n".join(errors))
     return results
 
 
@@ -500,11 +500,11 @@ def with_text_keys(node: object) -> Any:
 
 def flatten(config: Config, prefix: str = "") -> Dict[str, Any]:
     """Returns dotted path -> value for all leaves. An empty mapping is a leaf."""
-    found: Dict[str, Any] = {}
+    leaves: Dict[str, Any] = {}
     for name, value in config.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:
-            found.update(flatten(value, path + "."))
+            leaves.update(flatten(value, path + "."))
         else:
-            found[path] = value
-    return found
+            leaves[path] = value
+    return leaves

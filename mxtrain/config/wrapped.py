@@ -17,4 +17,12 @@ class Wrapped(Spec):
 
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
+        """Wraps a class or function.
+
+        Args:
+            target: the class or function.
+            arguments: its keyword arguments.
+            common: the fields of the group.
+            path: path of the node in the configuration, for messages.
+        """
         return cls(target=target, arguments=dict(arguments), **dict(common))

@@ -59,13 +59,13 @@ GROUPS: Dict[str, Type[Spec]] = {
 """Group -> the base class of its options."""
 
 WRAPPERS: Dict[str, Type[Spec]] = {"model": CustomModel, "loss": CustomLoss, "optimizer": CustomOptimizer}
-"""Group -> what a user's own class or function is wrapped in; where there is none, the base says what it takes."""
+"""Group -> class that wraps a user's own class or function; in other groups the base class does."""
 
 NAMED_GROUPS = ("metric", "callback", "logger")
-"""Groups that hold any number of options, by name; none is a number, too."""
+"""Groups with any number of options, each under a name of its own."""
 
 PRESET_GROUPS = ("experiment", "debug")
-"""Groups whose options only override what other groups say."""
+"""Groups whose options only override settings of other groups."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Description:
 
     @functools.cached_property
     def rates(self) -> LearningRates:
-        """Base learning rate and schedule, scaled to the global batch size of the run.
+        """Returns the base learning rate and schedule, scaled to the global batch size of the run.
 
         Raises:
             ConfigError: `trainer.reference_batch_size` is set, but the batch size is not known.
@@ -109,12 +109,12 @@ class Description:
 
     @property
     def metric_signatures(self) -> Dict[str, str]:
-        """Signature (variant) of each metric that has several variants, by name."""
+        """Returns the signature (variant) of each metric that has several variants, by name."""
         return {name: metric.signature for name, metric in self.metric.items() if metric.signature}
 
 
 def describe(
-    config: Config, where: Where, *, together: bool = True,
+    config: Config, where: Where, *, check_rules: bool = True,
     set_environment: Optional[Callable[[Runtime, Parallel, Precision], object]] = None,
 ) -> Description:  # fmt: skip
     """Validates a composed configuration. Imports MXNet only if a user's own class does.
@@ -122,7 +122,7 @@ def describe(
     Args:
         config: resolved plain nested dicts, one entry per group.
         where: returns the file of a group's chosen option, for messages.
-        together: whether to check `RULES`, which compare settings of several groups.
+        check_rules: whether to check `RULES`, which compare settings of several groups.
         set_environment: called with the groups that it depends on, if they are valid, before any other group imports a
             class of the user, which may import MXNet.
 
@@ -141,14 +141,14 @@ def describe(
         return dict(zip(named, collect(builders)))
 
     if set_environment is not None:
-        with suppress(ConfigError):  # which is said below, together with everything else that is wrong
+        with suppress(ConfigError):  # reported below, together with the errors of all other groups
             set_environment(make("runtime"), make("parallel"), make("amp"))
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     # Defaults of a dataset may depend on the task, the model and the loss.
     specs["dataset"] = specs["dataset"].for_task(specs["task"].name).for_model(specs["model"])
     specs["dataset"] = specs["dataset"].for_loss(specs["loss"]).for_fold(specs["trainer"].held_out)
     description = Description(config=_complete(config), **specs)
-    collect([functools.partial(rule, description) for rule in RULES if together])
+    collect([functools.partial(rule, description) for rule in RULES if check_rules])
     return description
 
 
@@ -161,7 +161,7 @@ def _complete(config: Config) -> Config:
 def complete_group(node: Any, group: str) -> Dict[str, Any]:
     """Adds the defaults of missing settings to a group; see `complete_settings`."""
     if group in NAMED_GROUPS:
-        return {name: complete_settings(one, f"{group}.{name}") for name, one in (node or {}).items()}
+        return {name: complete_settings(item, f"{group}.{name}") for name, item in (node or {}).items()}
     return complete_settings(node, group)
 
 
@@ -182,9 +182,9 @@ def _require_groups(config: Config, where: Where) -> None:
     missing = [name for name in GROUPS if name not in config]
     if missing:
         raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
-    odd = [name for name in NAMED_GROUPS if config[name] and not isinstance(config[name], Mapping)]
-    if odd:
-        raise ConfigError("\n".join(f"{name}={config[name]}: a group of named options is needed." for name in odd))
+    invalid = [name for name in NAMED_GROUPS if config[name] and not isinstance(config[name], Mapping)]
+    if invalid:
+        raise ConfigError("\n".join(f"{name}={config[name]}: a group of named options is needed." for name in invalid))
 
 
 def build_group(path: str, node: object, where: Where) -> Spec:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
 
 DESCRIPTION = "description"
+"""Key of the configuration in meta.json."""
 PACKAGE_FOLDER = Path(mxtrain.__file__).resolve().parent
 OWN_FOLDERS = (PACKAGE_FOLDER.name, "conf")
 """Folders of a checkout of mxtrain whose changes can change a run."""
@@ -95,16 +96,16 @@ def package_version(name: str) -> Optional[str]:
 def own_code(config: Config) -> Dict[str, Json]:
     """Returns the hash of the file of each class in a configuration that is not mxtrain's own, by its import path.
     None: the module is not imported, or has no file."""
-    found: Dict[str, Json] = {}
+    hashes: Dict[str, Json] = {}
     for target in sorted(set(_targets(config))):
         module = sys.modules.get(target.rpartition(".")[0])
         if target.partition(".")[0] == mxtrain.__name__:
             continue
         try:
-            found[target] = hashlib.sha256(Path(str(getattr(module, "__file__", ""))).read_bytes()).hexdigest()
+            hashes[target] = hashlib.sha256(Path(str(getattr(module, "__file__", ""))).read_bytes()).hexdigest()
         except OSError:
-            found[target] = None
-    return found
+            hashes[target] = None
+    return hashes
 
 
 def _targets(node: object) -> Iterator[str]:
@@ -122,7 +123,7 @@ def _targets(node: object) -> Iterator[str]:
 # Git.
 
 GIT = ("git", "-c", "core.fsmonitor=false")
-"""Without a program that the repository's own configuration may name: the current folder may be somebody's."""
+"""Command that runs no program that the repository's configuration names, since the current folder may be untrusted."""
 
 
 def git_state(folder: str, *paths: str) -> Optional[Mapping[str, Json]]:
@@ -136,31 +137,31 @@ def git_state(folder: str, *paths: str) -> Optional[Mapping[str, Json]]:
         `commit`, `dirty`, and of the difference `diff_sha256`, `diff_bytes` and `diff`, its first `MAX_DIFF_BYTES`
         bytes. Files that git does not track are no part of it. The hash is None if git did not finish in time.
     """
-    commit = _ask(folder, "rev-parse", "HEAD")
+    commit = _git_output(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    below = ["--", *(f":(top){path}" for path in paths)] if paths else []
+    pathspecs = ["--", *(f":(top){path}" for path in paths)] if paths else []
     # Both options keep git from running programs that the repository's configuration may name.
-    sha256, size, first = _read_diff([*GIT, "-C", folder, "diff", "--no-ext-diff", "--no-textconv", "HEAD", *below])
+    sha256, size, first = _read_diff([*GIT, "-C", folder, "diff", "--no-ext-diff", "--no-textconv", "HEAD", *pathspecs])
     return {
         "commit": commit.strip(), "dirty": size > 0, "diff_sha256": sha256, "diff_bytes": size,
         "diff": first.decode("utf-8", "replace"),
     }  # fmt: skip
 
 
-def _ask(folder: str, *words: str) -> Optional[str]:
+def _git_output(folder: str, *words: str) -> Optional[str]:
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*GIT, "-C", folder, *words], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout
+    return result.stdout
 
 
 def _is_checkout() -> bool:
     """Returns True if git tracks the package: an installed one may lie in a checkout of something else."""
-    return _ask(str(PACKAGE_FOLDER), "ls-files", "--error-unmatch", "__init__.py") is not None
+    return _git_output(str(PACKAGE_FOLDER), "ls-files", "--error-unmatch", "__init__.py") is not None
 
 
 def _read_diff(command: Sequence[str]) -> Tuple[Optional[str], int, bytes]:

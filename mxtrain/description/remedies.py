@@ -1,4 +1,4 @@
-"""Says what to set where a run could not do what its description asks for."""
+"""Suggests settings for runs that failed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mxtrain.description.groups import Description
 def less_memory(description: Description) -> str:
     """Returns the settings that reduce the memory of a step on each device."""
     setting, size = description.dataset.batch_unit
-    parts = description.trainer.grad_accumulation
-    half = "" if description.amp.dtype != FULL.dtype else ", amp=bfloat16 on CPUs or amp=float16 on GPUs"
+    num_parts = description.trainer.grad_accumulation
+    precision_hint = "" if description.amp.dtype != FULL.dtype else ", amp=bfloat16 on CPUs or amp=float16 on GPUs"
     return (
-        f"A step takes dataset.{setting}={size} in trainer.grad_accumulation={parts} parts: "
-        f"trainer.grad_accumulation={2 * parts} gives the same gradient in about half the memory. What else helps: "
-        f"a lower dataset.{setting}, parallel=data over more devices{half}; where it fails while it validates, a lower "
-        f"dataset.eval_batch_size than {description.dataset.eval_batch_size}."
+        f"A step takes dataset.{setting}={size} in trainer.grad_accumulation={num_parts} parts: "
+        f"trainer.grad_accumulation={2 * num_parts} gives the same gradient in about half the memory. What else helps: "
+        f"a lower dataset.{setting}, parallel=data over more devices{precision_hint}; where it fails while it "
+        f"validates, a lower dataset.eval_batch_size than {description.dataset.eval_batch_size}."
     )

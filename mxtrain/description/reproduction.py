@@ -1,4 +1,4 @@
-"""Compares what made a run, and its result, with another one. Reads only JSON, within limits."""
+"""Compares the provenance and the results of two runs. Reads only JSON files of limited size."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES, read_meta, read_rows
+from mxtrain.files.text_lines import printable_line
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, Json, JsonObject
 
 SPEED = "samples_per_s"
-"""The column of a row that no two runs have in common."""
+"""Column of metrics.jsonl that differs between any two runs."""
 COMPARED = (
     "packages", "python", "mxtrain_git", "git", "code", "own_operators", "host", "devices", "precision", "runtime",
     "data",
@@ -28,12 +29,12 @@ LEFT_OUT = (
     "host.name", "host.system", "git.diff", "git.dirty", "git.diff_bytes", "mxtrain_git.diff", "mxtrain_git.dirty",
     "mxtrain_git.diff_bytes", "data.sha256",
 )  # fmt: skip
-"""Parts of these that change nothing, or that another part contains."""
+"""Parts of these fields that do not change a result, or that another part contains."""
 ABSENT = "(none)"
 
 
 class ChangedFact(NamedTuple):
-    """A line of the table."""
+    """Row of the table of differences: a field, and its values in both runs."""
 
     field: str
     then: str
@@ -50,14 +51,14 @@ class RecordedRun:
     @property
     def description(self) -> Config:
         """Returns the configuration of the run, with all defaults."""
-        found: Config = self.meta[DESCRIPTION]
-        return found
+        config: Config = self.meta[DESCRIPTION]
+        return config
 
     @property
     def choices(self) -> Mapping[str, str]:
         """Returns the chosen option of each group; empty if the run was started in another way."""
-        found = self.meta.get("choices")
-        return {str(group): str(option) for group, option in found.items()} if isinstance(found, dict) else {}
+        choices = self.meta.get("choices")
+        return {str(group): str(option) for group, option in choices.items()} if isinstance(choices, dict) else {}
 
 
 def read_run(path: Path) -> RecordedRun:
@@ -89,21 +90,20 @@ def compare_meta(then: Mapping[str, Json], now: Mapping[str, Json]) -> List[Chan
 
 
 def _fields(meta: Mapping[str, Json], has_code: bool) -> Dict[str, object]:
-    found: Dict[str, object] = {}
+    fields: Dict[str, object] = {}
     for name in COMPARED:
         value = meta.get(name)
         if name == "git" and not has_code:
             continue
-        found.update(flatten(value, f"{name}.") if isinstance(value, dict) and value else {name: value or None})
-    return {name: value for name, value in found.items() if name not in LEFT_OUT and value is not None}
+        fields.update(flatten(value, f"{name}.") if isinstance(value, dict) and value else {name: value or None})
+    return {name: value for name, value in fields.items() if name not in LEFT_OUT and value is not None}
 
 
 def shown(value: object) -> str:
-    """Returns untrusted text on one line, shortened if it is long."""
+    """Returns a value for a cell of the table: untrusted text on one line, shortened if it is long or a hash."""
     text = ABSENT if value is None else str(value)
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
     is_hash = len(text) in (40, 64) and all(letter in "0123456789abcdef" for letter in text)
-    return text[:12] if is_hash else text if len(text) <= 40 else f"{text[:37]}..."
+    return text[:12] if is_hash else printable_line(text, 40)
 
 
 # Results.
@@ -133,18 +133,18 @@ def compare_results(before: Path, after: Path) -> Comparison:
         OSError, ValueError: a file of `after` cannot be read.
     """
     old, new = _status(before), _status(after)
-    lines, found = [], []
+    lines, differences = [], []
     if old.get("weights_sha256") is None:
         lines.append(f"{before} has no final weights to compare (its state is {shown(old.get('state'))})")
     values = [_final(status) for status in (old, new)]
     for name in dict.fromkeys([*values[0], *values[1]]):
-        one, other = (side.get(name) for side in values)
-        if one != other:
-            found.append(ChangedFact(name, shown(one), shown(other)))
-    count, where = _compare_rows(before / ROWS_FILE, after / ROWS_FILE)
-    lines.append(where or f"all {count} rows of {ROWS_FILE} are equal to the bit")
-    same = not found and not where and old.get("weights_sha256") is not None
-    return Comparison(same, lines, found, _largest(*values))
+        before_value, after_value = (side.get(name) for side in values)
+        if before_value != after_value:
+            differences.append(ChangedFact(name, shown(before_value), shown(after_value)))
+    count, difference = _compare_rows(before / ROWS_FILE, after / ROWS_FILE)
+    lines.append(difference or f"all {count} rows of {ROWS_FILE} are equal to the bit")
+    same = not differences and not difference and old.get("weights_sha256") is not None
+    return Comparison(same, lines, differences, _largest(*values))
 
 
 def _status(run_dir: Path) -> JsonObject:
@@ -168,23 +168,23 @@ def _largest(before: Mapping[str, object], after: Mapping[str, object]) -> Optio
     """Returns the largest relative difference of the numbers that both have."""
     names = [name for name, value in before.items() if isinstance(value, float)]
     pairs = [(before[name], after.get(name)) for name in names]
-    if not pairs or not all(isinstance(other, (int, float)) for _, other in pairs):
+    if not pairs or not all(isinstance(new, (int, float)) for _, new in pairs):
         return None
-    return max(_relative(float(one), float(other)) for one, other in pairs)  # type: ignore[arg-type]  # checked above
+    return max(_relative(float(old), float(new)) for old, new in pairs)  # type: ignore[arg-type]  # checked above
 
 
-def _relative(one: float, other: float) -> float:
-    return abs(one - other) / max(abs(one), abs(other), 1e-12)
+def _relative(old: float, new: float) -> float:
+    return abs(old - new) / max(abs(old), abs(new), 1e-12)
 
 
 def _compare_rows(before: Path, after: Path) -> Tuple[int, str]:
-    """Returns the number of equal rows, and where the files differ first; empty if they do not."""
+    """Returns the number of equal rows before the first difference, and a clause about it; "" if there is none."""
     count = 0
-    for one, other in zip_longest(_rows(before), _rows(after)):
-        if one != other:
-            row = one or other or {}
+    for old_row, new_row in zip_longest(_rows(before), _rows(after)):
+        if old_row != new_row:
+            row = old_row or new_row or {}
             at = f"{shown(row.get('split'))} row of step {shown(row.get('step'))}"
-            missing = "" if one and other else f", which only {before if one else after} has"
+            missing = "" if old_row and new_row else f", which only {before if old_row else after} has"
             return count, f"the rows differ from the {at} on{missing}; {count} before it are equal to the bit"
         count += 1
     return count, ""

@@ -42,12 +42,12 @@ MXNET_NUMBERS = {
         "MXNET_KVSTORE_REDUCTION_NTHREADS", "MXNET_KVSTORE_SLICE_THRESHOLD", "MXNET_MKLDNN_CACHE_NUM",
     ), 0),
 }  # fmt: skip
-"""Variables of MXNet that hold whole numbers, and the least of each: with others MXNet ends the process, or hangs."""
+"""Integer variables of MXNet -> smallest allowed value. With other values MXNet ends the process or hangs."""
 ENGINE_TYPE = "MXNET_ENGINE_TYPE"
 ENGINES = ("ThreadedEnginePerDevice", "ThreadedEnginePooled", "ThreadedEngine", "NaiveEngine")
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
-"""There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
+"""Device files of the NVIDIA driver on Linux and on WSL. A process that can reach a GPU sees one of them."""
 
 
 def check_stop_condition(description: Description) -> None:
@@ -83,12 +83,12 @@ def check_monitors(description: Description) -> None:
     for path, monitor in monitors:
         if monitor not in allowed:
             name = monitor.rpartition("/")[2]
-            near = [one for one in nearest(monitor, allowed, 3) if _is_near(name, one.rpartition("/")[2])]
-            meant = f" Did you mean '{near[0]}'?" if near else ""
-            more = "NAME" if near or name in description.metric or not name.isidentifier() else name
+            near = [value for value in nearest(monitor, allowed, 3) if _is_near(name, value.rpartition("/")[2])]
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            metric_to_add = "NAME" if near or name in description.metric or not name.isidentifier() else name
             raise ConfigError(
-                f"{path}={monitor}: nothing measures that.{meant} Allowed: {', '.join(allowed)}; "
-                f"metric=[{','.join([*description.metric, more])}] measures more."
+                f"{path}={monitor}: this run does not measure it.{hint} Allowed: {', '.join(allowed)}; "
+                f"metric=[{','.join([*description.metric, metric_to_add])}] measures more."
             )
 
 
@@ -116,16 +116,18 @@ def check_batch_divisions(description: Description) -> None:
     if shards == 1:
         return
     divisors = " / ".join(text for text, count in batch_divisions(description).items() if count > 1)
-    said = f"dataset.batch_size={batch_size} samples / {divisors} = {batch_size / shards:.4g} samples"
+    division = f"dataset.batch_size={batch_size} samples / {divisors} = {batch_size / shards:.4g} samples"
     if batch_size < shards:
-        raise ConfigError(f"{said}: less than one. The batch needs at least {shards} samples.")
+        raise ConfigError(f"{division}: less than one. The batch needs at least {shards} samples.")
     if microbatches > 1 and batch_size % shards:
         low, high = batch_size // shards * shards, -(-batch_size // shards) * shards
         share = batch_size // (workers * parts * replicas)
-        fitting = [m for m in range(share, 0, -1) if batch_size % (workers * parts * replicas * m) == 0]
-        near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
-        other = f", or parallel.microbatches={near}" if near else ""
-        raise ConfigError(f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}.")
+        candidates = [count for count in range(share, 0, -1) if batch_size % (workers * parts * replicas * count) == 0]
+        near = min(candidates, key=lambda count: abs(count - microbatches), default=None)
+        alternative = f", or parallel.microbatches={near}" if near else ""
+        raise ConfigError(
+            f"{division}: microbatches must be equal. Type dataset.batch_size={low} or {high}{alternative}."
+        )
 
 
 def batch_divisions(description: Description) -> Dict[str, int]:
@@ -164,39 +166,39 @@ def check_environment_role(description: Description) -> None:
     A launcher has set it, or it is left over from one. A server would wait for ever, and a worker of rank 1 would train
     without writing anything.
     """
-    found = next((name for name in ROLE_VARIABLES if name in os.environ), None)
-    if found is not None and not description.kvstore.distributed:
-        store = "horovod" if found == HOROVOD_RANK else "dist_sync"
+    variable = next((name for name in ROLE_VARIABLES if name in os.environ), None)
+    if variable is not None and not description.kvstore.distributed:
+        store = "horovod" if variable == HOROVOD_RANK else "dist_sync"
         raise ConfigError(
-            f"{found}={os.environ[found]} is set in the environment, which makes this process one of several, but this "
-            f"kvstore stays within one process. Unset it (env -u {found} ...), or type kvstore={store}."
+            f"{variable}={os.environ[variable]} is set in the environment, which makes this process one of several, "
+            f"but this kvstore stays within one process. Unset it (env -u {variable} ...), or type kvstore={store}."
         )
 
 
 def check_environment_threads(description: Description) -> None:
     """Rejects an invalid OMP_NUM_THREADS, for which MXNet ends the process."""
-    given = os.environ.get("OMP_NUM_THREADS")
-    if description.runtime.threads == "auto" and given and re.fullmatch("[1-9][0-9]{0,3}", given) is None:
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if description.runtime.threads == "auto" and threads and re.fullmatch("[1-9][0-9]{0,3}", threads) is None:
         raise ConfigError(
-            f"OMP_NUM_THREADS={given} in the environment: it must be a number from 1 on. Unset it, or type "
+            f"OMP_NUM_THREADS={threads} in the environment: it must be a number from 1 on. Unset it, or type "
             "runtime.threads=2."
         )
 
 
 def check_mxnet_variables(description: Description) -> None:
     """Rejects values of MXNET_... variables for which MXNet hangs or ends the process."""
-    given = {**os.environ, **description.runtime.env}
-    for name, text in ((name, str(given[name])) for name in (*MXNET_NUMBERS, ENGINE_TYPE) if name in given):
+    variables = {**os.environ, **description.runtime.env}
+    for name, text in ((name, str(variables[name])) for name in (*MXNET_NUMBERS, ENGINE_TYPE) if name in variables):
         if name in MXNET_NUMBERS:
             least = MXNET_NUMBERS[name]
-            is_right = re.fullmatch("[0-9]{0,10}", text, re.ASCII) and least <= int(text or least) <= LARGEST_COUNT
-            wanted = "" if is_right else f"a whole number from {least} on"
+            is_valid = re.fullmatch("[0-9]{0,10}", text, re.ASCII) and least <= int(text or least) <= LARGEST_COUNT
+            expected = "" if is_valid else f"a whole number from {least} on"
         else:
-            wanted = "" if text in ("", *ENGINES) else f"one of {', '.join(ENGINES)}"
-        if wanted and name in description.runtime.env:
-            raise ConfigError(f"runtime.env.{name}={text}: must be {wanted}. Leave it out, or correct it.")
-        if wanted:
-            raise ConfigError(f"{name}={text} in the environment: must be {wanted}. Unset it (env -u {name} ...).")
+            expected = "" if text in ("", *ENGINES) else f"one of {', '.join(ENGINES)}"
+        if expected and name in description.runtime.env:
+            raise ConfigError(f"runtime.env.{name}={text}: must be {expected}. Leave it out, or correct it.")
+        if expected:
+            raise ConfigError(f"{name}={text} in the environment: must be {expected}. Unset it (env -u {name} ...).")
 
 
 def check_cores(description: Description) -> None:
@@ -204,12 +206,12 @@ def check_cores(description: Description) -> None:
     runtime, environ = description.runtime, os.environ
     if description.cluster.launcher != "local" and WORKER not in environ:
         return  # this is the supervisor; the workers on other hosts check their own cores
-    given = {"runtime.threads": runtime.threads, "runtime.cpu_workers": runtime.cpu_workers,
+    thread_settings = {"runtime.threads": runtime.threads, "runtime.cpu_workers": runtime.cpu_workers,
              "runtime.env.OMP_NUM_THREADS": runtime.env.get("OMP_NUM_THREADS")}  # fmt: skip
     if runtime.threads == "auto":
-        given["OMP_NUM_THREADS"] = environ.get("OMP_NUM_THREADS")
+        thread_settings["OMP_NUM_THREADS"] = environ.get("OMP_NUM_THREADS")
     cores = usable_cores()
-    for name, value in given.items():
+    for name, value in thread_settings.items():
         if str(value).isdecimal() and int(str(value)) > THREADS_PER_CORE * cores:
             remedy = f"{name}={cores}" if "." in name else f"runtime.threads={cores}, or unset it"
             raise ConfigError(
@@ -267,17 +269,17 @@ def check_store_workers(description: Description) -> None:
 
 def check_actions(description: Description) -> None:
     """Rejects actions with stores for which the workers cannot agree on a change of the run, or cannot apply it."""
-    acting = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
-    acting += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
-    if acting and description.kvstore.updates:
+    actions = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
+    actions += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
+    if actions and description.kvstore.updates:
         raise ConfigError(
-            f"{acting[0]} changes the run while it trains, and workers of kvstore=dist_async do not wait for each "
+            f"{actions[0]} changes the run while it trains, and workers of kvstore=dist_async do not wait for each "
             "other, so there is no step after which all of them and the servers know the change. Type "
             "kvstore=dist_sync."
         )
-    if acting and description.kvstore.serves_tables:
+    if actions and description.kvstore.serves_tables:
         raise ConfigError(
-            f"{acting[0]} changes the run while it trains, and the servers of kvstore.tables=servers update tables by "
+            f"{actions[0]} changes the run while it trains, and the servers of kvstore.tables=servers update tables by "
             "themselves. Type kvstore.tables=workers."
         )
     for name, spec in description.callback.items():
@@ -323,9 +325,9 @@ def check_folds(description: Description) -> None:
 
 def check_metric_names(description: Description) -> None:
     """Rejects metrics whose name is another column of metrics.jsonl, such as loss."""
-    taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
-    if taken:
-        raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
+    reserved = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
+    if reserved:
+        raise ConfigError(f"metric.{sorted(reserved)[0]}: this name is taken in metrics.jsonl; choose another.")
 
 
 def check_loggers(description: Description) -> None:
@@ -359,11 +361,12 @@ def check_task_needs(description: Description) -> None:
     for need in task.needs_of(description):
         if need not in NEEDS:
             raise ConfigError(
-                f"{name} needs '{need}', which nothing knows.{did_you_mean(need, NEEDS)} Allowed: {', '.join(NEEDS)}."
+                f"{name} needs '{need}', which is no known requirement.{did_you_mean(need, NEEDS)} Allowed: "
+                f"{', '.join(NEEDS)}."
             )
-        against, remedy = _obstacle(description, need)
-        if against:
-            raise ConfigError(f"{against}: {name} needs {need}: {NEEDS[need]}. Type {remedy}.")
+        conflict, remedy = _obstacle(description, need)
+        if conflict:
+            raise ConfigError(f"{conflict}: {name} needs {need}: {NEEDS[need]}. Type {remedy}.")
 
 
 def _obstacle(description: Description, need: str) -> Tuple[str, str]:
@@ -374,8 +377,8 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
         name = "horovod" if store.ring else "dist_async"
         return f"kvstore={name} with cluster.workers={workers}", "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):
-        divided = [text for text, count in batch_divisions(description).items() if count > 1]
-        return " and ".join(divided), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
+        divisions = [text for text, count in batch_divisions(description).items() if count > 1]
+        return " and ".join(divisions), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
     if need == GLOBAL_WEIGHT and description.kvstore.updates and description.cluster.workers > 1:
         return f"kvstore=dist_async with cluster.workers={description.cluster.workers}", "kvstore=dist_sync"
     if need == FULL_PRECISION and description.amp.dtype != FULL.dtype:
@@ -408,8 +411,8 @@ RULES = (
 )
 """All rules, in the order in which they are checked."""
 
-OF_THE_ENVIRONMENT = (
+ENVIRONMENT_RULES = (
     check_environment_threads, check_mxnet_variables,
     check_cores,
 )  # fmt: skip
-"""The rules that look at this process, too."""
+"""The rules that also check the environment and the cores of this process."""

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
 
 PAYS_FROM = 1 << 22
-"""Numbers in the tables of an input from which on `auto` is sparse, where one worker trains: 16 MB. Measured
+"""Elements in the tables of an input from which `auto` is sparse if one worker trains: 16 MB. Measured
 (docs/decisions/0069)."""
 WORKERS_PAY_FROM = 1 << 20
-"""The same where several workers sum gradients, which are messages of as many rows."""
+"""The same for several workers, whose sparse gradients are also smaller messages."""
 
 
 def is_lazy(description: Description) -> bool:
@@ -23,10 +23,10 @@ def is_lazy(description: Description) -> bool:
 
 def sparse_from(description: Description) -> Optional[int]:
     """Returns the number of elements from which tables of an input get row-sparse gradients; None: never."""
-    wish = description.trainer.sparse_grad
-    if wish is False or (wish == "auto" and obstacle(description)[0]):
+    sparse_grad = description.trainer.sparse_grad
+    if sparse_grad is False or (sparse_grad == "auto" and obstacle(description)[0]):
         return None
-    if is_asked_for(description):
+    if applies_to_all_sizes(description):
         return 1
     return WORKERS_PAY_FROM if description.cluster.workers > 1 else PAYS_FROM
 
@@ -36,10 +36,12 @@ def sparse_samples(description: Description) -> int:
 
     With `auto` on one worker, a table is sparse only if the ids of a batch are few compared with its rows.
     """
-    return 0 if is_asked_for(description) or description.cluster.workers > 1 else description.dataset.samples_per_step
+    if applies_to_all_sizes(description) or description.cluster.workers > 1:
+        return 0
+    return description.dataset.samples_per_step
 
 
-def is_asked_for(description: Description) -> bool:
+def applies_to_all_sizes(description: Description) -> bool:
     """Returns True if tables of any size are sparse.
 
     Lazy updates compute another result than dense ones, which must not depend on whether sparse gradients are faster.
@@ -57,17 +59,17 @@ def obstacle(description: Description) -> Tuple[str, str]:
 
 def check_sparse_tables(description: Description) -> None:
     """Rejects sparse gradients or lazy updates together with a setting that needs dense gradients."""
-    wish = description.trainer.sparse_grad
-    if wish is False and is_lazy(description):
+    sparse_grad = description.trainer.sparse_grad
+    if sparse_grad is False and is_lazy(description):
         raise ConfigError(
             "optimizer.lazy_update=true with trainer.sparse_grad=false: a gradient of all rows moves all rows. Type "
             "trainer.sparse_grad=auto."
         )
-    against, remedy = obstacle(description)
-    if against and (wish is True or is_lazy(description)):
-        asked = "trainer.sparse_grad=true" if wish is True else "optimizer.lazy_update=true"
-        other = "trainer.sparse_grad=auto" if wish is True else "optimizer.lazy_update=false"
-        raise ConfigError(f"{asked}: {against}. Type {remedy}, or {other}.")
+    conflict, remedy = obstacle(description)
+    if conflict and (sparse_grad is True or is_lazy(description)):
+        setting = "trainer.sparse_grad=true" if sparse_grad is True else "optimizer.lazy_update=true"
+        alternative = "trainer.sparse_grad=auto" if sparse_grad is True else "optimizer.lazy_update=false"
+        raise ConfigError(f"{setting}: {conflict}. Type {remedy}, or {alternative}.")
 
 
 def check_served_tables(description: Description) -> None:
@@ -75,20 +77,20 @@ def check_served_tables(description: Description) -> None:
     store, trainer = description.kvstore, description.trainer
     if not store.serves_tables:
         return
-    against, remedy = obstacle(description)
-    joined = not store.updates and description.cluster.workers > 1
-    found = [
-        (bool(against), against, remedy),
+    conflict, remedy = obstacle(description)
+    is_summed = not store.updates and description.cluster.workers > 1
+    conflicts = [
+        (bool(conflict), conflict, remedy),
         (trainer.sparse_grad is False, "trainer.sparse_grad=false: gradients of all rows", "trainer.sparse_grad=auto"),
         (trainer.ema_decay is not None, f"trainer.ema_decay={trainer.ema_decay}: the average is of whole tables",
          "trainer.ema_decay=null"),
         (description.amp.scales_loss, "amp=float16: a step is left out where a gradient overflows, which no "
          "worker sees of the others' rows", "amp=bfloat16"),
-        (joined and trainer.clip_global_norm is not None, f"trainer.clip_global_norm={trainer.clip_global_norm}: no "
+        (is_summed and trainer.clip_global_norm is not None, f"trainer.clip_global_norm={trainer.clip_global_norm}: no "
          "worker knows the norm of the sum of all workers' gradients", "optimizer.clip_gradient=1"),
         (description.model.weights is not None, f"model.weights={description.model.weights}: the file has whole tables",
          "checkpoint.resume=RUN to go on from a run"),
     ]  # fmt: skip
-    for is_so, why, instead in found:
-        if is_so:
-            raise ConfigError(f"kvstore.tables=servers with {why}. Type {instead}, or kvstore.tables=workers.")
+    for applies, reason, alternative in conflicts:
+        if applies:
+            raise ConfigError(f"kvstore.tables=servers with {reason}. Type {alternative}, or kvstore.tables=workers.")

@@ -20,6 +20,7 @@ from mxtrain.config.locations import conf_dir
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
+from mxtrain.files.text_lines import printable_line
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
@@ -30,19 +31,21 @@ TARGET = "_target_"
 INTERPOLATION = "${"
 """Start of an OmegaConf interpolation, which may read the environment; a resolved description has none."""
 TUNING = re.compile(r"(MXNET|OMP|GOMP|KMP|MKL|OPENBLAS|DNNL|ONEDNN|NCCL|CUDA)_[A-Z0-9_]+")
-"""Environment variables that say how to compute."""
+"""Names of environment variables that choose how to compute."""
 LEADS_TO_FILES = re.compile(r"LIB|PATH|DIR|FILE|HOME|TOOL|PLUGIN|CONF|REPO|ROOT|LOG|DUMP")
-"""Words in such a name by which it may choose a library to load or a place to write: not accepted."""
-GIVEN = (
+"""Words in the name of a variable that may choose a library to load or a file to write: such variables are rejected."""
+PLACEHOLDER_MODULES = (
     "mxtrain.task.custom_loop",
     *(f"mxtrain.{package}.given" for package in ("callback", "data", "loss", "metric", "model", "optimizer")),
 )
 """Modules of the placeholders for Python objects, and of the task of custom loops, which no YAML file names."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
+MAX_SHOWN = 120
+"""Characters of a value that a message shows."""
 
 
 def require_trusted(
-    config: Config, path: str, command: str, typed: Sequence[str], config_dirs: Sequence[str], remedy: str = ""
+    config: Config, path: str, command: str, overridden: Sequence[str], config_dirs: Sequence[str], remedy: str = ""
 ) -> None:  # fmt: skip
     """Rejects a description that would run code of its author. Imports only mxtrain's own modules.
 
@@ -50,46 +53,46 @@ def require_trusted(
         config: configuration of the checkpoint, without this command's overrides.
         path: path of the checkpoint.
         command: command that reads it, for the message.
-        typed: settings and groups that this command's overrides replace, including everything nested below them.
+        overridden: settings and groups that this command's overrides replace, including everything nested below them.
         config_dirs: folders of the user (`--config-dir`). Classes that their YAML files name are trusted.
         remedy: sentence that says what to do if the code is trusted; by default it names the flags of the command.
 
     Raises:
         ConfigError: the description names code that is not mxtrain's; the message lists all of it.
     """
-    named = named_targets(config_dirs)
-    found = {
-        place: value
-        for place, value in foreign_targets(config)
-        if not (_is_below(place, typed) or _is_target(place, value, named))
+    trusted = named_targets(config_dirs)
+    foreign = {
+        setting: value
+        for setting, value in foreign_targets(config)
+        if not (_is_below(setting, overridden) or _is_target(setting, value, trusted))
     }
-    if not found:
+    if not foreign:
         return
-    lines = "\n".join(f"  {place}={_shown(value)}" for place, value in found.items())
+    lines = "\n".join(f"  {setting}={printable_line(str(value), MAX_SHOWN)}" for setting, value in foreign.items())
     if remedy:
         raise ConfigError(
             f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n{remedy}."
         )
-    given = f"; {shlex.quote(config_dirs[0])} names none of these" if config_dirs else ""
+    note = f"; {shlex.quote(config_dirs[0])} names none of these" if config_dirs else ""
     raise ConfigError(
         f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n"
         f"`{command}` runs such code only if you say that you trust it: add --trust-code for all of it, or --config-dir"
-        f" FOLDER whose YAML names the class (the one that the run was given{given}){_typed_again(found)}."
+        f" FOLDER whose YAML names the class (the one that the run was given{note}){_override_hint(foreign)}."
     )
 
 
 def foreign_targets(config: Config) -> Iterator[Tuple[str, object]]:
     """Yields (dotted path, value) of each value that leads to code other than mxtrain's, or to the environment."""
-    for place, value in _leaves(config, ""):
-        group, _, rest = place.partition(".")
-        if place.rpartition(".")[2] == TARGET:
+    for setting, value in _leaves(config, ""):
+        group, _, rest = setting.partition(".")
+        if setting.rpartition(".")[2] == TARGET:
             depth = 2 if group in NAMED_GROUPS else 1
-            if place.count(".") != depth or not is_own(str(value), group):
-                yield place, value
+            if setting.count(".") != depth or not is_own(str(value), group):
+                yield setting, value
         elif isinstance(value, str) and INTERPOLATION in value:
-            yield place, value
+            yield setting, value
         elif group == "runtime" and rest.startswith("env.") and not _only_tunes(rest[len("env.") :], value):
-            yield place, value
+            yield setting, value
 
 
 def is_own(target: str, group: str) -> bool:
@@ -103,13 +106,13 @@ def is_own(target: str, group: str) -> bool:
     module_name, _, name = target.rpartition(".")
     if base is None or not re.fullmatch(r"mxtrain(\.\w+)+", target, re.ASCII):
         return False
-    if module_name not in {*modules_of(group), *GIVEN}:
+    if module_name not in {*modules_of(group), *PLACEHOLDER_MODULES}:
         return not _is_module(module_name)  # a missing module is harmless; validation suggests the nearest name
-    found = getattr(importlib.import_module(module_name), name, None)
-    if found is None:
+    attribute = getattr(importlib.import_module(module_name), name, None)
+    if attribute is None:
         return True
-    is_spec = isinstance(found, type) and issubclass(found, Spec)
-    return is_spec and issubclass(found, base) and found.__module__.startswith("mxtrain.")
+    is_spec = isinstance(attribute, type) and issubclass(attribute, Spec)
+    return is_spec and issubclass(attribute, base) and attribute.__module__.startswith("mxtrain.")
 
 
 @functools.cache
@@ -127,23 +130,24 @@ def _is_module(name: str) -> bool:
 
 def named_targets(config_dirs: Sequence[str]) -> Set[str]:
     """Returns the import paths of all classes that the YAML files of these folders name."""
-    found: Set[str] = set()
+    targets: Set[str] = set()
     for folder in config_dirs:
         for file in sorted(Path(folder).rglob("*.yaml")):
             try:
                 content = yaml.safe_load(read_regular_text(file))
             except (OSError, ValueError, yaml.YAMLError):
                 continue  # choosing this option reports the error
-            found.update(str(value) for place, value in _leaves(content, "") if place.rpartition(".")[2] == TARGET)
-    return found
+            leaves = _leaves(content, "")
+            targets.update(str(value) for setting, value in leaves if setting.rpartition(".")[2] == TARGET)
+    return targets
 
 
-def _leaves(value: object, place: str) -> Iterator[Tuple[str, object]]:
+def _leaves(value: object, path: str) -> Iterator[Tuple[str, object]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             # A key "a.b" must not pass for the path of a setting that the user has overridden.
             part = str(key).replace(".", "\\.")
-            name = f"{place}.{part}" if place else part
+            name = f"{path}.{part}" if path else part
             if INTERPOLATION in str(key):
                 yield name, item
             # The value of a setting with such a name is always treated as a path.
@@ -153,17 +157,17 @@ def _leaves(value: object, place: str) -> Iterator[Tuple[str, object]]:
                 yield from _leaves(item, name)
     elif isinstance(value, (list, tuple)):
         for number, item in enumerate(value):
-            yield from _leaves(item, f"{place}.{number}")
+            yield from _leaves(item, f"{path}.{number}")
     else:
-        yield place, value
+        yield path, value
 
 
-def _is_below(place: str, typed: Sequence[str]) -> bool:
-    return any(place == key or place.startswith(key + ".") for key in typed)
+def _is_below(setting: str, overridden: Sequence[str]) -> bool:
+    return any(setting == key or setting.startswith(key + ".") for key in overridden)
 
 
-def _is_target(place: str, value: object, named: Set[str]) -> bool:
-    return place.rpartition(".")[2] == TARGET and str(value) in named
+def _is_target(setting: str, value: object, named: Set[str]) -> bool:
+    return setting.rpartition(".")[2] == TARGET and str(value) in named
 
 
 def _only_tunes(name: str, value: object) -> bool:
@@ -171,15 +175,9 @@ def _only_tunes(name: str, value: object) -> bool:
     return tunes and PLAIN_WORD.fullmatch(str(value)) is not None
 
 
-def _shown(value: object) -> str:
-    """Returns untrusted text on one line, shortened if it is long."""
-    text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
-    return text if len(text) <= 120 else text[:117] + "..."
-
-
-def _typed_again(found: Collection[str]) -> str:
+def _override_hint(foreign: Collection[str]) -> str:
     """Returns a hint with the override to type instead, if that suffices."""
-    if not all(re.fullmatch(r"(model|dataset)\._target_", place) for place in found):
+    if not all(re.fullmatch(r"(model|dataset)\._target_", setting) for setting in foreign):
         return ""
-    classes = " ".join(f"{place}=package.Class" for place in found)
+    classes = " ".join(f"{setting}=package.Class" for setting in foreign)
     return f", or type what you know to be meant: {classes}"

@@ -37,7 +37,7 @@ class _Member:
 
 
 @contextmanager
-def unpacked(archive: Path, wanted: str, at_most: int = 4 * MAX_BYTES) -> Iterator[Path]:
+def unpacked(archive: Path, member: str, at_most: int = 4 * MAX_BYTES) -> Iterator[Path]:
     """Unpacks a file or folder of an archive into a temporary folder beside the archive, and yields its path.
 
     The temporary folder is removed at the end of the `with` block. It is on the file system of the archive, so that its
@@ -45,7 +45,7 @@ def unpacked(archive: Path, wanted: str, at_most: int = 4 * MAX_BYTES) -> Iterat
 
     Args:
         archive: a ZIP file, or a tar file with or without compression.
-        wanted: path of the file or folder in the archive; everything else is skipped.
+        member: path of the file or folder in the archive; everything else is skipped.
         at_most: largest allowed size of all unpacked files together, in bytes.
 
     Raises:
@@ -59,13 +59,13 @@ def unpacked(archive: Path, wanted: str, at_most: int = 4 * MAX_BYTES) -> Iterat
     try:
         with open_regular(archive, at_most) as (file, _):
             try:
-                _unpack(_entries(file), PurePosixPath(wanted), temporary, at_most)
+                _unpack(_entries(file), PurePosixPath(member), temporary, at_most)
             except _DAMAGED as error:
                 raise WrongContent(f"is a damaged archive ({error})") from error
-        found = temporary / wanted
-        if not found.exists():
-            raise WrongContent(f"is an archive without {wanted}")
-        yield found
+        unpacked_path = temporary / member
+        if not unpacked_path.exists():
+            raise WrongContent(f"is an archive without {member}")
+        yield unpacked_path
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -90,15 +90,15 @@ def _extracted(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return file
 
 
-def _unpack(entries: Iterable[_Member], wanted: PurePosixPath, folder: Path, at_most: int) -> None:
-    left = at_most
+def _unpack(entries: Iterable[_Member], member: PurePosixPath, folder: Path, at_most: int) -> None:
+    remaining_bytes = at_most
     for number, entry in enumerate(entries):
         if number >= MAX_ENTRIES:
             raise WrongContent(f"is an archive of more than {MAX_ENTRIES:,} files")
         name = PurePosixPath(entry.name)
         if name.is_absolute() or ".." in name.parts or "\\" in entry.name:
             raise WrongContent(f"is an archive with the path {entry.name!r}, which leads out of its folder")
-        if wanted not in (name, *name.parents):
+        if member not in (name, *name.parents):
             continue
         path = folder / name
         if entry.is_folder:
@@ -107,7 +107,7 @@ def _unpack(entries: Iterable[_Member], wanted: PurePosixPath, folder: Path, at_
             raise WrongContent(f"is an archive in which {entry.name!r} is a link or a device")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            left -= _copy(entry.open, path, left)
+            remaining_bytes -= _copy(entry.open, path, remaining_bytes)
 
 
 def _copy(opener: Callable[[], IO[bytes]], path: Path, at_most: int) -> int:

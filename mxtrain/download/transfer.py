@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import requests
 
 CHUNK_BYTES = 1 << 16
-"""Bytes that are read at once: as many are lost at most when a connection breaks off."""
+"""Bytes that are read at once; at most this many are lost if the connection breaks."""
 HASHES = {32: "md5", 40: "sha1", 64: "sha256"}
 """Hexadecimal digits of a checksum -> its kind."""
 
@@ -85,7 +85,7 @@ def fetch(
             except WrongContent:
                 if not is_pieced:
                     raise
-                # Pieces of several responses may be of two versions of the file: download it again as a whole.
+                # Parts from several responses may belong to two versions of the file: download all of it again.
                 part.unlink()
                 _receive(url, part, limits or DownloadLimits(), display)
                 use(part)
@@ -136,8 +136,8 @@ def _receive(url: str, part: Path, limits: DownloadLimits, display: ProgressDisp
         DownloadError: the file is not available.
         OSError: the file cannot be written.
     """
-    arrived, failures, etag = _size(part), 0, ""
-    num_pieces = int(arrived > 0)
+    received, failures, etag = _size(part), 0, ""
+    num_pieces = int(received > 0)
     while True:
         try:
             with _request(url, _size(part), etag, limits) as response:
@@ -147,8 +147,8 @@ def _receive(url: str, part: Path, limits: DownloadLimits, display: ProgressDisp
                     _append(response, part, limits, display)
             return num_pieces > 1
         except _Interrupted as interrupted:
-            failures = 0 if _size(part) > arrived else failures + 1
-            arrived = max(arrived, _size(part))
+            failures = 0 if _size(part) > received else failures + 1
+            received = max(received, _size(part))
             if failures >= limits.attempts:
                 raise DownloadError(f"{url}: {interrupted}, {failures} times in a row") from interrupted
             time.sleep(limits.pause_s * 2 ** max(failures - 1, 0))
@@ -185,20 +185,20 @@ def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> request
             raise _Interrupted("the server closed the connection without an answer") from error
         raise DownloadError(f"{url}: {_no_connection(error)}") from error
     status = response.status_code
-    said = f"the server answered {status} {response.reason}"
+    answer = f"the server answered {status} {response.reason}"
     if status == 429 or status >= 500:
         response.close()
-        raise _Interrupted(said)
+        raise _Interrupted(answer)
     if status not in (200, 206) and not (status == 416 and start):
         response.close()
-        raise DownloadError(f"{url}: {said}")
+        raise DownloadError(f"{url}: {answer}")
     return response
 
 
 def _no_connection(error: Exception) -> str:
     """Returns a clause with the cause of a request that did not reach a server."""
-    found = re.search(r"\[Errno -?\d+\] ([\w ]+)|timed out", str(error))
-    cause = (found.group(1) or found.group()).strip() if found else str(error)
+    match = re.search(r"\[Errno -?\d+\] ([\w ]+)|timed out", str(error))
+    cause = (match.group(1) or match.group()).strip() if match else str(error)
     return f"no connection ({cause})"
 
 
@@ -214,40 +214,40 @@ def _append(response: requests.Response, part: Path, limits: DownloadLimits, dis
 
     start = 0
     if response.status_code == 206:
-        found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-        start = int(found.group(1)) if found else -1
+        match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+        start = int(match.group(1)) if match else -1
         if start != _size(part):
             part.unlink()
-            raise _Interrupted("the server sent another piece of the file than was asked for")
+            raise _Interrupted("the server sent another part of the file than was requested")
     length = response.headers.get("Content-Length", "")
     total = start + int(length) if length.isdigit() else None
     _refuse_too_large(response.url, total or 0, start, part, limits)
     display.begin(f"downloading {part.stem}: bytes", total or 0)
     display.advance(start)
-    arrived = start
+    received = start
     file = open_file(part, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if start else os.O_TRUNC))
     try:
         for chunk in response.iter_content(CHUNK_BYTES):
-            arrived += len(chunk)
-            _refuse_too_large(response.url, arrived, arrived, part, limits)
+            received += len(chunk)
+            _refuse_too_large(response.url, received, received, part, limits)
             while chunk:
                 chunk = chunk[os.write(file, chunk) :]
-            display.advance(arrived - start)
-            start = arrived
+            display.advance(received - start)
+            start = received
     except requests.RequestException as error:  # a subclass of OSError, which callers take for a full disk
-        raise _Interrupted(f"the connection broke off after {arrived:,} bytes") from error
+        raise _Interrupted(f"the connection broke after {received:,} bytes") from error
     finally:
         os.close(file)
-    if total is not None and arrived < total:
-        raise _Interrupted(f"the connection broke off after {arrived:,} of {total:,} bytes")
+    if total is not None and received < total:
+        raise _Interrupted(f"the connection broke after {received:,} of {total:,} bytes")
 
 
-def _refuse_too_large(url: str, total: int, arrived: int, part: Path, limits: DownloadLimits) -> None:
+def _refuse_too_large(url: str, total: int, received: int, part: Path, limits: DownloadLimits) -> None:
     if total > limits.at_most:
         part.unlink(missing_ok=True)
         raise DownloadError(f"{url}: the file has more than {limits.at_most:,} bytes, which is too large")
     free = shutil.disk_usage(part.parent).free
-    if total - arrived > free:
+    if total - received > free:
         raise DownloadError(f"{url}: the file has {total:,} bytes, but '{part.parent}' has room for {free:,}")
 
 

@@ -42,9 +42,9 @@ with warnings.catch_warnings(), collection_paused(freeze=True):
     # they can be imported as usual.
     hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    written = ("_make_ndarray_function", "_make_symbol_function")
+    generators = ("_make_ndarray_function", "_make_symbol_function")
     cuda_libraries.load()
-    with compiled_late(written), imported_late(("requests",)), distutils_of_python():
+    with compiled_late(generators), imported_late(("requests",)), distutils_of_python():
         import mxnet as mx
 
     for name in hidden:
@@ -54,26 +54,25 @@ if lets_threads_spin():
     spinning.start()
 
 
-
-def _drops_by_seed(made: Callable[..., Any]) -> Callable[..., Any]:
+def _without_cudnn(operator: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps MXNet's dropout so that it never uses cuDNN, whose random state is neither seeded nor in checkpoints.
 
     gluon.nn.Dropout passes `cudnn_off=False` explicitly, so the wrapper overrides the argument.
     """
 
-    @functools.wraps(made)
+    @functools.wraps(operator)
     def dropout(data: Any = None, *args: Any, **kwargs: Any) -> Any:
         if len(args) > 3:  # p, mode, axes, cudnn_off
             args = (*args[:3], True, *args[4:])
         else:
             kwargs["cudnn_off"] = True
-        return made(data, *args, **kwargs)
+        return operator(data, *args, **kwargs)
 
     return dropout
 
 
 for _module in (mx.nd, mx.sym, mx.nd.op, mx.sym.op):
-    setattr(_module, "Dropout", _drops_by_seed(getattr(_module, "Dropout")))  # noqa: B009, B010
+    setattr(_module, "Dropout", _without_cudnn(getattr(_module, "Dropout")))  # noqa: B009, B010
 
 mx.nd.CachedOp = repeatable(mx.nd.CachedOp, mx.autograd.is_training)
 
@@ -83,10 +82,10 @@ nd = mx.nd
 
 
 STATISTICS = ("running_mean", "running_var")
-"""Last names of batch norms' parameters that have no gradient and change in every step."""
+"""Last part of the names of batch-norm statistics, which have no gradient and change in every step."""
 
 __all__ = [
-    "ARRAYS_PER_LOOK",
+    "MAX_ARRAYS_PER_CHECK",
     "STATISTICS",
     "all_finite",
     "autograd",
@@ -114,20 +113,20 @@ def same_device_runs(arrays: Sequence[mx.nd.NDArray], limit: Optional[int] = Non
 
 
 # multi_all_finite has room for 200 arrays and does not check: with one more it overwrites memory and aborts.
-ARRAYS_PER_LOOK = 200
+MAX_ARRAYS_PER_CHECK = 200
 
 
 def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
     """Returns True if no element of any array is infinite or NaN. Waits for the devices once, not once per array."""
     if not arrays:
         return True
-    runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, ARRAYS_PER_LOOK)]
+    runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, MAX_ARRAYS_PER_CHECK)]
     first = arrays[0].context
-    found = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
-    return float(nd.add_n(*found).asscalar()) == len(found)
+    flags = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
+    return float(nd.add_n(*flags).asscalar()) == len(flags)
 
 
-_taking_in = threading.Lock()
+_registration = threading.Lock()
 
 
 def native_operators() -> native.Library:
@@ -138,22 +137,22 @@ def native_operators() -> native.Library:
     """
     # functools.cache alone does not keep two threads from computing the value. MXNet refuses to load a library twice,
     # so the second thread would use MXNet's operators, whose results differ in the last bits.
-    with _taking_in:
+    with _registration:
         return _native_operators()
 
 
 @functools.cache
 def _native_operators() -> native.Library:
-    found = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
-    if found.path is not None:
+    library = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
+    if library.path is not None:
         try:
-            with native.loadable(found.path) as path:
-                _take_in(path)
+            with native.loadable(library.path) as path:
+                _register_operators(path)
         except (mx.MXNetError, OSError) as error:
-            found = native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
-    if found.path is None and found.why != native.SWITCHED_OFF:
-        logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", found.why)
-    return found
+            library = native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
+    if library.path is None and library.why != native.SWITCHED_OFF:
+        logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", library.why)
+    return library
 
 
 def has_asked_for_operators() -> bool:
@@ -167,12 +166,13 @@ def operators_in_use() -> str:
     return path.name if path else ""
 
 
-def _take_in(path: str) -> None:
-    known = set(_operator_names())
+def _register_operators(path: str) -> None:
+    """Loads a library of operators into MXNet, and generates the Python functions of its operators."""
+    registered = set(_operator_names())
     mx.base.check_call(mx.base._LIB.MXLoadLib(mx.base.c_str(path), mx.base.mx_uint(0)))
     # mx.library.load would generate the Python functions of all operators again, which takes a second.
     makers = ((nd, mx.ndarray.register._make_ndarray_function), (mx.sym, mx.symbol.register._make_symbol_function))
-    for name in sorted(set(_operator_names()) - known):
+    for name in sorted(set(_operator_names()) - registered):
         if name.startswith("_mxtrain_"):
             handle = operator_handle(name)
             for module, make in makers:

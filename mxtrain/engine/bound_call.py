@@ -38,13 +38,13 @@ class BoundCall:
         self._pointer = ctypes.cast(self._written, ctypes.POINTER(_base.NDArrayHandle))
         self._types = ctypes.POINTER(ctypes.c_int)()
 
-    def read(self, place: int, array: mx.nd.NDArray) -> None:
-        """Replaces input number `place`."""
-        self._inputs[place], self._read[place] = array, array.handle
+    def read(self, index: int, array: mx.nd.NDArray) -> None:
+        """Replaces input number `index`."""
+        self._inputs[index], self._read[index] = array, array.handle
 
-    def write(self, place: int, array: mx.nd.NDArray) -> None:
-        """Replaces output number `place`."""
-        self._outputs[place], self._written[place] = array, array.handle
+    def write(self, index: int, array: mx.nd.NDArray) -> None:
+        """Replaces output number `index`."""
+        self._outputs[index], self._written[index] = array, array.handle
 
     def __call__(self, **attributes: Any) -> List[mx.nd.NDArray]:
         """Pushes one call to the engine and returns the outputs, which may not be written yet.

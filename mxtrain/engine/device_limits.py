@@ -1,4 +1,4 @@
-"""The highest speed of a device, as it was measured."""
+"""Measured peak speed of a device."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """The highest speed of a device.
+    """Peak speed of a device.
 
     Attributes:
-        flops: multiplications and additions per second, in float32.
-        low_flops: the same with shorter numbers, where the run uses them.
+        flops: floating-point operations per second in float32; a multiplication and an addition are two.
+        low_flops: the same in the low precision of the run; equal to `flops` without mixed precision.
         moved: bytes read and written per second.
     """
 

@@ -1,4 +1,4 @@
-"""Exchanges the array of a Gluon parameter for one of another shape, which Gluon has no call for."""
+"""Replaces the array of a Gluon parameter by one of another shape, for which Gluon has no function."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from mxtrain.engine.backend import gluon, nd
 
 
 def exchange(parameter: gluon.Parameter, array: nd.NDArray, grad_req: str) -> None:
-    """Makes an array the parameter's, without a copy, on the array's device alone.
+    """Replaces the data of a parameter by an array, without a copy. The parameter is then on the array's device only.
 
     Args:
-        parameter: initialised; graphs that were traced with it must be forgotten by whoever holds them.
-        array: of any shape, of the parameter's type.
-        grad_req: "write", for which it gets a gradient, or "null".
+        parameter: an initialised parameter. Callers must discard graphs that were traced with it.
+        array: the new data, of any shape.
+        grad_req: "write" to allocate a gradient, or "null".
     """
     parameter._data = parameter._grad = parameter._var = None
     parameter._shape = array.shape
     parameter.grad_req = "null"
     parameter.dtype = array.dtype
-    parameter._init_impl(nd.zeros((1,), ctx=array.context, dtype=array.dtype), [array.context])  # what finds a device
+    # Sets the devices of the parameter; the next line replaces the array.
+    parameter._init_impl(nd.zeros((1,), ctx=array.context, dtype=array.dtype), [array.context])
     parameter._data = [array]
     parameter.grad_req = grad_req

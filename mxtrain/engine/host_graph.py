@@ -25,7 +25,7 @@ class NotForHost(Exception):
 
 
 class HostGraph:
-    """Computes a graph in inference mode for one input (B, ...), with the parameters of the last call of `take`.
+    """Computes a graph in inference mode for one input (B, ...), with the parameters of the last `set_parameters`.
 
     Args:
         graph: the graph of a symbol.
@@ -41,9 +41,9 @@ class HostGraph:
             raise NotForHost
         variables = {index: node["name"] for index, node in enumerate(nodes) if node["op"] == "null"}
         self.parameters = [name for name in variables.values() if name != data]
-        """Names of what it needs beside the input."""
-        self._places = {name: index for index, name in variables.items()}
-        self._data, self._head = self._places.get(data, -1), heads[0][0]
+        """Names of the variables of the graph other than the input."""
+        self._indices = {name: index for index, name in variables.items()}
+        self._data, self._head = self._indices.get(data, -1), heads[0][0]
         if self._data < 0:
             raise NotForHost
         self._steps: List[Tuple[int, Compute, List[int]]] = []
@@ -55,20 +55,20 @@ class HostGraph:
                 self._steps.append((index, _operator(node), inputs))
         self._values: List[Optional[np.ndarray]] = [None] * len(nodes)
 
-    def take(self, parameters: Mapping[str, np.ndarray]) -> None:
-        """Sets the parameters, name -> array, for the following calls."""
+    def set_parameters(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Sets the parameters, name -> array, for the following calls of the graph."""
         for name in self.parameters:
-            self._values[self._places[name]] = parameters[name]
+            self._values[self._indices[name]] = parameters[name]
 
     def __call__(self, data: np.ndarray) -> np.ndarray:
         """Returns the output (B, O) for an input (B, ...) of the parameters' dtype."""
         values = list(self._values)
         values[self._data] = data
         for index, compute, inputs in self._steps:
-            values[index] = compute([values[place] for place in inputs])  # type: ignore[misc]  # made before
-        found = values[self._head]
-        assert found is not None
-        return found
+            values[index] = compute([values[source] for source in inputs])  # type: ignore[misc]  # computed before, in topological order
+        output = values[self._head]
+        assert output is not None
+        return output
 
 
 def _operator(node: GraphNode) -> Compute:
@@ -78,10 +78,10 @@ def _operator(node: GraphNode) -> Compute:
         NotForHost: the operator, or one of its attributes, has no NumPy version here.
     """
     attributes = {name: value for name, value in node.get("attrs", {}).items() if not name.startswith("__")}
-    made = _MAKERS.get(node["op"])
-    if made is None:
+    make = _MAKERS.get(node["op"])
+    if make is None:
         raise NotForHost
-    return made(attributes)
+    return make(attributes)
 
 
 def _dense(attributes: Mapping[str, str]) -> Compute:
@@ -89,10 +89,10 @@ def _dense(attributes: Mapping[str, str]) -> Compute:
 
     def compute(inputs: Arrays) -> np.ndarray:
         data, weight, *bias = inputs
-        found = np.dot(data.reshape((len(data), -1)), weight.T)
-        for one in bias:
-            found += one
-        return found
+        output = np.dot(data.reshape((len(data), -1)), weight.T)
+        for value in bias:
+            output += value
+        return output
 
     if attributes.get("flatten", "True") not in ("True", "1"):
         raise NotForHost
@@ -103,7 +103,7 @@ def _activation(attributes: Mapping[str, str]) -> Compute:
     _require(attributes, {"act_type"})
     if attributes["act_type"] not in _ACTIVATIONS:
         raise NotForHost
-    return _of_one(_ACTIVATIONS[attributes["act_type"]])(attributes)
+    return _unary(_ACTIVATIONS[attributes["act_type"]])(attributes)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -120,11 +120,11 @@ def _relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
-def _of_one(compute: Callable[[np.ndarray], np.ndarray]) -> Callable[[Mapping[str, str]], Compute]:
+def _unary(compute: Callable[[np.ndarray], np.ndarray]) -> Callable[[Mapping[str, str]], Compute]:
     return lambda attributes: lambda inputs: compute(inputs[0])
 
 
-def _of_two(compute: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Mapping[str, str]], Compute]:
+def _binary(compute: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Mapping[str, str]], Compute]:
     return lambda attributes: lambda inputs: compute(inputs[0], inputs[1])
 
 
@@ -153,18 +153,18 @@ def _concat(attributes: Mapping[str, str]) -> Compute:
     return lambda inputs: np.concatenate(inputs, axis=axis)
 
 
-def _expand(attributes: Mapping[str, str]) -> Compute:
+def _expand_dims(attributes: Mapping[str, str]) -> Compute:
     _require(attributes, {"axis"})
     axis = int(attributes["axis"])
     return lambda inputs: np.expand_dims(inputs[0], axis)
 
 
-def _like(attributes: Mapping[str, str]) -> Compute:
+def _broadcast_like(attributes: Mapping[str, str]) -> Compute:
     _require(attributes, set())
     return lambda inputs: np.broadcast_to(inputs[0], inputs[1].shape)
 
 
-def _flat(x: np.ndarray) -> np.ndarray:
+def _flatten(x: np.ndarray) -> np.ndarray:
     return x.reshape((len(x), -1))
 
 
@@ -183,13 +183,13 @@ _ACTIVATIONS: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softsign": lambda x: x / (np.abs(x) + np.ones((), x.dtype)),
 }  # fmt: skip
 _MAKERS: Dict[str, Callable[[Mapping[str, str]], Compute]] = {
-    "FullyConnected": _dense, "Activation": _activation, "Concat": _concat, "Flatten": _of_one(_flat),
-    "flatten": _of_one(_flat), "tanh": _of_one(np.tanh), "sigmoid": _of_one(_sigmoid), "relu": _of_one(_relu),
-    "exp": _of_one(np.exp), "sqrt": _of_one(np.sqrt), "square": _of_one(np.square), "abs": _of_one(np.abs),
-    "clip": _clip, "expand_dims": _expand, "broadcast_like": _like,
-    "broadcast_add": _of_two(np.add), "broadcast_sub": _of_two(np.subtract), "broadcast_mul": _of_two(np.multiply),
-    "broadcast_div": _of_two(np.divide), "elemwise_add": _of_two(np.add), "elemwise_sub": _of_two(np.subtract),
-    "elemwise_mul": _of_two(np.multiply), "elemwise_div": _of_two(np.divide),
+    "FullyConnected": _dense, "Activation": _activation, "Concat": _concat, "Flatten": _unary(_flatten),
+    "flatten": _unary(_flatten), "tanh": _unary(np.tanh), "sigmoid": _unary(_sigmoid), "relu": _unary(_relu),
+    "exp": _unary(np.exp), "sqrt": _unary(np.sqrt), "square": _unary(np.square), "abs": _unary(np.abs),
+    "clip": _clip, "expand_dims": _expand_dims, "broadcast_like": _broadcast_like,
+    "broadcast_add": _binary(np.add), "broadcast_sub": _binary(np.subtract), "broadcast_mul": _binary(np.multiply),
+    "broadcast_div": _binary(np.divide), "elemwise_add": _binary(np.add), "elemwise_sub": _binary(np.subtract),
+    "elemwise_mul": _binary(np.multiply), "elemwise_div": _binary(np.divide),
     "_plus_scalar": _with_scalar(np.add), "_minus_scalar": _with_scalar(np.subtract),
     "_mul_scalar": _with_scalar(np.multiply), "_div_scalar": _with_scalar(np.divide),
 }  # fmt: skip

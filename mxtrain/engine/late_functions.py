@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, Callable, Collection, Dict, Iterator
 
-_HEAD = re.compile(r"\s*def (\w+)\(")
-_PLACE = "placeholder of _Pending"
+_DEFINITION = re.compile(r"\s*def (\w+)\(")
+_PLACEHOLDER = "placeholder of _Pending"
 
 
 def _stand_in(*args: Any, **kwargs: Any) -> Any:
-    # The literal must equal `_PLACE`: `_Pending` replaces it by itself among the constants of a copy of this code.
+    # The literal must equal `_PLACEHOLDER`: `_Pending` puts itself in its place among the constants of a copy.
     return "placeholder of _Pending".call(args, kwargs)  # type: ignore[attr-defined]
 
 
@@ -30,17 +30,17 @@ class _Pending:
 
     def __init__(self, execute: Callable[..., None], source: str, name: str, names: Dict[str, Any]) -> None:
         self._execute, self._source, self._name = execute, source, name
-        constants = tuple(self if constant == _PLACE else constant for constant in _stand_in.__code__.co_consts)
+        constants = tuple(self if constant == _PLACEHOLDER else constant for constant in _stand_in.__code__.co_consts)
         self.function = FunctionType(_stand_in.__code__.replace(co_name=name, co_consts=constants), names, name)
 
     def call(self, args: Any, kwargs: Dict[str, Any]) -> Any:
         """Compiles the source, replaces the code of the function permanently, and calls it."""
-        made: Dict[str, Any] = {}
-        self._execute(self._source, self.function.__globals__, made)
-        real = made[self._name]
+        namespace: Dict[str, Any] = {}
+        self._execute(self._source, self.function.__globals__, namespace)
+        compiled = namespace[self._name]
         # The code is replaced last. Until then a call in another thread also gets here, and does the same.
-        self.function.__defaults__, self.function.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
-        self.function.__code__ = real.__code__
+        self.function.__defaults__, self.function.__kwdefaults__ = compiled.__defaults__, compiled.__kwdefaults__
+        self.function.__code__ = compiled.__code__
         return self.function(*args, **kwargs)
 
 
@@ -57,9 +57,9 @@ def compiled_late(makers: Collection[str]) -> Iterator[None]:
 
     def late(source: Any, names: Any = None, local: Any = None, **options: Any) -> None:
         caller = sys._getframe(1)
-        head = _HEAD.match(source) if isinstance(source, str) and caller.f_code.co_name in makers else None
-        if head is not None and names is None and local is not None:
-            local[head[1]] = _Pending(execute, source, head[1], caller.f_globals).function
+        definition = _DEFINITION.match(source) if isinstance(source, str) and caller.f_code.co_name in makers else None
+        if definition is not None and names is None and local is not None:
+            local[definition[1]] = _Pending(execute, source, definition[1], caller.f_globals).function
             return
         if local is None:
             local = caller.f_locals if names is None else names

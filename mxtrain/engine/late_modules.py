@@ -23,7 +23,7 @@ class _LateModule(ModuleType):
         # Every further `import` reads __spec__. importlib.util.LazyLoader would execute the module then.
         if name not in ("__spec__", "__class__"):
             self.__spec__.loader_state.execute(self)  # type: ignore[union-attr]
-        return ModuleType.__getattribute__(self, name)  # its class may have changed: no super()
+        return ModuleType.__getattribute__(self, name)  # not super(): the class of the module may have changed
 
 
 class _LateLoader(Loader):
@@ -40,7 +40,7 @@ class _LateLoader(Loader):
         module.__class__ = _LateModule
 
     def execute(self, module: ModuleType) -> None:
-        """Executes the module unless it was begun. Other threads wait.
+        """Executes the module unless its execution has begun. Other threads wait until it ends.
 
         The lock is reentrant because the module's own code, while it is executed, reads its attributes too.
         """
@@ -67,10 +67,10 @@ class _LateFinder:
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        found = PathFinder.find_spec(name, path, target) if name in self._names else None
-        if found is not None and found.loader is not None:
-            found.loader = _LateLoader(found.loader)
-        return found
+        spec = PathFinder.find_spec(name, path, target) if name in self._names else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LateLoader(spec.loader)
+        return spec
 
 
 @contextmanager
@@ -92,13 +92,13 @@ def distutils_of_python() -> Iterator[None]:
     MXNet needs one class of it, for which the replacement would import most of setuptools. The module is removed from
     sys.modules afterwards, since setuptools warns if distutils was imported before it.
     """
-    stand_ins = [finder for finder in sys.meta_path if type(finder).__name__ == "DistutilsMetaFinder"]
-    before = set(sys.modules)
-    for finder in stand_ins:
+    finders = [finder for finder in sys.meta_path if type(finder).__name__ == "DistutilsMetaFinder"]
+    loaded = set(sys.modules)
+    for finder in finders:
         sys.meta_path.remove(finder)
     try:
         yield
     finally:
-        sys.meta_path[:0] = stand_ins
-        for name in [name for name in sys.modules if name.partition(".")[0] == "distutils" and name not in before]:
+        sys.meta_path[:0] = finders
+        for name in [name for name in sys.modules if name.partition(".")[0] == "distutils" and name not in loaded]:
             del sys.modules[name]

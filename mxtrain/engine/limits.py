@@ -33,7 +33,7 @@ class Effort(NamedTuple):
 
 THOROUGH, QUICK = Effort(2048, 32 << 20, 4, 5), Effort(1024, 8 << 20, 1, 3)
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
-"""MXNet's name for it; numpy has none."""
+"""The dtype as MXNet describes it to NumPy, which has no bfloat16."""
 
 
 def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = False) -> Limits:
@@ -78,7 +78,7 @@ def _scale(device: Context, elements: int) -> Callable[[], None]:
 def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], None]], effort: Effort) -> float:
     """Returns the best time of a call in seconds, while all devices run their own calls at the same time."""
     calls = [build(device) for device in devices]
-    found: List[float] = []
+    times_s: List[float] = []
     for _ in range(effort.attempts + 1):
         nd.waitall()
         begin = time.perf_counter()
@@ -86,5 +86,5 @@ def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], 
             for call in calls:
                 call()
         nd.waitall()
-        found.append((time.perf_counter() - begin) / effort.calls)
-    return min(found[1:])  # the first attempt also allocates memory and creates the kernels
+        times_s.append((time.perf_counter() - begin) / effort.calls)
+    return min(times_s[1:])  # the first attempt also allocates memory and creates the kernels

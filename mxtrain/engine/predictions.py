@@ -1,4 +1,4 @@
-"""Predictions, which a task decodes from the outputs of a network, on the device and on the host."""
+"""Predictions that a task decodes from network outputs: once per batch, and their copy to the host."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     Predictions = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]
     """A prediction for each sample of a batch: an array (B, ...), or several where their shapes differ."""
     Decode = Callable[[Tuple[NDArray, ...], Batch], Predictions]
-    """Predictions from what the network returns for a batch, see `Task.decode`."""
+    """Function of (outputs of the network, batch) that returns the predictions; see `Task.decode`."""
 
 BATCHES_AHEAD = 3
 """Batches in the engine's queue before the host waits. This bounds the memory of pending work."""
 
 
 class DecodedOnce:
-    """Decodes what the network returned for a batch once for all who ask, one after the other.
+    """Decodes the outputs for a batch once, for several consumers that ask one after the other.
 
     Args:
-        decode: predictions from outputs.
+        decode: decodes the outputs for a batch.
     """
 
     def __init__(self, decode: Decode):
         self._decode = decode
         self._outputs: Optional[Tuple[NDArray, ...]] = None
-        self._found: Optional[Predictions] = None
+        self._predictions: Optional[Predictions] = None
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
-        """Returns the predictions, on the device."""
-        if self._found is None or outputs is not self._outputs:
-            self._outputs, self._found = outputs, self._decode(outputs, batch)
-        return self._found
+        """Returns the predictions for a batch, on the device."""
+        if self._predictions is None or outputs is not self._outputs:
+            self._outputs, self._predictions = outputs, self._decode(outputs, batch)
+        return self._predictions
 
     def forget(self) -> None:
-        """Lets go of the last batch, whose arrays would stay in memory until the next evaluation."""
-        self._outputs = self._found = None
+        """Releases the arrays of the last batch, which would otherwise stay in memory until the next evaluation."""
+        self._outputs = self._predictions = None
 
 
 def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 IGNORED = {"DeleteVariable", "WaitForVar"}
 
 _first_gpu: List[int] = []
-"""MXNet numbers the devices in its dumps: CPU devices as they are, GPUs after as many as the machine has cores. Only
-the first dump of a process tells how many."""
+"""Process number of gpu(0) in MXNet's dumps, once it is known; empty before. CPU devices have the numbers 0, 1, ...,
+and the first GPU the number of cores. Only the first dump of a process contains that count."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def parse_dump(text: str) -> List[JsonObject]:
     Raises:
         ValueError: the dump is truncated.
     """
-    _, opened, rest = text.partition('"traceEvents": [')
-    rest = rest if opened else text
+    _, header, rest = text.partition('"traceEvents": [')
+    rest = rest if header else text
     try:
         return json.loads(f"[{rest.strip().strip(',')}]")
     except json.JSONDecodeError as error:
@@ -101,17 +101,17 @@ def operations(events: Sequence[JsonObject], names: Dict[int, str]) -> List[Oper
         events: events in MXNet's order, in which the end of an operation follows its begin.
         names: process number in the dump -> device; events of other devices are ignored.
     """
-    begun: Dict[Tuple[int, int, str], List[float]] = {}
-    found = []
+    open_begins: Dict[Tuple[int, int, str], List[float]] = {}
+    finished = []
     for event in events:
         if event.get("ph") not in ("B", "E") or event["pid"] not in names or event["name"] in IGNORED:
             continue
-        begins = begun.setdefault((event["pid"], event["tid"], event["name"]), [])
+        begins = open_begins.setdefault((event["pid"], event["tid"], event["name"]), [])
         if event["ph"] == "B":
             begins.append(event["ts"])
         elif begins:
-            found.append(Operation(names[event["pid"]], event["name"], begins.pop() / 1e6, event["ts"] / 1e6))
-    return sorted(found, key=lambda operation: (operation.begin_s, operation.end_s))
+            finished.append(Operation(names[event["pid"]], event["name"], begins.pop() / 1e6, event["ts"] / 1e6))
+    return sorted(finished, key=lambda operation: (operation.begin_s, operation.end_s))
 
 
 def _is_cpu(event: JsonObject) -> bool:

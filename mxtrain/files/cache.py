@@ -18,8 +18,8 @@ from typing import BinaryIO, Iterator, Optional, Tuple
 
 from mxtrain.files.durable import replace_file
 
-PLACE = "XDG_CACHE_HOME"
-"""The variable that says where caches are."""
+CACHE_VARIABLE = "XDG_CACHE_HOME"
+"""Environment variable of the folder for caches."""
 _HEADER_BYTES = len("sha256:") + 64 + len("\n")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -35,7 +35,7 @@ def cache_folder() -> Path:
     Raises:
         RuntimeError, KeyError: this user has no home directory.
     """
-    return Path(os.environ.get(PLACE) or Path.home() / ".cache").expanduser() / "mxtrain"
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache").expanduser() / "mxtrain"
 
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:
@@ -163,10 +163,10 @@ def _require_private(mode: int, path: object) -> None:
         raise Untrusted(f"others can write {path}; type chmod go-w {path}")
 
 
-def _unsealed(name: str, found: bytes) -> Optional[bytes]:
+def _unsealed(name: str, sealed: bytes) -> Optional[bytes]:
     """Returns the content after the header; None if the hash in the header does not match."""
-    content = found[_HEADER_BYTES:]
-    return content if found[:_HEADER_BYTES] == _header(name, content) else None
+    content = sealed[_HEADER_BYTES:]
+    return content if sealed[:_HEADER_BYTES] == _header(name, content) else None
 
 
 def _header(name: str, content: bytes) -> bytes:

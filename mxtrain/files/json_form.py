@@ -1,4 +1,4 @@
-"""The form of JSON values that come from files."""
+"""Checks the structure of JSON values that come from files against a schema."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ if TYPE_CHECKING:
 NUMBER = (int, float)
 
 
-def problems_of(value: object, wanted: Wanted, path: str = "") -> Iterator[str]:
-    """Says what in JSON values has not the form that is wanted; each sentence goes on after "in the file".
+def problems_of(value: object, schema: Wanted, path: str = "") -> Iterator[str]:
+    """Yields a message for each part of a value that does not match a schema, e.g. "'meta.shape' is missing".
 
     Args:
-        value: as it was parsed.
-        wanted: its form.
-        path: of the value in the whole, dotted.
+        value: the parsed JSON value.
+        schema: see `annotations.Wanted`.
+        path: dotted path of the value in the file.
     """
-    if isinstance(wanted, dict):
-        yield from _of_mapping(value, wanted, path)
-    elif isinstance(wanted, list):
+    if isinstance(schema, dict):
+        yield from _mapping_problems(value, schema, path)
+    elif isinstance(schema, list):
         if not isinstance(value, list):
             yield f"'{path}' is no list"
         else:
             for item in value:
-                yield from problems_of(item, wanted[0], f"{path}[]")
-    elif not isinstance(value, wanted) or isinstance(value, bool) and wanted in (int, NUMBER):
+                yield from problems_of(item, schema[0], f"{path}[]")
+    elif not isinstance(value, schema) or isinstance(value, bool) and schema in (int, NUMBER):
         yield f"'{path}' is a {type(value).__name__}"
 
 
-def _of_mapping(value: object, wanted: Dict[str, Wanted], path: str) -> Iterator[str]:
+def _mapping_problems(value: object, schema: Dict[str, Wanted], path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"'{path}' is no object"
         return
-    named = {key.rstrip("?"): kind for key, kind in wanted.items() if key != "*"}
-    for key in wanted:
+    fields = {key.rstrip("?"): kind for key, kind in schema.items() if key != "*"}
+    for key in schema:
         if not key.endswith("?") and key != "*" and key not in value:
             yield f"'{path}{'.' if path else ''}{key}' is missing"
     for key, item in value.items():
-        if key in named and item is None and f"{key}?" in wanted:
+        if key in fields and item is None and f"{key}?" in schema:
             continue
-        kind = named.get(key, wanted.get("*", object))
+        kind = fields.get(key, schema.get("*", object))
         yield from problems_of(item, kind, f"{path}{'.' if path else ''}{key}")
 
 
-def unknown_keys(value: object, wanted: Optional[Wanted], path: str = "") -> Iterator[str]:
-    """Keys where the set of keys is fixed and these are not among them."""
-    if not isinstance(wanted, dict) or not isinstance(value, dict):
+def unknown_keys(value: object, schema: Optional[Wanted], path: str = "") -> Iterator[str]:
+    """Yields the quoted path of each key that the schema does not name, unless it allows any with "*"."""
+    if not isinstance(schema, dict) or not isinstance(value, dict):
         return
-    named = {key.rstrip("?"): kind for key, kind in wanted.items()}
+    fields = {key.rstrip("?"): kind for key, kind in schema.items()}
     for key, item in value.items():
         name = f"{path}{'.' if path else ''}{key}"
-        if key not in named and "*" not in named:
+        if key not in fields and "*" not in fields:
             yield f"'{name}'"
         else:
-            yield from unknown_keys(item, named.get(key, named.get("*")), name)
+            yield from unknown_keys(item, fields.get(key, fields.get("*")), name)

@@ -96,12 +96,12 @@ def _may_be_out_of_range(text: str) -> bool:
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise JsonTextError(f"has an object that holds the key {json.dumps(_shortened(repeated))} twice")
-    return found
+    return members
 
 
 def _float(text: str) -> float:
@@ -143,7 +143,11 @@ def check_depth(value: Any, text: str) -> None:
     for _ in range(MAX_DEPTH):
         if not level:
             return
-        members = (member for one in level for member in (one.values() if isinstance(one, dict) else one))
+        members = (
+            member
+            for container in level
+            for member in (container.values() if isinstance(container, dict) else container)
+        )
         level = [member for member in members if isinstance(member, (dict, list))]
     if level:
         raise JsonTextError(f"is nested deeper than {MAX_DEPTH} levels")

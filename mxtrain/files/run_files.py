@@ -1,4 +1,4 @@
-"""Names of files in a run directory: fixed ones, and ones that a description may choose."""
+"""Names of the files in a run directory, and a check of the names that users choose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing_extensions import Annotated
 STATUS_FILE = "status.json"
 """Progress and result."""
 META_FILE = "meta.json"
-"""How the run was started, and with what."""
+"""Command, configuration, versions, host and data of the run."""
 ROWS_FILE = "metrics.jsonl"
 """Rows of losses and metrics, as `logger=jsonl` names the file unless another name is chosen."""
 OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", STATUS_FILE, META_FILE, "train.log",
@@ -17,10 +17,13 @@ OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", STATUS_FIL
 
 
 def inside_run_directory(name: str) -> str:
-    """Returns a file's name, where it stays inside the run directory and belongs to no other file there.
+    """Checks that a name is that of a file directly in the run directory, which no other file there uses.
+
+    Returns:
+        The name, unchanged.
 
     Raises:
-        ValueError: it does not, or is.
+        ValueError: the name is empty, a path, too long, or the name of another file.
     """
     if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
         raise ValueError("should be a file's name inside the run directory, without '/'")

@@ -1,6 +1,6 @@
-"""Reads what a run has written about itself: meta.json, and the rows of metrics.jsonl.
+"""Reads meta.json of a run and the rows of its metrics.jsonl.
 
-Both may be a stranger's or cut off by a kill, so the size of the file and of each line is limited.
+Both may be untrusted or truncated, so the size of the file and of each line is limited.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ def read_meta(run_dir: AnyPath) -> JsonObject:
         OSError: the file is missing, cannot be read or is too large.
         ValueError: it is not JSON, or not an object.
     """
-    found = read_json(os.path.join(run_dir, META_FILE), MAX_META_BYTES)
-    if not isinstance(found, dict):
+    meta = read_json(os.path.join(run_dir, META_FILE), MAX_META_BYTES)
+    if not isinstance(meta, dict):
         raise ValueError("is not a JSON object")
-    return found
+    return meta
 
 
 def read_rows(path: AnyPath, max_bytes: float = float("inf")) -> Iterator[Dict[str, Any]]:
-    """Yields the rows of a metrics.jsonl. Lines that are no JSON object are left out, such as the last line of a run
-    that is training or was killed.
+    """Yields the rows of a metrics.jsonl. Lines that are not JSON objects are skipped, such as the incomplete last line
+    of a run that is training or was killed.
 
     Args:
         path: path of the file.
-        max_bytes: lines that begin beyond this position are left out.
+        max_bytes: lines that begin after this position are skipped.
 
     Raises:
         OSError: the file cannot be read.
@@ -71,7 +71,7 @@ def last_step(run_dir: AnyPath) -> int:
 
 
 def _row_of(line: bytes) -> Dict[str, Any]:
-    """Returns a row; empty if the line is none."""
+    """Parses a line; returns an empty dict if it is not a complete JSON object."""
     if not line.endswith(b"\n"):
         return {}
     try:

@@ -15,7 +15,8 @@ _FREQUENT: Dict[str, _Test] = {
     ),
     "EUC-JP": lambda lead, second: second >= 0xA1 and (lead in (0xA1, 0xA4, 0xA5) or 0xB0 <= lead <= 0xCF),
 }  # fmt: skip
-"""By encoding: whether two bytes are one of its frequent characters. In the others they are rare characters or none."""
+"""Encoding -> function that returns True if two bytes are a frequent character in it. In other encodings the same bytes
+are rare characters or none."""
 _KANA = {"SHIFT_JIS": (0x82, 0x83), "EUC-JP": (0xA4, 0xA5)}
 """First bytes of kana, of which every Japanese text has many."""
 _LEAST_FREQUENT, _LEAST_KANA, _LEAST_HANGUL, _LEAST_PAIRS = 0.8, 0.2, 0.97, 8
@@ -30,17 +31,17 @@ def guess_encoding(lines: Iterable[bytes]) -> str:
     pairs: List[Tuple[int, int]] = []
     letters = high = 0
     for line in lines:
-        place = 0
-        while place < len(line):
-            byte = line[place]
+        position = 0
+        while position < len(line):
+            byte = line[position]
             letters += bytes([byte]).isalpha()
             high += byte >= 0xC0
             if byte < 0x80:
-                place += 1
+                position += 1
                 continue
-            pairs.append((byte, line[place + 1] if place + 1 < len(line) else 0))
+            pairs.append((byte, line[position + 1] if position + 1 < len(line) else 0))
             high += pairs[-1][1] >= 0xC0
-            place += 2
+            position += 2
     count = max(len(pairs), 1)
     score = {name: sum(test(*pair) for pair in pairs) / count for name, test in _FREQUENT.items()}
     for name, leads in _KANA.items():
@@ -49,7 +50,7 @@ def guess_encoding(lines: Iterable[bytes]) -> str:
     # Frequent characters of Chinese begin with the same bytes as Korean, and with more.
     if score["EUC-KR"] < _LEAST_HANGUL or count < _LEAST_PAIRS:
         score["EUC-KR"] = 0.0
-    best = max(score, key=score.__getitem__)  # of equal ones the first
+    best = max(score, key=score.__getitem__)  # the first one of equal scores
     if score["EUC-JP"] >= _LEAST_FREQUENT:
         best = "EUC-JP"
     if score[best] >= _LEAST_FREQUENT:

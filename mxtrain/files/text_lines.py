@@ -1,4 +1,4 @@
-"""Splitting text into lines at line ends only, and lines into words at spaces and tabs only.
+"""Splits text into lines at line ends only, and lines into words at spaces and tabs only; shortens untrusted text.
 
 `str.splitlines` also splits at form feeds, U+0085, U+2028 and other separators. Those are characters of a line in every
 format that mxtrain reads, and splitting there shifts each later line. `str.split` without an
@@ -35,3 +35,9 @@ def split_words(text: str) -> List[str]:
         The words, none of which is empty.
     """
     return [word for word in _BETWEEN_WORDS.split(text) if word]
+
+
+def printable_line(text: str, max_length: int) -> str:
+    """Replaces unprintable characters of untrusted text, such as line ends and terminal escapes, and shortens it."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return line if len(line) <= max_length else f"{line[: max_length - 3]}..."

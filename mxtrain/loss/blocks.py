@@ -12,7 +12,7 @@ from __future__ import annotations
 from mxtrain.engine.backend import gluon
 
 PADDING_SCORE = -1e9
-"""Of positions that are none, before a softmax in float32: exp of it is exactly 0."""
+"""Score of padding before a softmax in float32: its exponential is exactly 0."""
 
 
 def dense_target(F, label, num_classes: int, dense: bool):

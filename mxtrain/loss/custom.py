@@ -36,7 +36,7 @@ class CustomLoss(Wrapped, UserLoss):
 
     @property
     def name(self) -> str:
-        """Import path of the user's class or function."""
+        """Returns the import path of the user's class or function."""
         return f"{self.target.__module__}.{getattr(self.target, '__qualname__', self.target)}"
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
@@ -76,6 +76,7 @@ class CustomLoss(Wrapped, UserLoss):
             raise ConfigError(f"loss: {self.name} would count {ignored}, whose label is -1. Type loss={loss_option}.")
 
     def block(self) -> gluon.Block:
+        """Calls the user's class or function with its arguments."""
         return call_target(self.target, self.arguments, "loss")
 
     def check(
@@ -98,13 +99,16 @@ class CustomLoss(Wrapped, UserLoss):
         """
         from mxtrain.engine.backend import autograd, nd
 
-        takes = "probabilities (B, K)" if self.dense_labels else "class indices (B,)"
-        other = "false if it takes class indices" if self.dense_labels else "true if it takes probabilities (one-hot)"
-        said = f"loss: {self.name} is given scores (B, K) and {takes}"
-        remedy = f"Type loss.dense_labels={other}."
+        if self.dense_labels:
+            context = f"loss: {self.name} is given scores (B, K) and probabilities (B, K)"
+            remedy = "Type loss.dense_labels=false if it takes class indices."
+        else:
+            context = f"loss: {self.name} is given scores (B, K) and class indices (B,)"
+            remedy = "Type loss.dense_labels=true if it takes probabilities (one-hot)."
         if target_shape is not None:
-            given, target = (f"(B, {', '.join(map(str, shape[1:]))})" for shape in (score_shape, target_shape))
-            said = f"loss: {self.name} is given scores {given} and class indices {target}"
+            scores_text = f"(B, {', '.join(map(str, score_shape[1:]))})"
+            labels_text = f"(B, {', '.join(map(str, target_shape[1:]))})"
+            context = f"loss: {self.name} is given scores {scores_text} and class indices {labels_text}"
             remedy = "Write one that takes these."
         try:
             scores = nd.zeros(score_shape)
@@ -114,30 +118,30 @@ class CustomLoss(Wrapped, UserLoss):
             # SoftmaxOutput ignore it: then twice the head gradient gives the same gradient.
             for head in (1.0, 2.0):
                 with autograd.record():
-                    found = block(*[scores] * num_outputs, nd.zeros(target_shape or score_shape[:-1]))
-                    loss_B, *weight = found if isinstance(found, (tuple, list)) else [found]
-                shapes = [one.shape for one in (loss_B, *weight)]
+                    outputs = block(*[scores] * num_outputs, nd.zeros(target_shape or score_shape[:-1]))
+                    loss_B, *weight = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+                shapes = [array.shape for array in (loss_B, *weight)]
                 loss_B.backward(nd.full(loss_B.shape, head))
                 gradients.append(scores.grad.asnumpy())
         except Exception as error:  # whatever the user's code raises
             reason = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
             reason = reason.rstrip(".")
-            place = "" if _is_about_shapes(error) else place_in_own_code(error)
-            if place:
-                raise ConfigError(f"{said}, and fails: {type(error).__name__}: {reason} ({place}).") from error
-            raise ConfigError(f"{said}, and fails: {reason}. {remedy}") from error
+            location = "" if _is_about_shapes(error) else location_in_user_code(error)
+            if location:
+                raise ConfigError(f"{context}, and fails: {type(error).__name__}: {reason} ({location}).") from error
+            raise ConfigError(f"{context}, and fails: {reason}. {remedy}") from error
         if shapes not in ([score_shape[:1]], [score_shape[:1]] * 2):
             returned = " and ".join(map(str, shapes))
             raise ConfigError(
-                f"{said}, and for {score_shape[0]} samples returns the shape {returned}. It must return one value per "
-                "sample, (B,): end it with .mean(axis=1), not .mean(). A second value per sample is its weight."
+                f"{context}, and for {score_shape[0]} samples returns the shape {returned}. It must return one value "
+                "per sample, (B,): end it with .mean(axis=1), not .mean(). A second value per sample is its weight."
             )
         once, twice = gradients
         if once.any() and abs(twice - 2 * once).max() > 1e-3 * abs(once).max():
             raise ConfigError(
-                f"loss: {self.name} gives the same gradient whatever comes from behind it, as SoftmaxOutput and "
-                "MakeLoss do: it cannot be weighted, nor divided by the size of a batch that others compute a part of. "
-                "Write it with log_softmax and pick."
+                f"loss: {self.name} ignores its head gradient, as SoftmaxOutput and MakeLoss do: it cannot be "
+                "weighted, nor divided by the size of a batch that several devices share. Write it with log_softmax "
+                "and pick."
             )
         return len(shapes) == 2
 
@@ -149,15 +153,15 @@ def _is_about_shapes(error: Exception) -> bool:
     return isinstance(error, mx.MXNetError) or "shape" in str(error)
 
 
-def place_in_own_code(error: Exception) -> str:
+def location_in_user_code(error: Exception) -> str:
     """Returns file and line of the innermost frame in the user's code; "" if only library code was running."""
     folders = [os.path.dirname(str(sys.modules[name].__file__)) for name in LIBRARIES if name in sys.modules]
-    standard = os.path.dirname(os.__file__)
+    standard_library = os.path.dirname(os.__file__)
 
-    def is_own(file: str) -> bool:
-        is_standard = file.startswith(standard + os.sep) and "site-packages" not in file
+    def is_user_code(file: str) -> bool:
+        is_standard = file.startswith(standard_library + os.sep) and "site-packages" not in file
         is_generated = file.startswith("<")  # as MXNet's operators are
         return not (is_standard or is_generated or any(file.startswith(folder + os.sep) for folder in folders))
 
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    user_frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_code(frame.filename)]
+    return f"{user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else ""

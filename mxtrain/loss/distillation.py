@@ -53,11 +53,11 @@ class Distillation(Spec):
             raise ValueError("labels=false leaves the loss of the labels out. Leave alpha out, or type labels=true")
         return self
 
-    def build_loss(self, own: LossBlock, kind: str, num_outputs: int, training: bool) -> LossBlock:
+    def build_loss(self, task_loss: LossBlock, kind: str, num_outputs: int, training: bool) -> LossBlock:
         """Builds the loss of batches whose targets end with the outputs of the teacher.
 
         Args:
-            own: the task's loss.
+            task_loss: the task's loss.
             kind: kind of the outputs, "scores" or "values"; see `Task.distils`.
             num_outputs: number of outputs that the task's loss reads; the features follow them.
             training: if False, the loss is the task's own.
@@ -65,9 +65,9 @@ class Distillation(Spec):
         from mxtrain.loss.distillation_blocks import DistillationLoss, OutputsOnly
 
         if not training:
-            return OutputsOnly(own, num_outputs, len(self.features)) if self.features else own
+            return OutputsOnly(task_loss, num_outputs, len(self.features)) if self.features else task_loss
         alpha = 0.0 if not self.labels else USUAL_ALPHA if self.alpha is None else self.alpha
-        return DistillationLoss(own, kind, num_outputs, len(self.features), alpha, self.temperature,
+        return DistillationLoss(task_loss, kind, num_outputs, len(self.features), alpha, self.temperature,
                                 self.feature_weight)  # fmt: skip
 
 
@@ -99,10 +99,10 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
     original = network.hybrid_forward
 
     def hybrid_forward(F, *inputs, **parameters):
-        found: Dict[str, Any] = {}
+        layer_outputs: Dict[str, Any] = {}
 
         def keep(path: str) -> Callable[..., None]:
-            return lambda block, given, output: found.update({path: output})
+            return lambda block, args, output: layer_outputs.update({path: output})
 
         # Hooks exist only during the call: Gluon warns if a block with hooks is hybridized.
         hooks = [blocks[path].register_forward_hook(keep(path)) for path in layers]
@@ -112,10 +112,10 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
             for hook in hooks:
                 hook.detach()
         outputs = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
-        missing = [path for path in layers if path not in found]
+        missing = [path for path in layers if path not in layer_outputs]
         if missing:
             raise ConfigError(f"{setting}: the network does not call its layer '{missing[0]}'.")
-        return (*outputs, *(found[path] for path in layers))
+        return (*outputs, *(layer_outputs[path] for path in layers))
 
     # Not a wrapper block, which would change the structural names of the parameters. object.__setattr__ skips Gluon's
     # own __setattr__; the cached graph of the old forward must be dropped.

@@ -37,7 +37,7 @@ class DistillationLoss(gluon.HybridBlock):
     and also the weight of each sample (B,) if the task's loss returns weights and alpha > 0.
 
     Args:
-        own: the task's loss of (*outputs, *targets).
+        task_loss: the task's loss of (*outputs, *targets).
         kind: kind of the outputs, "scores" or "values".
         num_outputs: number of outputs.
         num_features: number of features and of attention maps.
@@ -47,17 +47,17 @@ class DistillationLoss(gluon.HybridBlock):
     """
 
     def __init__(
-        self, own: LossBlock, kind: str, num_outputs: int, num_features: int, alpha: float, temperature: float,
+        self, task_loss: LossBlock, kind: str, num_outputs: int, num_features: int, alpha: float, temperature: float,
         feature_weight: float,
     ):  # fmt: skip
         super().__init__()
-        weights = vars(own)  # Gluon's own losses have neither attribute
+        weights = vars(task_loss)  # Gluon's own losses have neither attribute
         self.weighted = bool(weights.get("weighted", False)) and alpha > 0
         self.least_weight = weights.get("least_weight", 0.0) if self.weighted else 0.0
         self._num_outputs, self._num_features, self._alpha = num_outputs, num_features, alpha
         self._kind, self._temperature, self._feature_weight = kind, temperature, feature_weight
         if alpha:
-            self.own = own
+            self.task_loss = task_loss
 
     def __call__(self, *arrays):
         end = self._num_outputs + self._num_features
@@ -66,18 +66,19 @@ class DistillationLoss(gluon.HybridBlock):
 
     def hybrid_forward(self, F, *arrays):
         count, end = self._num_outputs, self._num_outputs + self._num_features
-        last = len(arrays) - 1 - self._num_features
-        loss_B = (1 - self._alpha) * self._soft(F, F.cast(arrays[0], "float32"), F.cast(arrays[last], "float32"))
-        for feature, activity_BP in zip(arrays[count:end], arrays[last + 1 :]):
+        teacher_index = len(arrays) - 1 - self._num_features
+        output, teacher = F.cast(arrays[0], "float32"), F.cast(arrays[teacher_index], "float32")
+        loss_B = (1 - self._alpha) * self._soft(F, output, teacher)
+        for feature, activity_BP in zip(arrays[count:end], arrays[teacher_index + 1 :]):
             difference_BP = activity(F, F.cast(feature, "float32")) - F.cast(activity_BP, "float32")
             loss_B = loss_B + self._feature_weight * 0.5 * F.sum(F.square(difference_BP), axis=-1)
         if not self._alpha:
             return loss_B
-        own = self.own(*arrays[:count], *arrays[end:last])
+        task_loss = self.task_loss(*arrays[:count], *arrays[end:teacher_index])
         if not self.weighted:
-            return self._alpha * F.cast(own, "float32") + loss_B
-        own_B, weight_B = own
-        return self._alpha * own_B + loss_B * weight_B, weight_B
+            return self._alpha * F.cast(task_loss, "float32") + loss_B
+        task_loss_B, weight_B = task_loss
+        return self._alpha * task_loss_B + loss_B * weight_B, weight_B
 
     def _soft(self, F, output, teacher):
         """Returns T^2 * KL(teacher || output) at temperature T, or the squared difference for values, (B,)."""
@@ -93,20 +94,20 @@ class OutputsOnly(gluon.HybridBlock):
     """Applies the task's loss to a network that returns features after its outputs; ignores the features.
 
     Args:
-        own: the task's loss of (*outputs, *targets).
+        task_loss: the task's loss of (*outputs, *targets).
         num_outputs: number of outputs.
         num_features: number of features between the outputs and the targets.
     """
 
-    def __init__(self, own: LossBlock, num_outputs: int, num_features: int):
+    def __init__(self, task_loss: LossBlock, num_outputs: int, num_features: int):
         super().__init__()
-        weights = vars(own)
+        weights = vars(task_loss)
         self.weighted, self.least_weight = weights.get("weighted", False), weights.get("least_weight", 0.0)
         self._begin, self._end = num_outputs, num_outputs + num_features
-        self.own = own
+        self.task_loss = task_loss
 
     def __call__(self, *arrays):
         return super().__call__(*arrays[: self._begin], *arrays[self._end :])
 
     def hybrid_forward(self, F, *arrays):
-        return self.own(*arrays)
+        return self.task_loss(*arrays)

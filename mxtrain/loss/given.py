@@ -1,4 +1,4 @@
-"""A loss that was passed as a block."""
+"""Losses that were passed from Python as Gluon blocks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ OF_EVERY_BLOCK = frozenset(("_empty_prefix", "_prefix", "_name", "_active", "_ba
 
 
 class GivenLoss(Given, CustomLoss):
-    """A gluon loss block; see `CustomLoss` for what it is given and must return."""
+    """Wraps a Gluon loss block; see `CustomLoss` for its arguments and result."""
 
     argument: ClassVar[str] = "loss"
 
     target: Any = None
-    """Not used: the block is at hand."""
+    """Not used: the block itself was passed."""
 
     @classmethod
     def describe_object(cls, block: Any) -> Dict[str, Any]:
-        """Returns facts that identify a loss in addition to its class: its plain attributes and those of Gluon's
-        losses.
+        """Returns the attributes that identify a loss in addition to its class: numbers, texts and lists of these.
 
         Raises:
-            ConfigError: it is no block.
+            ConfigError: the object is not a Gluon block.
         """
         from mxtrain.engine.backend import gluon
 
@@ -54,7 +53,7 @@ class GivenLoss(Given, CustomLoss):
         from mxtrain.engine.backend import gluon
 
         class MissingLoss(gluon.Block):
-            """Takes the place of a loss in a network that only predicts."""
+            """Stands in for the loss of a network that only predicts; raises if it is called."""
 
             def forward(block, *arrays: object) -> None:
                 self.require()

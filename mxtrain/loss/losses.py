@@ -18,13 +18,13 @@ class Loss(Spec):
     """Share of the target spread evenly over all classes while training. Source: arXiv 1512.00567, section 7."""
 
     gluon_name: ClassVar[str] = ""
-    """The class in mxnet.gluon.loss that does the arithmetic on dense targets."""
+    """Name of the class in mxnet.gluon.loss that computes the loss from dense targets."""
     signed_target: ClassVar[bool] = False
     """If true, targets are -1 and 1 instead of 0 and 1."""
     tasks: ClassVar[Tuple[str, ...]] = ("classification",)
-    """Names of the tasks whose outputs and targets it takes; empty: any."""
+    """Names of the tasks whose outputs and targets the loss accepts; empty: any."""
     passes: ClassVar[int] = 1
-    """Number of passes over each sample drawn with the current weights, before new samples are drawn."""
+    """Number of passes over the samples that were collected with the current weights, before new ones are collected."""
 
     def require_unsmoothed(self, reason: str = "") -> None:
         """Rejects label smoothing for targets that cannot be smoothed.
@@ -36,8 +36,8 @@ class Loss(Spec):
             ConfigError: `label_smoothing` is not 0.
         """
         if self.label_smoothing:
-            said = reason or f"{type(self).__name__} smooths nothing"
-            raise ConfigError(f"loss.label_smoothing={self.label_smoothing}: {said}. Type loss.label_smoothing=0.")
+            clause = reason or f"{type(self).__name__} smooths nothing"
+            raise ConfigError(f"loss.label_smoothing={self.label_smoothing}: {clause}. Type loss.label_smoothing=0.")
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         """Builds the loss block: (scores (B, K), labels) -> loss (B,).

@@ -107,19 +107,22 @@ class CalibrationCurve(NamedTuple):
     share_D: np.ndarray
 
     def expected_error(self) -> float:
-        """Expected calibration error: |probability - share| of the bins, weighted by their numbers of samples."""
+        """Computes the mean of |probability - share| over the bins, weighted by their numbers of samples."""
         total = self.count_D.sum()
         return float((self.count_D * np.abs(self.probability_D - self.share_D)).sum() / total) if total else 0.0
 
 
 def sigmoid(score_N: np.ndarray) -> np.ndarray:
-    """Sigmoid of scores, in float64 and without overflow."""
+    """Computes the sigmoid of scores in float64, without overflow."""
     small_N = np.exp(-np.abs(score_N.astype(np.float64)))
     return np.where(score_N >= 0, 1.0, small_N) / (1.0 + small_N)
 
 
 def roc_auc(score_N: np.ndarray, target_N: np.ndarray) -> float:
-    """See `RocAuc`. Source: Hanley and McNeil, "The meaning and use of the area under a ROC curve" (1982)."""
+    """Computes the area under the ROC curve; see `RocAuc`.
+
+    Source: Hanley and McNeil, "The meaning and use of the area under a ROC curve" (1982).
+    """
     positive = int((target_N > 0).sum())
     negative = len(target_N) - positive
     if not positive or not negative:
@@ -130,7 +133,7 @@ def roc_auc(score_N: np.ndarray, target_N: np.ndarray) -> float:
 
 
 def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
-    """See `AveragePrecision`; samples with equal scores share one threshold."""
+    """Computes the average precision; see `AveragePrecision`. Samples with equal scores share one threshold."""
     order = np.argsort(-score_N, kind="stable")
     hit_N = np.cumsum(target_N[order] > 0)
     if not len(hit_N) or not hit_N[-1]:

@@ -1,4 +1,4 @@
-"""Metrics that were passed as objects or functions.
+"""Metrics that were passed from Python as objects or functions.
 
 Legend: N samples, B batch, D numbers of a prediction.
 """
@@ -15,17 +15,17 @@ from mxtrain.given import Given
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 
 ERRORS = ("mae", "mse", "rmse", "cross-entropy", "nll-loss", "perplexity", "loss")
-"""Names of MXNet's metrics that get better where they fall."""
+"""Names of MXNet's metrics for which lower values are better."""
 
 
 class PredictionsAndTargets(Collected):
-    """All values of each prediction, then all values of its target."""
+    """Collector of predictions and targets of any shape: a row holds the flattened prediction, then the target."""
 
     shapes: Tuple[Tuple[int, ...], ...] = ()
-    """Of one prediction and one target, known with the first batch."""
+    """Shapes of one prediction and of one target, set by the first batch."""
 
     @property
-    def width(self) -> int:  # type: ignore[override]  # not of the class
+    def width(self) -> int:  # type: ignore[override]  # depends on the instance
         return sum(math.prod(shape) for shape in self.shapes)
 
     def update(
@@ -35,26 +35,26 @@ class PredictionsAndTargets(Collected):
             raise ConfigError("metric: predictions of this task differ in their shapes, which no EvalMetric takes.")
         self.shapes = (prediction_B.shape[1:], target_B.shape[1:])
         columns = [array.reshape(len(index_B), -1) for array in (prediction_B, target_B)]
-        places_B2 = np.stack([index_B, np.zeros(len(index_B))], axis=1)
-        self._parts.append(np.concatenate([places_B2, *columns], axis=1).astype(np.float64))
+        indices_B2 = np.stack([index_B, np.zeros(len(index_B))], axis=1)
+        self._parts.append(np.concatenate([indices_B2, *columns], axis=1).astype(np.float64))
 
 
 class GivenMetric(Given, HostMetric):
-    """An mxnet.metric.EvalMetric, or a function of (targets, predictions) -> float, over all samples of a split."""
+    """Wraps an mxnet.metric.EvalMetric, or a function of (targets, predictions) -> float, of all samples of a split."""
 
     argument: ClassVar[str] = "metric"
     collects: ClassVar[Type[Collected]] = PredictionsAndTargets
     tasks: ClassVar[Tuple[str, ...]] = ()
 
     better: Literal["max", "min"] = "max"
-    """The direction in which it gets better."""
+    """The direction in which the metric gets better."""
 
     @classmethod
     def describe_object(cls, value: Any) -> Dict[str, Any]:
-        """Returns facts that identify a metric besides its class: the direction in which it gets better.
+        """Returns what identifies a metric in addition to its class: the better direction.
 
         Raises:
-            ConfigError: it is not a metric.
+            ConfigError: the object is not a metric.
         """
         from mxtrain.engine.backend import mx
 

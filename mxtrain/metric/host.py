@@ -29,7 +29,7 @@ class HostMetric(Metric):
     """Class of the collector that the metric reads. Metrics with the same class share one collector."""
 
     def compute(self, collected: Collected) -> float:
-        """Value of the metric over all collected samples, in float64."""
+        """Computes the metric over all collected samples, in float64."""
         raise NotImplementedError
 
 
@@ -69,8 +69,8 @@ class Collected:
 
     def add(self, index: int, rows: np.ndarray) -> None:
         """Adds the rows (R, width) of one sample."""
-        places_R2 = np.stack([np.full(len(rows), index), np.arange(len(rows))], axis=1)
-        self._parts.append(np.concatenate([places_R2, rows], axis=1).astype(np.float64))
+        indices_R2 = np.stack([np.full(len(rows), index), np.arange(len(rows))], axis=1)
+        self._parts.append(np.concatenate([indices_R2, rows], axis=1).astype(np.float64))
 
     def rows(self) -> np.ndarray:
         """Returns all rows with their indices, (R, 2 + width) float64, in the order of collection."""
@@ -120,7 +120,7 @@ class PairMetric(HostMetric):
         return self.of_samples(rows[:, 2], rows[:, 3])
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
-        """Value of the metric, from float64 predictions and targets in the order of the samples' indices."""
+        """Computes the metric from float64 predictions and targets, sorted by the samples' indices."""
         raise NotImplementedError
 
 
@@ -139,7 +139,7 @@ class Spearman(PairMetric):
 
 
 def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
-    """Pearson correlation; 0 if it is undefined."""
+    """Computes the Pearson correlation; 0 if it is undefined."""
     if len(x_N) < 2:
         return 0.0
     x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()
@@ -148,7 +148,7 @@ def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
 
 
 def ranks(value_N: np.ndarray) -> np.ndarray:
-    """Ranks of values, starting at 1; equal values have their mean rank."""
+    """Returns the ranks of values, starting at 1; equal values have their mean rank."""
     _, group_N, count = np.unique(value_N, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[group_N]

@@ -93,9 +93,9 @@ class Meter(gluon.HybridBlock):
         return super().__call__(*(read if self._metrics else arrays[: 1 + self.weighted]))
 
     def hybrid_forward(self, F, *arrays):
-        own, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
+        loss_arrays, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
         # Sum in float32: with amp, sums over a batch would overflow float16.
-        sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in own]
+        sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in loss_arrays]
         if not arrays:
             return F.concat(*sums, dim=0)
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
@@ -104,11 +104,11 @@ class Meter(gluon.HybridBlock):
         outputs = tuple(F.cast(array, "float32") for array in outputs)
         outputs = outputs if (mean, std) == (0.0, 1.0) else tuple(array * std + mean for array in outputs)
         targets = [F.cast(array, "float32") for array in targets]
-        parts = [m.measure(F, outputs, targets, self._num_classes) for m in self._metrics.values()]
+        parts = [metric.measure(F, outputs, targets, self._num_classes) for metric in self._metrics.values()]
         return F.concat(*sums, *parts, dim=0)
 
     def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
-        """Sum of the weights, (1,), from an output of this block; None if the loss is not weighted."""
+        """Returns the sum of the weights, (1,), from an output of this block; None if the loss is not weighted."""
         if not self.weighted:
             return None
         return nd.maximum(sums[1:2], self.least_weight) if self.least_weight else sums[1:2]
@@ -125,12 +125,12 @@ class Meter(gluon.HybridBlock):
             count: number of samples.
         """
         weight = max(float(sums[1]), self.least_weight) if self.weighted else count
-        found = {"loss": float(sums[0] / weight) if weight else 0.0}  # 0 for an empty split
+        values = {"loss": float(sums[0] / weight) if weight else 0.0}  # 0 for an empty split
         start = 1 + self.weighted
         for (name, metric), size in zip(self._metrics.items(), self._sizes):
-            found[name] = metric.value(sums[start : start + size], count)
+            values[name] = metric.value(sums[start : start + size], count)
             start += size
-        return found
+        return values
 
 
 def read_vectors(vectors: List[nd.NDArray]) -> np.ndarray:

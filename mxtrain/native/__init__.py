@@ -24,7 +24,8 @@ from typing import Iterator, NamedTuple, Optional, Sequence, Union
 from mxtrain.files.cache import Untrusted, opened, own_folder
 
 VARIABLE = "MXTRAIN_OPERATORS"
-"""off: MXNet's operators only; all else, and unset: ours where they can be had. Set by `runtime.operators`."""
+"""Environment variable: "off" uses MXNet's operators only; otherwise mxtrain's are used if they are available. Set by
+`runtime.operators`."""
 OFF = "off"
 SWITCHED_OFF = "they are switched off"
 NO_COMPILER = "no C++ compiler was found"
@@ -43,7 +44,7 @@ FLAGS = (
 COMPILE_TIMEOUT_S = 300
 FOLDER_PREFIX = "compiling-"
 _LOCKED_WITHIN_S = 2
-"""A process locks the folder that it has made."""
+"""Seconds after its creation within which a process locks its folder; a younger folder is never abandoned."""
 
 log = logging.getLogger(__name__)
 
@@ -67,32 +68,32 @@ def library() -> Library:
     """
     if os.environ.get(VARIABLE) == OFF:
         return Library(None, SWITCHED_OFF)
-    given = os.environ.get("CXX")
+    cxx = os.environ.get("CXX")
     try:
-        compiler = shlex.split(given or "g++")
+        compiler = shlex.split(cxx or "g++")
     except ValueError as error:
-        return Library(None, f"CXX={given}: {error}")
+        return Library(None, f"CXX={cxx}: {error}")
     if not compiler or shutil.which(compiler[0]) is None:
-        return Library(None, f"there is no {given}, which CXX names" if given else f"{NO_COMPILER}: no g++ in PATH")
+        return Library(None, f"there is no {cxx}, which CXX names" if cxx else f"{NO_COMPILER}: no g++ in PATH")
     try:
         return Library(_compiled(compiler))
     except Untrusted as error:
         return Library(None, f"the cache folder cannot be trusted: {error}")
     # RuntimeError and KeyError: the user has no home directory.
     except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", "") or "") if isinstance(error, subprocess.CalledProcessError) else ""
-        lines = (said or str(error)).strip().splitlines() or [repr(error)]
+        stderr = str(getattr(error, "stderr", "") or "") if isinstance(error, subprocess.CalledProcessError) else ""
+        lines = (stderr or str(error)).strip().splitlines() or [repr(error)]
         return Library(None, f"they could not be compiled: {lines[0]}")
 
 
 def _compiled(compiler: Sequence[str]) -> Path:
     target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", "-")  # compiler, version and instruction sets
-    made_of = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
-    key = f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}"
+    hashed_inputs = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
+    key = f"operators-{hashlib.sha256(chr(0).join(hashed_inputs).encode()).hexdigest()[:16]}"
     cache = own_folder()
     # Loading a truncated library would end the process, so the file name contains a hash of the content.
-    whole = (path for path in sorted(cache.glob(f"{key}-*.so")) if _is_whole(path))
-    path = next(whole, None)
+    complete = (path for path in sorted(cache.glob(f"{key}-*.so")) if _is_complete(path))
+    path = next(complete, None)
     return path if path is not None else _compile(compiler, cache, key)
 
 
@@ -103,21 +104,21 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
             if _is_abandoned(old):
                 shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=cache) as folder, _lock(folder):
-        made = Path(folder) / "operators.so"
+        shared_library = Path(folder) / "operators.so"
         sources = [FOLDER / name for name in SOURCES if name.endswith(".cc")]
         objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # its threads only wait for compilers
-            waiting = [pool.submit(_run, *compiler, *FLAGS, "-c", str(source), "-o", target)
-                       for source, target in zip(sources, objects)]  # fmt: skip
-            for one in waiting:
-                one.result()
-        _run(*compiler, *FLAGS, *objects, "-o", str(made), "-ldl")
+            compilations = [pool.submit(_run, *compiler, *FLAGS, "-c", str(source), "-o", target)
+                            for source, target in zip(sources, objects)]  # fmt: skip
+            for compilation in compilations:
+                compilation.result()
+        _run(*compiler, *FLAGS, *objects, "-o", str(shared_library), "-ldl")
         # After a crash, a renamed file must not be empty: its content has to be on the disk first.
-        with made.open("rb") as file:
+        with shared_library.open("rb") as file:
             os.fsync(file.fileno())
-        made.chmod(0o700)
-        path = cache / f"{key}-{_digest(made.read_bytes())}.so"
-        os.replace(made, path)
+        shared_library.chmod(0o700)
+        path = cache / f"{key}-{_digest(shared_library.read_bytes())}.so"
+        os.replace(shared_library, path)
     return path
 
 
@@ -130,8 +131,8 @@ def _is_abandoned(folder: Path) -> bool:
     age_s = time.time() - folder.stat().st_mtime
     if age_s < _LOCKED_WITHIN_S:
         return False
-    with _lock(folder) as is_ours:
-        return is_ours or age_s > 2 * COMPILE_TIMEOUT_S
+    with _lock(folder) as acquired:
+        return acquired or age_s > 2 * COMPILE_TIMEOUT_S
 
 
 @contextmanager
@@ -160,12 +161,12 @@ def loadable(path: Path) -> Iterator[str]:
     """
     with opened("", path.name) as file:
         if not path.stem.endswith(f"-{_digest(file.read())}"):
-            raise Untrusted(f"{path} is not what was compiled")
+            raise Untrusted(f"{path} has another content than its name says")
         # The path of the open file, not its name: nobody can swap the file between the check and dlopen.
         yield f"/proc/self/fd/{file.fileno()}"
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     try:
         with loadable(path):
             return True
@@ -178,7 +179,7 @@ def _digest(content: bytes) -> str:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         command, check=True, capture_output=True, input="", text=True, errors="replace", timeout=COMPILE_TIMEOUT_S
     )
-    return done.stdout
+    return result.stdout

@@ -48,7 +48,7 @@ class PolicyClient:
         """Acts with the weights as they are now; to be called again whenever they have changed."""
         if self._host is not None:
             values = self._strategies[0].values
-            self._host.take({name: values[name].asnumpy() for name in self._host.parameters})
+            self._host.set_parameters({name: values[name].asnumpy() for name in self._host.parameters})
 
     @property
     def has_moments(self) -> bool:

@@ -1,4 +1,4 @@
-"""Permission to use AMX, the matrix instructions of newer Intel CPUs.
+"""Requests permission to use AMX, the matrix instructions of newer Intel CPUs.
 
 Linux grants the large tile registers only on request. A process that uses them without permission dies of an illegal
 instruction, so oneDNN may be allowed to use AMX only after `request_amx` has returned True (notes: Speed, AMX).
@@ -15,7 +15,7 @@ from typing import FrozenSet, Mapping
 
 CPUINFO = Path("/proc/cpuinfo")
 ISA = "DNNL_MAX_CPU_ISA"
-"""The environment's variable that says which instructions oneDNN may use; AMX only where it names it, or all."""
+"""Environment variable that limits the instructions of oneDNN, which uses AMX only if the value names it or is ALL."""
 
 _SYS_ARCH_PRCTL = 158  # x86-64
 _ARCH_GET_XCOMP_PERM = 0x1022
@@ -30,11 +30,12 @@ def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
 
 @functools.cache  # called for each layer of a network
 def _field(name: str, cpuinfo: Path) -> str:
+    """Returns the value of a field for the first CPU; "" if it is missing or the file cannot be read."""
     try:
         with cpuinfo.open() as lines:
             for line in lines:
-                found, _, value = line.partition(":")
-                if found.strip() == name:
+                key, _, value = line.partition(":")
+                if key.strip() == name:
                     return value.strip()
     except OSError:
         pass

@@ -13,17 +13,18 @@ from mxtrain.runtime.amx import ISA, cpu_flags, has_amx, has_fast_bfloat16, requ
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 from mxtrain.runtime.spec import Runtime
 
-OWN = "MXTRAIN_RUNTIME_SET"
-"""Variables that mxtrain set itself, as `NAME=value` words, so that a child process does not take them for the
-user's."""
+SET_BY_MXTRAIN = "MXTRAIN_RUNTIME_SET"
+"""Variable that lists the variables that mxtrain set itself, as `NAME=value` words, so that a child process does not
+mistake them for the user's."""
 THREADS, WAIT_POLICY = "OMP_NUM_THREADS", "OMP_WAIT_POLICY"
-GIVEN = "given in the configuration"
-CORE = "OPENBLAS_CORETYPE"
+FROM_CONFIGURATION = "given in the configuration"
+OPENBLAS_CORE = "OPENBLAS_CORETYPE"
 _KERNELS = (
     ("SkylakeX", frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma"})),
     ("Haswell", frozenset({"avx2", "fma"})),
 )
-"""The kernels of OpenBLAS, which multiplies where oneDNN has no operator: `dot`, `batch_dot`, attention."""
+"""Kernels of OpenBLAS, best first, and the instruction sets that they need. OpenBLAS computes the matrix products for
+which MXNet does not use oneDNN: `dot`, `batch_dot`, attention."""
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
 SLOW = "bfloat16 is then no faster than float32 (amp=off)"
@@ -38,8 +39,8 @@ class Setting:
     value: str
     why: str
     source: Literal["set", "user", "too late", "unset"]
-    """set: by mxtrain; user: it was there already and stays; too late: MXNet is imported and uses another value; unset:
-    it is left alone."""
+    """set: by mxtrain; user: the user's value is kept; too late: MXNet is imported and uses another value; unset: not
+    set, for the reason in `why`."""
 
 
 class Desired(NamedTuple):
@@ -66,13 +67,13 @@ class RuntimeReport:
 
     def summary(self) -> str:
         """Returns a short summary; `lines` has the details."""
-        of_cores = f"{self.cores} core{'s' * (self.cores != 1)}"
-        threads = f"{self.threads} thread{'s' * (self.threads != '1')} on {of_cores}" if self.threads else of_cores
-        changed = sum(item.source == "set" for item in self.settings)
-        kept = sum(item.source == "user" for item in self.settings)
-        parts = [f"{changed} variable{'s' * (changed != 1)} set for this machine"] if changed else []
-        parts += [f"{kept} of yours kept"] if kept else []
-        return f"{threads}; {', '.join(parts)} (meta.json and `doctor` list them)" if parts else threads
+        cores = f"{self.cores} core{'s' * (self.cores != 1)}"
+        threads = f"{self.threads} thread{'s' * (self.threads != '1')} on {cores}" if self.threads else cores
+        num_changed = sum(item.source == "set" for item in self.settings)
+        num_kept = sum(item.source == "user" for item in self.settings)
+        clauses = [f"{num_changed} variable{'s' * (num_changed != 1)} set for this machine"] if num_changed else []
+        clauses += [f"{num_kept} of yours kept"] if num_kept else []
+        return f"{threads}; {', '.join(clauses)} (meta.json and `doctor` list them)" if clauses else threads
 
     def lines(self) -> List[str]:
         """Returns one sentence per variable, for a log."""
@@ -94,7 +95,7 @@ def apply(
     """Applies the runtime settings. Must be called before anything imports MXNet or NumPy, which read them only once.
 
     Args:
-        runtime: the description.
+        runtime: settings of the group `runtime`.
         num_devices: number of CPU devices of this process; 1 if it computes on GPUs.
         bfloat16: True if the network computes in bfloat16, the type that AMX accelerates.
         one_by_one: True to pass operators to the engine one by one, so that a profile shows the time of each.
@@ -106,9 +107,11 @@ def apply(
     cores = usable_cores()
     imported = "mxnet" in sys.modules
     if not imported:
-        _forget_own(environ)
-    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, environ=environ))
-    settings = [_set(name, wish, imported, environ) for name, wish in wanted.items()]
+        _remove_own_variables(environ)
+    desired = dict(
+        _desired_variables(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, environ=environ)
+    )
+    settings = [_set(name, value, imported, environ) for name, value in desired.items()]
     amx = _decide_amx(runtime, bfloat16, imported, environ, settings)
     isa = environ.get(ISA, "ALL").upper()
     fast = amx or (bfloat16 and any(word in isa for word in ("BF16", "AMX", "ALL")) and has_fast_bfloat16())
@@ -116,52 +119,53 @@ def apply(
     return RuntimeReport(tuple(settings), cores=cores, threads=threads, amx=amx, fast_bfloat16=fast)
 
 
-def _wanted(
+def _desired_variables(
     runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool, environ: Mapping[str, str]
 ) -> Iterator[Tuple[str, Desired]]:  # fmt: skip
-    """Yields (variable, wish) in the order of the report; a later wish replaces an earlier one of the same variable."""
+    """Yields (variable, desired value) in the order of the report; a later value replaces an earlier one."""
     auto = runtime.mode == "auto"
     threads = max(1, cores // num_devices) if runtime.threads == "auto" else runtime.threads
     if runtime.threads != "auto":
-        many = f": more than there are cores ({cores}), which slows it down" if threads * num_devices > cores else ""
-        yield THREADS, Desired(str(threads), GIVEN + many, is_given=True)
+        suffix = f": more than there are cores ({cores}), which slows it down" if threads * num_devices > cores else ""
+        yield THREADS, Desired(str(threads), FROM_CONFIGURATION + suffix, is_given=True)
     elif auto:
         why = f"{cores} usable cores / {num_devices} CPU devices" if num_devices > 1 else f"{cores} usable cores"
         yield THREADS, Desired(str(threads), f"{why}; MXNet alone would take half the cores")
-        kept = environ.get(THREADS, "")
-        threads = int(kept) if kept.isdecimal() else threads
+        user_threads = environ.get(THREADS, "")
+        threads = int(user_threads) if user_threads.isdecimal() else threads
     if auto:
         yield WAIT_POLICY, Desired("passive", "threads that wait for each other sleep, so that others have the cores")
-        is_chosen = WAIT_POLICY in runtime.env or (WAIT_POLICY in environ and not _is_own(WAIT_POLICY, environ))
-        if not is_chosen and 1 < threads <= cores // num_devices:
+        is_set_by_user = WAIT_POLICY in environ and not _is_set_by_mxtrain(WAIT_POLICY, environ)
+        if WAIT_POLICY not in runtime.env and not is_set_by_user and 1 < threads <= cores // num_devices:
             yield from _spinning()
         core = openblas_core(cpu_flags())
         if core:
-            yield CORE, Desired(core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
+            why = "OpenBLAS does not know newer processors and takes its slowest kernels for them"
+            yield OPENBLAS_CORE, Desired(core, why)
     if runtime.cpu_temp_copy != "auto":
-        yield "MXNET_CPU_TEMP_COPY", Desired(str(runtime.cpu_temp_copy), GIVEN, is_given=True)
+        yield "MXNET_CPU_TEMP_COPY", Desired(str(runtime.cpu_temp_copy), FROM_CONFIGURATION, is_given=True)
     elif auto and num_devices > 1:
         why = "CPU devices share these work spaces and wait for each other at MXNet's 4"
         yield "MXNET_CPU_TEMP_COPY", Desired("64", why)
     if runtime.cpu_workers != "auto":
-        yield "MXNET_CPU_WORKER_NTHREADS", Desired(str(runtime.cpu_workers), GIVEN, is_given=True)
+        yield "MXNET_CPU_WORKER_NTHREADS", Desired(str(runtime.cpu_workers), FROM_CONFIGURATION, is_given=True)
     if runtime.bulk_size != "auto":
-        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Desired(str(runtime.bulk_size), GIVEN, is_given=True)
+        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Desired(str(runtime.bulk_size), FROM_CONFIGURATION, is_given=True)
     elif one_by_one:
         yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Desired("0", "trainer.profile=true shows each operator's time")
     if runtime.operators is False:
-        yield native.VARIABLE, Desired(native.OFF, f"{GIVEN}: MXNet's operators only", is_given=True)
+        yield native.VARIABLE, Desired(native.OFF, f"{FROM_CONFIGURATION}: MXNet's operators only", is_given=True)
     elif runtime.operators == "auto" and not auto:
         yield native.VARIABLE, Desired(native.OFF, "runtime.mode=manual: MXNet's operators only")
     if runtime.tf32 is False:
         reason = "float32 products on GPUs keep all 23 bits of mantissa"
         yield "NVIDIA_TF32_OVERRIDE", Desired("0", reason, is_given=True)
     if runtime.deterministic:
-        why = f"{GIVEN} (runtime.deterministic)"
+        why = f"{FROM_CONFIGURATION} (runtime.deterministic)"
         yield "MXNET_ENFORCE_DETERMINISM", Desired("1", why, is_given=True)
         yield "MXNET_CUDNN_AUTOTUNE_DEFAULT", Desired("0", why, is_given=True)
     for name, value in runtime.env.items():
-        yield name, Desired(str(value), f"{GIVEN} (runtime.env)", is_given=True)
+        yield name, Desired(str(value), f"{FROM_CONFIGURATION} (runtime.env)", is_given=True)
 
 
 def _spinning() -> Iterator[Tuple[str, Desired]]:
@@ -174,44 +178,42 @@ def _spinning() -> Iterator[Tuple[str, Desired]]:
         yield "MXNET_CPU_PARALLEL_SIZE", Desired("2147483647", "with a team for copies they could not spin")
 
 
-def _forget_own(environ: MutableMapping[str, str]) -> None:
+def _remove_own_variables(environ: MutableMapping[str, str]) -> None:
     """Removes variables that mxtrain set, here or in a parent process, unless their values have changed since."""
-    for word in environ.pop(OWN, "").split():
+    for word in environ.pop(SET_BY_MXTRAIN, "").split():
         name, _, value = word.partition("=")
         if environ.get(name) == value:
             del environ[name]
 
 
-def _is_own(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+def _is_set_by_mxtrain(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Returns True if a variable has the value that mxtrain gave it, in this process or in a parent."""
-    return f"{name}={environ.get(name)}" in environ.get(OWN, "").split()
+    return f"{name}={environ.get(name)}" in environ.get(SET_BY_MXTRAIN, "").split()
 
 
 def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
     """Returns True if mxtrain, not the user, set the time that threads spin."""
-    return _is_own(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
+    return _is_set_by_mxtrain(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
 
 
-def _set(name: str, wish: Desired, imported: bool, environ: MutableMapping[str, str]) -> Setting:
-    present, (value, why, is_given) = environ.get(name), wish
-    if present == value and (imported or _is_own(name, environ)):
-        return Setting(name, value, why, "set" if _is_own(name, environ) else "user")
-    if present is not None and not _is_own(name, environ) and (present == value or not is_given):
-        return Setting(name, present, f"mxtrain would set {value}: {why}", "user")
+def _set(name: str, desired: Desired, imported: bool, environ: MutableMapping[str, str]) -> Setting:
+    """Sets a variable to its desired value, unless the user's value has precedence or MXNet is imported already."""
+    present, (value, why, is_given) = environ.get(name), desired
+    is_ours = _is_set_by_mxtrain(name, environ)
+    if present == value and (imported or is_ours):
+        return Setting(name, value, why, "set" if is_ours else "user")
+    is_users = present is not None and not is_ours
+    if is_users and (present == value or not is_given):
+        return Setting(name, str(present), f"mxtrain would set {value}: {why}", "user")
     if imported:
         return Setting(name, value, why, "too late")
-    return _put(
-        name,
-        value,
-        f"{why}, instead of the environment's {present}" if present is not None and not _is_own(name, environ) else why,
-        environ,
-    )
+    return _put(name, value, f"{why}, instead of the environment's {present}" if is_users else why, environ)
 
 
 def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> Setting:
     # Noted in the environment, because child processes must not take the variable for the user's choice.
     environ[name] = value
-    environ[OWN] = f"{environ.get(OWN, '')} {name}={value}".strip()
+    environ[SET_BY_MXTRAIN] = f"{environ.get(SET_BY_MXTRAIN, '')} {name}={value}".strip()
     return Setting(name, value, why, "set")
 
 
@@ -222,8 +224,8 @@ def _decide_amx(
     present = environ.get(ISA)
     if present is not None:
         return _keep_user_isa(present, environ, settings)
-    asked = runtime.amx is True or (runtime.amx == "auto" and runtime.mode == "auto" and bfloat16)
-    if not asked:
+    is_requested = runtime.amx is True or (runtime.amx == "auto" and runtime.mode == "auto" and bfloat16)
+    if not is_requested:
         return False
     if not has_amx(cpu_flags()):
         if bfloat16:

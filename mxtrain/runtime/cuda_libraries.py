@@ -1,4 +1,4 @@
-"""Loads NVIDIA's libraries out of their wheels before MXNet asks for them: a machine then needs only the driver."""
+"""Loads CUDA libraries from NVIDIA's wheels before MXNet is imported, so that a machine needs only the driver."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import List, NamedTuple, Tuple
 
 BUILDS = tuple(f"mxnet-cu{version}" for version in (112, 113, 114, 115, 116, 117))
-"""The builds of MXNet that requirements/cuda11.txt has the libraries of. `mxnet-cu110` and `mxnet-cu102` link others,
-which NVIDIA has not published as wheels (libcusolver.so.10, libnvrtc.so.11.0, libcudart.so.10.2)."""
+"""Builds of MXNet whose libraries requirements/cuda11.txt installs. `mxnet-cu110` and `mxnet-cu102` need versions that
+NVIDIA has not published as wheels (libcusolver.so.10, libnvrtc.so.11.0, libcudart.so.10.2)."""
 
 
 class CudaLibrary(NamedTuple):
-    """A library that MXNet, or one of the others, looks for by its name."""
+    """A CUDA library in one of NVIDIA's wheels."""
 
     folder: str
-    """The one in the package `nvidia`."""
+    """Folder in the package `nvidia`."""
     name: str
+    """File name by which MXNet or another library requests it."""
 
 
 # Each library after its dependencies: the ones of libmxnet.so (`readelf -d libmxnet.so`), and theirs in turn, which the
@@ -40,20 +41,20 @@ LIBRARIES = (
 
 
 def load() -> Tuple[Path, ...]:
-    """Loads the installed ones of `LIBRARIES` if MXNet is one of `BUILDS`; call it before MXNet is imported.
+    """Loads those of `LIBRARIES` that are installed, if MXNet is one of `BUILDS`. Call it before MXNet is imported.
 
-    The loader takes a library that is in the process already for one of the same name, wherever it came from: no path
-    has to be set. What a wheel lacks is left to the loader, whose message then names it.
+    The dynamic loader reuses a library of the same name that is already in the process, so LD_LIBRARY_PATH need not be
+    set. If a library is missing, importing MXNet fails with a message that names it.
 
     Returns:
-        What was loaded; nothing where MXNet is a build for CPUs, or brings its libraries in another way.
+        Paths of the loaded libraries; empty if MXNet is a build for CPUs or its libraries are installed in another way.
     """
-    found = importlib.util.find_spec("nvidia")
-    if found is None or not any(map(_is_installed, BUILDS)):
+    package = importlib.util.find_spec("nvidia")
+    if package is None or not any(map(_is_installed, BUILDS)):
         return ()
     loaded: List[Path] = []
     for folder, name in LIBRARIES:
-        for root in found.submodule_search_locations or ():
+        for root in package.submodule_search_locations or ():
             path = Path(root, folder, "lib", name)
             if path.is_file():
                 ctypes.CDLL(str(path))

@@ -16,9 +16,9 @@ from mxtrain.types import GpuMemory
 
 _LOG = logging.getLogger(__name__)
 _RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")
-"""CUDA's runtime, by the names under which builds of MXNet have it in the process, the last one users' own."""
+"""File names of the CUDA runtime that MXNet's builds load; the last one is that of builds by users."""
 INTERVAL_S = 1.0
-"""Seconds in which the driver is asked once at most: where every step's row is written, that is not once a step."""
+"""Shortest time between two queries of the driver, so that short steps do not query it once each."""
 _MB = 1e6
 
 
@@ -37,7 +37,7 @@ class GpuMemoryMeter:
         self._handles: Dict[int, Any] = {}
         self._peak_mb: Dict[int, float] = {}
         self._library: Any = None
-        self._found: List[GpuMemory] = []
+        self._readings: List[GpuMemory] = []
         self._read_at: Optional[float] = None
         if not ordinals:
             return
@@ -48,7 +48,7 @@ class GpuMemoryMeter:
             return
         try:
             self._library.nvmlInit()
-            self._handles = {ordinal: self._find(ordinal, environ) for ordinal in ordinals}
+            self._handles = {ordinal: self._find_handle(ordinal, environ) for ordinal in ordinals}
         except Exception as error:  # a display must never end a run
             self._give_up(error)
 
@@ -58,22 +58,23 @@ class GpuMemoryMeter:
         if self._handles and (self._read_at is None or now - self._read_at >= INTERVAL_S):
             self._read_at = now
             try:
-                self._found = [self._read(ordinal, handle) for ordinal, handle in self._handles.items()]
+                self._readings = [self._read(ordinal, handle) for ordinal, handle in self._handles.items()]
             except Exception as error:
                 self._give_up(error)
-        return self._found
+        return self._readings
 
     def _read(self, ordinal: int, handle: Any) -> GpuMemory:
         try:
             processes = self._library.nvmlDeviceGetComputeRunningProcesses(handle)
         except self._library.NVMLError:  # drivers before 510 lack the function, some GPUs do not support it
             processes = []
-        own = [one.usedGpuMemory for one in processes if one.pid == os.getpid() and one.usedGpuMemory is not None]
-        used_mb = (sum(own) if own else self._library.nvmlDeviceGetMemoryInfo(handle).used) / _MB
+        ours = [process.usedGpuMemory for process in processes if process.pid == os.getpid()]
+        own_bytes = [size for size in ours if size is not None]
+        used_mb = (sum(own_bytes) if own_bytes else self._library.nvmlDeviceGetMemoryInfo(handle).used) / _MB
         self._peak_mb[ordinal] = max(used_mb, self._peak_mb.get(ordinal, 0.0))
-        return GpuMemory(f"gpu:{ordinal}", used_mb, self._peak_mb[ordinal], bool(own))
+        return GpuMemory(f"gpu:{ordinal}", used_mb, self._peak_mb[ordinal], bool(own_bytes))
 
-    def _find(self, ordinal: int, environ: Mapping[str, str]) -> Any:
+    def _find_handle(self, ordinal: int, environ: Mapping[str, str]) -> Any:
         """Returns the driver's handle of the GPU that CUDA calls `ordinal`.
 
         The driver counts all GPUs by their position on the bus. CUDA counts only those in CUDA_VISIBLE_DEVICES, by
@@ -99,14 +100,14 @@ class GpuMemoryMeter:
             return handles[int(name)]
         # CUDA_VISIBLE_DEVICES may have a prefix of a GPU's UUID, if it is unambiguous.
         identifiers = [self._library.nvmlDeviceGetUUID(handle) for handle in handles]
-        found = [index for index, uuid in enumerate(identifiers) if name.startswith("GPU-") and uuid.startswith(name)]
-        if len(found) != 1:
+        matches = [index for index, uuid in enumerate(identifiers) if name.startswith("GPU-") and uuid.startswith(name)]
+        if len(matches) != 1:
             raise LookupError(f"it is unknown which GPU gpu({ordinal}) is; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
-        return handles[found[0]]
+        return handles[matches[0]]
 
     def _give_up(self, error: Exception) -> None:
         _LOG.info("The memory in use on GPUs is not shown: %s: %s", type(error).__name__, error)
-        self._handles, self._found = {}, []
+        self._handles, self._readings = {}, []
 
 
 def bus_id_of(ordinal: int) -> Optional[str]:

@@ -11,8 +11,8 @@ from importlib import metadata
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 FIRST_UNSUPPORTED = (9, 0)
-"""Every published wheel of MXNet 1.9.1 holds machine code for 3.0 to 8.6, which 8.7 and 8.9 run, too, and no PTX, from
-which a driver could make machine code for later ones."""
+"""First unsupported compute capability. The published wheels of MXNet 1.9.1 contain machine code for 3.0 to 8.6, which
+8.7 and 8.9 run too, but no PTX that a driver could compile for later GPUs."""
 PUBLISHED = re.compile(r"mxnet-cu(102|11[02-7]) 1\.9\.1")
 QUERY = ("nvidia-smi", "--query-gpu=index,compute_cap,name", "--format=csv,noheader")
 REMEDY = (
@@ -42,35 +42,35 @@ class Gpu(NamedTuple):
 def find_gpus(environ: Mapping[str, str] = os.environ) -> List[Gpu]:
     """Lists the GPUs of nvidia-smi without those hidden by CUDA_VISIBLE_DEVICES; empty without a driver. The first call
     may take seconds."""
-    found = _ask_driver(environ.get("PATH", os.defpath))
+    gpus = _query_driver(environ.get("PATH", os.defpath))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not re.fullmatch(r"[\d,\s]*", visible):
-        return list(found)
+        return list(gpus)
     numbers = {int(number) for number in visible.split(",") if number.strip()}
-    return [gpu for gpu in found if gpu.index in numbers]
+    return [gpu for gpu in gpus if gpu.index in numbers]
 
 
 @functools.cache
-def _ask_driver(path: str) -> Tuple[Gpu, ...]:
+def _query_driver(path: str) -> Tuple[Gpu, ...]:
     program = shutil.which(QUERY[0], path=path)
     if program is None:
         return ()
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [program, *QUERY[1:]], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(gpu for gpu in map(_read, done.stdout.splitlines()) if gpu is not None)
+    return tuple(gpu for gpu in map(_parse_gpu, result.stdout.splitlines()) if gpu is not None)
 
 
-def _read(line: str) -> Optional[Gpu]:
+def _parse_gpu(line: str) -> Optional[Gpu]:
     match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\.(\d+)\s*,\s*(.*?)\s*", line)
     return Gpu(int(match[1]), match[4], (int(match[2]), int(match[3]))) if match else None
 
 
 def unsupported_reason(gpus: Sequence[Gpu]) -> str:
-    """Why MXNet can't compute on these GPUs; empty if it can, as far as the driver tells."""
+    """Returns why MXNet cannot compute on these GPUs; "" if it can, as far as the driver reports."""
     too_new = [gpu for gpu in gpus if gpu.is_too_new]
     if not too_new:
         return ""

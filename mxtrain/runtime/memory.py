@@ -1,4 +1,4 @@
-"""Finds how much memory this process may ever have, so that what cannot fit is refused before anything is started."""
+"""Finds the memory that this process may use, so that settings that need more are rejected before work starts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Iterator
 
 ROOT = Path("/")
 LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Memory limits of the control group that a container shows as its own, versions 2 and 1."""
+"""Files with the memory limit of a container: of control groups version 2 and version 1."""
 
 
 def usable_memory(root: Path = ROOT) -> int:
-    """Returns bytes of the machine, or the limit of the process or its container if that is smaller."""
+    """Returns the memory of the machine in bytes, or the limit of the process or its container if that is smaller."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_container_limits(root)]
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:
@@ -22,7 +22,7 @@ def usable_memory(root: Path = ROOT) -> int:
 
 
 def resident_memory() -> int:
-    """Bytes that this process has in memory; 0 where the system does not say."""
+    """Returns the resident memory of this process in bytes; 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -34,11 +34,11 @@ def _container_limits(root: Path) -> Iterator[int]:
         try:
             yield int((root / name).read_text())
         except (OSError, ValueError):
-            continue  # there is none: "max", or no such version
+            continue  # no limit ("max"), or another version
 
 
 def shown_size(size: float) -> str:
-    """Bytes for people, e.g. `1.5 GiB`."""
+    """Formats a number of bytes for display, e.g. `1.5 GiB`."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"

@@ -27,23 +27,23 @@ from typing import Dict, Optional, Tuple
 
 VARIABLE = "GOMP_SPINCOUNT"
 SPINS = 100_000
-"""About a millisecond; of 30,000 to 1,000,000 none was better for all networks (docs/decisions/0010)."""
+"""Iterations: about a millisecond. No value from 30,000 to 1,000,000 was better for all networks (decision 10)."""
 TASKS = Path("/proc/self/task")
 PERIOD_S = 0.5
 CONTENDED, CALM = 0.4, 0.3
-"""Share of waiting in the time in which threads ran or waited for a core. Two equal runs: a half. One run alone: up to
-0.3, where its network is so small that Python takes as long."""
+"""Fraction of waiting in the time in which threads ran or waited for a core: cores are contended above the first value
+and free below the second. Two equal runs measure 0.5; one run of a very small network measures up to 0.3."""
 FIRST_PATIENCE_S, LONGEST_PATIENCE_S = 1.0, 64.0
 """Seconds without contention before threads may spin: at first, and after repeated contention."""
 LONG_S = 30.0
-"""After so long without a calm period the user hears of it."""
+"""Seconds of uninterrupted contention after which a warning is logged."""
 
 _LOG = logging.getLogger(__name__)
 
 
 def can_watch(tasks: Path = TASKS) -> bool:
     """Returns True if the kernel reports how long threads wait for cores."""
-    return sum(_look(tasks).get(threading.get_native_id(), (0, 0))) > 0
+    return sum(_thread_times(tasks).get(threading.get_native_id(), (0, 0))) > 0
 
 
 def start() -> None:
@@ -62,36 +62,37 @@ def start() -> None:
 
 
 def _watch(limiter: SpinLimiter) -> None:
-    monitor, before, is_said = ContentionMonitor(), _look(TASKS), False
+    monitor, previous, has_warned = ContentionMonitor(), _thread_times(TASKS), False
     while True:
         time.sleep(PERIOD_S)
-        now = _look(TASKS)
+        times = _thread_times(TASKS)
         # Threads without an earlier value are skipped: they may be old ones that could not be read the last time, and
         # their totals since the start would count as one period.
-        ran, waited = (sum(now[task][i] - before[task][i] for task in now if task in before) / 1e9 for i in (0, 1))
-        before = now
-        may_spin = monitor.may_spin(ran, waited, PERIOD_S)
+        common = [task for task in times if task in previous]
+        ran_s, waited_s = (sum(times[task][i] - previous[task][i] for task in common) / 1e9 for i in (0, 1))
+        previous = times
+        may_spin = monitor.may_spin(ran_s, waited_s, PERIOD_S)
         if may_spin and limiter.is_engaged:
             limiter.release()
         elif not may_spin and not limiter.is_engaged:
             limiter.engage()
-        if monitor.contended_s >= LONG_S and not is_said:
-            is_said = True
+        if monitor.contended_s >= LONG_S and not has_warned:
+            has_warned = True
             _LOG.warning(
                 "This run's threads wait for a core about as long as they compute: something else wants the same "
                 "cores. Runs side by side are faster with a core each (runtime.threads=1)."
             )
 
 
-def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
+def _thread_times(tasks: Path) -> Dict[int, Tuple[int, int]]:
     """Returns thread id -> (ns of running, ns of waiting for a core). Empty if the kernel does not report them."""
-    found = {}
+    times = {}
     with suppress(OSError):  # the folder does not exist, or no file can be opened
         for name in os.listdir(tasks):
             with suppress(OSError, ValueError):  # the thread has ended, or the kernel has no schedstat
                 ran, waited, _ = (tasks / name / "schedstat").read_text().split()
-                found[int(name)] = (int(ran), int(waited))
-    return found
+                times[int(name)] = (int(ran), int(waited))
+    return times
 
 
 class ContentionMonitor:
@@ -142,28 +143,28 @@ class SpinLimiter:
         self._parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         self._parallel.restype = None
         # The team's threads call this: a C function without side effects, since a Python callback would take the GIL.
-        self._nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
-        self._let_go: Optional[threading.Event] = None
+        self._no_op = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
+        self._release: Optional[threading.Event] = None
 
     @property
     def is_engaged(self) -> bool:
-        return self._let_go is not None
+        return self._release is not None
 
     def engage(self) -> None:
         """Creates the team of threads; returns when it exists."""
-        let_go, there = threading.Event(), threading.Event()
-        threading.Thread(target=self._hold, args=(let_go, there), name="mxtrain-limiter", daemon=True).start()
-        there.wait()
-        self._let_go = let_go
+        release, created = threading.Event(), threading.Event()
+        threading.Thread(target=self._keep_team, args=(release, created), name="mxtrain-limiter", daemon=True).start()
+        created.wait()
+        self._release = release
 
     def release(self) -> None:
         """Lets the team end. It ends shortly after, together with the thread that created it."""
-        if self._let_go is not None:
-            self._let_go.set()
-        self._let_go = None
+        if self._release is not None:
+            self._release.set()
+        self._release = None
 
-    def _hold(self, let_go: threading.Event, there: threading.Event) -> None:
-        self._parallel(self._nothing, None, len(os.sched_getaffinity(0)) + 1, 0)
+    def _keep_team(self, release: threading.Event, created: threading.Event) -> None:
+        self._parallel(self._no_op, None, len(os.sched_getaffinity(0)) + 1, 0)
         # GNU OpenMP keeps the team, asleep, as long as the thread that created it lives.
-        there.set()
-        let_go.wait()
+        created.set()
+        release.wait()

@@ -22,7 +22,7 @@ from mxtrain.config.specs import shown
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import is_lazy
 from mxtrain.engine.backend import all_finite, mx, nd
-from mxtrain.engine.drawn_rows import normal_rows
+from mxtrain.engine.sampled_rows import normal_rows
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import table_wire
 from mxtrain.kvstore.table_wire import Connection, Header, TableGroup, TableServerLost, TableSetUp

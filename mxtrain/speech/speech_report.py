@@ -28,9 +28,9 @@ class _CollectedTranscripts(CollectedTexts):
         super().reset()
         self.texts: Dict[int, Tuple[str, str]] = {}
 
-    def add_pair(self, index: int, found: str, right: str) -> None:
-        super().add_pair(index, found, right)
-        self.texts[index] = right, found
+    def add_pair(self, index: int, prediction: str, reference: str) -> None:
+        super().add_pair(index, prediction, reference)
+        self.texts[index] = reference, prediction
 
 
 class SpeechReport(CollectingReport):

@@ -28,12 +28,12 @@ class ErrorRate(TextMetric):
     def num_counts(self) -> int:
         return 4
 
-    def count(self, found: str, right: str) -> Sequence[int]:
-        """Substituted, deleted, inserted and right ones."""
+    def count(self, prediction: str, reference: str) -> Sequence[int]:
+        """Counts substitutions, deletions, insertions and hits."""
         import jiwer
 
         process = jiwer.process_words if self.unit == "word" else jiwer.process_characters
-        counted = process(right, found)
+        counted = process(reference, prediction)
         return [counted.substitutions, counted.deletions, counted.insertions, counted.hits]
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:

@@ -200,7 +200,7 @@ def load_teacher(run: Description, student: Signature, device: Context) -> Teach
     if not spec.trust_code:
         of_teacher = {group: node for group, node in config.items() if group not in OWN_GROUPS}
         require_trusted(of_teacher, path, SETTING, [], [], "Type distillation.trust_code=true to run it")
-    description = describe(config, lambda group: f"the teacher's own {group.split('.')[0]}", together=False)
+    description = describe(config, lambda group: f"the teacher's own {group.split('.')[0]}", check_rules=False)
     model = description.model.model_copy(update={"weights": None, "freeze": []})
     description = replace(description, model=model, distillation=type(spec)())
     signature = signature_of(checkpoint, description.dataset.signature_class)

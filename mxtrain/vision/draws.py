@@ -23,16 +23,16 @@ class VisionDraw(NamedInt):
     RESIZED_LEFT = 14
     SCALE = 19
     SCENE = 20
-    """And 167 above it: what a made image holds."""
+    """168 streams: content of a generated image."""
     IMAGE_SIZE = 402
-    """By the number of a batch: in which size its images enter the network."""
+    """By batch number: size of the images in training."""
     BOX_SAMPLE = 500
-    """And 4 above it: streams of an image with boxes, and of those beside it in a mosaic."""
+    """5 streams: augmentation of an image with boxes, and of the other images of a mosaic."""
     KEY_POINTS = 600
-    """And 19 above it: how an object with key points is cut out."""
+    """20 streams: crop of an object with key points."""
     TARGET_SAMPLE = 700
     REGION_SAMPLE = 701
     TRANSFORM = 760
-    """And 99 above it, one for each place in a list of transforms."""
+    """100 streams, one for each position in a list of transforms."""
     CORRUPTION = 900
-    """And 99 above it, one for each way to corrupt a sample."""
+    """100 streams, one for each kind of corruption."""

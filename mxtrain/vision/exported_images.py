@@ -2,7 +2,7 @@
 
     image file -> part, size and channels as in training -> the network -> classes, boxes, masks, class maps, key points
 
-Legend: C channels, H height, W width of what enters the network, h, w of the image itself, N detections, K classes,
+Legend: C channels, H height, W width of the network's input, h, w of the image itself, N detections, K classes,
 J key points.
 """
 
@@ -54,18 +54,18 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
     Args:
         folder: with the network.
-        content: of the image file.
-        name: of the file.
+        content: content of the image file.
+        name: name of the file.
 
     Raises:
         ValueError: it is no image that can be read.
     """
     placed = place(upright_image(content, name), folder.signature)
-    (given,) = folder.signature["inputs"]
-    outputs = folder.run({given["name"]: placed.image_1CHW.astype(given["dtype"])})
-    found = describe(folder.signature, outputs, placed)
-    if found is not None:
-        yield {"file": name, **found}
+    (input_info,) = folder.signature["inputs"]
+    outputs = folder.run({input_info["name"]: placed.image_1CHW.astype(input_info["dtype"])})
+    row = describe(folder.signature, outputs, placed)
+    if row is not None:
+        yield {"file": name, **row}
     elif "probabilities" in outputs:
         probability_K, names = outputs["probabilities"][0], folder.signature["class_names"]
         order = (-probability_K).argsort(kind="stable")[:3]
@@ -88,7 +88,7 @@ def describe(signature: Dict[str, Any], outputs: Dict[str, np.ndarray], placed: 
     if signature["task"] == "segmentation":
         return _segmented(signature, class_map(outputs["output"][0], placed))
     if "detections" in outputs:
-        return {"found": _found(signature, outputs["detections"][0].astype(np.float64), placed)}
+        return {"found": _detections(signature, outputs["detections"][0].astype(np.float64), placed)}
     return None
 
 
@@ -114,8 +114,8 @@ def upright_image(content: bytes, name: str, max_pixels: int = MAX_PIXELS) -> An
     except ImageTooLarge as error:
         raise ImageTooLarge(f"{name} cannot be read: {error}") from error
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-        said = f"it is none of {', '.join(FORMATS)}" if "BytesIO" in str(error) else error
-        raise ValueError(f"{name} cannot be read as an image: {said}") from error
+        reason = f"it is none of {', '.join(FORMATS)}" if "BytesIO" in str(error) else error
+        raise ValueError(f"{name} cannot be read as an image: {reason}") from error
 
 
 def place(image: Any, signature: Dict[str, Any]) -> Placed:
@@ -125,8 +125,8 @@ def place(image: Any, signature: Dict[str, Any]) -> Placed:
         image: an image of Pillow's.
         signature: signature of the folder.
     """
-    own, decoding = signature["signature"], signature["signature"]["decoding"]
-    channels, height, width = own["shape"]
+    input_signature, decoding = signature["signature"], signature["signature"]["decoding"]
+    channels, height, width = input_signature["shape"]
     full_width, full_height = image.size
     frame, fit, crop = decoding.get("frame"), decoding.get("fit", ""), None
     fitted = (height, width)
@@ -167,8 +167,8 @@ def _resized(image: Any, box: Sequence[float], size: Tuple[int, int], channels: 
     smaller."""
     from PIL import Image
 
-    found = image.convert("L" if channels == 1 else "RGB").resize(size, Image.BILINEAR, box=tuple(box))
-    return np.asarray(found).reshape(size[1], size[0], -1).transpose(2, 0, 1)
+    resized = image.convert("L" if channels == 1 else "RGB").resize(size, Image.BILINEAR, box=tuple(box))
+    return np.asarray(resized).reshape(size[1], size[0], -1).transpose(2, 0, 1)
 
 
 def _fill(signature: Dict[str, Any], channels: int) -> np.ndarray:
@@ -178,24 +178,24 @@ def _fill(signature: Dict[str, Any], channels: int) -> np.ndarray:
     return np.rint(255 * np.asarray(mean)).astype(np.uint8)
 
 
-def _found(signature: Dict[str, Any], found_NR: np.ndarray, placed: Placed) -> List[Dict[str, Any]]:
-    """Detections in pixels of the image, highest score first; with masks as COCO's codes if there are some."""
+def _detections(signature: Dict[str, Any], detection_NR: np.ndarray, placed: Placed) -> List[Dict[str, Any]]:
+    """Returns the detections in pixels of the image, highest score first; masks, if any, as COCO's run-length codes."""
     (height, width), (fitted_height, fitted_width) = placed.size, placed.fitted
     scale_4 = np.array([fitted_width / width, fitted_height / height] * 2)
-    edge_N4 = found_NR[:, 2:6] / scale_4
+    edge_N4 = detection_NR[:, 2:6] / scale_4
     inside_N4 = np.clip(edge_N4, 0, [width, height] * 2)
     left, top, right, bottom = inside_N4.round(2).T
-    is_shown = (found_NR[:, 0] >= 0) & (found_NR[:, 1] >= signature["facts"]["score_threshold"])
+    is_shown = (detection_NR[:, 0] >= 0) & (detection_NR[:, 1] >= signature["facts"]["score_threshold"])
     is_shown &= (right > left) & (bottom > top)
     rows: List[Dict[str, Any]] = [
         {"class": signature["class_names"][int(row[0])], "score": round(float(row[1]), 6),
          "box": [round(float(edge), 2) for edge in inside_4]}
-        for row, inside_4 in zip(found_NR[is_shown], inside_N4[is_shown])
+        for row, inside_4 in zip(detection_NR[is_shown], inside_N4[is_shown])
     ]  # fmt: skip
-    if found_NR.shape[1] > 6:
-        side = round((found_NR.shape[1] - 6) ** 0.5)
+    if detection_NR.shape[1] > 6:
+        side = round((detection_NR.shape[1] - 6) ** 0.5)
         masks_NSS = [_cut(mask_S.reshape(side, side), *edges) for mask_S, *edges in
-                     zip(found_NR[is_shown, 6:], edge_N4[is_shown], inside_N4[is_shown])]  # fmt: skip
+                     zip(detection_NR[is_shown, 6:], edge_N4[is_shown], inside_N4[is_shown])]  # fmt: skip
         for row, mask_SS, inside_4 in zip(rows, masks_NSS, inside_N4[is_shown]):
             (mask_hw,) = in_image(mask_SS[None], inside_4[None], placed.size)  # all at once would fill the memory
             row["mask"] = {"size": list(placed.size), "counts": coco_code(mask_hw)}
@@ -206,8 +206,8 @@ def _cut(mask_SS: np.ndarray, edge_4: np.ndarray, inside_4: np.ndarray) -> np.nd
     """Returns a mask of the part of its box that is inside of the image: the means over squares, see
     `mask_arithmetic`."""
     shares = []
-    for at in (0, 1):
-        (begin, end), (low, high) = (one[[at, at + 2]] for one in (edge_4, inside_4))
+    for axis in (0, 1):
+        (begin, end), (low, high) = (one[[axis, axis + 2]] for one in (edge_4, inside_4))
         number_S = np.arange(len(mask_SS))
         unit = max(end - begin, 1e-6) / len(mask_SS)
         step = max((high - low) / unit / len(mask_SS), 1e-6)
@@ -248,21 +248,21 @@ def class_map(score_KHW: np.ndarray, placed: Placed) -> np.ndarray:
     return class_hw
 
 
-def _enlarged(score_K: np.ndarray, axis: int, wanted_L: np.ndarray, full: int) -> np.ndarray:
+def _enlarged(score_K: np.ndarray, axis: int, line_L: np.ndarray, full: int) -> np.ndarray:
     """Returns some lines of an array that is enlarged along an axis, by linear interpolation between their middles.
 
     Args:
         score_K: the array.
         axis: the axis.
-        wanted_L: numbers of the lines.
+        line_L: numbers of the lines.
         full: number of all lines after enlarging.
     """
     length = score_K.shape[axis]
     if full == length:
-        return np.take(score_K, wanted_L, axis)
-    at = np.clip((wanted_L + 0.5) * (length / full) - 0.5, 0, length - 1).astype(np.float32)
-    low = np.floor(at).astype(np.int64)
-    share = (at - low).reshape([-1 if k == axis else 1 for k in range(3)])
+        return np.take(score_K, line_L, axis)
+    position_L = np.clip((line_L + 0.5) * (length / full) - 0.5, 0, length - 1).astype(np.float32)
+    low = np.floor(position_L).astype(np.int64)
+    share = (position_L - low).reshape([-1 if k == axis else 1 for k in range(3)])
     below, above = (np.take(score_K, one, axis) for one in (low, np.minimum(low + 1, length - 1)))
     return below + (above - below) * share
 
@@ -294,10 +294,10 @@ def _pose(
 
 
 def places_of(map_Jhw: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
-    """x, y in what enters the network and height of the maximum of each heat map, (J, 3)."""
+    """Returns x and y, in pixels of the network's input, and the height of the maximum of each heat map, (J, 3)."""
     count, lines, columns = map_Jhw.shape
-    found_J3 = np.zeros((count, 3))
-    for row, map_hw in zip(found_J3, map_Jhw):
+    predicted_J3 = np.zeros((count, 3))
+    for row, map_hw in zip(predicted_J3, map_Jhw):
         line, column = divmod(int(map_hw.argmax()), columns)
         x, y = float(column), float(line)
         if 0 < column < columns - 1:
@@ -305,4 +305,4 @@ def places_of(map_Jhw: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
         if 0 < line < lines - 1:
             y += SHIFT * np.sign(map_hw[line + 1, column] - map_hw[line - 1, column])
         row[:] = x * size[1] / columns + 0.5, y * size[0] / lines + 0.5, map_hw[line, column]
-    return found_J3
+    return predicted_J3

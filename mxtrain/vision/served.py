@@ -66,21 +66,21 @@ class ImageBodyReader:
         except ImageTooLarge as error:
             raise RequestError(413, f"{error}.") from error
         except Exception as error:  # Pillow decodes when the image is resized, and raises various errors
-            said = str(error) if isinstance(error, ValueError) else f"the body cannot be read as an image: {error}"
-            raise RequestError(400, f"{said[:300]}.") from error
+            message = str(error) if isinstance(error, ValueError) else f"the body cannot be read as an image: {error}"
+            raise RequestError(400, f"{message[:300]}.") from error
         return ReadBody({self._spec.name: placed.image_1CHW.astype(self._spec.dtype)}, placed)
 
     def describe(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], placed: Any
     ) -> Optional[Dict[str, Any]]:  # fmt: skip
         """See `BodyReader.describe`."""
-        if about is None:
+        if placed is None:
             return None
         try:
-            return exported_images.describe(self._signature, dict(outputs), about)
+            return exported_images.describe(self._signature, dict(outputs), placed)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            said = f"the outputs of the network do not fit its signature.json: {type(error).__name__}: {error}"
-            raise RequestError(422, f"{said[:300]}.") from error
+            message = f"the outputs of the network do not fit its signature.json: {type(error).__name__}: {error}"
+            raise RequestError(422, f"{message[:300]}.") from error
 
 
 def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageBodyReader]:

@@ -11,7 +11,7 @@ from mxtrain.cli import arguments
 from mxtrain.cli.restored import restore_description
 from mxtrain.description import rules
 from mxtrain.errors import ConfigError
-from mxtrain.runtime import OF_THE_MACHINE, Runtime
+from mxtrain.runtime import MACHINE_FIELDS, Runtime
 
 LARGE = {"threads": 64, "cpu_workers": 64, "cpu_temp_copy": 128, "huge_pages": True, "operators": False,
          "env": {"OMP_NUM_THREADS": 64, "OMP_DYNAMIC": "false"}}  # fmt: skip
@@ -34,7 +34,7 @@ def restored(description: Dict[str, Any], write_run: Callable, monkeypatch: pyte
 def test_what_fits_the_machine_of_a_run_is_not_asked_of_another(restored: Callable) -> None:
     found = restored()
     assert found == Runtime(operators=False, env={"OMP_DYNAMIC": "false"})
-    assert set(OF_THE_MACHINE) <= set(Runtime.model_fields)
+    assert set(MACHINE_FIELDS) <= set(Runtime.model_fields)
 
 
 def test_what_is_typed_is_taken_or_refused_as_for_any_command(restored: Callable) -> None:

@@ -111,7 +111,7 @@ def test_another_split_may_number_its_categories_otherwise(root, check):
     assert splits.val.boxes(0)[:, 4].tolist() == [0] and splits.val.boxes(1)[:, 4].tolist() == [1, 1]
     assert list(splits.category_ids) == [3, 17]
     change(path, lambda parts: parts["categories"][0].update(name="bird"))
-    with pytest.raises(DataError, match=r"of the category 1, 'bird', which is none of the training split \(2 such"):
+    with pytest.raises(DataError, match=r"the category 1, 'bird', which the training split does not have \(2 such"):
         opened(root)
     assert {kind for kind, *_ in check(Coco(root=str(root)))} == {"unknown_class"}
 
@@ -130,13 +130,13 @@ WRONG = [
     (annotation(bbox=["1", 2, 3, 4]), "not_a_number", 1, "has no bbox of four numbers"),
     (annotation(bbox=None), "not_a_number", 1, "has no bbox of four numbers"),
     (annotation(bbox=...), "not_a_number", 1, "has no bbox of four numbers"),
-    (annotation(image_id="7"), "missing_counterpart", 1, "is of the image '7', of which there is none"),
+    (annotation(image_id="7"), "missing_counterpart", 1, "is of the image '7', which the file does not contain"),
     (annotation(image_id=1.5), "not_a_number", 1, "no image_id, or no category_id that is a whole number"),
     (annotation(iscrowd="maybe"), "not_a_number", 1, "has iscrowd 'maybe', which is neither 0 nor 1"),
     (annotation(bbox=[9, 9, -3, 4]), "inverted_box", 1, "the box [9, 9, -3, 4] (x, y, width, height) of"),
     (annotation(bbox=[55, 5, 9, 9]), "box_outside", 1, "reaches 4 pixels beyond its image of 60 x 40"),
-    (annotation(category_id=5), "unknown_class", 1, "is of the category 5 which is none of the training split"),
-    (annotation(image_id=5), "missing_counterpart", 1, "'{path}' is of the image 5, of which there is none"),
+    (annotation(category_id=5), "unknown_class", 1, "has the category 5 which the training split does not have"),
+    (annotation(image_id=5), "missing_counterpart", 1, "'{path}' is of the image 5, which the file does not contain"),
     (lambda parts: parts["images"][1].pop("file_name"), "unreadable_row", 1, "images: record 1 of"),
     (lambda parts: parts["images"][1].update(id=779), "listed_twice", 2, "images: record 2 of '{path}' has the id 779"),
     (lambda parts: parts["categories"][1].update(id=17), "unreadable_row", 1, "categories: record 1 of"),
@@ -216,7 +216,7 @@ def test_an_image_belongs_to_one_split_and_comes_once(root, check):
     with pytest.raises(DataError, match="are the same file, which belongs to train and to val"):
         opened(root)
     change(train_file(root), lambda parts: parts["images"].append({**parts["images"][0], "id": 1}))
-    with pytest.raises(DataError, match="is there twice, with different boxes each time"):
+    with pytest.raises(DataError, match="occurs twice, with different boxes each time"):
         opened(root, val_annotations=None)
     assert {kind for kind, *_ in check(Coco(root=str(root), val_annotations=None, val_fraction=0.4))} == {
         "duplicate_across_splits", "listed_twice",
@@ -388,7 +388,7 @@ def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(root, ch
     for _ in range(2):
         source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
     seen = {"resized": "30 x 20", "turned": "40 x 60"}.get(how)
-    said = f"a.jpg' has {seen} pixels, and where its boxes are, 60 x 40 are said"
+    said = f"a.jpg' has {seen} pixels, but its annotation says 60 x 40"
     assert caplog.text.count("are said") == caplog.text.count(said) == (0 if how == "right" else 1)
     kinds = [kind for kind, *_ in check(Coco(root=str(root), wrong_boxes="mend"))]
     assert ("size_mismatch" in kinds) == (how != "right")

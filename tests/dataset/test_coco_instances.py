@@ -225,7 +225,7 @@ def test_a_file_that_changes_while_it_is_read_is_said(root: Path) -> None:
     source = opened(root).train
     text = train_file(root).read_text()
     train_file(root).write_text("[" * len(text))
-    with pytest.raises(LoaderError, match=re.escape("is not what it was when this began")):
+    with pytest.raises(LoaderError, match=re.escape("has changed since it was opened")):
         source.fetch(np.array([0]), seed=0, epoch=0, train=True)
 
 

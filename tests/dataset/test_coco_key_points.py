@@ -13,7 +13,7 @@ from boxed_files import draw
 from mxtrain.cli.dispatch import run
 from mxtrain.data.base import open_splits
 from mxtrain.errors import DataError
-from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.coco_key_points import CocoKeyPoints
 from mxtrain.vision.pose.key_points import KeypointMeta
 
@@ -62,7 +62,8 @@ def test_persons_with_key_points_are_samples(tmp_path: Path) -> None:
         assert fact_BF[1, KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == [0, 0, 19.5, 30]
         back_23 = fact_BF[0, KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
         # COCO names a pixel; here its middle is meant. What was not marked is nothing.
-        np.testing.assert_allclose(moved(point_BJ3[0, :2, :2], back_23), [[12.5, 14.5], [20.5, 30.5]], atol=1e-3)
+        place_22 = transform_points(point_BJ3[0, :2, :2], back_23)
+        np.testing.assert_allclose(place_22, [[12.5, 14.5], [20.5, 30.5]], atol=1e-3)
         assert point_BJ3[..., 2].tolist() == [[2, 1, 0], [2, 0, 2], [2, 1, 0]] and not point_BJ3[0, 2].any()
 
 
@@ -216,4 +217,4 @@ def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(tmp_path
     source = CocoKeyPoints(root=str(root)).open().train
     for _ in range(2):
         source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
-    assert caplog.text.count("has 120 x 96 pixels, and where its boxes are, 60 x 48 are said") == 1
+    assert caplog.text.count("has 120 x 96 pixels, but its annotation says 60 x 48") == 1

@@ -10,7 +10,7 @@ import pytest
 from mxtrain.data.base import open_splits
 from mxtrain.data.digits import read_digits
 from mxtrain.vision.detection.scenes import _spread
-from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.digit_key_points import NAMES, OUTER, DigitKeyPoints, ink_box, ink_points
 from mxtrain.vision.pose.key_points import KeypointMeta
 
@@ -69,7 +69,7 @@ def test_a_sample_is_the_digit_of_the_scene_that_nothing_hides(describe_run: Any
     assert image_BCHW.shape == (40, 3, 64, 64) and point_BJ3.shape == (40, 5, 3)
     for point_J3, fact_F, is_ink_HW in zip(point_BJ3, fact_BF, is_ink_BHW):
         back_23 = fact_F[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
-        np.testing.assert_allclose(moved(point_J3[:, :2], back_23), ink_points(is_ink_HW)[:, :2], atol=1e-3)
+        np.testing.assert_allclose(transform_points(point_J3[:, :2], back_23), ink_points(is_ink_HW)[:, :2], atol=1e-3)
         assert fact_F[KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == list(ink_box(is_ink_HW))
         assert fact_F[KeypointMeta.AREA] == is_ink_HW.sum()
         assert fact_F[: KeypointMeta.MATRIX].tolist() == [64, 64, 64, 64]

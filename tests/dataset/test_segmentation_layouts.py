@@ -206,7 +206,7 @@ FOLDER_MISTAKES = [
         "JPEG and WebP change",
     ),
     (lambda root: [path.unlink() for path in (root / "images").iterdir()], "images' holds no images"),
-    (lambda root: shutil.copy(root / "images/a.jpg", root / "images/a.jpeg"), "are images of one name"),
+    (lambda root: shutil.copy(root / "images/a.jpg", root / "images/a.jpeg"), "are images with the same name"),
     (change("classes.txt", Path.unlink), "type e.g. 'dataset.classes=[background,cat]'"),
     (change("classes.txt", lambda path: path.write_text("cat\n")), "must name at least two classes"),
     (change("classes.txt", lambda path: path.write_text("a\nb\na\n")), "names the class 'a' twice"),
@@ -438,7 +438,7 @@ def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_pa
     _, signature = later.restored(given, ["dataset.eval_size"], "a")  # auto is typed
     assert signature.decoding.frame == (16, 24)
     for wrong in ({"image_size": [32, 32]}, {"mean": [0.1] * 3}, {"std": [0.1] * 3}, {"channels": 1}):
-        with pytest.raises(ConfigError, match="what enters the network is part of what was trained"):
+        with pytest.raises(ConfigError, match="the network was trained with"):
             SegmentationFolder(root=root, **wrong).restored(given, [f"dataset.{name}" for name in wrong], "a")
 
 

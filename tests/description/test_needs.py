@@ -69,5 +69,6 @@ def test_a_task_that_needs_nothing_goes_anywhere(describe_run: Any, overrides: T
 
 
 def test_a_need_that_nothing_knows_is_refused(describe_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="needs 'whole_batc', which nothing knows. Did you mean 'whole_batch'"):
+    message = "needs 'whole_batc', which is no known requirement. Did you mean 'whole_batch'"
+    with pytest.raises(ConfigError, match=message):
         describe_run(given(monkeypatch, "whole_batc"))

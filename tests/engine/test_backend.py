@@ -10,10 +10,10 @@ import pytest
 
 from mxtrain import native
 from mxtrain.engine import backend
-from mxtrain.engine.backend import ARRAYS_PER_LOOK, all_finite, nd
+from mxtrain.engine.backend import MAX_ARRAYS_PER_CHECK, all_finite, nd
 
 
-@pytest.mark.parametrize("count", [0, 1, ARRAYS_PER_LOOK, ARRAYS_PER_LOOK + 1, 2 * ARRAYS_PER_LOOK + 1])
+@pytest.mark.parametrize("count", [0, 1, MAX_ARRAYS_PER_CHECK, MAX_ARRAYS_PER_CHECK + 1, 2 * MAX_ARRAYS_PER_CHECK + 1])
 def test_all_finite_takes_any_number_of_arrays(count):
     """MXNet's operator aborts the process for 201."""
     arrays = [nd.ones((3,)) for _ in range(count)]

@@ -30,7 +30,7 @@ def on_host(network: gluon.Block) -> Optional[HostGraph]:
     parameters = network._collect_params_with_prefix()
     found = host_graph(network, {parameter.name: name for name, parameter in parameters.items()})
     if found is not None:
-        found.take({name: parameters[name].data().asnumpy() for name in found.parameters})
+        found.set_parameters({name: parameters[name].data().asnumpy() for name in found.parameters})
     return found
 
 
@@ -76,7 +76,7 @@ def test_it_computes_with_the_parameters_that_it_was_given() -> None:
     before = found(data)
     network.weight.set_data(nd.zeros((2, 3)))
     np.testing.assert_array_equal(found(data), before)
-    found.take({"weight": np.zeros((2, 3), np.float32), "bias": np.array([1, 2], np.float32)})
+    found.set_parameters({"weight": np.zeros((2, 3), np.float32), "bias": np.array([1, 2], np.float32)})
     assert found(data).tolist() == [[1, 2]]
 
 

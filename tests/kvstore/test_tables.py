@@ -12,7 +12,7 @@ from in_threads import Rendezvous, ThreadStore
 from table_threads import OPEN, ServedStore, Servers
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.engine.drawn_rows import normal_rows
+from mxtrain.engine.sampled_rows import normal_rows
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.kvstore import table_wire
 from mxtrain.kvstore.table_client import ServedArray, TableClient

@@ -13,7 +13,7 @@ from pycocotools import mask as coco_mask
 from mxtrain.vision.detection.boxes import Flag, rows_of
 from mxtrain.vision.detection.detection_report import COCO_FIGURES, coco_figures, missed
 from mxtrain.vision.detection.metrics import CocoAP, VocAP
-from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, facts, found_masks, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, detection_masks, facts, with_masks
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP, MaskAR, _packed, _unpacked
 from mxtrain.vision.instance_segmentation.report import curves_of
 
@@ -160,7 +160,7 @@ def test_what_a_network_found_is_put_into_its_image() -> None:
     meta = facts(np.array([[60, 80, 30, 40]]), [codes_of([true])])
     collected.update(np.array([3]), [found_NR], [row_MR], meta)
     assert MaskAP().compute(collected) == pytest.approx(1.0) and CocoAP().compute(collected) == pytest.approx(1.0)
-    np.testing.assert_array_equal(found_masks(found_NR[:1])[0], true)
+    np.testing.assert_array_equal(detection_masks(found_NR[:1])[0], true)
     assert collected.codes() == (codes_of([true]), codes_of([true])) and collected.sizes().tolist() == [[60, 80]]
 
 

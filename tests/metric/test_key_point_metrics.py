@@ -132,7 +132,7 @@ def test_a_batch_is_collected_in_pixels_of_the_images() -> None:
     found = poses.poses()
     known = one.true_J3[:, 2] > 0
     np.testing.assert_allclose(found.true_NJ3[0][known], one.true_J3[known], atol=1e-3)
-    np.testing.assert_allclose(found.found_NJ3[0], one.pose.point_J3)
+    np.testing.assert_allclose(found.predicted_NJ3[0], one.pose.point_J3)
     assert (found.image_N[0], found.area_N[0], found.score_N[0]) == (one.image, one.area, one.pose.score)
     np.testing.assert_allclose(found.box_N4[0], one.box_4)
     np.testing.assert_allclose(found.sigma_J, PERSON_SIGMAS)

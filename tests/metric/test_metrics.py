@@ -81,7 +81,7 @@ def test_hidden_tokens_count_alike_in_all_samples():
 
 
 def test_pairs_of_many_classes_are_counted_to_the_last_and_more_are_refused():
-    cells = metrics.MOST_CLASSES**2
+    cells = metrics.MAX_CONFUSION_CLASSES**2
     number = np.concatenate([RNG.randint(0, cells, 1000), [0, cells - 2, cells - 1, cells - 1]])
     counted = metrics.count_cells(nd, nd.array(np.append(number, -1), dtype="float32"), cells).asnumpy()
     np.testing.assert_array_equal(counted, np.bincount(number, minlength=cells))

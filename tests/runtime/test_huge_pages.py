@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mxtrain.runtime.huge_pages import on_request
+from mxtrain.runtime.huge_pages import is_madvise
 
 TOUCHED = """
 import ctypes
@@ -21,7 +21,7 @@ print(large(), join_pages() >> 20, large(), set(ctypes.string_at(address, 64 << 
 """
 
 
-@pytest.mark.skipif(not on_request(), reason="this kernel has no large pages on request")
+@pytest.mark.skipif(not is_madvise(), reason="this kernel has no large pages on request")
 def test_memory_that_is_used_comes_to_lie_in_large_pages() -> None:
     if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1):
         pytest.skip("Linux before 6.1 joins no pages that are in use")
@@ -33,7 +33,7 @@ def test_memory_that_is_used_comes_to_lie_in_large_pages() -> None:
 
 def test_whether_the_kernel_gives_them(tmp_path) -> None:
     enabled = tmp_path / "enabled"
-    assert not on_request(enabled)
+    assert not is_madvise(enabled)
     for text, expected in (("always [madvise] never", True), ("[always] madvise never", False)):
         enabled.write_text(text)
-        assert on_request(enabled) is expected
+        assert is_madvise(enabled) is expected

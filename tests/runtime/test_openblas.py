@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mxtrain.runtime.amx import cpu_flags
-from mxtrain.runtime.apply import CORE, openblas_core
+from mxtrain.runtime.apply import OPENBLAS_CORE, openblas_core
 
 HASWELL = {"avx2", "fma"}
 SKYLAKE = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
@@ -30,7 +30,7 @@ def test_the_newest_kernels_that_run_are_named() -> None:
 
 @pytest.mark.skipif(not openblas_core(cpu_flags()), reason="this processor has no AVX2")
 def test_mxnets_openblas_takes_kernels_of_this_processor() -> None:
-    clean = {name: value for name, value in os.environ.items() if name not in (CORE, "MXTRAIN_RUNTIME_SET")}
+    clean = {name: value for name, value in os.environ.items() if name not in (OPENBLAS_CORE, "MXTRAIN_RUNTIME_SET")}
     command = [sys.executable, "-W", "ignore", "-c", KERNELS_IN_MXNET]
     done = subprocess.run(command, env=clean, capture_output=True, text=True, check=True)
     assert done.stdout.strip() in ("Haswell", "SkylakeX")

@@ -85,7 +85,7 @@ def sleeps():
 def count():
     before = sleeps()
     for _ in range(300):
-        gomp.GOMP_parallel(limiter._nothing, None, 2, 0)
+        gomp.GOMP_parallel(limiter._no_op, None, 2, 0)
         end = time.perf_counter() + 1e-4
         while time.perf_counter() < end:
             pass

@@ -152,7 +152,7 @@ def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
             "task=instance_segmentation model=mask_rcnn dataset.image_sizes=[320]",
             "dataset.image_sizes: what model.name=mask_rcnn",
         ),
-        ("model=faster_rcnn dataset.augment.mixup=1", "FasterRCNN does not say that it can weigh boxes"),
+        ("model=faster_rcnn dataset.augment.mixup=1", "which FasterRCNN does not support"),
         ("model=yolo3 dataset.image_sizes=[320,330]", "multiples of 32, but they are 330x330. Type dataset.image"),
         ("model=gluoncv_centernet dataset.image_sizes=[[64,100]]", "dataset.image_sizes=[64,128] in its place."),
         ("model=yolo3 dataset.image_sizes=[1056]", "up to 1024 pixels, and 1056 is more"),

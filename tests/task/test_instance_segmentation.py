@@ -20,7 +20,7 @@ from mxtrain.types import Batch
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, is_box
 from mxtrain.vision.detection.signature import BoxSignature
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.instance_segmentation.mask_rows import FACTS, FOUND_SIDE, TRUE_SIDE, codes_of, in_image, mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import FACTS, PREDICTED_SIDE, TRUE_SIDE, codes_of, in_image, mask_of
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP
 from mxtrain.vision.instance_segmentation.task import InstanceSegmentation
 
@@ -38,10 +38,10 @@ ONE_EPOCH = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 
 def predicted() -> np.ndarray:
     """Two objects in an image of 40 x 30 pixels, of which one is not sure, and a row that is none."""
-    found_NR = np.zeros((3, 8 + FOUND_SIDE**2), np.float32)
+    found_NR = np.zeros((3, 8 + PREDICTED_SIDE**2), np.float32)
     found_NR[:, 6:8] = [30, 40]
     found_NR[0, :6], found_NR[1, :6], found_NR[2, 0] = [2, 0.9, 4, 5, 20, 25], [0, 0.1, 0, 0, 9, 9], -1
-    found_NR[0, 8:] = np.repeat([1, 0], FOUND_SIDE**2 // 2)  # the upper half of the box
+    found_NR[0, 8:] = np.repeat([1, 0], PREDICTED_SIDE**2 // 2)  # the upper half of the box
     return found_NR
 
 
@@ -81,7 +81,7 @@ def test_true_masks_are_found_to_be_right(describe_run: Any) -> None:
     found = []
     for row_MR in row_BMR:
         row_GR = row_MR[is_box(row_MR)]
-        share_GSS = row_GR[:, NUM_COLUMNS:].reshape(-1, FOUND_SIDE, 2, FOUND_SIDE, 2).mean(axis=(2, 4))
+        share_GSS = row_GR[:, NUM_COLUMNS:].reshape(-1, PREDICTED_SIDE, 2, PREDICTED_SIDE, 2).mean(axis=(2, 4))
         columns = [row_GR[:, 4], np.full(len(row_GR), 0.9), row_GR[:, :4], np.full((len(row_GR), 2), 64)]
         found.append(np.column_stack([*columns, share_GSS.reshape(len(row_GR), -1)]))
     collected = CollectedMasks()
@@ -109,16 +109,17 @@ def test_predictions_have_the_size_of_their_image(describe_run: Any) -> None:
 
 def test_masks_stay_where_they_are_when_their_box_is_cut_off() -> None:
     """A mask is of the whole box, also of what is beyond the image, where the image is padded, too."""
-    found_NR = predicted()[None, :2, [*range(6), *range(8, 8 + FOUND_SIDE**2)]]
+    found_NR = predicted()[None, :2, [*range(6), *range(8, 8 + PREDICTED_SIDE**2)]]
     found_NR[0, :, 2:6] = [-20, 5, 20, 33], [2, -8, 18, 40]
-    found_NR[0, 1, 6:] = np.repeat([1, 0, 1], [FOUND_SIDE * 7, FOUND_SIDE * 14, FOUND_SIDE * 7])
+    found_NR[0, 1, 6:] = np.repeat([1, 0, 1], [PREDICTED_SIDE * 7, PREDICTED_SIDE * 14, PREDICTED_SIDE * 7])
     inside_N4 = np.array([[0, 5, 20, 30], [2, 0, 18, 30]])
-    cut_NR = TASK.cut_off(*(nd.array(one) for one in (found_NR, found_NR[..., 2:6], inside_N4[None]))).asnumpy()[0]
+    arrays = (found_NR, found_NR[..., 2:6], inside_N4[None])
+    cut_NR = TASK.clip_to_image(*map(nd.array, arrays)).asnumpy()[0]
     np.testing.assert_array_equal(cut_NR[:, 2:6], inside_N4)
     wanted = np.zeros((2, 30, 40), np.uint8)
     wanted[0, 5:19, :20] = 1  # the upper half of 28 lines
     wanted[1, :4, 2:18] = wanted[1, 28:, 2:18] = 1  # the first and the last 12 of 48 lines
-    masks = in_image(cut_NR[:, 6:].reshape(2, FOUND_SIDE, FOUND_SIDE), cut_NR[:, 2:6], (30, 40))
+    masks = in_image(cut_NR[:, 6:].reshape(2, PREDICTED_SIDE, PREDICTED_SIDE), cut_NR[:, 2:6], (30, 40))
     np.testing.assert_array_equal(masks, wanted)
 
 

@@ -18,7 +18,7 @@ from mxtrain.data.base import open_splits
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.types import Batch
-from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.pose.key_points import Crop, KeyPointSet, facts
 from mxtrain.vision.pose.losses import HeatmapL2
@@ -112,7 +112,8 @@ def test_predictions_are_in_pixels_of_the_images() -> None:
     assert found.shape == plain.shape == (5, 5, 3)
     for prediction, inside, crop, box, score in zip(found, plain, crops, boxes, score_B):
         pose, bare = Pose.from_prediction(prediction), Pose.from_prediction(inside)
-        np.testing.assert_allclose(moved(pose.point_J3[:, :2], crop.matrix_23), bare.point_J3[:, :2], atol=1e-3)
+        place_J2 = transform_points(pose.point_J3[:, :2], crop.matrix_23)
+        np.testing.assert_allclose(place_J2, bare.point_J3[:, :2], atol=1e-3)
         np.testing.assert_array_equal(pose.point_J3[:, 2], bare.point_J3[:, 2])
         np.testing.assert_allclose(pose.box_4, box, rtol=1e-6)
         assert bare.box_4.tolist() == [0, 0, 48, 64]

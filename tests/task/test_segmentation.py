@@ -273,7 +273,7 @@ def test_what_does_not_fit_is_refused(words: Any, said: str, capsys: Any, tmp_pa
     [
         (
             "gluoncv.loss.MixSoftmaxCrossEntropyLoss", ["loss.aux=false"],
-            "gives the same gradient whatever comes from behind it",
+            "ignores its head gradient",
         ),
         ("mxtrain.loss.blocks.SoftmaxCrossEntropyLoss", [], "class indices (B, 16, 16), and fails: MXNetError"),
     ],

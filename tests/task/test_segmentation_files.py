@@ -73,7 +73,7 @@ def test_what_is_predicted_can_be_read_as_masks_and_is_what_eval_measures(tmp_pa
     for index, path in enumerate(source.masks):
         value = np.asarray(Image.open(path))
         assert np.array_equal(VALUES[source.mask(index, value.shape[::-1])], value)
-    # What enters the network is part of what was trained.
+    # The size of the input is that of the training.
     capsys.readouterr()
     assert run(["eval", "run", "dataset.image_size=[16,16]"]) == 2
-    assert "dataset.image_size=[16, 16]: what enters the network is part of what was trained" in capsys.readouterr().err
+    assert "dataset.image_size=[16, 16]: the network was trained with dataset.image_size=" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional
 
 from mxtrain.data.corpus.shards import ArrayForm, DamagedShards, Shards, ShardWriter, open_shards, remove_tree
 from mxtrain.errors import DataError
-from mxtrain.files.cache import PLACE, own_folder
+from mxtrain.files.cache import CACHE_VARIABLE, own_folder
 from mxtrain.files.durable import fsync_directory, open_file
 from mxtrain.logger.durations import format_seconds
 from mxtrain.logger.progress_display import ProgressDisplay
@@ -84,7 +84,7 @@ def prepare(
     except OSError as error:
         if error.errno in _FULL:
             raise DataError(
-                f"{root} is full: preparing {what} needs more room. Free some, or set {PLACE} to a folder on "
+                f"{root} is full: preparing {what} needs more room. Free some, or set {CACHE_VARIABLE} to a folder on "
                 "another disk; the prepared part is kept, and the next start continues it."
             ) from error
         raise
@@ -118,7 +118,7 @@ def _temporary_root(reason: str) -> Path:
         _temporary = Path(tempfile.mkdtemp(prefix="mxtrain-corpora-"))
         atexit.register(shutil.rmtree, _temporary, ignore_errors=True)
         log.warning("The cache cannot be used (%s): data is prepared in %s, anew at each start. Set %s to a folder of "
-                    "yours.", reason, _temporary, PLACE)  # fmt: skip
+                    "yours.", reason, _temporary, CACHE_VARIABLE)  # fmt: skip
     return _temporary
 
 
@@ -193,7 +193,7 @@ def _just_made(folder: Path, key: str) -> Shards:
         remove_tree(folder)
         raise DataError(
             f"{error}, although it was written just now: the disk, or another program, corrupts files. Set "
-            f"{PLACE} to a folder on another disk."
+            f"{CACHE_VARIABLE} to a folder on another disk."
         ) from error
     assert found is not None
     return found

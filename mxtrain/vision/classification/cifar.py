@@ -36,7 +36,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Cifar(PublicDataset, Dataset):
-    """Base of both: files of labels and 3 x 32 x 32 pixels, one after the other."""
+    """Base class of CIFAR-10 and CIFAR-100: files of labels and 3 x 32 x 32 pixels, one after the other."""
 
     makes_folds: ClassVar[bool] = True
 
@@ -71,14 +71,14 @@ class _Cifar(PublicDataset, Dataset):
         return split_in_memory(self, images, labels, class_names, MemorySource(*test), places)
 
     def _find(self) -> Path:
-        given = Path(self.root)
+        configured = Path(self.root)
         names = [*self.train_sha1, *self.test_sha1]
-        root, missing = given, names
-        for root in (given / self.folder, given):
+        root, missing = configured, names
+        for root in (configured / self.folder, configured):
             missing = [name for name in names if not exists(root / name)]
             if not missing:
                 return root
-            if len(missing) < len(names):  # some of them: this is the folder that was meant
+            if len(missing) < len(names):  # some files are there, so this is the folder
                 break
         remark = f"Unpack the binary version; its folder '{self.folder}' may stay."
         refuse_missing(self.option, root, missing, _HOME, remark)
@@ -86,19 +86,19 @@ class _Cifar(PublicDataset, Dataset):
     def _read_files(
         self, root: Path, files: Dict[str, str], num_classes: int, findings: Findings
     ) -> Tuple[np.ndarray, np.ndarray, DataPlaces]:
-        tables, kept = [], []
+        tables, valid = [], []
         for name, checksum in files.items():
             path = str(root / name)
             table = self._read_table(Path(path), checksum, findings)
             places = DataPlaces([path], np.arange(len(table)), are_records=True)
             sentence = f"'{path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
-            kept.append(refuse_labels(findings, table[:, self._label_column()], num_classes, places, sentence))
-            tables.append(table if len(kept[-1]) == len(table) else table[kept[-1]])
+            valid.append(refuse_labels(findings, table[:, self._label_column()], num_classes, places, sentence))
+            tables.append(table if len(valid[-1]) == len(table) else table[valid[-1]])
         label_N = np.concatenate([table[:, self._label_column()] for table in tables])
         image_NCHW = np.concatenate([table[:, self.num_labels :] for table in tables]).reshape(-1, 3, 32, 32)
         file_N = np.repeat(np.arange(len(tables)), list(map(len, tables)))
         paths = [str(root / name) for name in files]
-        return image_NCHW, label_N, DataPlaces(paths, np.concatenate(kept), file_N, are_records=True)
+        return image_NCHW, label_N, DataPlaces(paths, np.concatenate(valid), file_N, are_records=True)
 
     def _read_table(self, path: Path, checksum: str, findings: Findings) -> np.ndarray:
         """Returns the bytes of a file, a row for each image; of a truncated file the complete images."""
@@ -118,7 +118,7 @@ class _Cifar(PublicDataset, Dataset):
 
 
 class Cifar10(_Cifar):
-    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 10 classes.
+    """50,000 small photographs for training and 10,000 for testing, 3 x 32 x 32, 10 classes.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
     """
@@ -145,7 +145,7 @@ class Cifar10(_Cifar):
 
 
 class Cifar100(_Cifar):
-    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 100 classes in 20 groups.
+    """50,000 small photographs for training and 10,000 for testing, 3 x 32 x 32, 100 classes in 20 groups.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
     """

@@ -1,4 +1,4 @@
-"""Any of GluonCV's classification networks, by its name there."""
+"""GluonCV's classification networks, by name."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OURS = {
+EXCLUDED_OPTIONS = {
     "classes": "the number of classes comes from the dataset",
     "num_classes": "the number of classes comes from the dataset",
     "ctx": "devices are set by parallel.devices",
     "root": "the folder is models/ in the one that the variable MXNET_HOME names",
 }
-"""Arguments of GluonCV's functions that the description gives elsewhere."""
+"""Arguments of GluonCV's functions that other settings define -> reason."""
 
 
 def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
     """Returns the message for a name that GluonCV does not have.
 
     Args:
-        kind: of networks, such as "classification".
-        name: what was typed.
-        known: names of this kind.
+        kind: kind of networks, such as "classification".
+        name: the unknown name.
+        known: names of networks of this kind.
     """
-    near = " or ".join(f"'{found}'" for found in nearest(name, known, 3))
-    meant = f" Did you mean {near}?" if near else ""
-    return f"GluonCV has no {kind} network '{name}'.{meant} There are {len(known)}: {', '.join(known)}"
+    near = " or ".join(f"'{candidate}'" for candidate in nearest(name, known, 3))
+    hint = f" Did you mean {near}?" if near else ""
+    return f"GluonCV has no {kind} network '{name}'.{hint} There are {len(known)}: {', '.join(known)}"
 
 
 class GluonCVModel(Model):
-    """Base of the descriptions of GluonCV's networks: further arguments, and errors that say what to type."""
+    """Base class of GluonCV's networks: passes `options` on, and converts errors to messages that say what to type."""
 
-    taken: ClassVar[Mapping[str, str]] = OURS
-    """Arguments of GluonCV's that the description gives elsewhere -> where."""
+    excluded_options: ClassVar[Mapping[str, str]] = EXCLUDED_OPTIONS
+    """Arguments of GluonCV's functions that must not be in `options` -> reason."""
 
     name: str
     options: Dict[str, Any] = {}
@@ -56,8 +56,9 @@ class GluonCVModel(Model):
     @classmethod
     def _free_options(cls, options: Dict[str, Any]) -> Dict[str, Any]:
         for key in options:
-            if key in cls.taken:
-                raise ValueError(f"'{key}' is not an option here: {cls.taken[key]}. Remove model.options.{key}")
+            if key in cls.excluded_options:
+                reason = cls.excluded_options[key]
+                raise ValueError(f"'{key}' is not an option here: {reason}. Remove model.options.{key}")
             if key.startswith("pretrained") and options[key]:
                 raise ValueError(
                     f"pretrained weights are not an option. Remove model.options.{key} and type "
@@ -66,10 +67,10 @@ class GluonCVModel(Model):
         return options
 
     def _built(self, name: str, build: Callable[[], T]) -> T:
-        """Calls `build`, with errors that say what to type.
+        """Calls `build`, and converts GluonCV's exceptions.
 
         Raises:
-            ConfigError: GluonCV is not installed, or refuses an option.
+            ConfigError: GluonCV is not installed, or rejects an option; the message says what to type.
         """
         try:
             return build()
@@ -114,7 +115,8 @@ class GluonCV(GluonCVModel):
         return name
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels, and the native size where the network takes it, else the usual or next one that it takes."""
+        """Returns three channels and the native size, or the size that the network takes if the native one does not
+        fit."""
         sizes = sizes_of(self.name)
         height, width = native[-2:]
         if sizes.only or min(height, width) < sizes.least or height == width == sizes.usual:

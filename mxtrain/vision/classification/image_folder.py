@@ -55,10 +55,10 @@ class ImageFolder(DecodedDataset):
         roots = find_roots(root, "dataset=image_folder")
         class_names = _list_classes(roots["train"], findings)
         finder = _ClassFinder(root, roots.values(), class_names, findings)
-        found = {name: finder.list_split(folder) for name, folder in roots.items()
+        files = {name: finder.list_split(folder) for name, folder in roots.items()
                  if name == "train" or _has_classes(folder, findings)}  # fmt: skip
         return self.make_splits(
-            (found["train"], found["train"].label_N), found.get("val"), found.get("test"), class_names, findings
+            (files["train"], files["train"].label_N), files.get("val"), files.get("test"), class_names, findings
         )
 
 
@@ -91,12 +91,12 @@ def _has_classes(folder: Path, findings: Findings) -> bool:
 def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
     """Refuses a root whose folders all hold the same folders and no images: classes are one level below."""
     inside = [set(_folders_in(folder / name)) for name in names]
-    if len(names) > 1 and len(inside[0]) > 1 and all(one == inside[0] for one in inside):
+    if len(names) > 1 and len(inside[0]) > 1 and all(names_below == inside[0] for names_below in inside):
         if not any(_holds_images(folder / name) for name in names):
-            held = ", ".join(f"{name}/" for name in sorted(inside[0])[:5])
+            listed = ", ".join(f"{name}/" for name in sorted(inside[0])[:5])
             raise DataError(
                 f"dataset=image_folder: the folders {', '.join(f'{name}/' for name in names[:5])} in '{folder}' hold "
-                f"no images, but all the same folders ({held}), so these seem to be the classes. Type "
+                f"no images, but all the same folders ({listed}), so these seem to be the classes. Type "
                 f"dataset.root={folder / names[0]}, or rename the folders train/, val/ and test/ if they are splits."
             )
 
@@ -104,14 +104,14 @@ def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
 def _list_classes(folder: Path, findings: Findings) -> List[str]:
     names = _folders_in(folder)
     if len(names) < 2:
-        held = f"only one, '{names[0]}'" if names else "none"
+        contents = f"only one, '{names[0]}'" if names else "none"
         remedy = "Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
         below = folder / names[0] if names else folder
         if names and len(_folders_in(below)) > 1 and not _holds_images(below):  # as archives are unpacked
             remedy = f"That one holds folders itself: type dataset.root={below} if these are the classes or the splits."
         raise DataError(
-            f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds {held}"
-            f". {remedy}"
+            f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds "
+            f"{contents}. {remedy}"
         )
     _refuse_folders_of_classes(folder, names)
     for name in names:
@@ -125,17 +125,21 @@ def _folders_in(folder: Path) -> List[str]:
         return sorted(entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name))
 
 
-def require_utf8(name: str, what: str) -> None:
-    """Raises: DataError: a name of bytes that are no UTF-8, which no JSON, table or image could hold."""
+def require_utf8(name: str, subject: str) -> None:
+    """Rejects a name that is not UTF-8, which neither JSON nor tables can contain.
+
+    Raises:
+        DataError: the name has bytes that are not UTF-8.
+    """
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-        raise DataError(f"{what} is called '{shown}', which is no UTF-8. Rename it.") from None
+        escaped = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise DataError(f"{subject} is called '{escaped}', which is no UTF-8. Rename it.") from None
 
 
 class _ClassFinder:
-    """Lists the images of each class, each real file once: links may lead anywhere, also round in circles."""
+    """Lists the images of each class, each real file once: links may lead anywhere, and form cycles."""
 
     def __init__(
         self, root: Path, roots: Collection[Path], class_names: Sequence[str], findings: Findings
@@ -154,8 +158,8 @@ class _ClassFinder:
         """
         names = _folders_in(folder)
         name_of = {composed(name): name for name in names}
-        called = [name if name in names else name_of.get(composed(name), name) for name in self._class_names]
-        unknown = sorted(set(names) - set(called))
+        folder_names = [name if name in names else name_of.get(composed(name), name) for name in self._class_names]
+        unknown = sorted(set(names) - set(folder_names))
         self._findings.refuse(*(
             Problem(
                 UNKNOWN_CLASS, DataPlace(str(folder / name)),
@@ -165,17 +169,17 @@ class _ClassFinder:
         ))  # fmt: skip
         paths: List[Path] = []
         labels: List[int] = []
-        for label, name in enumerate(called):
-            place, is_there = DataPlace(str(folder / name)), (folder / name).is_dir()
-            found = find_images(folder / name, self._known, self._findings) if is_there else []
-            if not found:
+        for label, name in enumerate(folder_names):
+            place, has_folder = DataPlace(str(folder / name)), (folder / name).is_dir()
+            images = find_images(folder / name, self._known, self._findings) if has_folder else []
+            if not images:
                 fact = f"The class folder {place} holds no images (files ending in {', '.join(EXTENSIONS)})."
                 self._findings.refuse(Problem(EMPTY_CLASS, place, fact, "Add some, or remove the folder."))
-            for path, number in found:
-                before = self._seen.setdefault(number, path)
-                if before != path:
+            for path, file_id in images:
+                earlier = self._seen.setdefault(file_id, path)
+                if earlier != path:
                     fact = (
-                        f"'{path}' and '{before}' are the same file, by a link: an image has one class, and is either "
+                        f"'{path}' and '{earlier}' are the same file, by a link: an image has one class, and is either "
                         "trained on or measured."
                     )
                     self._findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one of the two."))

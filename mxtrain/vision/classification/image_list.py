@@ -23,7 +23,7 @@ from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.images.list_file import ListedBoxes, read_list, read_records
 
 _LAYOUT = "It must hold train.lst or train.rec, or what dataset.train_list names."
-_MOST_NORMALIZED = 1.5
+_MAX_NORMALIZED = 1.5
 """A coordinate above is one of pixels: shares of an image are at most 1, up to mistakes."""
 _TOLERANCE = 0.02
 """By which a share may be below 0 or above 1."""
@@ -62,46 +62,46 @@ class ImageList(BoxedFiles):
         root = self.require_root(_LAYOUT)
         names = choose_class_names(self.classes, root)
         listed: Dict[str, ListedBoxes] = {}
-        for split, given in (("train", self.train_list), ("val", self.val_list), ("test", self.test_list)):
-            path = self._path(root, split, given)
+        for split, setting in (("train", self.train_list), ("val", self.val_list), ("test", self.test_list)):
+            path = self._path(root, split, setting)
             if path is None:
                 continue
             read = functools.partial(read_records, path, findings) if path.suffix.lower() == ".rec" else (
                 functools.partial(read_list, path, root / self.images, findings))  # fmt: skip
-            found = attempt(findings, DataPlace(str(path)), read)
-            if found is not None:
-                listed[split] = found
-        refuse_shared({split: [one.path] for split, one in listed.items()}, findings)
+            boxes = attempt(findings, DataPlace(str(path)), read)
+            if boxes is not None:
+                listed[split] = boxes
+        refuse_shared({split: [boxes.path] for split, boxes in listed.items()}, findings)
         if not names:
-            names = _numbered(listed)
+            names = _numbered_names(listed)
         is_normalized = self._is_normalized(listed)
-        found_splits = {
-            split: self._split(one, len(names), is_normalized, findings) for split, one in listed.items()
+        splits = {
+            split: self._split(boxes, len(names), is_normalized, findings) for split, boxes in listed.items()
         }  # fmt: skip
-        return self.make_splits(found_splits, names, range(len(names)), findings)
+        return self.make_splits(splits, names, range(len(names)), findings)
 
-    def _path(self, root: Path, split: str, given: Optional[str]) -> Optional[Path]:
+    def _path(self, root: Path, split: str, setting: Optional[str]) -> Optional[Path]:
         """Returns the list of a split; None if there is none."""
-        if given is None:
+        if setting is None:
             return None
-        if given != "auto":
-            path = root / given
+        if setting != "auto":
+            path = root / setting
             if not exists(path):
                 names = sorted(file.name for ending in ("lst", "rec") for file in root.glob(f"*.{ending}"))
-                hint = f"{did_you_mean(given, names)} There are: {', '.join(names)}." if names else ""
-                raise DataError(f"dataset.{split}_list={given}: there is no file '{path}'.{hint}")
+                hint = f"{did_you_mean(setting, names)} There are: {', '.join(names)}." if names else ""
+                raise DataError(f"dataset.{split}_list={setting}: there is no file '{path}'.{hint}")
             return path
-        there = [path for path in (root / f"{split}.rec", root / f"{split}.lst") if exists(path)]
-        if not there and split == "train":
+        existing = [path for path in (root / f"{split}.rec", root / f"{split}.lst") if exists(path)]
+        if not existing and split == "train":
             raise DataError(f"{self.option}: '{root}' holds no train.lst or train.rec. Name yours with "
                             "dataset.train_list=FILE.")  # fmt: skip
-        return there[0] if there else None
+        return existing[0] if existing else None
 
     def _is_normalized(self, listed: Mapping[str, ListedBoxes]) -> bool:
         if self.normalized != "auto":
             return self.normalized
-        edges = np.concatenate([one.object_R6[:, 1:5].ravel() for one in listed.values()] or [np.zeros(0)])
-        return bool(np.nan_to_num(edges, nan=0.0).max(initial=0.0) <= _MOST_NORMALIZED)
+        edges = np.concatenate([boxes.object_R6[:, 1:5].ravel() for boxes in listed.values()] or [np.zeros(0)])
+        return bool(np.nan_to_num(edges, nan=0.0).max(initial=0.0) <= _MAX_NORMALIZED)
 
     def _split(
         self, listed: ListedBoxes, num_classes: int, is_normalized: bool, findings: Findings
@@ -123,9 +123,9 @@ class ImageList(BoxedFiles):
         return BoxedSplit(listed.encoded, listed.ids, table) if len(listed.encoded) else None
 
 
-def _numbered(listed: Mapping[str, ListedBoxes]) -> List[str]:
-    """As many classes as the training list has, named by their numbers."""
+def _numbered_names(listed: Mapping[str, ListedBoxes]) -> List[str]:
+    """Returns the numbers of the classes in the training list as their names."""
     train = listed.get("train")
     class_R = np.zeros(0) if train is None else train.object_R6[:, 0]
-    right_R = class_R[(class_R >= 0) & (class_R < 1 << 20)]
-    return [str(number) for number in range(int(right_R.max(initial=0)) + 1)]
+    valid_R = class_R[(class_R >= 0) & (class_R < 1 << 20)]
+    return [str(number) for number in range(int(valid_R.max(initial=0)) + 1)]

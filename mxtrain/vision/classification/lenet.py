@@ -1,4 +1,4 @@
-"""A small convolutional network after LeNet-5, with today's parts."""
+"""A small convolutional network after LeNet-5, with modern layers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 
-LARGEST_SIDE = 64
-"""Pixels of an image that enters it at most, where `dataset.image_size` says nothing else."""
+MAX_SIDE = 64
+"""Largest side of its input in pixels, unless `dataset.image_size` is set."""
 
 
 class LeNet(Model):
@@ -41,9 +41,9 @@ class LeNet(Model):
     """Dropout probability of hidden units."""
 
     def input_shape(self, native: Shape) -> Shape:
-        """Makes images smaller that are larger than `LARGEST_SIDE`: the hidden layer has weights for each pixel."""
+        """Scales images down to `MAX_SIDE`: the hidden layer has weights for each pixel."""
         *channels, height, width = native
-        scale = min(1.0, LARGEST_SIDE / max(height, width))
+        scale = min(1.0, MAX_SIDE / max(height, width))
         return (*channels, max(1, round(height * scale)), max(1, round(width * scale)))
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:

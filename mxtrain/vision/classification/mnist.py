@@ -36,12 +36,12 @@ from mxtrain.vision.images.settings import Augment
 
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _IMAGE_MAGIC, _LABEL_MAGIC = 0x803, 0x801
-_LARGEST_RATIO = 1033
-"""Bytes that a byte can become when it is unpacked: deflate packs 258 into two bits."""
+_MAX_COMPRESSION = 1033
+"""Largest ratio of unpacked to packed bytes: deflate can encode 258 bytes in two bits."""
 
 
 class Mnist(PublicDataset, Dataset):
-    """60,000 handwritten digits to train on and 10,000 to test on, 1 x 28 x 28.
+    """60,000 handwritten digits for training and 10,000 for testing, 1 x 28 x 28.
 
     Source: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition" (1998).
     """
@@ -59,7 +59,7 @@ class Mnist(PublicDataset, Dataset):
     published_as: ClassVar[str] = "mnist"
     home: ClassVar[str] = "http://yann.lecun.com/exdb/mnist/"
     class_names: ClassVar[List[str]] = [str(digit) for digit in range(10)]
-    # Of the unpacked content, so that repacked files pass.
+    # MD5 of the unpacked content, so that repacked files are accepted.
     md5: ClassVar[Dict[str, str]] = {
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
         "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
@@ -109,21 +109,21 @@ class Mnist(PublicDataset, Dataset):
         num_classes = len(self.class_names)
         sentence = f"'{label_path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
         label_places = DataPlaces([str(label_path)], np.arange(count), are_records=True)
-        kept = refuse_labels(findings, label_N[:count], num_classes, label_places, sentence)
-        if len(kept) < len(image_NHW):
-            image_NHW, label_N = image_NHW[kept], label_N[kept]
-        return image_NHW[:, None], label_N, DataPlaces([str(image_path)], kept, are_records=True)
+        valid = refuse_labels(findings, label_N[:count], num_classes, label_places, sentence)
+        if len(valid) < len(image_NHW):
+            image_NHW, label_N = image_NHW[valid], label_N[valid]
+        return image_NHW[:, None], label_N, DataPlaces([str(image_path)], valid, are_records=True)
 
-    def _read(self, path: Path, magic: int, what: str, findings: Findings) -> Optional[np.ndarray]:
+    def _read(self, path: Path, magic: int, kind: str, findings: Findings) -> Optional[np.ndarray]:
         def read() -> Tuple[bytes, np.ndarray]:
-            content = _read_content(path, magic, what)
-            return content, parse_idx(content, path, magic, what)
+            content = _read_content(path, magic, kind)
+            return content, parse_idx(content, path, magic, kind)
 
         place = DataPlace(str(path))
-        found = attempt(findings, place, read)
-        if found is None:
+        result = attempt(findings, place, read)
+        if result is None:
             return None
-        content, array = found
+        content, array = result
         if self.verify_checksum:
             checksum = self.md5[path.name[:-3] if path.suffix == ".gz" else path.name]
             attempt(findings, place, lambda: verify(path, content, checksum, self.home), WRONG_CHECKSUM)
@@ -131,7 +131,7 @@ class Mnist(PublicDataset, Dataset):
 
 
 class FashionMnist(Mnist):
-    """60,000 images of clothing to train on and 10,000 to test on, 1 x 28 x 28.
+    """60,000 images of clothing for training and 10,000 for testing, 1 x 28 x 28.
 
     Source: Xiao, Rasul, Vollgraf, "Fashion-MNIST" (2017).
     """
@@ -162,50 +162,50 @@ class FashionMnist(Mnist):
     }
 
 
-def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
-    """Returns the array in an unpacked IDX file.
+def parse_idx(content: bytes, path: Path, magic: int, kind: str) -> np.ndarray:
+    """Parses an unpacked IDX file.
 
     Args:
-        content: The file's bytes.
-        path: For messages.
-        magic: The number that the file must begin with; its last byte is the number of dimensions.
-        what: For messages: `images` or `labels`.
+        content: content of the file.
+        path: path of the file, for messages.
+        magic: number at the start of the file; its last byte is the number of dimensions.
+        kind: kind of the content, for messages: `images` or `labels`.
 
     Returns:
-        uint8, (N, H, W) or (N,); read only.
+        The array, uint8, (N, H, W) or (N,); read-only.
 
     Raises:
-        DataError: It begins otherwise, or is shorter or longer than its header says.
+        DataError: the file starts with another number, or is shorter or longer than its header says.
     """
     num_dims = magic & 0xFF
     header = 4 * (1 + num_dims)
-    found = struct.unpack(">I", content[:4])[0] if len(content) >= 4 else None
-    if found != magic or len(content) < header:
+    found_magic = struct.unpack(">I", content[:4])[0] if len(content) >= 4 else None
+    if found_magic != magic or len(content) < header:
         begin = content[:4].hex() or "nothing"
         raise DataError(
-            f"'{path}' is not an IDX file of {what}: it must begin with the bytes {magic:08x}, not {begin}. "
+            f"'{path}' is not an IDX file of {kind}: it must begin with the bytes {magic:08x}, not {begin}. "
             "A download that failed often leaves a web page under this name: fetch the file again."
         )
     shape, expected = _shape_and_size(content, num_dims)
     if len(content) != expected or 0 in shape[1:]:
         raise DataError(
-            f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} bytes, but it "
+            f"'{path}' is truncated or damaged: its header says {shape[0]} {kind}, which take {expected} bytes, but it "
             f"holds {len(content)}. Fetch the file again."
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
 def _shape_and_size(head: bytes, num_dims: int) -> Tuple[Tuple[int, ...], int]:
-    """Returns the array's shape, and the bytes of the whole unpacked file, as its header gives them."""
+    """Reads the shape of the array and the size of the unpacked file in bytes from the header."""
     shape = struct.unpack_from(f">{num_dims}I", head, 4)
     return shape, 4 * (1 + num_dims) + math.prod(shape)
 
 
-def _read_content(path: Path, magic: int, what: str) -> bytes:
+def _read_content(path: Path, magic: int, kind: str) -> bytes:
     """Returns the unpacked file. Reads no more than its header and its size allow, so that a wrong file stops early.
 
     Raises:
-        DataError: it cannot be read or unpacked, or what its header says cannot be in it.
+        DataError: the file cannot be read or unpacked, or is too small for the size in its header.
     """
     num_dims = magic & 0xFF
     header = 4 * (1 + num_dims)
@@ -215,11 +215,11 @@ def _read_content(path: Path, magic: int, what: str) -> bytes:
             stream = gzip.GzipFile(fileobj=file) if is_packed else file
             head = stream.read(header)
             if len(head) < header or int.from_bytes(head[:4], "big") != magic:
-                return head  # refused by the caller, which compares
+                return head  # the caller rejects it
             shape, expected = _shape_and_size(head, num_dims)
-            if is_packed and expected > size * _LARGEST_RATIO:
+            if is_packed and expected > size * _MAX_COMPRESSION:
                 raise DataError(
-                    f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} "
+                    f"'{path}' is truncated or damaged: its header says {shape[0]} {kind}, which take {expected} "
                     f"bytes, more than can be in {size} packed ones. Fetch the file again."
                 )
             return head + stream.read((expected if is_packed else min(expected, size)) - header + 1)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 INSIDE_CROWD = 0.5
-"""A box with more than this share of its area in a crowd's region is neither background nor an object."""
+"""Share of a box inside a crowd region above which the box is neither background nor an object."""
 REGION_IOU = 0.5
-"""A region holds the object that it covers best, from this intersection over union on."""
+"""Smallest intersection over union at which a region is matched to an object."""
 REGION_VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Offsets from regions to objects are divided by these (x, y, width, height), which makes them about equally large.
 Source: as GluonCV."""
@@ -27,7 +27,7 @@ _FARTHEST = 1e6
 
 
 def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) -> Array:
-    """Columns from `begin` up to `end` of the last axis."""
+    """Returns the columns from `begin` up to `end` of the last axis."""
     return F.slice_axis(array, axis=-1, begin=begin, end=end)
 
 
@@ -47,17 +47,17 @@ def _side(F: OperatorModule, edge_BN4: Array, at: int) -> Array:
 
 
 def areas(F: OperatorModule, edge_BN4: Array) -> Array:
-    """Areas of boxes in pixels, (B, N)."""
+    """Computes the areas of boxes in pixels, (B, N)."""
     return F.prod(columns_of(F, edge_BN4, 2, 4) - columns_of(F, edge_BN4, 0, 2), axis=2)
 
 
 class Matches(NamedTuple):
-    """The true box that each box covers best.
+    """The true box with the highest intersection over union for each box.
 
     Attributes:
-        iou_BN: intersection over union with it; 0 where no object is touched.
-        place_BN: its place among the true boxes, from 0.
-        in_crowd_BN: 1 where the box lies in a crowd's region, else 0.
+        iou_BN: intersection over union with it; 0 if no object is touched.
+        place_BN: its index among the true boxes.
+        in_crowd_BN: 1 if the box lies in a crowd region, else 0.
     """
 
     iou_BN: Array
@@ -66,14 +66,14 @@ class Matches(NamedTuple):
 
 
 def is_object(F: OperatorModule, box_BMD: Array) -> Array:
-    """1 for rows that are boxes of single objects and have an area, else 0, (B, M)."""
+    """Returns 1 for rows that are boxes of single objects with an area, else 0, (B, M)."""
     flags, kind = (columns_of(F, box_BMD, at, at + 1) for at in (Column.FLAGS, Column.CLASS))
     sides = columns_of(F, box_BMD, 2, 4) - columns_of(F, box_BMD, 0, 2)
     return F.squeeze(kind >= 0, axis=2) * F.squeeze(flags < Flag.CROWD, axis=2) * F.min(sides > 0, axis=2)
 
 
 def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
-    """Finds the true box that each box covers best.
+    """Finds the true box with the highest intersection over union for each box.
 
     Args:
         edge_BN4: edges of the boxes.
@@ -91,16 +91,16 @@ def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
 
 
 def at_least_tiny(F: OperatorModule, array: Array) -> Array:
-    """Returns the sizes, none below `TINY`: a box without any covers nothing."""
+    """Returns the array with `TINY` as the lower limit, for use as a divisor."""
     return F.broadcast_maximum(array, F.ones_like(array) * TINY)
 
 
 def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
-    """Rows of each sample by their places, (B, K, C).
+    """Gathers rows of each sample by index, (B, K, C).
 
     Args:
         array_BNC: rows.
-        place_BK: places of rows in their sample, from 0.
+        place_BK: indices of rows in their sample.
     """
     sample_B1 = F.reshape(F.contrib.arange_like(place_BK, axis=0), shape=(-1, 1))
     sample_BK = F.broadcast_like(F.cast(sample_B1, "int32"), place_BK)
@@ -114,7 +114,7 @@ def near(F: OperatorModule, edge: Array) -> Array:
 
 
 def centre_and_size(F: OperatorModule, edge: Array) -> Tuple[Array, Array]:
-    """Centres and sizes of boxes, (..., 2) each."""
+    """Computes the centres and sizes of boxes, (..., 2) each."""
     low, high = columns_of(F, edge, 0, 2), columns_of(F, edge, 2, 4)
     return (low + high) * 0.5, high - low
 
@@ -137,7 +137,7 @@ def apply_offsets(
     """Moves boxes by offsets: the inverse of `offsets_to`. Returns edges (..., 4).
 
     Args:
-        edge: of the boxes (..., 4).
+        edge: edges of the boxes (..., 4).
         offset: (..., 4), which broadcasts over boxes.
         variances: what offsets were divided by.
         max_log_scale: a side grows or shrinks at most by the exponential of this.
@@ -150,8 +150,7 @@ def apply_offsets(
 
 
 def max_positives(num_samples: int, positive_fraction: float) -> int:
-    """Returns the quota of positives of a sample: at least one, of which MXNet's `topk` would make all if it were
-    none."""
+    """Returns the quota of positives of a sample, at least 1: MXNet's `topk` returns all elements for k = 0."""
     return max(round(num_samples * positive_fraction), 1)
 
 
@@ -159,7 +158,7 @@ def sampling_keys(
     F: OperatorModule, positive_BN: Array, negative_BN: Array, noise_BN: Array, num_samples: int,
     positive_fraction: float,
 ) -> Array:  # fmt: skip
-    """Keys (B, N) whose `num_samples` largest are a random sample with a quota of positives.
+    """Computes keys (B, N) whose `num_samples` largest are a random sample with a quota of positives.
 
     | key | row |
     | --- | --- |

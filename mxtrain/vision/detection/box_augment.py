@@ -83,7 +83,7 @@ class Expand(DatasetTransform):
     """Places half of the images on a larger canvas of the mean colour, so that objects become smaller."""
 
     ratio: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
-    """Its sides are up to so many times as long."""
+    """Largest factor of the sides of the canvas."""
 
     def settings(self) -> Dict[str, object]:
         return {"expand": self.ratio}
@@ -93,7 +93,7 @@ class BoxCrop(DatasetTransform):
     """Crops a random part that has a minimum overlap with at least one box."""
 
     min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
-    """Least intersection over union, one of these at random, or nothing is cut off."""
+    """Minimum intersection over union with some box: one of these at random, or no crop."""
     scale: Range[AreaShare] = [0.3, 1.0]
     """Smallest and largest share of width and height of a part, before its aspect is changed."""
     aspect: Range[PositiveFloat] = [0.5, 2.0]
@@ -110,20 +110,20 @@ class BoxAugment(AugmentSettings):
     (2020); mixup: Zhang et al., "Bag of Freebies for Training Object Detection Neural Networks" (2019), section 3.1.
     """
 
-    off: ClassVar[Mapping[str, object]] = {
+    disabled: ClassVar[Mapping[str, object]] = {
         "expand": 1.0, "crop_min_iou": [], "flip": False, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0,
         "hue": 0.0,
     }  # fmt: skip
-    kept: ClassVar[Tuple[str, ...]] = ("min_visible",)
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
+    kept_settings: ClassVar[Tuple[str, ...]] = ("min_visible",)
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
         "mosaic": Mosaic, "mixup": BlendImages, "expand": Expand, "box_crop": BoxCrop,
     }  # fmt: skip
 
     expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
     """Maximum factor by which half of the images are placed in a larger image filled with the mean colour; 1 = off."""
     crop_min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
-    """A part is cut out that covers some box at least so well (intersection over union), by one of these at random, or
-    nothing is cut off; empty = off."""
+    """Minimum intersection over union of a random crop with some box: one of these at random, or no crop; empty =
+    off."""
     crop_scale: Range[AreaShare] = [0.3, 1.0]
     """Smallest and largest share of width and height of a part, before its aspect is changed."""
     crop_aspect: Range[PositiveFloat] = [0.5, 2.0]
@@ -133,28 +133,27 @@ class BoxAugment(AugmentSettings):
     flip: bool = True
     """Mirror left-right with probability one half."""
     brightness: Fraction = 0.125
-    """Half of the images get brighter or darker by up to this, where white is 1; 0 = off."""
+    """Half of the images: the brightness changes by up to this, where white is 1; 0 = off."""
     contrast: Fraction = 0.5
-    """Likewise: values are multiplied by up to 1 more or less this."""
+    """Half of the images: all values are multiplied by a factor from 1 - this to 1 + this; 0 = off."""
     saturation: Fraction = 0.5
-    """Likewise for the distance from grey."""
+    """Half of the images: the distance from grey is multiplied by a factor from 1 - this to 1 + this; 0 = off."""
     hue: Annotated[float, pydantic.Field(ge=0, le=0.5)] = 0.05
-    """Likewise: colours are turned by up to this share of the circle."""
+    """Half of the images: the hue is rotated by up to this share of the colour circle; 0 = off."""
     mosaic: Fraction = 0.0
-    """Share of the samples that are made of parts of four images, side by side; the cut and expand are not used
-    there."""
+    """Share of the samples that are mosaics of parts of four images; crops and `expand` do not apply to them."""
     mosaic_scale: Range[AreaShare] = [0.4, 1.0]
-    """Smallest and largest share of an image's width or height that is seen in a mosaic."""
+    """Smallest and largest share of an image's width or height that is visible in a mosaic."""
 
     mixup: NonNegativeFloat = 0.0
-    """Alpha of the Beta distribution by which each image is blended with another one, both as large as they are, and
-    boxes of both count by it; 0 = off. Mosaics are not blended."""
+    """Alpha of the Beta distribution of the weight with which each image is blended with another one in its original
+    size; boxes have the weight of their image. 0 = off. Mosaics are not blended."""
     mix_epochs: Optional[Positive] = None
     """Number of first epochs with mosaic and mixup; None = all epochs."""
 
     @property
     def capacity(self) -> int:
-        """Largest number of images that a sample is made of."""
+        """Returns the largest number of images in a sample."""
         return 4 if self.mosaic else 2 if self.mixup else 1
 
     def mixes_images(self, epoch: int) -> bool:
@@ -212,18 +211,18 @@ class BoxAugment(AugmentSettings):
         low, high = self.crop_scale
         scale_T = low + (high - low) * share_T4[:, 0]
         # Limit the aspect so that both sides fit into the canvas at this scale.
-        least_T, most_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
-        aspect_T = np.where(most_T > least_T, least_T + (most_T - least_T) * share_T4[:, 1], 1.0)
+        min_T, max_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
+        aspect_T = np.where(max_T > min_T, min_T + (max_T - min_T) * share_T4[:, 1], 1.0)
         room_2 = np.array([canvas[2] - canvas[0], canvas[3] - canvas[1]])
         side_T2 = np.stack([scale_T * np.sqrt(aspect_T), scale_T / np.sqrt(aspect_T)], axis=1).clip(0, 1) * room_2
         begin_T2 = np.array(canvas[:2]) + share_T4[:, 2:] * (room_2 - side_T2)
         window_T4 = np.concatenate([begin_T2, begin_T2 + side_T2], axis=1)
-        shown_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
-        fits_T = (shown_T2 >= 1).all(axis=1)  # an expanded canvas has parts outside the image
+        visible_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
+        fits_T = (visible_T2 >= 1).all(axis=1)  # an expanded canvas has parts outside the image
         if len(edge_M4):
             fits_T &= _covers(window_T4, edge_M4, min_iou)
-        found = np.flatnonzero(fits_T)
-        return tuple(window_T4[found[0]].tolist()) if len(found) else canvas
+        fitting = np.flatnonzero(fits_T)
+        return tuple(window_T4[fitting[0]].tolist()) if len(fitting) else canvas
 
     def tile_window(self, share: np.ndarray, size: Tuple[int, int], aspect: float) -> Window:
         """Returns the visible part of an image in a mosaic: at most the largest part of that aspect (width to
@@ -250,10 +249,10 @@ class BoxAugment(AugmentSettings):
     def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
         """Returns the affine colour transform (3, 4), the last column being added; None if nothing changes."""
         amounts = {
-            at: (2 * share[at + 1] - 1) * most for at, most in (
+            stream: (2 * share[stream + 1] - 1) * strength for stream, strength in (
                 (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),
                 (AugmentStream.SATURATION, self.saturation), (AugmentStream.HUE, self.hue),
-            ) if share[at] < 0.5 and most
+            ) if share[stream] < 0.5 and strength
         }  # fmt: skip
         if not amounts:
             return None
@@ -267,8 +266,8 @@ class BoxAugment(AugmentSettings):
 def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
     """Returns the four parts of a mosaic, around a random centre in its middle half."""
     x, y = (
-        min(max(round((0.25 + 0.5 * share[at]) * length), 1), length - 1)
-        for at, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
+        min(max(round((0.25 + 0.5 * share[stream]) * length), 1), length - 1)
+        for stream, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
     )
     return [
         Rectangle(0, 0, x, y), Rectangle(x, 0, width - x, y), Rectangle(0, y, x, height - y),

@@ -98,7 +98,7 @@ def are_shares(edge_R4: np.ndarray) -> bool:
 
 
 def in_unit_square(number_RN: np.ndarray) -> np.ndarray:
-    """Mask of the rows in which all numbers lie between 0 and 1, (R,)."""
+    """Returns a mask of the rows in which all numbers lie between 0 and 1, (R,)."""
     with np.errstate(invalid="ignore"):
         return ((number_RN >= -_SHARE_TOLERANCE) & (number_RN <= 1 + _SHARE_TOLERANCE)).all(axis=1)
 
@@ -123,12 +123,12 @@ def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
             EMPTY_BOX: "has no width or no height"}[kind]  # fmt: skip
 
 
-def size_fact(place: DataPlace, size: Tuple[int, int], said_2: np.ndarray) -> str:
-    """Says that an image of that (width, height) has another than its annotation says; empty if it has not."""
-    if not np.isfinite(said_2).all() or tuple(said_2) == tuple(size):
+def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
+    """Returns a message if an image of that (width, height) has another size in its annotation; otherwise ""."""
+    if not np.isfinite(annotated_2).all() or tuple(annotated_2) == tuple(size):
         return ""
-    said = " x ".join(f"{side:g}" for side in said_2)
-    return f"{place} has {size[0]} x {size[1]} pixels, and where its boxes are, {said} are said."
+    annotated = " x ".join(f"{side:g}" for side in annotated_2)
+    return f"{place} has {size[0]} x {size[1]} pixels, but its annotation says {annotated}."
 
 
 def refuse_wrong_boxes(
@@ -142,7 +142,7 @@ def refuse_wrong_boxes(
     Args:
         edge_R4: left, top, right, bottom of all boxes of a file.
         size_R2: width and height of each one's image; NaN = unknown.
-        notes: of them.
+        notes: locations and values of the boxes, for messages.
         findings: gets each that is wrong.
         mends: True to keep boxes that reach beyond their image, and to drop other wrong boxes silently.
         tolerance: see `find_faults`.
@@ -168,10 +168,10 @@ def refuse_wrong_boxes(
     return stays_R
 
 
-def refuse_all(findings: Findings, problems: List[Problem], what: str) -> None:
-    """Refuses problems of any kinds; training says the first and how many there are."""
+def refuse_all(findings: Findings, problems: List[Problem], kind: str) -> None:
+    """Rejects problems. In training the message contains the first one and their number."""
     if problems:
-        more = f" ({len(problems):,} such {what})" if problems[1:] else ""
+        more = f" ({len(problems):,} such {kind})" if problems[1:] else ""
         first = problems[0]
         findings.refuse(*problems, sentence=f"{first.fact[:-1]}{more}. {first.remedy}".rstrip())
 
@@ -187,14 +187,14 @@ def refuse_useless_boxes(
     name: str, row_RD: np.ndarray, class_names: Sequence[str], place: DataPlace, option: str, crowd_remedy: str,
     findings: Findings,
 ) -> None:  # fmt: skip
-    """Refuses a training split without boxes, or whose boxes are all crowd regions, and warns of each class of which
-    nothing is trained or measured.
+    """Rejects a training split without boxes, or with crowd regions only, and warns of each class that is not trained
+    or measured.
 
     Args:
-        name: of the split: train, val or test.
+        name: name of the split: train, val or test.
         row_RD: boxes, with the columns of `boxes.Column`.
         class_names: one per class.
-        place: of the split, for messages.
+        place: location of the split, for messages.
         option: chooses the dataset, for messages.
         crowd_remedy: what to type where crowd regions are objects.
         findings: collects the problems.
@@ -215,10 +215,10 @@ def refuse_useless_boxes(
     use = "learned" if name == "train" else "measured"
     for number in np.flatnonzero((all_K > 0) & (used_K == 0)).tolist():
         is_crowd = bool((flag_R[class_R == number] & Flag.CROWD).any())
-        what, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
+        kind, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
         fact = (
             f"{option}: all {all_K[number]:,} boxes of the class '{class_names[number]}' in the split {name} are "
-            f"{what}, so nothing of it is {use}."
+            f"{kind}, so nothing of it is {use}."
         )
         problem = Problem(NOTHING_TO_LEARN, place, fact, remedy)
         if name == "train" and not used_K.any():

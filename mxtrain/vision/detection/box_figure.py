@@ -17,7 +17,7 @@ from mxtrain.logger.fonts import drawable
 from mxtrain.task.sample_figure import font_for
 from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import is_box
-from mxtrain.vision.instance_segmentation.mask_rows import FACTS, FOUND_COLUMNS, found_masks, mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import DETECTION_COLUMNS, FACTS, detection_masks, mask_of
 from mxtrain.vision.segmentation.mask_figure import origin_of
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class BoxedSample:
     image_HWC: np.ndarray
     """uint8."""
     true_MD: np.ndarray
-    found_N6: np.ndarray
+    detection_N6: np.ndarray
     """Class, score, left, top, right, bottom."""
     true_masks: Sequence[np.ndarray] = ()
     """(H, W) of each true box; empty if there are none."""
-    found_masks: Sequence[np.ndarray] = ()
+    detection_masks: Sequence[np.ndarray] = ()
 
 
 def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[BoxedSample]:
@@ -55,11 +55,11 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
 
     Args:
         source: perhaps a part of another.
-        indices: of the samples.
+        indices: indices of the samples.
         predictions: (N, 6) of each, or with masks, as `mask_rows` says.
     """
     samples = []
-    for index, found_NR in zip(indices, predictions):
+    for index, detection_NR in zip(indices, predictions):
         origin, number = origin_of(source, index)
         true_masks: Sequence[np.ndarray] = ()
         if isinstance(origin, BoxedImages):  # in files: as large as they are
@@ -69,8 +69,8 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
             if len(fact) == FACTS:
                 true_masks = [mask_of(code, image_CHW.shape[1:]) for code in fact[-1]]
         image_HWC = np.clip(image_CHW, 0, 255).astype(np.uint8).transpose(1, 2, 0)
-        masks = found_masks(found_NR) if found_NR.shape[1] > FOUND_COLUMNS else ()
-        samples.append(BoxedSample(image_HWC, true_MD[is_box(true_MD)], found_NR[:, :6], true_masks, masks))
+        masks = detection_masks(detection_NR) if detection_NR.shape[1] > DETECTION_COLUMNS else ()
+        samples.append(BoxedSample(image_HWC, true_MD[is_box(true_MD)], detection_NR[:, :6], true_masks, masks))
     return samples
 
 
@@ -80,17 +80,17 @@ def draw_boxes(
     """Returns the image with its detections.
 
     Args:
-        sample: of which the true boxes are not drawn.
-        class_names: of all classes.
-        scale: of the result; None: as large as it is, a small one a whole number of times.
-        font_size: of names, in pixels.
+        sample: the image and its detections; true boxes are not drawn.
+        class_names: names of all classes.
+        scale: factor of the size; None: 1, or a whole number for small images.
+        font_size: font size of names, in pixels.
     """
     names = drawable(class_names)
     scale = scale or readable_scale(sample.image_HWC)
-    classes = sample.found_N6[:, 0].astype(int).tolist()
-    image = photo(tinted(sample.image_HWC, sample.found_masks, [colour_of(one) for one in classes]), scale)
+    classes = sample.detection_N6[:, 0].astype(int).tolist()
+    image = photo(tinted(sample.image_HWC, sample.detection_masks, [colour_of(one) for one in classes]), scale)
     # The highest score last, so that no other box covers it.
-    for number, score, *edges in sample.found_N6[::-1].tolist():
+    for number, score, *edges in sample.detection_N6[::-1].tolist():
         _add_box(image, edges, scale, colour_of(int(number)), f"{names[int(number)]} {score:.2f}", 2, font_size)
     return image
 
@@ -113,22 +113,22 @@ def draw_gallery(samples: Sequence[BoxedSample], class_names: Sequence[str]) -> 
 
 
 def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class_names: Sequence[str]) -> Image.Image:
-    """Detections that are mistakes, one a tile, in red, with the true boxes of their images.
+    """Draws wrong detections, one in each tile, in red, with the true boxes of their images.
 
     Args:
         samples: each with one detection.
         captions: under each.
-        class_names: of all classes.
+        class_names: names of all classes.
     """
     names = drawable(class_names)
     tiles = []
     for sample, caption in zip(samples, captions):
         scale = _TILE / max(sample.image_HWC.shape[:2])
         image_HWC = tinted(sample.image_HWC, sample.true_masks, true_colours(sample))
-        image = photo(tinted(image_HWC, sample.found_masks, [_WRONG] * len(sample.found_masks)), scale)
+        image = photo(tinted(image_HWC, sample.detection_masks, [_WRONG] * len(sample.detection_masks)), scale)
         for row in sample.true_MD.tolist():
             _add_box(image, row[:4], scale, colour_of(int(row[4])), names[int(row[4])])
-        for _, _, *edges in sample.found_N6.tolist():
+        for _, _, *edges in sample.detection_N6.tolist():
             _add_box(image, edges, scale, _WRONG, "", width=3)
         tile = Image.new("RGB", (image.width, image.height + _FONT_SIZE + 6), _PAPER)
         tile.paste(image, (0, 0))
@@ -194,23 +194,23 @@ def _add_box(
 
 
 def beside(left: Image.Image, right: Image.Image) -> Image.Image:
-    """Two images of one height in one."""
-    both = Image.new("RGB", (left.width + right.width + 2, left.height), _PAPER)
-    both.paste(left, (0, 0))
-    both.paste(right, (left.width + 2, 0))
-    return both
+    """Joins two images of the same height side by side."""
+    canvas = Image.new("RGB", (left.width + right.width + 2, left.height), _PAPER)
+    canvas.paste(left, (0, 0))
+    canvas.paste(right, (left.width + 2, 0))
+    return canvas
 
 
 def grid(
     tiles: Sequence[Image.Image], heads: Sequence[str], columns: int, font_size: int = _FONT_SIZE
 ) -> Image.Image:  # fmt: skip
-    """Images in a grid.
+    """Arranges images in a grid.
 
     Args:
         tiles: the images.
         heads: above the columns.
         columns: at most.
-        font_size: of the heads, in pixels.
+        font_size: font size of the heads, in pixels.
     """
     columns = min(columns, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
@@ -226,23 +226,24 @@ def grid(
 
 
 def captions_of(
-    found_N8: np.ndarray, true_G8: np.ndarray, class_names: Sequence[str], best: Sequence[Optional[Tuple[int, float]]]
-) -> List[str]:
+    detection_N8: np.ndarray, true_G8: np.ndarray, class_names: Sequence[str],
+    best: Sequence[Optional[Tuple[int, float]]],
+) -> List[str]:  # fmt: skip
     """Returns the kind of error of each detection.
 
     Args:
-        found_N8: as `CollectedBoxes.boxes` gives them.
+        detection_N8: as `CollectedBoxes.boxes` gives them.
         true_G8: likewise.
-        class_names: of all classes.
+        class_names: names of all classes.
         best: which true box each covers most, and how much; None if there is none.
     """
     names = drawable(class_names)
     captions = []
-    for row, match in zip(found_N8.tolist(), best):
-        said = f"found {names[int(row[1])]} ({row[2]:.2f})"
+    for row, match in zip(detection_N8.tolist(), best):
+        caption = f"found {names[int(row[1])]} ({row[2]:.2f})"
         if match is None or match[1] < 0.1:
-            captions.append(f"{said}, nothing there")
+            captions.append(f"{caption}, nothing there")
             continue
         number, iou = match
-        captions.append(f"{said}, is {names[int(true_G8[number, 1])]} (IoU {iou:.3f})")
+        captions.append(f"{caption}, is {names[int(true_G8[number, 1])]} (IoU {iou:.3f})")
     return captions

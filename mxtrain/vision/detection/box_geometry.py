@@ -13,7 +13,7 @@ TINY = 1e-12
 
 
 def common_areas(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.ndarray:
-    """Pixels that boxes have in common, (M, N)."""
+    """Computes the area that boxes have in common, in pixels, (M, N)."""
     sides = []
     for low, high in ((0, 2), (1, 3)):
         begin_MN = np.maximum(edge_M4[:, None, low], edge_N4[:, low])
@@ -25,7 +25,7 @@ def common_areas(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.ndarray:
 
 
 def intersections_over_unions(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.ndarray:
-    """Intersection over union, (M, N)."""
+    """Computes the intersection over union of boxes, (M, N)."""
     common_MN = common_areas(edge_M4, edge_N4)
     area_M, area_N = ((edge[:, 2:] - edge[:, :2]).prod(axis=1) for edge in (edge_M4, edge_N4))
     common_MN /= np.maximum(area_M[:, None] + area_N - common_MN, TINY)

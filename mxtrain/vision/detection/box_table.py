@@ -13,18 +13,18 @@ import numpy as np
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column
 
 _LARGEST = 1e9
-"""Of a coordinate: what lies further away is outside of any image, and float32 cannot hold all of float64."""
+"""Limit of coordinates. Larger ones are outside of any image, and might exceed the range of float32."""
 
 
 @dataclass(frozen=True)
 class BoxTable:
-    """The boxes of some images.
+    """Boxes of the images of a split.
 
     Attributes:
-        row_RD: float32, image after image.
-        begin_P1: where the rows of each image begin, and where the last end.
-        size_P2: width and height that each image is said to have, NaN if unknown.
-        is_normalized: whether coordinates are shares of width and height, whatever these are.
+        row_RD: rows of all boxes, float32, image after image.
+        begin_P1: index of the first row of each image, and the number of rows.
+        size_P2: annotated width and height of each image, NaN if unknown.
+        is_normalized: True if coordinates are relative to width and height.
     """
 
     row_RD: np.ndarray
@@ -72,7 +72,7 @@ class BoxTable:
 
 
 def rows_in_pixels(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
-    """Boxes whose coordinates are shares of an image's width and height, in its pixels."""
+    """Converts boxes from shares of an image's width and height to its pixels."""
     moved_MD = row_MD.copy()
     moved_MD[:, [Column.LEFT, Column.RIGHT]] *= width
     moved_MD[:, [Column.TOP, Column.BOTTOM]] *= height

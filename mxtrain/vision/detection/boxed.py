@@ -1,4 +1,4 @@
-"""Base of datasets that give the boxes of the objects in every image."""
+"""Base class of datasets that give the boxes of the objects in every image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BoxedDataset(Dataset):
-    """Base of descriptions of images with boxes. A network sees whole images, brought to `image_size`."""
+    """Base class of images with boxes. A network sees whole images, brought to `image_size`."""
 
     signature_class: ClassVar[Type[ImageSignature]] = BoxSignature
     tasks: ClassVar[Tuple[str, ...]] = ("detection",)
@@ -40,11 +40,11 @@ class BoxedDataset(Dataset):
         Raises:
             ConfigError: the model takes images of another size than they are brought to.
         """
-        (_, *wanted), own = model.input_shape(splits.shape), list(splits.shape[1:])
-        if wanted != own:
+        (_, *expected), configured = model.input_shape(splits.shape), list(splits.shape[1:])
+        if expected != configured:
             raise ConfigError(
-                f"dataset.image_size: the model takes images of {wanted[0]} x {wanted[1]}, and they are brought to "
-                f"{own[0]} x {own[1]}, boxes too. Type dataset.image_size=[{wanted[0]},{wanted[1]}]."
+                f"dataset.image_size: the model takes images of {expected[0]} x {expected[1]}, and they are brought to "
+                f"{configured[0]} x {configured[1]}, boxes too. Type dataset.image_size=[{expected[0]},{expected[1]}]."
             )
         ids = list(splits.category_ids) if isinstance(splits, BoxSplits) else []
         return BoxSignature.extending(super().infer_signature(splits, model), category_ids=ids)
@@ -55,15 +55,15 @@ class BoxedDataset(Dataset):
         update = {"channels": channels, "image_size": [height, width], "fit": decoding.fit}
         return self.model_copy(update=update)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`; `fit` is part of what was trained."""
-        fit = ImageSignature.cast(given).decoding.fit
-        if "dataset.fit" in typed and self.fit != fit:
+        fit = ImageSignature.cast(trained).decoding.fit
+        if "dataset.fit" in overridden and self.fit != fit:
             raise ConfigError(
-                f"dataset.fit={self.fit}: what enters the network is part of what was trained, and {source} says "
-                f"dataset.fit={fit}. Leave it out."
+                f"dataset.fit={self.fit}: the network was trained with dataset.fit={fit} ({source}), which cannot "
+                "change. Leave it out."
             )
-        return super().restored(given, typed, source)
+        return super().restored(trained, overridden, source)
 
     def annotations(self, signature: Signature) -> Annotations:
         return self.annotation_class()

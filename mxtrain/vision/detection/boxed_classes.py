@@ -33,22 +33,22 @@ def first_twice(names: Sequence[str]) -> Optional[str]:
     return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
 
 
-def choose_class_names(given: Sequence[str], root: Path, default: Sequence[str] = ()) -> List[str]:
+def choose_class_names(configured: Sequence[str], root: Path, default: Sequence[str] = ()) -> List[str]:
     """Returns the class names of the description, else the lines of `classes.txt`, else the default.
 
     Raises:
         DataError: the file names none, or one twice.
     """
-    if given:
-        return list(given)
+    if configured:
+        return list(configured)
     path = root / "classes.txt"
     if not exists(path):
         return list(default)
     names = [line.strip() for line in split_lines(read_text(path)) if line.strip()]
-    twice = first_twice(names)
-    if twice is not None or not names:
-        wrong = "names no class" if twice is None else f"names the class '{twice}' twice"
-        raise DataError(f"'{path}' {wrong}. Write a name of its own for each class, one a line.")
+    duplicate = first_twice(names)
+    if duplicate is not None or not names:
+        fault = "names no class" if duplicate is None else f"names the class '{duplicate}' twice"
+        raise DataError(f"'{path}' {fault}. Write a name of its own for each class, one a line.")
     return names
 
 

@@ -46,12 +46,12 @@ def squares(sizes: object) -> object:
 
 @dataclass(frozen=True)
 class BoxedSplit:
-    """The images of a split as they were found.
+    """Images of a split with their boxes.
 
     Attributes:
         encoded: the images.
-        ids: device and inode of each, by which the same file is known under another name; empty for records.
-        table: their boxes.
+        ids: device and inode of each file, which identify it under another name; empty for records.
+        table: boxes of the images.
     """
 
     encoded: EncodedImages
@@ -60,7 +60,7 @@ class BoxedSplit:
 
     @property
     def images(self) -> Sequence[str]:
-        """Returns the file of each; empty for records."""
+        """Returns the file of each image; empty for records."""
         return [self.encoded.place(index).file for index in range(len(self.ids))]
 
     def __len__(self) -> int:
@@ -75,11 +75,11 @@ class BoxedSplit:
         )  # fmt: skip
 
 
-class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples are read
-    """Base of datasets of files: images of any size, and the boxes in them.
+class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedDataset reads samples
+    """Base class of datasets of files: images of any size, and the boxes in them.
 
-    In training a network sees random parts of them, brought to `image_size`. To be measured, and for predictions, whole
-    images are.
+    In training the network receives random parts of images, resized to `image_size`; in evaluation and prediction,
+    whole images.
     """
 
     makes_folds: ClassVar[bool] = True
@@ -88,8 +88,8 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
     """Treatment of invalid boxes and masks: refuse = training does not start; mend = boxes that exceed their image are
     clipped, inverted and non-finite ones are dropped."""
     image_sizes: Annotated[List[ImageSize], pydantic.BeforeValidator(squares)] = []
-    """The sizes that training draws from, a number or [height, width] each, e.g. [320,352,384]: a function of the seed,
-    the epoch and the number of the batch. Empty: `image_size`, which evaluation and prediction have in any case."""
+    """Image sizes in training, of which one is chosen at random for each batch: numbers or [height, width], e.g.
+    [320,352,384]. Empty: `image_size`, which evaluation and prediction always use."""
     image_sizes_interval: Positive = 10
     """Number of consecutive batches with the same size."""
     augment: BoxAugment = BoxAugment()  # type: ignore[assignment]  # of its own annotations
@@ -127,7 +127,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
         return super().decoded_as(decoding).model_copy(update=update)  # type: ignore[return-value]
 
     def for_model(self, model: Model) -> BoxedFiles:
-        """See `BaseDataset.for_model`: the size that it was published for."""
+        """See `BaseDataset.for_model`; `image_size=auto` becomes the size that the model was published for."""
         side = model.usual_side
         if self.image_size != "auto" or side is None:
             return self
@@ -150,25 +150,25 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
         return {**options, "scale_interval": self.image_sizes_interval} if train else options
 
     def make_splits(
-        self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        self, splits: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
         findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
-        """Sources of what was found; a validation split that is missing is held out of the training images.
+        """Builds the splits from their images and boxes. A missing validation split is held out of the training images.
 
         Args:
-            found: "train", and "val" and "test" where there are any.
-            class_names: one per class.
-            category_ids: the number of each in the dataset's own files.
-            findings: gets images that belong to two splits, or twice to one.
+            splits: "train", and "val" and "test" if there are any.
+            class_names: name of each class.
+            category_ids: number of each class in the files of the dataset.
+            findings: collects images that occur twice, in one split or in two.
 
         Raises:
-            DataError: a split is empty, or shares an image with another. `NoUsableSamples` where it was not found.
+            DataError: a split is empty, or shares an image with another. `NoUsableSamples`: there is no training split.
         """
-        train, val, test = (found.get(split) for split in ("train", "val", "test"))
+        train, val, test = (splits.get(split) for split in ("train", "val", "test"))
         if train is None:
             raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         if self.image_size == "auto":
-            return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
+            return self.sized_for(train.encoded).make_splits(splits, class_names, category_ids, findings)
         val = self.own_validation(val)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
@@ -206,7 +206,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
             refuse_twice(split, findings)
         # Test images are only held out together with validation images.
         parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
-        if findings.keeps_going:  # images are read later, and one that cannot be does not end all
+        if findings.keeps_going:  # `data check` reads the images later, and continues after unreadable ones
             return parts, known_statistics(self.cut_shape()[0])
         return parts, self._statistics(train, parts[0])
 
@@ -216,23 +216,30 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 
 
 def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
-    """Returns the path and the identity of each file that is named, None if there is none. A folder is listed once, and
-    not asked for each file. Accented letters may be composed in one and not in the other."""
-    known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
-    path_of = {composed(path): path for path in known if not path.isascii()}
+    """Returns the path and the identity of each named file; the identity is None if there is no such file.
+
+    The folder is listed once, which is faster than a look-up of each file. Accented letters may be composed in the name
+    and decomposed in the file system, or vice versa.
+    """
+    ids = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
+    path_of = {composed(path): path for path in ids if not path.isascii()}
     paths = [str(folder / name) for name in names]
-    paths = [path if path in known else path_of.get(composed(path), path) for path in paths]
-    return paths, [known[path] if path in known else id_of(path) if exists(path) else None for path in paths]
+    paths = [path if path in ids else path_of.get(composed(path), path) for path in paths]
+    return paths, [ids[path] if path in ids else id_of(path) if exists(path) else None for path in paths]
 
 
 def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
-    """Raises: DataError: an image comes twice, with boxes of its own each time."""
+    """Rejects images that occur twice, each time with other boxes.
+
+    Raises:
+        DataError: an image occurs twice.
+    """
     seen: Dict[FileId, int] = {}
     for index, number in enumerate(split.ids if split else ()):
-        before = seen.setdefault(number, index)
-        if before != index:
+        earlier = seen.setdefault(number, index)
+        if earlier != index:
             assert split is not None
-            place, other = split.encoded.place(index), split.encoded.place(before)
-            same = f"{place} is there twice" if str(place) == str(other) else f"{place} and {other} are the same file"
-            fact = f"{same}, with different boxes each time: half of the objects would count as mistakes."
+            place, other = split.encoded.place(index), split.encoded.place(earlier)
+            same = f"{place} occurs twice" if str(place) == str(other) else f"{place} and {other} are the same file"
+            fact = f"{same}, with different boxes each time: half of the objects would be evaluated as errors."
             findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of an image together."))

@@ -46,7 +46,7 @@ class BoxedImages(EncodedImageSource):
         self, encoded: EncodedImages, table: Optional[BoxTable], decoding: Decoding, mean: Sequence[float],
         augment: Optional[BoxAugment] = None, *, mends: bool = False, class_names: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Describe what comes out; nothing is read yet.
+        """Stores the settings; no image is read yet.
 
         Args:
             encoded: The images.
@@ -71,15 +71,15 @@ class BoxedImages(EncodedImageSource):
     def take(self, indices: Sequence[int]) -> BoxedImages:
         """Returns a source of the images at these indices. Indices beyond the end are ignored; mosaics use only its
         images."""
-        taken = copy.copy(self)
-        taken._number_N = self._number_N[[index for index in indices if index < len(self)]]
-        return taken
+        subset = copy.copy(self)
+        subset._number_N = self._number_N[[index for index in indices if index < len(self)]]
+        return subset
 
     def resized_to(self, size: Sequence[int]) -> BoxedImages:
         """Returns the same images in another (height, width)."""
-        brought = copy.copy(self)
-        brought.shape = (self.shape[0], *size)
-        return brought
+        resized = copy.copy(self)
+        resized.shape = (self.shape[0], *size)
+        return resized
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
@@ -87,12 +87,13 @@ class BoxedImages(EncodedImageSource):
         """See `Source.fetch`; boxes are (B, M, D) float32, and rows of `ResizeTransform` (B, 4). In training these are
         identities: the crops of larger images are not known there."""
         if train and self._augment is not None:
-            found = [self._change(index, self._augment, seed, epoch) for index in index_B.tolist()]
+            samples = [self._change(index, self._augment, seed, epoch) for index in index_B.tolist()]
             capacity = self.capacity * self._augment.capacity
         else:
-            found, capacity = [self._read_whole(index) for index in index_B.tolist()], self.capacity
-        box_BMD = padded([boxes for _, boxes, _ in found], capacity)
-        return batch_of([image for image, _, _ in found]), box_BMD, np.array([fitted.row() for _, _, fitted in found])
+            samples, capacity = [self._read_whole(index) for index in index_B.tolist()], self.capacity
+        box_BMD = padded([boxes for _, boxes, _ in samples], capacity)
+        image_BCHW = batch_of([image for image, _, _ in samples])
+        return image_BCHW, box_BMD, np.array([fitted.row() for _, _, fitted in samples])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
         """Returns a black image, instead of one that cannot be read."""
@@ -123,7 +124,7 @@ class BoxedImages(EncodedImageSource):
         return rows_in_pixels(row_MD, *size) if self._table.is_normalized else row_MD
 
     def declared_size(self, index: int) -> np.ndarray:
-        """Width and height that an image is said to have, NaN if unknown."""
+        """Returns the annotated width and height of an image, NaN if unknown."""
         return self._table.size_P2[self._number_N[index]]
 
     def _checked_rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
@@ -153,12 +154,12 @@ class BoxedImages(EncodedImageSource):
     def outside_fact(self, index: int, row_D: np.ndarray, size: Tuple[int, int]) -> str:
         """Returns the sentence for a box that reaches beyond its image of that (width, height)."""
         edges = ", ".join(f"{edge:.6g}" for edge in row_D[:4])
-        wrong = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
-        said = self.declared_size(index)
-        is_turned = size[0] != size[1] and tuple(said) == tuple(size[::-1])
+        fault = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
+        declared = self.declared_size(index)
+        is_turned = size[0] != size[1] and tuple(declared) == tuple(size[::-1])
         turned = " EXIF rotates the image: boxes must be in pixels of the rotated image." if is_turned else ""
-        what = self.class_name(row_D[Column.CLASS])
-        return f"{self.name(index)}: the box {edges} (left, top, right, bottom) of {what} {wrong}.{turned}"
+        class_name = self.class_name(row_D[Column.CLASS])
+        return f"{self.name(index)}: the box {edges} (left, top, right, bottom) of {class_name} {fault}.{turned}"
 
     def _read_whole(self, index: int) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:
         image = self.open(index)
@@ -176,7 +177,7 @@ class BoxedImages(EncodedImageSource):
         """Returns the rows of a batch for the visible part of an image. Here they are its boxes; subclasses add more.
 
         Args:
-            index: of the image.
+            index: index of the image.
             size: its (width, height).
             view: visible part of the image.
             moved_MD: the boxes there.
@@ -194,8 +195,8 @@ class BoxedImages(EncodedImageSource):
         else:
             images = [(index, 1.0)]
             if mixes and augment.mixup:
-                own = augment.mix_share(seed, epoch, index)
-                images = [(index, own), (mix_partner(share, index, len(self)), 1.0 - own)]
+                weight = augment.mix_share(seed, epoch, index)
+                images = [(index, weight), (mix_partner(share, index, len(self)), 1.0 - weight)]
             image_CHW, row_MD = self._cut_out(images, augment, share)
         if augment.mixup and row_MD.shape[1] == NUM_COLUMNS:
             row_MD = weighted(row_MD, 1.0)  # in all of a batch, whichever images are blended
@@ -204,18 +205,18 @@ class BoxedImages(EncodedImageSource):
     def _mosaic(
         self, index: int, augment: BoxAugment, share: np.ndarray, seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray]:
-        """Parts of four images side by side."""
+        """Returns a mosaic of parts of four images."""
         parts, boxes = [], []
         indices = [index, *partners(share, len(self))]
-        for number, (frame, one) in enumerate(zip(tiles(share, *self.shape[1:]), indices)):
-            drawn = augment.draws(seed, epoch, index, number) if number else share
-            image = self.open(one)
-            row_MD = self._checked_rows(one, image.size)
-            window = augment.tile_window(drawn, image.size, frame.width / frame.height)
-            view = View.from_window(window, image.size, frame, augment.is_flipped(drawn))
-            parts.append((view, augment.recoloured(drawn, self._part(one, image, view))))
+        for tile, (frame, part_index) in enumerate(zip(tiles(share, *self.shape[1:]), indices)):
+            draws = augment.draws(seed, epoch, index, tile) if tile else share
+            image = self.open(part_index)
+            row_MD = self._checked_rows(part_index, image.size)
+            window = augment.tile_window(draws, image.size, frame.width / frame.height)
+            view = View.from_window(window, image.size, frame, augment.is_flipped(draws))
+            parts.append((view, augment.recoloured(draws, self._part(part_index, image, view))))
             moved_MD = view.boxes(row_MD, augment.min_visible)
-            boxes.append(self.objects(one, image.size, view, moved_MD, is_whole=False))
+            boxes.append(self.objects(part_index, image.size, view, moved_MD, is_whole=False))
         return self._join(parts), np.concatenate(boxes)
 
     def _cut_out(

@@ -1,7 +1,7 @@
-"""Boxes of objects in images: their rows, and how they move with an image.
+"""Boxes of objects in images: their array format, and their transforms with the image.
 
-A box is an exact interval, [left, top, right, bottom] in pixels: pixel i reaches from i to i + 1, so a box of one pixel
-is 1 wide. Formats with other conventions (VOC: the first pixel is 1, the last is inside) are converted on reading.
+A box is an interval [left, top, right, bottom] in pixels. Pixel i extends from i to i + 1, so a box of one pixel has
+the width 1. Formats with other conventions (VOC: the first pixel is 1, the last is inside) are converted on reading.
 
 Legend: B batch, M boxes of an image, D columns of `Column`: 7, or 8 where boxes have weights.
 """
@@ -14,16 +14,16 @@ from typing import Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.types import NamedFlags, NamedInt
-from mxtrain.vision.images.affine import determinant, moved
+from mxtrain.vision.images.affine import determinant, transform_points
 from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
 
 NUM_COLUMNS = 7
-"""Of boxes without weights."""
+"""Number of columns of boxes without weights."""
 
 
 class Column(NamedInt):
-    """The columns of a row about a box. A row of -1 is none."""
+    """Columns of the row of a box. Rows of -1 are padding."""
 
     LEFT = 0
     TOP = 1
@@ -35,16 +35,16 @@ class Column(NamedInt):
     AREA = 6
     """Area of the object in pixels of the original image: of its mask if there is one, else of its box."""
     WEIGHT = 7
-    """Weight in training. Rows have it only if images are mixed; see `weights`."""
+    """Weight in training. Rows have this column only if images are mixed; see `weights`."""
 
 
 class Flag(NamedFlags):
-    """Marks of a box in a benchmark."""
+    """Flags of a box, which benchmarks define."""
 
     DIFFICULT = 1
-    """VOC's: whether it is found does not count; it is trained on."""
+    """VOC's `difficult`: used in training, ignored in the evaluation."""
     CROWD = 2
-    """COCO's `iscrowd`: many objects as one region. What lies in it does not count; it is not trained on."""
+    """COCO's `iscrowd`: one region of many objects. Not used in training; detections inside it are ignored."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ResizeTransform:
     """Resizing of an image to the network's input size, placed at the top left.
 
     Attributes:
-        height, width: of the image as it is.
-        fitted_height, fitted_width: of what became of it.
+        height, width: size of the original image.
+        fitted_height, fitted_width: size of the resized image.
     """
 
     height: int
@@ -63,37 +63,37 @@ class ResizeTransform:
 
     @classmethod
     def into(cls, height: int, width: int, size: Sequence[int], fit: str) -> ResizeTransform:
-        """Returns the resizing that `Decoding.fit` asks for.
+        """Returns the resizing for a value of `Decoding.fit`.
 
         Args:
-            height, width: of the image.
-            size: (height, width) that enter the network.
+            height, width: size of the image.
+            size: (height, width) of the network's input.
             fit: "stretch" or "pad".
         """
         return cls(height, width, *fit_size(height, width, size, fit))
 
     @classmethod
     def of_row(cls, row: Sequence[float]) -> ResizeTransform:
-        """Inverse of `row`."""
+        """Restores a transform from the row that `row` returned."""
         return cls(*map(int, row))
 
     @property
     def scale_x(self) -> float:
-        """Pixels that enter the network, of one of the image's."""
+        """Returns the horizontal scale, from the original to the resized image."""
         return self.fitted_width / self.width
 
     @property
     def scale_y(self) -> float:
-        """Does the same, downwards."""
+        """Returns the vertical scale."""
         return self.fitted_height / self.height
 
     def row(self) -> Tuple[int, ...]:
-        """Returns a row of `Batch.meta`: as of images with masks."""
+        """Returns the transform as a row of `Batch.meta`, in the format of images with masks."""
         return (self.height, self.width, self.fitted_height, self.fitted_width)
 
 
 def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
-    """Returns the (height, width) of an image, or of a part of it, in what enters the network; see
+    """Returns the (height, width) of an image, or of a part of it, in the network's input; see
     `ResizeTransform.into`."""
     if fit == "stretch":
         return size[0], size[1]
@@ -102,12 +102,12 @@ def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tupl
 
 
 def weights(box_BMD: np.ndarray) -> Optional[np.ndarray]:
-    """Weight of each box in training, (B, M); None if all are equal."""
+    """Returns the weight of each box in training, (B, M); None if all are equal."""
     return box_BMD[..., Column.WEIGHT] if box_BMD.shape[-1] > Column.WEIGHT else None
 
 
 def weighted(box_MD: np.ndarray, weight: float) -> np.ndarray:
-    """Rows with a weight."""
+    """Appends a column with the same weight for all rows."""
     return np.concatenate([box_MD[:, :NUM_COLUMNS], np.full((len(box_MD), 1), weight)], axis=1)
 
 
@@ -130,8 +130,8 @@ def visible_parts(
         box_MD: boxes.
         low_2: left and top of the window.
         high_2: right and bottom of it.
-        min_visible: the least visible share of a box. Its centre must be visible, too; of a region of many objects any
-            part may be.
+        min_visible: smallest visible share of a box. The centre of the box must be visible too; of crowd regions any
+            visible part is kept.
     """
     begin_M2, end_M2 = np.maximum(box_MD[:, :2], low_2), np.minimum(box_MD[:, 2:4], high_2)
     centre_M2 = (box_MD[:, :2] + box_MD[:, 2:4]) / 2
@@ -143,10 +143,14 @@ def visible_parts(
 
 
 class BoxAnnotations(Annotations):
-    """Boxes, rows (M, D): each becomes the box around its moved corners, of which the visible part is kept."""
+    """Boxes, rows (M, D): a transformed box is the visible part of the box around its transformed corners."""
 
     def __init__(self, min_visible: float = 0.1) -> None:
-        """Args: min_visible: see `visible_parts`."""
+        """Stores the settings.
+
+        Args:
+            min_visible: see `visible_parts`.
+        """
         self._min_visible = min_visible
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
@@ -158,42 +162,42 @@ class BoxAnnotations(Annotations):
         )  # fmt: skip
         moved_MD[:, :2], moved_MD[:, 2:4] = begin_M2, end_M2
         moved_MD[:, Column.AREA] *= visible_M * abs(determinant(step.matrix_23))
-        seen_MD = self.cut(moved_MD[kept_M], row_MD[kept_M], step)
-        made_MD = np.full_like(label, -1)
-        made_MD[: len(seen_MD)] = seen_MD
-        return made_MD
+        visible_MD = self.cut(moved_MD[kept_M], row_MD[kept_M], step)
+        result_MD = np.full_like(label, -1)
+        result_MD[: len(visible_MD)] = visible_MD
+        return result_MD
 
     def moved(self, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """Rows with the edges of what became of them, also beyond the image."""
-        made_MD = row_MD.copy()
-        corner_M42 = moved(row_MD[:, :4][:, [[0, 1], [2, 1], [0, 3], [2, 3]]], step.matrix_23)
-        made_MD[:, :2], made_MD[:, 2:4] = corner_M42.min(axis=1), corner_M42.max(axis=1)
-        return made_MD
+        """Returns the rows with the edges of the moved boxes, which may lie outside the image."""
+        moved_MD = row_MD.copy()
+        corner_M42 = transform_points(row_MD[:, :4][:, [[0, 1], [2, 1], [0, 3], [2, 3]]], step.matrix_23)
+        moved_MD[:, :2], moved_MD[:, 2:4] = corner_M42.min(axis=1), corner_M42.max(axis=1)
+        return moved_MD
 
     def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """Returns the rows for boxes cut to their visible parts, with other values that depend on the edges. In this
-        base class none do.
+        """Updates values that depend on the edges, such as masks, after boxes were cut to their visible parts.
+        This class has none.
 
         Args:
-            moved_MD: the rows; may be written to.
-            row_MD: before the map.
-            step: the map.
+            moved_MD: rows of the cut boxes; may be written to.
+            row_MD: rows before the transform.
+            step: the transform.
         """
         return moved_MD
 
 
 def is_box(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are boxes, (B, M)."""
+    """Returns a mask of the rows that are boxes, (B, M)."""
     return box_BMD[..., Column.CLASS] >= 0
 
 
 def is_trained_on(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are boxes of single objects, (B, M)."""
+    """Returns a mask of the rows that are boxes of single objects, (B, M)."""
     return is_box(box_BMD) & ~_has_crowd_flag(box_BMD)
 
 
 def is_crowd(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are crowd regions, (B, M)."""
+    """Returns a mask of the rows that are crowd regions, (B, M)."""
     return is_box(box_BMD) & _has_crowd_flag(box_BMD)
 
 
@@ -202,12 +206,12 @@ def _has_crowd_flag(box_BMD: np.ndarray) -> np.ndarray:
 
 
 def has_area(box_BMD: np.ndarray) -> np.ndarray:
-    """Mask of the rows that are wider and higher than 0, (B, M)."""
+    """Returns a mask of the rows that are wider and higher than 0, (B, M)."""
     return (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
 
 
 def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:
-    """Rows (M, D) of plain boxes.
+    """Builds the rows (M, D) of boxes without flags.
 
     Args:
         edge_M4: left, top, right, bottom.
@@ -219,7 +223,7 @@ def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:
 
 
 def scaled(box_MD: np.ndarray, scale_x: float, scale_y: float) -> np.ndarray:
-    """Boxes of an image that is resized."""
+    """Scales boxes with their image."""
     moved_MD = np.array(box_MD, np.float64)
     moved_MD[:, [Column.LEFT, Column.RIGHT]] *= scale_x
     moved_MD[:, [Column.TOP, Column.BOTTOM]] *= scale_y

@@ -1,4 +1,4 @@
-"""Detection datasets in COCO's layout: folders of images, and one JSON file of annotations per split.
+"""Detection datasets in COCO's layout: folders of images, and one JSON annotation file per split.
 
 Legend: P images, R boxes, D columns of `boxes.Column`.
 """
@@ -67,16 +67,16 @@ class Coco(PublicDataset, BoxedFiles):
     test_annotations: Optional[str] = None
     """Annotation file of the test images; None = no test split."""
     test_images: str = "test2017"
-    """Folder of the validation images."""
+    """Folder of the test images."""
     classes: ClassNames = []
     """Names of the categories to train on; empty = all. Boxes of other categories are ignored."""
 
     crowds: Literal["regions", "objects"] = "regions"
-    """Meaning of iscrowd=1: regions = many objects in one, which are neither trained on nor measured; objects = an
-    object as any other. Some tools, such as CVAT, write iscrowd=1 for each mask."""
+    """Meaning of iscrowd=1: regions = a region of many objects, which is used neither in training nor in evaluation;
+    objects = a single object. Some tools, such as CVAT, write iscrowd=1 for each mask."""
     box_format: Literal["auto", "xywh", "xyxy"] = "auto"
-    """The four numbers of a bbox: xywh = left, top, width, height, as COCO has them; xyxy = left, top, right, bottom,
-    or right, bottom, left, top in all of a file; auto = xywh, but boxes that can only be corners are refused."""
+    """The four numbers of a bbox: xywh = left, top, width, height, as in COCO; xyxy = left, top, right, bottom, or
+    right, bottom, left, top for all boxes of a file; auto = xywh, but boxes that can only be corners are rejected."""
 
     @property
     def leaves_out(self) -> bool:
@@ -97,31 +97,31 @@ class Coco(PublicDataset, BoxedFiles):
         """See `BaseDataset.examine`."""
         self.fetch()
         root = self.require_root(_LAYOUT)
-        wanted = {
+        files = {
             "train": (self.train_annotations, self.train_images), "val": (self.val_annotations, self.val_images),
             "test": (self.test_annotations, self.test_images),
         }  # fmt: skip
         names: List[str] = []
         category_ids: List[int] = []
-        found: Dict[str, Optional[BoxedSplit]] = {}
-        for split, (file, images) in wanted.items():
+        splits: Dict[str, Optional[BoxedSplit]] = {}
+        for split, (file, images) in files.items():
             if file is None:
                 continue
             path, setting = root / file, f"dataset.{split}_annotations={file}"
             contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, root, setting, findings))
             if contents is None:
                 continue
-            contents = self._understood(contents)
+            contents = self._interpreted(contents)
             if not names:
                 names, category_ids = self._choose_classes(contents)
-            found[split] = self._split(contents, root / images, f"dataset.{split}_images", names, findings)
-        return self.make_splits(found, names, category_ids, findings)
+            splits[split] = self._split(contents, root / images, f"dataset.{split}_images", names, findings)
+        return self.make_splits(splits, names, category_ids, findings)
 
     def crowd_remedy(self) -> str:
         """See `BoxedFiles.crowd_remedy`."""
         return "If they are objects as any other (CVAT writes iscrowd=1 for masks), type dataset.crowds=objects."
 
-    def _understood(self, contents: CocoContents) -> CocoContents:
+    def _interpreted(self, contents: CocoContents) -> CocoContents:
         """Applies the settings of crowds and box formats to annotations, and fills in missing areas.
 
         Raises:
@@ -163,28 +163,28 @@ class Coco(PublicDataset, BoxedFiles):
             for number, name in read_image_ids(root / file):
                 of_path.setdefault(composed(os.path.normpath(os.path.join(folder, name))), number)
                 of_name.setdefault(composed(os.path.basename(name)), set()).add(number)
-        found: Dict[str, Union[int, str]] = {}
+        ids: Dict[str, Union[int, str]] = {}
         for place in places:
             folder, name = os.path.split(os.path.abspath(place))
             path = composed(os.path.join(os.path.realpath(folder), name))
-            called = of_name.get(composed(name), set())
+            candidates = of_name.get(composed(name), set())
             if path in of_path:
-                found[place] = of_path[path]
-            elif len(called) == 1:
-                (found[place],) = called
-        return found
+                ids[place] = of_path[path]
+            elif len(candidates) == 1:
+                (ids[place],) = candidates
+        return ids
 
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
         """Returns names and ids of the categories to learn."""
         if not self.classes:
             return list(contents.categories.values()), list(contents.categories)
-        ids, known = list(contents.categories), ClassIndex(list(contents.categories.values()))
-        chosen = [known.find(name) for name in self.classes]
+        ids, index = list(contents.categories), ClassIndex(list(contents.categories.values()))
+        chosen = [index.find(name) for name in self.classes]
         for name, number in zip(self.classes, chosen):
             if number is None:
                 raise DataError(
-                    f"dataset.classes: '{contents.path}' has no category '{name}'.{did_you_mean(name, known.names)} It "
-                    f"has: {', '.join(known.names[:100])}."
+                    f"dataset.classes: '{contents.path}' has no category '{name}'.{did_you_mean(name, index.names)} It "
+                    f"has: {', '.join(index.names[:100])}."
                 )
         return list(self.classes), [ids[number] for number in chosen if number is not None]
 
@@ -192,9 +192,9 @@ class Coco(PublicDataset, BoxedFiles):
         self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
     ) -> Optional[BoxedSplit]:
         """Builds a split from the existing images of an annotation file and their valid boxes; None without images."""
-        stays_R = self._refuse_wrong(contents, names, findings)
+        is_usable_R = self._refuse_wrong(contents, names, findings)
         paths, ids = find_named(folder, contents.names)
-        missing = [number for number, one in enumerate(ids) if one is None]
+        missing = [number for number, file_id in enumerate(ids) if file_id is None]
         refuse_unpaired(
             [DataPlace(str(contents.path), record=int(contents.record_P[number])) for number in missing],
             [f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
@@ -202,24 +202,25 @@ class Coco(PublicDataset, BoxedFiles):
             f"({len(missing):,} of {len(paths):,} images are missing)",
             f"Add them, or say with {setting}=FOLDER where their names begin.", findings,
         )  # fmt: skip
-        there = [number for number, one in enumerate(ids) if one is not None]
-        new_P = np.full(len(paths), -1)
-        new_P[there] = np.arange(len(there))
-        stays_R &= new_P[contents.image_R] >= 0
+        existing = [number for number, file_id in enumerate(ids) if file_id is not None]
+        index_P = np.full(len(paths), -1)
+        index_P[existing] = np.arange(len(existing))
+        is_usable_R &= index_P[contents.image_R] >= 0
         class_of = self._class_of(contents, names)
-        class_R = np.array([class_of.get(number, -1) for number in contents.category_R[stays_R].tolist()], np.int64)
+        class_R = np.array([class_of.get(number, -1) for number in contents.category_R[is_usable_R].tolist()], np.int64)
         row_RD = np.column_stack([
-            contents.edge_R4[stays_R], class_R, Flag.CROWD * contents.is_crowd_R[stays_R], contents.area_R[stays_R],
+            contents.edge_R4[is_usable_R], class_R, Flag.CROWD * contents.is_crowd_R[is_usable_R],
+            contents.area_R[is_usable_R],
         ])  # fmt: skip
         table = BoxTable.grouped(
-            new_P[contents.image_R[stays_R]], row_RD, len(there), contents.size_P2[there].reshape(-1, 2)
+            index_P[contents.image_R[is_usable_R]], row_RD, len(existing), contents.size_P2[existing].reshape(-1, 2)
         )  # fmt: skip
-        if not there:
+        if not existing:
             return None
-        kept_ids = [one for one in ids if one is not None]
-        split = BoxedSplit(ImageFiles([paths[number] for number in there]), kept_ids, table)
-        kept_R = np.flatnonzero(stays_R)
-        return self.completed(split, contents, kept_R[np.argsort(new_P[contents.image_R[kept_R]], kind="stable")])
+        kept_ids = [file_id for file_id in ids if file_id is not None]
+        split = BoxedSplit(ImageFiles([paths[number] for number in existing]), kept_ids, table)
+        kept_R = np.flatnonzero(is_usable_R)
+        return self.completed(split, contents, kept_R[np.argsort(index_P[contents.image_R[kept_R]], kind="stable")])
 
     def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
         """Adds further annotations, such as masks, to a split. This class has none.
@@ -234,27 +235,27 @@ class Coco(PublicDataset, BoxedFiles):
     def _class_of(self, contents: CocoContents, names: Sequence[str]) -> Dict[int, int]:
         """Returns category id -> class, for the categories to learn."""
         index = ClassIndex(names)
-        found = {number: index.find(name) for number, name in contents.categories.items()}
-        return {number: one for number, one in found.items() if one is not None}
+        classes = {number: index.find(name) for number, name in contents.categories.items()}
+        return {number: class_index for number, class_index in classes.items() if class_index is not None}
 
     def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
         """Reports invalid annotations; returns a mask of the usable ones, (R,)."""
-        known = self._class_of(contents, names)
+        categories = self._class_of(contents, names)
         # If the user has chosen classes, other categories of the file are ignored. Otherwise a category that is not in
         # the training split, or that the file does not define, is an error.
-        allowed = list(contents.categories) if self.leaves_out else list(known)
-        stays_R = np.isin(contents.category_R, list(known))
-        wrong = np.flatnonzero(~np.isin(contents.category_R, allowed))
+        allowed = list(contents.categories) if self.leaves_out else list(categories)
+        is_usable_R = np.isin(contents.category_R, list(categories))
+        unknown = np.flatnonzero(~np.isin(contents.category_R, allowed))
         problems = []
-        for index in wrong.tolist():
+        for index in unknown.tolist():
             place, number = contents.place(index), int(contents.category_R[index])
             named = f", '{contents.categories[number]}'," if number in contents.categories else ""
-            fact = f"{place}: the annotation is of the category {number}{named} which is none of the training split."
+            fact = f"{place}: the annotation has the category {number}{named} which the training split does not have."
             problems.append(Problem(UNKNOWN_CLASS, place, fact, "Add the category, or remove the annotation."))
         refuse_all(findings, problems, "annotations")
         size_R2 = contents.size_P2[contents.image_R].reshape(-1, 2)
-        right_R = refuse_wrong_boxes(contents.edge_R4, size_R2, contents, findings, self.mends)
-        return stays_R & right_R
+        valid_R = refuse_wrong_boxes(contents.edge_R4, size_R2, contents, findings, self.mends)
+        return is_usable_R & valid_R
 
 
 class CocoInstances(Coco):
@@ -265,14 +266,14 @@ class CocoInstances(Coco):
 
     def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
         """See `Coco`; also checks masks."""
-        stays_R = super()._refuse_wrong(contents, names, findings)
-        numbers = np.flatnonzero(stays_R)
-        stays, refused, remarks = find_mask_problems(contents, numbers, self.mends)
+        is_usable_R = super()._refuse_wrong(contents, names, findings)
+        numbers = np.flatnonzero(is_usable_R)
+        has_valid_mask, refused, remarks = find_mask_problems(contents, numbers, self.mends)
         refuse_all(findings, refused, "masks")
         for problem in remarks:
             findings.remark(problem)
-        stays_R[numbers[~stays]] = False
-        return stays_R
+        is_usable_R[numbers[~has_valid_mask]] = False
+        return is_usable_R
 
     def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
         """See `Coco.completed`."""
@@ -284,11 +285,11 @@ class CocoInstances(Coco):
 
 def _read(path: Path, root: Path, setting: str, findings: Findings) -> CocoContents:
     if not exists(path):
-        beside = sorted(file.name for file in path.parent.glob("*.json"))
-        there = beside or sorted(file.relative_to(root).as_posix() for file in root.glob("*.json"))
-        listed = f" There are: {', '.join(there)}." if beside else f" '{root}' has: {', '.join(there)}."
+        siblings = sorted(file.name for file in path.parent.glob("*.json"))
+        existing = siblings or sorted(file.relative_to(root).as_posix() for file in root.glob("*.json"))
+        listed = f" There are: {', '.join(existing)}." if siblings else f" '{root}' has: {', '.join(existing)}."
         is_voc = " It has the folders of VOC: type dataset=voc." if find_years(root) else ""
-        hint = f"{did_you_mean(path.name, there)}{listed if there else is_voc or f' {_LAYOUT}'}"
+        hint = f"{did_you_mean(path.name, existing)}{listed if existing else is_voc or f' {_LAYOUT}'}"
         if setting.startswith("dataset.val_annotations"):
             hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of the training data."
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")

@@ -26,12 +26,12 @@ class CocoResult:
     """Accumulated results of COCOeval.
 
     Attributes:
-        precision_TRKAM: -1 where there is nothing to say; thresholds, recalls, classes, areas, numbers of detections.
-        recall_TKAM: likewise.
-        iou_T: thresholds.
-        max_detections: M.
-        class_K: the numbers of the classes.
-        areas: A, by name.
+        precision_TRKAM: precision by threshold, recall, class, area and number of detections; -1 if undefined.
+        recall_TKAM: recall by threshold, class, area and number of detections; -1 if undefined.
+        iou_T: thresholds of the intersection over union.
+        max_detections: numbers of detections, M.
+        class_K: indices of the classes.
+        areas: names of the ranges of areas, A.
     """
 
     precision_TRKAM: np.ndarray
@@ -42,14 +42,13 @@ class CocoResult:
     areas: Sequence[str] = AREA_NAMES
 
     def precision(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
-        """Returns the mean of what COCO's summary takes the mean of; not a number where there is nothing, for which it
-        has -1.
+        """Returns the mean precision as COCO's summary does; NaN if it is undefined, for which COCO returns -1.
 
         Args:
             iou: a threshold, or None for all.
-            area: of objects.
-            max_detections: of an image.
-            number: of a class, or None for all.
+            area: name of the range of object areas.
+            max_detections: maximum number of detections per image.
+            number: index of a class; None: the mean of all.
         """
         return self._mean(self.precision_TRKAM, iou, area, max_detections, number)
 
@@ -69,55 +68,55 @@ class CocoResult:
         return float(part.mean()) if part.size else math.nan
 
 
-def evaluate_boxes(image_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray) -> CocoResult:
+def evaluate_boxes(image_P: np.ndarray, true_G8: np.ndarray, detection_N8: np.ndarray) -> CocoResult:
     """Runs COCOeval.
 
     Args:
         image_P: the numbers of all images, those without boxes too.
         true_G8: image, class, flags, left, top, right, bottom, area.
-        found_N8: image, class, score, left, top, right, bottom, area.
+        detection_N8: image, class, score, left, top, right, bottom, area.
     """
-    classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
-    return _evaluate("bbox", _images(image_P), classes, _true(true_G8), _found(found_N8), AREA_NAMES)
+    classes = sorted({int(row[1]) for rows in (true_G8, detection_N8) for row in rows})
+    return _evaluate("bbox", _images(image_P), classes, _true(true_G8), _detections(detection_N8), AREA_NAMES)
 
 
 def evaluate_masks(
-    image_P: np.ndarray, size_P2: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray,
-    true_codes: Sequence[bytes], found_codes: Sequence[bytes],
+    image_P: np.ndarray, size_P2: np.ndarray, true_G8: np.ndarray, detection_N8: np.ndarray,
+    true_codes: Sequence[bytes], detection_codes: Sequence[bytes],
 ) -> CocoResult:  # fmt: skip
     """Runs COCOeval on masks.
 
     Args:
-        image_P, true_G8, found_N8: see `evaluate_boxes`.
+        image_P, true_G8, detection_N8: see `evaluate_boxes`.
         size_P2: height and width of each image.
-        true_codes: the mask of each true box as COCO's code.
-        found_codes: likewise of each detection, whose area is its mask's.
+        true_codes: the mask of each true box as a run-length code.
+        detection_codes: the mask of each detection, whose area is the area of the detection.
     """
     from pycocotools import mask as coco_mask
 
     sizes = {int(image): [int(side) for side in size_2] for image, size_2 in zip(image_P, size_P2)}
-    classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
-    true, found = _true(true_G8), _found(found_N8)
-    for these, codes in ((true, true_codes), (found, found_codes)):
-        for one, code in zip(these, codes):
-            one["segmentation"] = {"size": sizes[one["image_id"]], "counts": code}
-    for one in found:
-        one["area"] = float(coco_mask.area(one["segmentation"]))
+    classes = sorted({int(row[1]) for rows in (true_G8, detection_N8) for row in rows})
+    true, detections = _true(true_G8), _detections(detection_N8)
+    for objects, codes in ((true, true_codes), (detections, detection_codes)):
+        for annotation, code in zip(objects, codes):
+            annotation["segmentation"] = {"size": sizes[annotation["image_id"]], "counts": code}
+    for annotation in detections:
+        annotation["area"] = float(coco_mask.area(annotation["segmentation"]))
     images = [{"id": image, "height": height, "width": width} for image, (height, width) in sizes.items()]
-    return _evaluate("segm", images, classes, true, found, AREA_NAMES)
+    return _evaluate("segm", images, classes, true, detections, AREA_NAMES)
 
 
 def evaluate_key_points(
-    image_P: np.ndarray, true: Annotations, found: Annotations, sigma_J: np.ndarray
+    image_P: np.ndarray, true: Annotations, predicted: Annotations, sigma_J: np.ndarray
 ) -> CocoResult:  # fmt: skip
     """Runs COCOeval on objects of one class.
 
     Args:
         image_P: the numbers of all images.
-        true, found: as COCO has annotations and results, with an `id` from 1.
-        sigma_J: of the key points.
+        true, predicted: as COCO has annotations and results, with an `id` from 1.
+        sigma_J: sigmas of the key points.
     """
-    return _evaluate("keypoints", _images(image_P), [1], true, found, POINT_AREA_NAMES, sigma_J)
+    return _evaluate("keypoints", _images(image_P), [1], true, predicted, POINT_AREA_NAMES, sigma_J)
 
 
 def _images(image_P: np.ndarray) -> Annotations:
@@ -125,7 +124,7 @@ def _images(image_P: np.ndarray) -> Annotations:
 
 
 def _evaluate(
-    kind: str, images: Annotations, classes: List[int], true: Annotations, found: Annotations, areas: Sequence[str],
+    kind: str, images: Annotations, classes: List[int], true: Annotations, predicted: Annotations, areas: Sequence[str],
     sigma_J: Optional[np.ndarray] = None,
 ) -> CocoResult:  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):  # it prints
@@ -134,7 +133,7 @@ def _evaluate(
 
         truth, detected = COCO(), COCO()
         # Numbers from 1: COCOeval takes an annotation of number 0 for none.
-        for coco, annotations in ((truth, true), (detected, found)):
+        for coco, annotations in ((truth, true), (detected, predicted)):
             coco.dataset = {
                 "images": images,
                 "categories": [{"id": number} for number in classes],
@@ -150,7 +149,7 @@ def _evaluate(
     values: Dict[str, Any] = evaluation.eval
     return CocoResult(
         values["precision"], values["recall"], np.asarray(evaluation.params.iouThrs),
-        [int(most) for most in evaluation.params.maxDets], classes, areas,
+        [int(maximum) for maximum in evaluation.params.maxDets], classes, areas,
     )  # fmt: skip
 
 
@@ -161,8 +160,8 @@ def _true(true_G8: np.ndarray) -> List[Dict[str, Any]]:
     ]
 
 
-def _found(found_N8: np.ndarray) -> List[Dict[str, Any]]:
-    return [{**_box(row, number), "score": row[2]} for number, row in enumerate(found_N8.tolist(), start=1)]
+def _detections(detection_N8: np.ndarray) -> List[Dict[str, Any]]:
+    return [{**_box(row, number), "score": row[2]} for number, row in enumerate(detection_N8.tolist(), start=1)]
 
 
 def _box(row: List[float], number: int) -> Dict[str, Any]:

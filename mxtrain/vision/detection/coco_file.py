@@ -31,7 +31,7 @@ from mxtrain.vision.images.json_elements import Element, JsonFile
 
 _PARTS = ("images", "annotations", "categories")
 _FIRST_OF_TEXTS = 1 << 62
-"""First number that represents an image id that is a text. Numeric ids are smaller."""
+"""First of the numbers that represent text ids of images. Numeric ids are smaller."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,23 @@ class CocoContents:
     """Contents of a file; images are in the order of their ids.
 
     Attributes:
-        path: of the file.
-        image_id_P: of each image.
+        path: path of the file.
+        image_id_P: id of each image.
         names: file names of the images, P.
         size_P2: width and height, NaN if unknown.
-        record_P: the place of each image among all.
+        record_P: index of each image in the list of the file.
         categories: names by id, in the order of ids.
-        points: what the file says of the key points of each category that has some, by id: their names, and the pairs
-            that a line joins, counted from 1.
-        image_R: the image of each annotation.
-        category_R: id of its category.
-        edge_R4: left, top, right, bottom.
-        area_R: as the file says; NaN where it does not.
-        is_crowd_R: whether it is a region of many objects.
-        id_R: the annotation's id, -1 where it has none.
-        record_R: its place among all.
-        span_R2: where its text begins and ends in the file, in bytes: `annotation` reads all of it, polygons and key
-            points too.
+        points: key points of the categories that have some, by id: their names, and the pairs that are joined by a
+            line, counted from 1.
+        image_R: index of the image of each annotation.
+        category_R: id of the category of each annotation.
+        edge_R4: left, top, right, bottom of each annotation.
+        area_R: area of each annotation; NaN if the file has none.
+        is_crowd_R: True for regions of many objects.
+        id_R: id of each annotation; -1 if it has none.
+        record_R: index of each annotation in the list of the file.
+        span_R2: begin and end of the text of each annotation in the file, in bytes; `annotations` reads it, with
+            polygons and key points.
     """
 
     path: Path
@@ -79,7 +79,7 @@ class CocoContents:
         return JsonFile(self.path).element(*self.span_R2[number].tolist())
 
     def annotations(self, numbers: np.ndarray) -> Iterator[Any]:
-        """All that the file says of some annotations."""
+        """Returns all fields of some annotations, as the file has them."""
         return JsonFile(self.path).elements_at(self.span_R2[numbers].tolist())
 
     def place(self, index: int) -> DataPlace:
@@ -97,7 +97,7 @@ def read_coco(path: Path, findings: Findings) -> CocoContents:
     """Reads a file, in one pass that keeps numbers only.
 
     Args:
-        path: of the file.
+        path: path of the file.
         findings: gets annotations that cannot be used.
 
     Raises:
@@ -121,14 +121,19 @@ def read_image_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
 
 
 def _side(value: object) -> float:
-    """Width or height of an image; NaN, unknown, where converters write none, 0 or -1."""
+    """Returns the width or height of an image; NaN (unknown) if the file has none, 0 or -1, as some converters
+    write."""
     if isinstance(value, str):
         value = parse_number(value)
     return float(value) if isinstance(value, (int, float)) and 0 < value < np.inf else np.nan
 
 
 def _require_small(image_id: object) -> None:
-    """Raises: OverflowError: the id of an image is in the range of numbers that represent texts."""
+    """Rejects an image id in the range of numbers that represent text ids.
+
+    Raises:
+        OverflowError: the id is in that range.
+    """
     if isinstance(image_id, int) and not -_FIRST_OF_TEXTS < image_id < _FIRST_OF_TEXTS:
         raise OverflowError
 
@@ -137,10 +142,10 @@ class _CocoReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._problems: List[Problem] = []
-        self._found: Set[str] = set()
+        self._read_parts: Set[str] = set()
         self._images: Dict[int, Tuple[str, float, float, int]] = {}
         self._numbers_of: Dict[Union[int, str], int] = {}
-        """Image id, as it is in the file -> its number in this reader."""
+        """Image id in the file -> its number in this reader."""
         self._text_ids: Dict[str, int] = {}
         """Images that annotations name; annotations may precede the images in the file."""
         self._categories: Dict[int, str] = {}
@@ -155,12 +160,12 @@ class _CocoReader:
         for element in JsonFile(self._path).elements():
             if element.key not in add:
                 continue
-            self._found.add(element.key)
+            self._read_parts.add(element.key)
             if element.record >= 0:
                 add[element.key](element)
             elif element.value != []:
                 raise DataError(f"'{self._path}': {element.key} must be a list, e.g. [{{...}}].")
-        missing = [part for part in _PARTS if part not in self._found]
+        missing = [part for part in _PARTS if part not in self._read_parts]
         if missing:
             raise DataError(
                 f"'{self._path}' has no {' and no '.join(missing)}: it is not one of COCO's annotations of objects, "
@@ -193,23 +198,23 @@ class _CocoReader:
         self._problems.append(Problem(kind, place, f"{element.key}: {place} {fact}.", remedy))
 
     def _add_image(self, element: Element) -> None:
-        one = element.value
+        image = element.value
         try:
-            given, name = one["id"], one["file_name"]
-            if type(given) not in (int, str) or not isinstance(name, str) or not name:
+            image_id, name = image["id"], image["file_name"]
+            if type(image_id) not in (int, str) or not isinstance(name, str) or not name:
                 raise TypeError
-            _require_small(given)
-            size = [_side(one.get(side)) for side in ("width", "height")]
+            _require_small(image_id)
+            size = [_side(image.get(side)) for side in ("width", "height")]
         except (KeyError, TypeError, AttributeError, OverflowError):
             fact = "has no id that is a whole number below 2^62 or a text, or no file_name"
             self._refuse(UNREADABLE_ROW, element, fact, "Give it both.")
             return
-        if given in self._numbers_of:
-            self._refuse(LISTED_TWICE, element, f"has the id {given}, which another has, too", "Give it its own.")
+        if image_id in self._numbers_of:
+            self._refuse(LISTED_TWICE, element, f"has the id {image_id}, which another has, too", "Give it its own.")
             return
         # Images with texts as ids follow those with numbers, in the order of the file.
-        number = given if type(given) is int else _FIRST_OF_TEXTS + len(self._numbers_of)
-        self._numbers_of[given] = number
+        number = image_id if type(image_id) is int else _FIRST_OF_TEXTS + len(self._numbers_of)
+        self._numbers_of[image_id] = number
         self._images[number] = (as_posix(name), size[0], size[1], element.record)
 
     def _add_category(self, element: Element) -> None:
@@ -247,20 +252,21 @@ class _CocoReader:
         self._numbers.extend(numbers)
         self._wholes.extend(wholes)
 
-    def _image_of(self, given: object) -> int:
+    def _image_of(self, image_id: object) -> int:
         """Returns the number of an annotation's image. That of a text is negative until all images are known."""
-        if not isinstance(given, str):
-            _require_small(given)
-            return given  # type: ignore[return-value]  # the array rejects values that are no integers
-        return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(given, len(self._text_ids))
+        if not isinstance(image_id, str):
+            _require_small(image_id)
+            return image_id  # type: ignore[return-value]  # the array rejects values that are no integers
+        return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(image_id, len(self._text_ids))
 
     def _known_images(self, image_id_R: np.ndarray) -> np.ndarray:
         """Returns the numbers of images, with text ids looked up; an unknown image gets a number that no image has."""
         if not self._text_ids:
             return image_id_R
-        known = np.array([self._numbers_of.get(text, -1) for text in self._text_ids], np.int64)
+        number_of_text = np.array([self._numbers_of.get(text, -1) for text in self._text_ids], np.int64)
         is_text_R = image_id_R < -_FIRST_OF_TEXTS
-        return np.where(is_text_R, known[np.where(is_text_R, -1 - _FIRST_OF_TEXTS - image_id_R, 0)], image_id_R)
+        text_R = np.where(is_text_R, -1 - _FIRST_OF_TEXTS - image_id_R, 0)
+        return np.where(is_text_R, number_of_text[text_R], image_id_R)
 
     def _contents(self) -> CocoContents:
         ids = sorted(self._images)
@@ -275,7 +281,7 @@ class _CocoReader:
         for number, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
             place = DataPlace(str(self._path), record=record)
             image = number if number >= -_FIRST_OF_TEXTS else repr(texts[-1 - _FIRST_OF_TEXTS - number])
-            fact = f"annotations: {place} is of the image {image}, of which there is none."
+            fact = f"annotations: {place} is of the image {image}, which the file does not contain."
             self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
         whole_R7, number_R5 = whole_R7[is_known_R], number_R5[is_known_R]
         with np.errstate(invalid="ignore"):

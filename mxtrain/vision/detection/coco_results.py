@@ -29,22 +29,22 @@ def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int
         DataError: the dataset's annotations cannot be read.
     """
     known = dataset.sample_ids(places)
-    found: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
+    ids: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
     files: Dict[Union[int, str], str] = {}
-    for place, name in found.items():
+    for place, name in ids.items():
         other = files.setdefault(name, place)
         if other != place:
             raise ConfigError(
                 f"predict: format=coco: '{other}' and '{place}' would both have the image_id {name}, which annotations "
                 "of dataset.root say, or else the file's name. Predict for them one after the other, or rename one."
             )
-    unknown = [place for place in found if place not in known]
+    unknown = [place for place in ids if place not in known]
     if known and unknown:
         print(
-            f"image_id: annotations of dataset.root name {len(known):,} of the {len(found):,} images; of the others "
+            f"image_id: annotations of dataset.root name {len(known):,} of the {len(ids):,} images; of the others "
             f"it is the number that a file is called, or its name, e.g. of {unknown[0]}", file=sys.stderr,
         )  # fmt: skip
-    return found
+    return ids
 
 
 def as_list(results: Iterable[JsonObject]) -> Iterator[str]:

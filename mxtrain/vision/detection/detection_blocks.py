@@ -13,7 +13,7 @@ from __future__ import annotations
 from mxtrain.engine.backend import gluon
 from mxtrain.vision.detection.box_arithmetic import areas, columns_of, common_areas
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
-from mxtrain.vision.instance_segmentation.mask_rows import FOUND_SIDE, TRUE_SIDE
+from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE, TRUE_SIDE
 
 
 class HeatmapFocalLoss(gluon.HybridBlock):
@@ -31,7 +31,7 @@ class HeatmapFocalLoss(gluon.HybridBlock):
         self._size_weight, self._offset_weight = size_weight, offset_weight
 
     def __call__(self, logit_BKhw, size_B4hw, box_BMD, *encoded):
-        return super().__call__(logit_BKhw, size_B4hw, *encoded)  # Gluon warns of inputs that nothing uses
+        return super().__call__(logit_BKhw, size_B4hw, *encoded)  # drops true boxes, since Gluon warns of unused inputs
 
     def hybrid_forward(self, F, logit_BKhw, size_B4hw, *targets):
         return _of_centres(F, self._size_weight, self._offset_weight, logit_BKhw, size_B4hw, *targets)
@@ -62,19 +62,21 @@ class PrototypeMaskLoss(gluon.HybridBlock):
         cell_BM1, edge_BM4 = (F.slice_axis(object_BM5, axis=2, begin=begin, end=end) for begin, end in ((0, 1), (1, 5)))
         is_object_BM1 = cell_BM1 >= 0
         image_BM1 = F.broadcast_like(F.contrib.arange_like(object_BM5, axis=0).reshape((-1, 1, 1)), cell_BM1)
-        # -1, no object, becomes cell 0, whose loss is multiplied by 0 below. Its mask is that of a small box: where a
-        # image is -1, ROIAlign writes into the mask of another object, and leaves its own as it was in memory.
+        # Padding (-1) becomes cell 0, whose loss is multiplied by 0 below, with the mask of a small box. An image index
+        # of -1 is no alternative: ROIAlign would then write into the mask of another object, and not into its own.
         place = F.transpose(F.concat(image_BM1, F.relu(cell_BM1), dim=2), axes=(2, 0, 1))
         table_BCP = F.transpose(F.reshape(coefficient_BPhw, (0, 0, -1)), axes=(0, 2, 1))
         coefficient = F.expand_dims(F.reshape(F.gather_nd(table_BCP, place), (-3, -2)), axis=1)
         part = F.contrib.ROIAlign(
             prototype_BPHW, F.reshape(F.concat(image_BM1, edge_BM4, dim=2), (-1, 5)),
-            pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=TRUE_SIDE // FOUND_SIDE, aligned=True,
+            pooled_size=(PREDICTED_SIDE, PREDICTED_SIDE), spatial_scale=1.0,
+            sample_ratio=TRUE_SIDE // PREDICTED_SIDE, aligned=True,
         )  # fmt: skip
-        logit_TS = F.reshape(F.batch_dot(coefficient, F.reshape(part, (0, 0, -1))), (-1, FOUND_SIDE**2))
+        logit_TS = F.reshape(F.batch_dot(coefficient, F.reshape(part, (0, 0, -1))), (-1, PREDICTED_SIDE**2))
         true_TSS = F.reshape(F.slice_axis(row_BMR, axis=2, begin=NUM_COLUMNS, end=None), (-1, 1, TRUE_SIDE, TRUE_SIDE))
-        kernel = (TRUE_SIDE // FOUND_SIDE,) * 2
-        share_TS = F.reshape(F.Pooling(true_TSS, kernel=kernel, stride=kernel, pool_type="avg"), (-1, FOUND_SIDE**2))
+        kernel = (TRUE_SIDE // PREDICTED_SIDE,) * 2
+        share_TSS = F.Pooling(true_TSS, kernel=kernel, stride=kernel, pool_type="avg")
+        share_TS = F.reshape(share_TSS, (-1, PREDICTED_SIDE**2))
         loss_T = self._mask_weight * F.mean(binary_cross_entropy(F, logit_TS, share_TS), axis=1)
         if self._dice_weight:
             p_TS = F.sigmoid(logit_TS)
@@ -85,9 +87,10 @@ class PrototypeMaskLoss(gluon.HybridBlock):
 
 
 class MultiBoxLoss(gluon.HybridBlock):
-    """Scores (B, N, 1 + K) and offsets (B, N, 4); boxes; and the two arrays of `MultiBoxCoding.encode`.
+    """Loss of SSDs.
 
-    GluonCV's takes lists with an entry for each device, and divides by the boxes with an object of these alone.
+    Inputs are scores (B, N, 1 + K), offsets (B, N, 4), true boxes, and the arrays of `MultiBoxCoding.encode`. GluonCV's
+    loss takes lists with an entry for each device, and divides by the boxes with an object on these devices only.
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
     """
@@ -101,10 +104,10 @@ class MultiBoxLoss(gluon.HybridBlock):
         self._rho, self._box_weight = rho, box_weight
 
     def __call__(self, logit_BNK, offset_BN4, box_BMD, *encoded):
-        return super().__call__(logit_BNK, offset_BN4, *encoded)  # Gluon warns of inputs that nothing uses
+        return super().__call__(logit_BNK, offset_BN4, *encoded)  # drops true boxes, since Gluon warns of unused inputs
 
     def hybrid_forward(self, F, logit_BNK, offset_BN4, class_BN, true_offset_BN4, weight_BN=None):
-        # -1, neither an object nor background, becomes class 0; its loss is multiplied by 0 below.
+        # Ignored anchors (-1) become class 0; their loss is multiplied by 0 below.
         loss_BN = -F.pick(F.log_softmax(logit_BNK, axis=-1), F.relu(class_BN), axis=-1)
         is_object_BN, is_background_BN = class_BN > 0, class_BN == 0
         num_objects_B, background_BN = F.sum(is_object_BN, axis=1), loss_BN * is_background_BN
@@ -146,7 +149,7 @@ class YOLO3Loss(gluon.HybridBlock):
         return loss_B + F.sum(loss_BM, axis=1)
 
     def _object_loss(self, F, raw_BNP, row_BM8):
-        """(B, M): where, how large and of which class the boxes with objects are."""
+        """Computes the loss of position, size and class of the boxes with objects, (B, M)."""
         number_BM1, centre_BM2, size_BM2, weight_BM1, class_BM1 = (
             F.slice_axis(row_BM8, axis=2, begin=begin, end=end)
             for begin, end in ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
@@ -159,7 +162,7 @@ class YOLO3Loss(gluon.HybridBlock):
         of_size_BM2 = F.abs(F.slice_axis(raw_BMP, axis=2, begin=2, end=4) - size_BM2)
         true_BMK = F.one_hot(F.squeeze(class_BM1, axis=2), self._num_classes)
         logit_BMK = F.slice_axis(raw_BMP, axis=2, begin=5, end=None)
-        # The one-hot's type is float32, whatever is computed in.
+        # one_hot returns float32 in any precision.
         of_class_BMK = F.Activation(logit_BMK, act_type="softrelu") - F.where(
             true_BMK, logit_BMK, F.zeros_like(logit_BMK)
         )
@@ -167,8 +170,8 @@ class YOLO3Loss(gluon.HybridBlock):
         return loss_BM * F.squeeze(number_BM1 >= 0, axis=2)
 
     def _ious(self, F, edge_BN4, box_BMD, row_BM8):
-        """Intersection over union of boxes and true ones (B, N, M); of crowds over the box alone. Rows that are none
-        have no area and touch nothing."""
+        """Computes the intersection over union of boxes and true boxes, (B, N, M); for crowds the intersection over the
+        box alone. Rows without a box have no area, and so no intersection."""
         edge_BM4 = columns_of(F, box_BMD, 0, 4)
         common_BNM = common_areas(F, edge_BN4, edge_BM4)
         is_crowd_B1M = F.transpose(F.slice_axis(row_BM8, axis=2, begin=7, end=8), axes=(0, 2, 1))
@@ -187,25 +190,25 @@ def _of_centres(
     log_p_BKhw = -F.Activation(-logit_BKhw, act_type="softrelu")
     log_rest_BKhw = -F.Activation(logit_BKhw, act_type="softrelu")
     is_one_BKhw = score_BKhw >= 1
-    found_BKhw = is_one_BKhw * F.square(1 - p_BKhw) * log_p_BKhw
+    positive_BKhw = is_one_BKhw * F.square(1 - p_BKhw) * log_p_BKhw
     if weight_B1hw is not None:
-        found_BKhw = F.broadcast_mul(found_BKhw, weight_B1hw)
+        positive_BKhw = F.broadcast_mul(positive_BKhw, weight_B1hw)
         is_centre_B1hw = is_centre_B1hw * weight_B1hw
-    quiet_BKhw = F.square(F.square(1 - score_BKhw)) * F.square(p_BKhw) * log_rest_BKhw
+    negative_BKhw = F.square(F.square(1 - score_BKhw)) * F.square(p_BKhw) * log_rest_BKhw
     difference_B4hw = F.broadcast_mul(F.abs(size_B4hw - true_size_B4hw), is_centre_B1hw)
     size_B2hw, offset_B2hw = F.split(difference_B4hw, 2, axis=1)
-    loss_B = -F.sum(found_BKhw + quiet_BKhw, axis=(1, 2, 3))
+    loss_B = -F.sum(positive_BKhw + negative_BKhw, axis=(1, 2, 3))
     loss_B = loss_B + size_weight * F.sum(size_B2hw, axis=(1, 2, 3))
     loss_B = loss_B + offset_weight * F.sum(offset_B2hw, axis=(1, 2, 3))
     return loss_B, F.sum(is_centre_B1hw, axis=(1, 2, 3))
 
 
 def binary_cross_entropy(F, logit, target):
-    """Binary cross entropy of a probability before the sigmoid."""
+    """Computes the binary cross entropy of logits."""
     return F.Activation(logit, act_type="softrelu") - logit * target
 
 
 def huber(F, difference, rho: float):
-    """Half the square of a difference over `rho`, up to that; above it grows by the difference itself."""
+    """Computes Huber's loss: half the square of a difference over `rho` up to `rho`, linear above."""
     difference = F.abs(difference)
     return F.where(difference > rho, difference - 0.5 * rho, F.square(difference) * (0.5 / rho))

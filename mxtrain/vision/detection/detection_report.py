@@ -43,7 +43,7 @@ class DetectionReport(CollectingReport):
         task: decides the content of the report.
         decode: predictions from outputs.
         signature: names the classes.
-        source: of the samples.
+        source: source of the samples.
     """
 
     collects: ClassVar[Type[CollectedBoxes]] = CollectedBoxes
@@ -55,22 +55,22 @@ class DetectionReport(CollectingReport):
 
     def artifacts(self, title: str) -> List[Artifact]:
         self.finish()
-        _, true_G8, found_N8 = self._collected.boxes()
-        by_class = VocAP().by_class(true_G8, found_N8)
-        mistakes = self._mistakes(true_G8, found_N8)
+        _, true_G8, detection_N8 = self._collected.boxes()
+        by_class = VocAP().by_class(true_G8, detection_N8)
+        mistakes = self._mistakes(true_G8, detection_N8)
         return [
             Table("classes", ["class", "AP50 (VOC)", "AP (COCO)", "AR (COCO)", "objects", "found"],
-                  self._rows(true_G8, found_N8, by_class)),
+                  self._rows(true_G8, detection_N8, by_class)),
             Table("coco", ["figure", "value"], self._figures()),
             Figure("curves", lambda most: draw_curves(by_class, self._names, title)),
             *([Figure("mistakes", mistakes)] if mistakes is not None else []),
         ]  # fmt: skip
 
     def _rows(
-        self, true_G8: np.ndarray, found_N8: np.ndarray, by_class: Mapping[int, Tuple[float, Any, Any, Any]]
+        self, true_G8: np.ndarray, detection_N8: np.ndarray, by_class: Mapping[int, Tuple[float, Any, Any, Any]]
     ) -> List[List[Any]]:
         coco = self._collected.coco()
-        sure_N = found_N8[:, 2] >= self._task.score_threshold
+        sure_N = detection_N8[:, 2] >= self._task.score_threshold
         rows = []
         for number, name in enumerate(self._names):
             is_there = number in by_class
@@ -78,92 +78,94 @@ class DetectionReport(CollectingReport):
                 name, by_class[number][0] if is_there else "",
                 coco.precision(None, "all", 100, number) if is_there else "",
                 coco.recall(None, "all", 100, number) if is_there else "",
-                int((true_G8[:, 1] == number).sum()), int((sure_N & (found_N8[:, 1] == number)).sum()),
+                int((true_G8[:, 1] == number).sum()), int((sure_N & (detection_N8[:, 1] == number)).sum()),
             ])  # fmt: skip
         return rows
 
     def _figures(self) -> List[List[Any]]:
         return [[name, value] for name, value in zip(FIGURE_NAMES, coco_figures(self._collected.coco()))]
 
-    def overlap(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
+    def overlap(self, true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:
         """Overlaps of true and found boxes, by which detections are mistakes."""
-        return box_overlap(true_G8, found_N8)
+        return box_overlap(true_G8, detection_N8)
 
-    def samples(self, found_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
+    def samples(self, detection_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
         """Returns the images of some detections, each with that one alone.
 
         Args:
-            found_N8: all detections.
+            detection_N8: all detections.
             numbers: which.
         """
         from mxtrain.vision.detection.box_figure import boxed_samples
 
-        shown = found_N8[list(numbers)]
-        return boxed_samples(self._source, [int(row[0]) for row in shown], [row[None, 1:7] for row in shown])
+        selected = detection_N8[list(numbers)]
+        return boxed_samples(self._source, [int(row[0]) for row in selected], [row[None, 1:7] for row in selected])
 
-    def _mistakes(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Any:
+    def _mistakes(self, true_G8: np.ndarray, detection_N8: np.ndarray) -> Any:
         """Draws the highest-scoring false positives; None if there are none."""
         from mxtrain.vision.detection.box_figure import captions_of, draw_mistakes
 
-        overlap = self.overlap(true_G8, found_N8)
-        wrong = missed(true_G8, found_N8, overlap)[:MAX_SHOWN]
+        overlap = self.overlap(true_G8, detection_N8)
+        wrong = missed(true_G8, detection_N8, overlap)[:MAX_SHOWN]
         if not wrong:
             return None
         best = []
         for number in wrong:
-            candidates = np.flatnonzero(true_G8[:, 0] == found_N8[number, 0])
+            candidates = np.flatnonzero(true_G8[:, 0] == detection_N8[number, 0])
             iou_g = overlap(number, candidates) if len(candidates) else np.zeros(0)
             best.append((int(candidates[iou_g.argmax()]), float(iou_g.max())) if len(candidates) else None)
-        captions = captions_of(found_N8[wrong], true_G8, self._names, best)
-        return lambda most: draw_mistakes(self.samples(found_N8, wrong[:most]), captions, self._names)
+        captions = captions_of(detection_N8[wrong], true_G8, self._names, best)
+        return lambda most: draw_mistakes(self.samples(detection_N8, wrong[:most]), captions, self._names)
 
 
 def coco_figures(coco: CocoResult) -> List[Any]:
     """COCO's figures, in the order of `FIGURE_NAMES`; "" for a figure of nothing."""
-    found = [
-        (coco.precision if name.startswith("AP") else coco.recall)(iou, area, most)
-        for name, iou, area, most in COCO_FIGURES
+    values = [
+        (coco.precision if name.startswith("AP") else coco.recall)(iou, area, max_detections)
+        for name, iou, area, max_detections in COCO_FIGURES
     ]
-    return ["" if math.isnan(value) else value for value in found]
+    return ["" if math.isnan(value) else value for value in values]
 
 
-def missed(true_G8: np.ndarray, found_N8: np.ndarray, overlap: Overlap) -> List[int]:
+def missed(true_G8: np.ndarray, detection_N8: np.ndarray, overlap: Overlap) -> List[int]:
     """Returns the numbers of detections that hit nothing at an intersection over union of 0.5, highest score first."""
     wrong: List[int] = []
-    for number in np.unique(found_N8[:, 1]):
-        true_g, found_n = np.flatnonzero(true_G8[:, 1] == number), np.flatnonzero(found_N8[:, 1] == number)
+    for number in np.unique(detection_N8[:, 1]):
+        true_g, detection_n = np.flatnonzero(true_G8[:, 1] == number), np.flatnonzero(detection_N8[:, 1] == number)
 
-        def of_class(place: int, others: np.ndarray, true: np.ndarray = true_g, found: np.ndarray = found_n) -> Any:
-            return overlap(int(found[place]), true[others])
+        def class_overlap(
+            index: int, candidates: np.ndarray, true: np.ndarray = true_g, detections: np.ndarray = detection_n
+        ) -> Any:
+            return overlap(int(detections[index]), true[candidates])
 
-        is_hit_N, _, kept_N = voc_matches(true_G8[true_g], found_N8[found_n], 0.5, of_class)
-        wrong += found_n[kept_N[~is_hit_N]].tolist()
-    return sorted(wrong, key=lambda one: -found_N8[one, 2])
+        is_hit_N, _, kept_N = voc_matches(true_G8[true_g], detection_N8[detection_n], 0.5, class_overlap)
+        wrong += detection_n[kept_N[~is_hit_N]].tolist()
+    return sorted(wrong, key=lambda one: -detection_N8[one, 2])
 
 
 def draw_curves(
     by_class: Mapping[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]], names: Sequence[str], title: str
 ) -> Image.Image:
-    """Precision over recall of each class, at an intersection over union of 0.5; of many classes those with most to
-    gain."""
+    """Draws the precision over the recall of each class, at an intersection over union of 0.5. If there are many
+    classes, those with the lowest average precision are drawn."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
     from mxtrain.logger.fonts import drawable
 
-    shown: Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]] = dict(
-        sorted(by_class.items(), key=lambda one: one[1][0])[:MAX_CURVES]
+    selected: Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]] = dict(
+        sorted(by_class.items(), key=lambda item: item[1][0])[:MAX_CURVES]
     )
     figure = Figure(figsize=(7, 5), dpi=110, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     labels = drawable(names)
-    for number, (precision, recall_N, precision_N, _) in sorted(shown.items()):
+    for number, (precision, recall_N, precision_N, _) in sorted(selected.items()):
         axes.plot(recall_N, precision_N, linewidth=1.2, label=f"{labels[number]} {precision:.3f}")
     axes.set(xlabel="recall", ylabel="precision", title=title, xlim=(0, 1.01), ylim=(0, 1.02))
     axes.grid(alpha=0.3)
-    if shown:
+    if selected:
         axes.legend(title="AP50", fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

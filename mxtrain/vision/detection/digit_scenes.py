@@ -154,8 +154,8 @@ def _half(photo_CHW: np.ndarray, is_right: bool, size: Sequence[int]) -> np.ndar
     middle = photo_CHW.shape[2] // 2
     half_CHW = photo_CHW[:, :, middle:] if is_right else photo_CHW[:, :, :middle]
     if half_CHW.shape[1] < size[0] or half_CHW.shape[2] < size[1]:
-        shown = "x".join(map(str, half_CHW.shape[1:]))
-        raise DataError(f"dataset.image_size={list(size)}: scenes are parts of photographs of {shown}. Type less.")
+        size_text = "x".join(map(str, half_CHW.shape[1:]))
+        raise DataError(f"dataset.image_size={list(size)}: scenes are parts of photographs of {size_text}. Type less.")
     return half_CHW
 
 

@@ -50,39 +50,39 @@ class FasterRCNN(GluonCVDetector):
     explains: ClassVar[bool] = False
     weighs_boxes: ClassVar[bool] = False
     kind: ClassVar[str] = TYPE
-    """Prefix of its names."""
+    """Prefix of the names of the networks."""
     stock: ClassVar[Mapping[str, FasterRCNNParts]] = gluoncv_detectors.FASTER_RCNN
-    """GluonCV's, by their names without a dataset."""
+    """GluonCV's networks by name, without a dataset."""
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.FASTER_RCNN, CUSTOM, CUSTOM_PYRAMID)
-    own: ClassVar[Mapping[str, Tuple[str, ...]]] = {
+    custom_fields: ClassVar[Mapping[str, Tuple[str, ...]]] = {
         CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
     }  # fmt: skip
-    """Fields that only those around any network have, without and with a pyramid; the latter has all."""
+    """Fields that only custom networks have, without and with a pyramid; those with a pyramid have all."""
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
-    """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
-    appends for a dataset may follow and says which of its settings are meant."""
+    """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; GluonCV's
+    suffix of a dataset may follow, and selects its settings."""
     backbone: Optional[str] = None
     """Backbone of the custom networks: one of GluonCV's networks for classification; without a pyramid a ResNet of four
     stages, e.g. resnet18_v1b."""
     features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=2, max_length=4)]] = "auto"
-    """Of faster_rcnn_fpn_custom: maps of the backbone that the pyramid is made of, by MXNet's names, each half of the
-    one before; auto = the last of each of the four smallest sizes."""
+    """Maps of the backbone for the pyramid of faster_rcnn_fpn_custom, by MXNet's names, each half the size of the
+    previous one; auto = the last map of each of the four smallest sizes."""
     channels: Positive = 256
     """Channels of the region proposal network's hidden layer and of each pyramid map, in custom networks."""
     head_units: Positive = 1024
     """Units of each of the two dense layers per region, in faster_rcnn_fpn_custom."""
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
-    """Sizes of anchors: sides in pixels of the squares that have their areas. With a pyramid one for each map, the
-    finest first; the last is of the map that the pyramid makes of the coarsest. auto = GluonCV's."""
+    """Sizes of anchors: square roots of their areas in pixels. With a pyramid one for each map, finest first; the last
+    is for the map that the pyramid adds after the coarsest. auto = GluonCV's."""
     proposals: Positive = 2000
-    """Proposals of an image in training, of which a sample is trained on."""
+    """Number of proposals of an image in training, from which regions are sampled."""
     regions: Union[Literal["auto"], Positive] = "auto"
-    """Proposals of an image that are classified in prediction; auto = GluonCV's 300, or 1,000 with a pyramid or for
-    COCO."""
+    """Number of proposals of an image that are classified in prediction; auto = GluonCV's 300, or 1,000 with a pyramid
+    or for COCO."""
     region_samples: Union[Literal["auto"], Positive] = "auto"
-    """Regions of an image that are trained on, at most a quarter of them (and at least one) with an object; auto =
-    GluonCV's 128, or 512 with a pyramid."""
+    """Number of sampled regions of an image in training, at most a quarter of them (and at least one) with an object;
+    auto = GluonCV's 128, or 512 with a pyramid."""
     nms_iou: Union[Literal["auto"], OpenFraction] = "auto"
     """Threshold of non-maximum suppression: intersection over union with a higher-scoring detection of the same class;
     auto = GluonCV's 0.3, or 0.5 with a pyramid or for COCO."""
@@ -91,8 +91,8 @@ class FasterRCNN(GluonCVDetector):
     max_detections: Positive = 100
     """Maximum number of detections per image."""
 
-    _found: Dict[Shape, List[Tuple[int, int]]] = pydantic.PrivateAttr(default_factory=dict)
-    """(height, width) of each map, by the shape of images: a network has to be traced to know them."""
+    _map_sizes_by_shape: Dict[Shape, List[Tuple[int, int]]] = pydantic.PrivateAttr(default_factory=dict)
+    """Shape of images -> (height, width) of each map. A cache: the network must be traced to find them."""
 
     @pydantic.field_validator("name", mode="before")
     @classmethod
@@ -107,10 +107,10 @@ class FasterRCNN(GluonCVDetector):
 
     @pydantic.model_validator(mode="after")
     def _check_custom(self) -> FasterRCNN:
-        staged, pyramid = self.own
-        for field in self.own[pyramid]:
+        staged, pyramid = self.custom_fields
+        for field in self.custom_fields[pyramid]:
             default = type(self).model_fields[field].default
-            if field not in self.own.get(self.plain_name, ()) and getattr(self, field) != default:
+            if field not in self.custom_fields.get(self.plain_name, ()) and getattr(self, field) != default:
                 raise ValueError(
                     f"{field} is part of {self.name}. Type model.name={pyramid}, or leave model.{field} out"
                 )
@@ -124,13 +124,13 @@ class FasterRCNN(GluonCVDetector):
 
     @property
     def is_pyramid(self) -> bool:
-        """Returns True if it has a feature pyramid, and so several maps."""
+        """Returns True if the network has a feature pyramid, and so several maps."""
         return self.plain_name.startswith(f"{self.kind}_fpn_")
 
     @property
     def is_custom(self) -> bool:
-        """Returns True if it is around any network, and none that GluonCV has a name for."""
-        return self.plain_name in self.own
+        """Returns True if the network has a backbone of the user's choice, so that GluonCV has no name for it."""
+        return self.plain_name in self.custom_fields
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
         """See `Detector.require_sizes`."""
@@ -164,21 +164,24 @@ class FasterRCNN(GluonCVDetector):
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
         """
-        if tuple(input_shape) not in self._found:
-            self._found[tuple(input_shape)] = self._built(self.name, lambda: self._map_sizes(input_shape))
-        found = self._found[tuple(input_shape)]
-        strides = [_stride(input_shape, size) for size in found]
+        if tuple(input_shape) not in self._map_sizes_by_shape:
+            self._map_sizes_by_shape[tuple(input_shape)] = self._built(self.name, lambda: self._map_sizes(input_shape))
+        map_sizes = self._map_sizes_by_shape[tuple(input_shape)]
+        strides = [_stride(input_shape, size) for size in map_sizes]
         sizes: Sequence[float] = self._parts().sizes if self.anchor_sizes == "auto" else self.anchor_sizes
         if not self.is_pyramid:
-            return [RegionAnchors(*found[0], strides[0], sizes, REGION_RATIOS)]
+            return [RegionAnchors(*map_sizes[0], strides[0], sizes, REGION_RATIOS)]
         if self.anchor_sizes == "auto":
             sizes = [float(ANCHOR_SIDE_PER_STRIDE * stride) for stride in strides]
-        if len(sizes) != len(found):
+        if len(sizes) != len(map_sizes):
             raise ConfigError(
-                f"model.anchor_sizes={list(sizes)}: the network has {len(found)} maps, so as many sizes in pixels are "
-                f"wanted, e.g. {[ANCHOR_SIDE_PER_STRIDE * stride for stride in strides]}."
+                f"model.anchor_sizes={list(sizes)}: the network has {len(map_sizes)} maps, so as many sizes in pixels "
+                f"are wanted, e.g. {[ANCHOR_SIDE_PER_STRIDE * stride for stride in strides]}."
             )
-        return [RegionAnchors(*at, stride, [size], REGION_RATIOS) for at, stride, size in zip(found, strides, sizes)]
+        return [
+            RegionAnchors(*map_size, stride, [size], REGION_RATIOS)
+            for map_size, stride, size in zip(map_sizes, strides, sizes)
+        ]
 
     def _map_sizes(self, input_shape: Shape) -> List[Tuple[int, int]]:
         from mxtrain.vision.networks.feature_maps import map_sizes
@@ -197,7 +200,7 @@ class FasterRCNN(GluonCVDetector):
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
         """See `Detector.draws`."""
-        num_anchors = sum(one.height * one.width * one.num_shapes for one in self._anchors(input_shape))
+        num_anchors = sum(anchors.height * anchors.width * anchors.num_shapes for anchors in self._anchors(input_shape))
         return Draws(num_anchors, self._settings().num_proposals(num_anchors)[0])
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
@@ -236,5 +239,5 @@ class FasterRCNN(GluonCVDetector):
 
 
 def _stride(input_shape: Shape, size: Tuple[int, int]) -> int:
-    """Pixels from one place of a map to the next: a power of two."""
+    """Returns the distance of neighbouring cells of a map in pixels of the image, a power of two."""
     return 2 ** round(math.log2(max(input_shape[1:]) / max(size)))

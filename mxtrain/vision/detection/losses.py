@@ -1,4 +1,4 @@
-"""Losses of networks that find objects in images. Imports no MXNet."""
+"""Losses of object detectors. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class DetectionLoss(Loss):
-    """Base: a loss of what a network returns against boxes and what its coding made of them."""
+    """Base class of losses of a detector's outputs against true boxes and the targets that its coding encodes."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("detection",)
     option: ClassVar[str] = ""
-    """The option of conf/loss/, by which networks say which loss their outputs are made for."""
+    """Option of conf/loss/, which networks name as the loss for their outputs."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
         """Returns a HybridBlock (*outputs, boxes (B, M, D), *encoded) -> loss (B,), weight (B,).
 
         Args:
-            num_classes: of objects.
+            num_classes: number of object classes.
         """
         raise NotImplementedError
 
@@ -30,8 +30,8 @@ class DetectionLoss(Loss):
         """See `build_detection`, for a loss that depends on the network's outputs.
 
         Args:
-            num_classes: of objects.
-            output_shapes: of the network's outputs for one sample, see `BoxCoding.output_shapes`.
+            num_classes: number of object classes.
+            output_shapes: shapes of the network's outputs for one sample, see `BoxCoding.output_shapes`.
         """
         return self.build_detection(num_classes)
 
@@ -69,8 +69,8 @@ class MultiBox(DetectionLoss):
     negative_mining_ratio: NonNegativeFloat = 3.0
     """Number of background boxes in the loss per box with an object in the same image."""
     min_hard_negatives: NonNegative = 3
-    """Boxes of background that count in each image at least, so that one without objects is learned from; GluonCV has
-    0. Images with an object have more anyway."""
+    """Smallest number of background boxes in the loss of each image, so that images without objects are used;
+    GluonCV's is 0. Images with an object have more anyway."""
     rho: PositiveFloat = 1.0
     """Huber's loss of box offsets is quadratic up to this difference, then linear."""
     box_weight: NonNegativeFloat = 1.0
@@ -84,9 +84,8 @@ class MultiBox(DetectionLoss):
 
 
 class YOLOLoss(DetectionLoss):
-    """Loss of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each
-    class by itself, and absolute differences of the logarithms of width and height; the sum over an image, and the
-    mean over images.
+    """Loss of YOLOv3: binary cross entropy of objectness, of the position in the cell, and of each class, and absolute
+    differences of the logarithms of width and height; the sum over an image, and the mean over images.
 
     Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), section 2, as GluonCV's YOLOV3Loss.
     """
@@ -94,8 +93,8 @@ class YOLOLoss(DetectionLoss):
     option: ClassVar[str] = "yolo3"
 
     ignore_iou: Fraction = 0.7
-    """A box without an object of its own is not told so where it covers one by more than this: intersection over
-    union."""
+    """Intersection over union with an object above which a box without an object of its own is not trained as
+    background."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
         """See `DetectionLoss.build_detection`."""
@@ -105,7 +104,7 @@ class YOLOLoss(DetectionLoss):
 
 
 class TwoStage(DetectionLoss):
-    """Loss of two-stage detectors: cross entropy of whether anchors hold an object and of the classes of regions, and
+    """Loss of two-stage detectors: cross entropy of the objectness of anchors and of the classes of regions, and
     Huber's loss of the offsets of both; means over a sample of the anchors and over the regions of each image.
 
     Source: Ren et al., "Faster R-CNN" (2015), equation 1, with the quotas of GluonCV's recipe.
@@ -114,7 +113,7 @@ class TwoStage(DetectionLoss):
     option: ClassVar[str] = "two_stage"
 
     proposal_samples: Positive = 256
-    """Anchors of an image that are trained on, at most half of them (and at least one) with an object."""
+    """Number of sampled anchors of an image, at most half of them (and at least one) with an object."""
     proposal_rho: PositiveFloat = 1 / 9
     """Huber's loss of the offsets of anchors is quadratic up to this difference, then linear."""
     rho: PositiveFloat = 1.0

@@ -21,10 +21,10 @@ from mxtrain.vision.detection.coco_ap import evaluate_boxes
 if TYPE_CHECKING:
     from mxtrain.vision.detection.coco_ap import CocoResult
 
-IMAGE, TRUE, FOUND = 0, 1, 2
-"""Kinds of rows: each image has one of the first kind, so that it counts without any box."""
+IMAGE, TRUE, DETECTED = 0, 1, 2
+"""Kinds of rows: images, true boxes and detections. Each image has a row, so that images without boxes count."""
 AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
-"""Sizes of objects by their area in pixels, as COCO has them."""
+"""Ranges of object areas in pixels, as COCO defines them."""
 
 
 def _require_threshold(iou: float) -> float:
@@ -38,7 +38,8 @@ Threshold = Annotated[float, pydantic.AfterValidator(_require_threshold)]
 
 
 class CollectedBoxes(Collected):
-    """True boxes and detections in the pixels of images as they are: kind, class, flags or score, edges, area."""
+    """Collector of true boxes and detections in pixels of the original images: kind, class, flags or score, edges,
+    area."""
 
     width: ClassVar[int] = 8
 
@@ -50,38 +51,38 @@ class CollectedBoxes(Collected):
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
         assert meta_B is not None
-        for index, found_N6, true_MD, meta in zip(index_B, prediction_B, target_B, meta_B):
-            # Where objects have masks, these follow.
-            self.add_image(int(index), true_boxes(true_MD, meta), found_N6[found_N6[:, 0] >= 0, :6])
+        for index, detection_N6, true_MD, meta in zip(index_B, prediction_B, target_B, meta_B):
+            # Columns after the first six are masks, if there are any.
+            self.add_image(int(index), true_boxes(true_MD, meta), detection_N6[detection_N6[:, 0] >= 0, :6])
 
-    def add_image(self, index: int, true_GD: np.ndarray, found_N6: np.ndarray) -> None:
-        """Notes an image.
+    def add_image(self, index: int, true_GD: np.ndarray, detection_N6: np.ndarray) -> None:
+        """Adds an image.
 
         Args:
-            index: of the sample in its split.
-            true_GD: as `boxes.Column` says.
-            found_N6: class, score, edges.
+            index: index of the sample in its split.
+            true_GD: true boxes, with the columns of `boxes.Column`.
+            detection_N6: class, score and edges of each detection.
         """
-        self.add(index, self.rows_of(true_GD, found_N6))
+        self.add(index, self.rows_of(true_GD, detection_N6))
 
-    def rows_of(self, true_GD: np.ndarray, found_N6: np.ndarray) -> np.ndarray:
+    def rows_of(self, true_GD: np.ndarray, detection_N6: np.ndarray) -> np.ndarray:
         """Returns the rows of an image, see `add_image`."""
         true_GW = np.column_stack([np.full(len(true_GD), TRUE), true_GD[:, 4:6], true_GD[:, :4], true_GD[:, 6]])
-        area_N = (found_N6[:, 4:] - found_N6[:, 2:4]).prod(axis=1)
-        found_NW = np.column_stack([np.full(len(found_N6), FOUND), found_N6, area_N])
-        return np.concatenate([np.zeros((1, self.width)), true_GW, found_NW])
+        area_N = (detection_N6[:, 4:] - detection_N6[:, 2:4]).prod(axis=1)
+        detection_NW = np.column_stack([np.full(len(detection_N6), DETECTED), detection_N6, area_N])
+        return np.concatenate([np.zeros((1, self.width)), true_GW, detection_NW])
 
     def merge(self, rows: np.ndarray) -> None:
         super().merge(rows)
         self._known = {}
 
     def boxes(self) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Indices of images; true boxes (G, 8): image, class, flags, edges, area; detections (N, 8): image,
-        class, score, edges, area."""
+        """Returns the indices of images; true boxes (G, 8): image, class, flags, edges, area; and detections (N, 8):
+        image, class, score, edges, area."""
         rows = self.samples()
         image_R, kind_R = rows[:, 0], rows[:, 2]
         of_images = np.concatenate([image_R[:, None], rows[:, 3:]], axis=1)
-        return image_R[kind_R == IMAGE].astype(np.int64), of_images[kind_R == TRUE], of_images[kind_R == FOUND]
+        return image_R[kind_R == IMAGE].astype(np.int64), of_images[kind_R == TRUE], of_images[kind_R == DETECTED]
 
     def coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation; computed once for all metrics."""
@@ -95,15 +96,15 @@ def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
     padding.
 
     Args:
-        true_MD: in pixels of what enters the network.
-        meta: begins with a row of `ResizeTransform`.
+        true_MD: boxes in pixels of the network's input, with padding.
+        meta: row of `Batch.meta`, which starts with a row of `ResizeTransform`.
     """
     fitted = ResizeTransform.of_row(meta[:4].tolist())
     return scaled(true_MD[is_box(true_MD), :NUM_COLUMNS], 1 / fitted.scale_x, 1 / fitted.scale_y)
 
 
 class BoxMetric(HostMetric):
-    """Base of metrics of boxes."""
+    """Base class of metrics of boxes."""
 
     collects: ClassVar[Type[Collected]] = CollectedBoxes
     tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
@@ -112,8 +113,8 @@ class BoxMetric(HostMetric):
 class VocAP(BoxMetric):
     """Mean over classes of the average precision, as PASCAL VOC's development kit computes it.
 
-    Each detection is compared with the true box that it covers best, and is a mistake where another one has taken that;
-    difficult objects count nowhere. A class without objects is left out.
+    Each detection is compared with the true box of the highest intersection over union, and is wrong if an earlier
+    detection has matched that box. Difficult objects are ignored. A class without objects is left out.
 
     Source: Everingham et al., "The Pascal Visual Object Classes (VOC) Challenge" (2010), section 4.2.
     """
@@ -129,26 +130,26 @@ class VocAP(BoxMetric):
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedBoxes)
-        _, true_G8, found_N8 = collected.boxes()
-        found = self.by_class(true_G8, found_N8)
-        return float(np.mean([one[0] for one in found.values()])) if found else 0.0
+        _, true_G8, detection_N8 = collected.boxes()
+        results = self.by_class(true_G8, detection_N8)
+        return float(np.mean([result[0] for result in results.values()])) if results else 0.0
 
     def by_class(
-        self, true_G8: np.ndarray, found_N8: np.ndarray
+        self, true_G8: np.ndarray, detection_N8: np.ndarray
     ) -> Mapping[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
-        """For each class that has objects: average precision, and the curves of recall, precision and score.
+        """Computes average precision and the curves of recall, precision and score of each class that has objects.
 
         Args:
-            true_G8, found_N8: as `CollectedBoxes.boxes` gives them.
+            true_G8, detection_N8: true boxes and detections, see `CollectedBoxes.boxes`.
         """
-        found = {}
+        results = {}
         for number in np.unique(true_G8[:, 1]):
-            true, detected = true_G8[true_G8[:, 1] == number], found_N8[found_N8[:, 1] == number]
+            true, detections = true_G8[true_G8[:, 1] == number], detection_N8[detection_N8[:, 1] == number]
             count = int(((true[:, 2].astype(int) & (Flag.DIFFICULT | Flag.CROWD)) == 0).sum())
             if count:
-                is_hit_N, score_N, _ = voc_matches(true, detected, self.iou)
-                found[int(number)] = self._curve(is_hit_N, score_N, count)
-        return found
+                is_hit_N, score_N, _ = voc_matches(true, detections, self.iou)
+                results[int(number)] = self._curve(is_hit_N, score_N, count)
+        return results
 
     def _curve(
         self, is_hit_N: np.ndarray, score_N: np.ndarray, count: int
@@ -165,68 +166,70 @@ class VocAP(BoxMetric):
 
 
 Overlap = Callable[[int, np.ndarray], np.ndarray]
-"""(detection, true boxes) -> the intersection over union of each of these with it, by their numbers."""
+"""Function of the index of a detection and the indices of true boxes that returns their intersections over union."""
 
 
 def voc_matches(
-    true_G8: np.ndarray, found_N8: np.ndarray, least_iou: float, overlap: Optional[Overlap] = None
+    true_G8: np.ndarray, detection_N8: np.ndarray, min_iou: float, overlap: Optional[Overlap] = None
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns hits, scores and indices of the detections of one class, highest score first. Detections of difficult
     objects are ignored.
 
     Args:
-        true_G8, found_N8: of one class, as `CollectedBoxes.boxes` gives them.
-        least_iou: of a hit.
-        overlap: None = that of boxes.
+        true_G8, detection_N8: true boxes and detections of one class, see `CollectedBoxes.boxes`.
+        min_iou: smallest intersection over union of a hit.
+        overlap: computes the intersection over union; None: that of boxes.
     """
-    overlap = overlap or box_overlap(true_G8, found_N8)
-    order_N = np.argsort(-found_N8[:, 2], kind="stable")
-    found_N8 = found_N8[order_N]
-    is_hit_N, counts_N = np.zeros(len(found_N8), bool), np.ones(len(found_N8), bool)
-    taken_G = np.zeros(len(true_G8), bool)
+    overlap = overlap or box_overlap(true_G8, detection_N8)
+    order_N = np.argsort(-detection_N8[:, 2], kind="stable")
+    detection_N8 = detection_N8[order_N]
+    is_hit_N, counts_N = np.zeros(len(detection_N8), bool), np.ones(len(detection_N8), bool)
+    is_matched_G = np.zeros(len(true_G8), bool)
     of_image: Dict[float, np.ndarray] = {
         image: np.flatnonzero(true_G8[:, 0] == image) for image in np.unique(true_G8[:, 0])
     }
-    for place, detection in enumerate(found_N8):
+    for index, detection in enumerate(detection_N8):
         candidates = of_image.get(detection[0])
         if candidates is None:
             continue
-        iou_g = overlap(int(order_N[place]), candidates)
+        iou_g = overlap(int(order_N[index]), candidates)
         best = int(iou_g.argmax())
-        if iou_g[best] < least_iou:
+        if iou_g[best] < min_iou:
             continue
         number = candidates[best]
         if int(true_G8[number, 2]) & (Flag.DIFFICULT | Flag.CROWD):
-            counts_N[place] = False
-        elif not taken_G[number]:
-            is_hit_N[place] = taken_G[number] = True
-    return is_hit_N[counts_N], found_N8[counts_N, 2], order_N[counts_N]
+            counts_N[index] = False
+        elif not is_matched_G[number]:
+            is_hit_N[index] = is_matched_G[number] = True
+    return is_hit_N[counts_N], detection_N8[counts_N, 2], order_N[counts_N]
 
 
-def box_overlap(true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
-    """Overlap of boxes, as `CollectedBoxes.boxes` gives them."""
-    return lambda number, others: intersections_over_unions(found_N8[number, None, 3:7], true_G8[others, 3:7])[0]
+def box_overlap(true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:
+    """Returns the overlap function of boxes that `CollectedBoxes.boxes` returned."""
+    return lambda number, candidates: intersections_over_unions(
+        detection_N8[number, None, 3:7], true_G8[candidates, 3:7]
+    )[0]  # fmt: skip
 
 
-def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.5) -> np.ndarray:
-    """Returns the class of the object that a box of each image covers best, (B,); -1 where it covers none well enough.
+def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, min_iou: float = 0.5) -> np.ndarray:
+    """Returns the class of the object that overlaps most with the box of each image, (B,); -1 if none overlaps enough.
 
     Args:
-        box_B4: one box of each image.
-        true_BMD: as `boxes.Column` says, in the same pixels.
-        least_iou: of a hit.
+        box_B4: one box for each image.
+        true_BMD: true boxes in the same pixels, with the columns of `boxes.Column`.
+        min_iou: smallest intersection over union of a match.
     """
-    found_B = np.full(len(box_B4), -1)
+    class_B = np.full(len(box_B4), -1)
     for row, (box_4, true_MD) in enumerate(zip(box_B4, true_BMD)):
         true_GD = true_MD[is_box(true_MD)]
         iou_G = intersections_over_unions(box_4[None], true_GD[:, :4])[0]
-        if len(iou_G) and iou_G.max() >= least_iou:
-            found_B[row] = int(true_GD[iou_G.argmax(), Column.CLASS])
-    return found_B
+        if len(iou_G) and iou_G.max() >= min_iou:
+            class_B[row] = int(true_GD[iou_G.argmax(), Column.CLASS])
+    return class_B
 
 
 def or_zero(value: float) -> float:
-    """Returns a metric is always a number: 0 where nothing is there that it could be of."""
+    """Returns the value of a metric, or 0 if it is NaN because there are no objects."""
     return 0.0 if math.isnan(value) else value
 
 

@@ -31,9 +31,11 @@ POSITIVE_FRACTION = 0.5
 
 
 class TwoStageLoss(gluon.HybridBlock):
-    """Takes the five outputs of `RegionCoding`, true boxes (B, M, D), the two arrays of its `encode`, and random
-    numbers from 0 to 1 (B, N). Returns the loss (B,). Each image weighs 1: means are over its own anchors and
-    regions, so no division of a batch changes them.
+    """Loss of two-stage detectors.
+
+    Inputs are the five outputs of `RegionCoding`, true boxes (B, M, D), the two arrays of its `encode`, and random
+    numbers from 0 to 1 (B, N). Returns the loss (B,). Each image has the weight 1: means are over its own anchors and
+    regions, so that they do not depend on the division of the batch.
 
     Source: Ren et al., "Faster R-CNN" (2015), equation 1.
 
@@ -42,7 +44,7 @@ class TwoStageLoss(gluon.HybridBlock):
         num_samples: A.
         proposal_rho, rho: Huber's loss is quadratic up to this difference of offsets, then linear; of anchors and of
             regions.
-        box_weight: what Huber's loss is multiplied by.
+        box_weight: weight of Huber's loss.
     """
 
     def __init__(self, num_classes: int, num_samples: int, proposal_rho: float, rho: float, box_weight: float):
@@ -68,13 +70,13 @@ class TwoStageLoss(gluon.HybridBlock):
         place_BA = F.topk(key_BN, k=self._num_samples, ret_typ="indices", axis=1, dtype="int32")
         row_BN6 = F.concat(*(F.expand_dims(one, axis=2) for one in (key_BN, label_BN)), true_BN4, dim=2)
         row_BA6 = take_rows(F, F.BlockGrad(row_BN6), place_BA)
-        counts_BA, label_BA = (F.squeeze(columns_of(F, row_BA6, at, at + 1), axis=2) for at in (0, 1))
+        counts_BA, label_BA = (F.squeeze(columns_of(F, row_BA6, column, column + 1), axis=2) for column in (0, 1))
         counts_BA = counts_BA > 0
-        found_BA5 = take_rows(F, F.concat(F.expand_dims(score_BN, axis=2), offset_BN4, dim=2), place_BA)
-        score_BA = F.squeeze(columns_of(F, found_BA5, 0, 1), axis=2)
+        sampled_BA5 = take_rows(F, F.concat(F.expand_dims(score_BN, axis=2), offset_BN4, dim=2), place_BA)
+        score_BA = F.squeeze(columns_of(F, sampled_BA5, 0, 1), axis=2)
         loss_BA = binary_cross_entropy(F, score_BA, F.relu(label_BA))
         box_BA = F.sum(
-            huber(F, columns_of(F, found_BA5, 1, 5) - columns_of(F, row_BA6, 2, 6), self._proposal_rho), axis=2
+            huber(F, columns_of(F, sampled_BA5, 1, 5) - columns_of(F, row_BA6, 2, 6), self._proposal_rho), axis=2
         )
         return _mean(F, loss_BA + self._box_weight * box_BA * (label_BA > 0), counts_BA)
 
@@ -83,31 +85,33 @@ class TwoStageLoss(gluon.HybridBlock):
     ) -> Array:  # fmt: skip
         """Returns the mean loss of the regions that count, (B,)."""
         edge_BR4 = columns_of(F, F.BlockGrad(region_BR5), 0, 4)
-        found = match_boxes(F, edge_BR4, box_BMD)
-        holds_BR = found.iou_BN >= REGION_IOU
-        true_BRD = take_rows(F, box_BMD, found.place_BN)
+        matches = match_boxes(F, edge_BR4, box_BMD)
+        is_object_BR = matches.iou_BN >= REGION_IOU
+        true_BRD = take_rows(F, box_BMD, matches.place_BN)
         class_BR = F.squeeze(columns_of(F, true_BRD, Column.CLASS, Column.CLASS + 1), axis=2)
-        class_BR = F.where(holds_BR, class_BR + 1, F.zeros_like(class_BR))
+        class_BR = F.where(is_object_BR, class_BR + 1, F.zeros_like(class_BR))
         counts_BR = F.squeeze(columns_of(F, region_BR5, 4, 5), axis=2)
-        counts_BR = F.BlockGrad(counts_BR * F.broadcast_maximum(holds_BR, 1 - found.in_crowd_BN))
+        counts_BR = F.BlockGrad(counts_BR * F.broadcast_maximum(is_object_BR, 1 - matches.in_crowd_BN))
         loss_BR = -F.pick(F.log_softmax(logit_BRK, axis=-1), class_BR, axis=-1)
-        # Of the region's class; of background the first, whose difference is multiplied by 0.
+        # Offsets of the region's class; for background those of the first class, whose loss is 0.
         offset_BRK4 = F.reshape(offset_BRP, shape=(0, 0, self._num_classes, 4))
         place_BR4 = F.broadcast_axis(F.expand_dims(F.relu(class_BR - 1), axis=2), axis=2, size=4)
         offset_BR4 = F.pick(offset_BRK4, place_BR4, axis=2)
-        wanted_BR4 = offsets_to(F, edge_BR4, columns_of(F, true_BRD, 0, 4), REGION_VARIANCES)
-        box_BR = F.sum(huber(F, offset_BR4 - wanted_BR4, self._rho), axis=2)
-        box_BR = F.where(holds_BR, box_BR, F.zeros_like(box_BR))
+        target_BR4 = offsets_to(F, edge_BR4, columns_of(F, true_BRD, 0, 4), REGION_VARIANCES)
+        box_BR = F.sum(huber(F, offset_BR4 - target_BR4, self._rho), axis=2)
+        box_BR = F.where(is_object_BR, box_BR, F.zeros_like(box_BR))
         return _mean(F, loss_BR + self._box_weight * box_BR, counts_BR)
 
 
 class MaskedTwoStageLoss(TwoStageLoss):
-    """Loss of regions, of the outputs of `MaskedRegionCoding` and boxes with masks; and the mean cross entropy of the
-    masks of those regions that hold an object of their class, each against what it sees of the object.
+    """Loss of two-stage detectors with masks: `TwoStageLoss`, and the mean cross entropy of the masks of regions with
+    an object of their class, against the part of the object's mask in the region.
+
+    Inputs are the outputs of `MaskedRegionCoding` and boxes with masks.
 
     Args:
-        mask_weight: how much that counts.
-        others: as of `TwoStageLoss`.
+        mask_weight: weight of the cross entropy of masks.
+        others: see `TwoStageLoss`.
     """
 
     def __init__(
@@ -117,30 +121,30 @@ class MaskedTwoStageLoss(TwoStageLoss):
         self._mask_weight = mask_weight
 
     def hybrid_forward(  # type: ignore[override]  # of further outputs
-        self, F, score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, found_BQ6, mask_BQSS, row_BMR, label_BN,
+        self, F, score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, detection_BQ6, mask_BQSS, row_BMR, label_BN,
         true_BN4, noise_BN,
     ):  # fmt: skip
         box_BMD = columns_of(F, row_BMR, 0, NUM_COLUMNS)
         loss_B = super().hybrid_forward(
             F, score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, box_BMD, label_BN, true_BN4, noise_BN
         )
-        return loss_B + self._mask_weight * self._of_masks(F, F.BlockGrad(found_BQ6), mask_BQSS, row_BMR)
+        return loss_B + self._mask_weight * self._of_masks(F, F.BlockGrad(detection_BQ6), mask_BQSS, row_BMR)
 
-    def _of_masks(self, F: OperatorModule, found_BQ6: Array, mask_BQSS: Array, row_BMR: Array) -> Array:
-        """Loss of masks, (B,)."""
-        edge_BQ4 = columns_of(F, found_BQ6, 2, 6)
-        found = match_boxes(F, edge_BQ4, columns_of(F, row_BMR, 0, NUM_COLUMNS))
-        true_BQR = take_rows(F, row_BMR, found.place_BN)
-        class_BQ1, counts_BQ1 = columns_of(F, found_BQ6, 0, 1), columns_of(F, found_BQ6, 1, 2) > 0
+    def _of_masks(self, F: OperatorModule, detection_BQ6: Array, mask_BQSS: Array, row_BMR: Array) -> Array:
+        """Computes the loss of the masks, (B,)."""
+        edge_BQ4 = columns_of(F, detection_BQ6, 2, 6)
+        matches = match_boxes(F, edge_BQ4, columns_of(F, row_BMR, 0, NUM_COLUMNS))
+        true_BQR = take_rows(F, row_BMR, matches.place_BN)
+        class_BQ1, counts_BQ1 = columns_of(F, detection_BQ6, 0, 1), columns_of(F, detection_BQ6, 1, 2) > 0
         is_same_BQ1 = class_BQ1 == columns_of(F, true_BQR, Column.CLASS, Column.CLASS + 1)
-        holds_BQ = F.squeeze(counts_BQ1 * is_same_BQ1, axis=2) * (found.iou_BN >= REGION_IOU)
+        is_object_BQ = F.squeeze(counts_BQ1 * is_same_BQ1, axis=2) * (matches.iou_BN >= REGION_IOU)
         logit_TSS = F.reshape(mask_BQSS, shape=(-3, -2))
         mask_TSS = F.reshape(columns_of(F, true_BQR, NUM_COLUMNS, None), shape=(-1, TRUE_SIDE, TRUE_SIDE))
         true_T4, edge_T4 = (F.reshape(columns_of(F, one, 0, 4), shape=(-3, 0)) for one in (true_BQR, edge_BQ4))
         share_TSS = F.BlockGrad(cut_to(F, mask_TSS, true_T4, edge_T4, logit_TSS))
         loss_T = F.mean(binary_cross_entropy(F, logit_TSS, share_TSS), axis=(1, 2))
-        loss_BQ = F.reshape_like(loss_T, holds_BQ)
-        return _mean(F, F.where(holds_BQ, loss_BQ, F.zeros_like(loss_BQ)), holds_BQ)
+        loss_BQ = F.reshape_like(loss_T, is_object_BQ)
+        return _mean(F, F.where(is_object_BQ, loss_BQ, F.zeros_like(loss_BQ)), is_object_BQ)
 
 
 def _mean(F: OperatorModule, loss_BR: Array, counts_BR: Array) -> Array:

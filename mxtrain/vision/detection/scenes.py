@@ -1,4 +1,4 @@
-"""Makes scenes of handwritten digits on photographs, with masks, boxes or both.
+"""Generates scenes of handwritten digits on photographs, with masks, boxes or both.
 
 Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
 R columns of a box, or of a box and its mask.
@@ -19,23 +19,23 @@ from mxtrain.vision.instance_segmentation.outlines import Bitmap
 BACKGROUND = 0.6
 """Brightness of photographs, low so that digits are visible."""
 INK_THRESHOLD = 0.4
-"""A pixel is part of a digit where its ink is more."""
+"""Ink above which a pixel belongs to a digit."""
 OPACITY = 1.6
-"""Ink of more than the inverse of this hides the photograph."""
+"""Factor of ink to opacity; a product above 1 hides the photograph."""
 _DRAWS_PER_DIGIT = 20
 _PLACES = 8
-"""Tried for each digit; the one that covers the least of the others is taken."""
+"""Number of random positions for each digit, of which the one that covers other digits least is used."""
 
 
 class GeneratedScenes(NamedTuple):
-    """Some scenes as they were made.
+    """A batch of generated scenes.
 
     Attributes:
         image_BCHW: images.
-        mask_BHW: 0 for the background and a digit's value plus 1.
-        box_BDR: of the ink of each digit, also where another hides it, as `boxes.Column` says.
-        owner_BHW: 0 for the background and the number of a digit in its scene plus 1.
-        is_ink_BHW: which pixels are ink of the last digit, of which nothing is hidden.
+        mask_BHW: 0 for the background, otherwise the digit's value plus 1.
+        box_BDR: box of the ink of each digit, including hidden parts, with the columns of `boxes.Column`.
+        owner_BHW: 0 for the background, otherwise the index of the digit in its scene plus 1.
+        is_ink_BHW: mask of the last digit, which no other one hides.
     """
 
     image_BCHW: np.ndarray
@@ -46,7 +46,7 @@ class GeneratedScenes(NamedTuple):
 
 
 class Scenes:
-    """GeneratedScenes scenes, as `Source`; masks (B, H, W) hold 0 for the background and a digit's value plus 1."""
+    """Generated scenes of digits, as `Source`; masks (B, H, W) hold 0 for the background and a digit's value plus 1."""
 
     samples_per_task = 16
 
@@ -54,17 +54,17 @@ class Scenes:
         self, ink_NGG: np.ndarray, label_N: np.ndarray, photos: Sequence[np.ndarray], length: int,
         size: Sequence[int], digits: Sequence[int], digit_size: Sequence[int], split_seed: int,
     ) -> None:  # fmt: skip
-        """Keep what scenes are made of.
+        """Stores the digits, the photographs and the settings of the scenes.
 
         Args:
-            ink_NGG: Digits, from 0 to 1.
-            label_N: Their values.
-            photos: (C, height, width) uint8 each.
-            length: Scenes in an epoch.
+            ink_NGG: images of digits, from 0 to 1.
+            label_N: values of the digits.
+            photos: photographs (C, height, width) uint8.
+            length: number of scenes in an epoch.
             size: (H, W) of a scene.
-            digits: Fewest and most in a scene.
-            digit_size: Smallest and largest in pixels.
-            split_seed: Of scenes that stay the same.
+            digits: smallest and largest number of digits in a scene.
+            digit_size: smallest and largest side of a digit in pixels.
+            split_seed: seed of scenes that are the same in all epochs.
         """
         self._ink_NGG, self._label_N, self._photos = ink_NGG.astype(np.float32), label_N, photos
         self._length, (self._height, self._width) = length, size
@@ -78,8 +78,8 @@ class Scenes:
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4) are constant."""
-        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
-        return made.image_BCHW, made.mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
+        scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        return scenes.image_BCHW, scenes.mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
     def _make(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> GeneratedScenes:
         stream = (seed, epoch) if train else (self._split_seed, 0)
@@ -100,7 +100,7 @@ class Scenes:
         return GeneratedScenes(np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR, owner_BHW, is_ink_BHW)
 
     def _photo_parts(self, index_B: np.ndarray, stream: Tuple[int, int]) -> np.ndarray:
-        """Parts of the photographs, (B, C, H, W), float32."""
+        """Crops random parts of the photographs, (B, C, H, W) float32."""
         photo_B = integers(*stream, index_B, VisionDraw.SCENE + 1, len(self._photos))
         down_B, right_B = (uniform(*stream, index_B, VisionDraw.SCENE + draw) for draw in (2, 3))
         parts = []
@@ -152,8 +152,8 @@ class BoxedScenes(Scenes):
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `ResizeTransform` (B, 4) are constant."""
-        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
-        return made.image_BCHW, made.box_BDR, np.tile([self._height, self._width] * 2, (len(index_B), 1))
+        scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        return scenes.image_BCHW, scenes.box_BDR, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
 
 class InstanceScenes(Scenes):
@@ -163,21 +163,21 @@ class InstanceScenes(Scenes):
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; objects are (B, D, R) float32 as `mask_rows` says, facts those of `mask_rows.facts`."""
-        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
-        row_BDR = np.full((*made.box_BDR.shape[:2], TRUE_COLUMNS), -1, np.float32)
+        scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        row_BDR = np.full((*scenes.box_BDR.shape[:2], TRUE_COLUMNS), -1, np.float32)
         codes: List[List[bytes]] = [[] for _ in index_B]
-        for place, owner_HW in enumerate(made.owner_BHW):
-            masks = [owner_HW == number + 1 for number in range(made.box_BDR.shape[1])]
-            seen = [number for number, mask_HW in enumerate(masks) if mask_HW.any()]
-            for row, number in enumerate(seen):
+        for place, owner_HW in enumerate(scenes.owner_BHW):
+            masks = [owner_HW == number + 1 for number in range(scenes.box_BDR.shape[1])]
+            visible = [number for number, mask_HW in enumerate(masks) if mask_HW.any()]
+            for row, number in enumerate(visible):
                 outline = Bitmap(masks[number])
                 edges = outline.edges()
-                box_1R = rows_of(np.array([edges]), made.box_BDR[place, number, Column.CLASS : Column.CLASS + 1])
+                box_1R = rows_of(np.array([edges]), scenes.box_BDR[place, number, Column.CLASS : Column.CLASS + 1])
                 box_1R[0, Column.AREA] = masks[number].sum()
-                row_BDR[place, row] = with_masks(box_1R, outline.seen(edges, TRUE_SIDE)[None])[0]
-            codes[place] = [] if train else codes_of([masks[number] for number in seen])
+                row_BDR[place, row] = with_masks(box_1R, outline.on_grid(edges, TRUE_SIDE)[None])[0]
+            codes[place] = [] if train else codes_of([masks[number] for number in visible])
         size_B4 = np.tile([self._height, self._width] * 2, (len(index_B), 1))
-        return made.image_BCHW, row_BDR, facts(size_B4, codes)
+        return scenes.image_BCHW, row_BDR, facts(size_B4, codes)
 
 
 def _extent(is_there_bL: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
@@ -186,7 +186,8 @@ def _extent(is_there_bL: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _shared_area(box: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Pixels that boxes (..., 4) of (top, left, bottom, right) have in common with others."""
+    """Computes the area that boxes (..., 4) of (top, left, bottom, right) have in common with other boxes, in
+    pixels."""
     side = np.minimum(box[..., 2:], other[..., 2:]) - np.maximum(box[..., :2], other[..., :2])
     return np.maximum(side, 0).prod(axis=-1)
 
@@ -205,7 +206,7 @@ def _spread(begin_b: np.ndarray, size_b: np.ndarray, length: int) -> np.ndarray:
 
 
 def _colours(random_b: np.ndarray) -> np.ndarray:
-    """(b, 3) from 0 to 255, one channel of each at least 200."""
+    """Samples colours (b, 3) from 0 to 255, with at least 200 in one channel."""
     channels = [(random_b >> np.uint64(8 * number)) & np.uint64(255) for number in range(3)]
     channel_b3 = np.stack(channels, axis=1).astype(np.float32)
     brightest_b1 = channel_b3.max(axis=1, keepdims=True)

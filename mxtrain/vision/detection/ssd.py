@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 CUSTOM = "ssd_custom"
 EXTRA_FILTERS = (512, 512, 256, 256)
 FIRST_SIZE, LEAST_SIZE, LARGEST_SIZE, BEYOND = 0.1, 0.2, 0.88, 0.96
-"""Sides of boxes over the image's: of the finest map, from the next to the coarsest, and what the coarsest's is
-joined with. Source: GluonCV's for 512 pixels."""
+"""Sides of boxes relative to the image's: of the finest map, of the next and of the coarsest map, and the size that
+follows the coarsest one. Source: GluonCV's for 512 pixels."""
 
 
 class SSD(SuppressingDetector):
-    """A network that scores boxes of several sizes at all places of several maps.
+    """A single-shot detector: scores boxes of several sizes in all cells of several feature maps.
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), as GluonCV builds it.
     """
@@ -39,20 +39,23 @@ class SSD(SuppressingDetector):
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.SSD, CUSTOM)
 
     name: str = "ssd_512_mobilenet1.0"
-    """GluonCV's name, e.g. ssd_300_vgg16_atrous, or ssd_custom; what GluonCV appends for a dataset may follow and says
-    which of its sizes boxes have."""
+    """GluonCV's name, e.g. ssd_300_vgg16_atrous, or ssd_custom; GluonCV's suffix of a dataset may follow, and selects
+    its box sizes."""
     backbone: Optional[str] = None
-    """Of ssd_custom: any of GluonCV's networks for classification, e.g. resnet18_v1."""
+    """Backbone of ssd_custom: any of GluonCV's classification networks, e.g. resnet18_v1."""
     features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=1)]] = "auto"
-    """Of ssd_custom: maps of the backbone that boxes are found in, by MXNet's names; auto = the last two sizes."""
+    """Maps of the backbone of ssd_custom that are used, by MXNet's names; auto = the last maps of the two smallest
+    sizes."""
     filters: Union[Literal["auto"], List[Positive]] = "auto"
-    """Of ssd_custom: channels of each further map, which halves the one before; auto = 512, 512, 256, 256, as many as
-    it takes until a map has one place."""
+    """Channels of each additional map of ssd_custom, which halves the previous one; auto = 512, 512, 256, 256, until a
+    map has one cell."""
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
-    """Sides of boxes over the image's, one more than maps, the finest first; auto = GluonCV's."""
+    """Sides of boxes relative to the image's, one more than there are maps, finest map first; auto = GluonCV's."""
 
-    _found: Dict[Shape, Tuple[SSDParts, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(default_factory=dict)
-    """By the shape of images: a network has to be traced to know its maps."""
+    _parts_by_shape: Dict[Shape, Tuple[SSDParts, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(
+        default_factory=dict
+    )
+    """Shape of images -> (parts, sizes of maps). A cache: the network must be traced to find them."""
 
     @pydantic.model_validator(mode="after")
     def _check_custom(self) -> SSD:
@@ -71,15 +74,15 @@ class SSD(SuppressingDetector):
 
     @property
     def usual_side(self) -> Optional[int]:
-        """See `Model.usual_side`: what its name says."""
+        """See `Model.usual_side`: the size in the name."""
         return None if self.plain_name == CUSTOM else gluoncv_detectors.SSD[self.plain_name].base_size
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
         """See `Detector.require_sizes`."""
         if sizes:
             raise ConfigError(
-                f"dataset.image_sizes: the anchors of model.name={self.name} belong to one size of "
-                "images, and its files have them. Leave it out, or choose another network, e.g. model=yolo3."
+                f"dataset.image_sizes: the anchors of model.name={self.name} are for one size of "
+                "images, and are part of its weight files. Leave it out, or choose another network, e.g. model=yolo3."
             )
 
     def _parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
@@ -88,17 +91,17 @@ class SSD(SuppressingDetector):
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
         """
-        if tuple(input_shape) not in self._found:
-            self._found[tuple(input_shape)] = self._built(self.name, lambda: self._find_parts(input_shape))
-        found, sizes = self._found[tuple(input_shape)]
-        return self._with_sizes(found, len(sizes)), sizes
+        if tuple(input_shape) not in self._parts_by_shape:
+            self._parts_by_shape[tuple(input_shape)] = self._built(self.name, lambda: self._find_parts(input_shape))
+        parts, sizes = self._parts_by_shape[tuple(input_shape)]
+        return self._with_sizes(parts, len(sizes)), sizes
 
     def _find_parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
         from mxtrain.vision.detection.networks import ssd
         from mxtrain.vision.networks.feature_maps import map_sizes
 
         if self.plain_name != CUSTOM:
-            made_of = gluoncv_detectors.ssd_parts(self.name)
+            parts = gluoncv_detectors.ssd_parts(self.name)
         else:
             assert self.backbone is not None
             features = ssd.LAST_TWO if self.features == "auto" else tuple(self.features)
@@ -107,37 +110,37 @@ class SSD(SuppressingDetector):
                 sizes = map_sizes(self._features(_custom(self.backbone, features, ())), input_shape)
                 halvings = (max(sizes[-1]) - 1).bit_length()
                 filters = list(EXTRA_FILTERS[:halvings])
-            made_of = _custom(self.backbone, features, filters)
-        return made_of, map_sizes(self._features(made_of), input_shape)
+            parts = _custom(self.backbone, features, filters)
+        return parts, map_sizes(self._features(parts), input_shape)
 
-    def _with_sizes(self, made_of: SSDParts, num_maps: int) -> SSDParts:
-        """Takes the sizes of boxes that were typed.
+    def _with_sizes(self, parts: SSDParts, num_maps: int) -> SSDParts:
+        """Returns the parts with the box sizes of `anchor_sizes`.
 
         Raises:
-            ConfigError: there are too few or too many.
+            ConfigError: there are too few or too many sizes.
         """
         if self.anchor_sizes == "auto":
-            return made_of
+            return parts
         if len(self.anchor_sizes) != num_maps + 1:
             raise ConfigError(
                 f"model.anchor_sizes={list(self.anchor_sizes)}: the network has {num_maps} maps, so {num_maps + 1} "
                 f"sizes are wanted, each a part of the image's side, e.g. {[round(s, 3) for s in _spread(num_maps)]}."
             )
-        return replace(made_of, sizes=tuple(size * made_of.base_size for size in self.anchor_sizes))
+        return replace(parts, sizes=tuple(size * parts.base_size for size in self.anchor_sizes))
 
-    def _features(self, made_of: SSDParts) -> gluon.HybridBlock:
+    def _features(self, parts: SSDParts) -> gluon.HybridBlock:
         from mxtrain.vision.detection.networks import ssd
 
         return ssd.build_features(
-            made_of.backbone, made_of.base_size, made_of.features, made_of.filters, made_of.lite, self.options
+            parts.backbone, parts.base_size, parts.features, parts.filters, parts.lite, self.options
         )
 
     def _anchors(self, input_shape: Shape) -> Tuple[SSDParts, List[AnchorMap]]:
-        made_of, sizes = self._parts(input_shape)
+        parts, sizes = self._parts(input_shape)
         maps = anchor_maps(
-            sizes, input_shape, made_of.base_size, made_of.sizes, made_of.ratios, made_of.steps, made_of.lite
+            sizes, input_shape, parts.base_size, parts.sizes, parts.ratios, parts.steps, parts.lite
         )
-        return made_of, maps
+        return parts, maps
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
         """See `Detector.box_coding`.
@@ -160,15 +163,15 @@ class SSD(SuppressingDetector):
         def build() -> gluon.HybridBlock:
             from mxtrain.vision.detection.networks import ssd
 
-            made_of, maps = self._anchors(input_shape)
-            kernel = 1 if made_of.lite else 3
-            return ssd.MultiBoxNetwork(lambda: self._features(made_of), num_classes, maps, kernel, prefix="ssd0_")
+            parts, maps = self._anchors(input_shape)
+            kernel = 1 if parts.lite else 3
+            return ssd.MultiBoxNetwork(lambda: self._features(parts), num_classes, maps, kernel, prefix="ssd0_")
 
         return self._built(self.name, build)
 
 
 def _spread(num_maps: int) -> List[float]:
-    """Sides of boxes over the image's, one more than maps."""
+    """Returns evenly spaced sides of boxes relative to the image's, one more than there are maps."""
     rest = num_maps - 1
     step = (LARGEST_SIZE - LEAST_SIZE) / max(rest - 1, 1)
     return [FIRST_SIZE, *(LEAST_SIZE + step * number for number in range(rest)), BEYOND]

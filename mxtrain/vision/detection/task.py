@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mxtrain.vision.detection.heads.base import BoxCoding, Draws
 
 TRACED_BOXES = 16
-"""True boxes of an image that a network is traced with."""
+"""Number of true boxes per image with which a network is traced."""
 
 
 class Detection(Task):
@@ -67,8 +67,8 @@ class Detection(Task):
         model, loss = description.model, description.loss
         if not isinstance(model, Detector) or not isinstance(loss, DetectionLoss):
             raise ConfigError(
-                f"task={self.name}: a network and a loss of your own have to say what boxes and outputs have to do "
-                "with each other: subclasses of mxtrain.vision.detection.heads.base.Detector and of "
+                f"task={self.name}: a model and a loss of your own must define how boxes are encoded as outputs: "
+                "derive them from mxtrain.vision.detection.heads.base.Detector and "
                 "mxtrain.vision.detection.losses.DetectionLoss."
             )
         if loss.option != model.loss_option:
@@ -82,9 +82,8 @@ class Detection(Task):
         mixup = dataset.augment.mixup if isinstance(dataset, BoxedFiles) else 0
         if mixup and not model.weighs_boxes:
             raise ConfigError(
-                f"dataset.augment.mixup={mixup}: boxes of blended images count by their share, and "
-                f"{type(model).__name__} does not say that it can weigh boxes (weighs_boxes). Type "
-                "dataset.augment.mixup=0."
+                f"dataset.augment.mixup={mixup}: boxes of blended images are weighted by their share, which "
+                f"{type(model).__name__} does not support (weighs_boxes). Type dataset.augment.mixup=0."
             )
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
@@ -161,32 +160,32 @@ class Detection(Task):
         coding = self._coding(description, signature)
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-            found_BN6: NDArray = coding.decode(outputs)  # type: ignore[assignment]  # of arrays
+            detection_BN6: NDArray = coding.decode(outputs)  # type: ignore[assignment]  # of arrays
             if batch.meta is None:
-                return found_BN6
-            fact_B4 = batch.meta[:, :4].astype("float64")
-            size_B2, fitted_B2 = fact_B4[:, 1::-1], fact_B4[:, :1:-1]  # x before y, as in boxes
+                return detection_BN6
+            meta_B4 = batch.meta[:, :4].astype("float64")
+            size_B2, fitted_B2 = meta_B4[:, 1::-1], meta_B4[:, :1:-1]  # x before y, as in boxes
             scale_B2 = fitted_B2 / size_B2
-            device = found_BN6.context
-            scale_B14, most_B14 = (
+            device = detection_BN6.context
+            scale_B14, limit_B14 = (
                 nd.array(values_B2[:, [0, 1, 0, 1]], ctx=device).expand_dims(1) for values_B2 in (scale_B2, size_B2)
             )
-            edge_BN4 = nd.broadcast_div(found_BN6.slice_axis(axis=2, begin=2, end=6), scale_B14)
-            return self.cut_off(found_BN6, edge_BN4, nd.broadcast_minimum(nd.relu(edge_BN4), most_B14))
+            edge_BN4 = nd.broadcast_div(detection_BN6.slice_axis(axis=2, begin=2, end=6), scale_B14)
+            return self.clip_to_image(detection_BN6, edge_BN4, nd.broadcast_minimum(nd.relu(edge_BN4), limit_B14))
 
         return decode
 
-    def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+    def clip_to_image(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
         """Clips detections to their image.
 
         Args:
-            found_BNR: detections of the network.
+            detection_BNR: detections of the network.
             edge_BN4: their boxes in pixels of the original image.
             inside_BN4: these boxes, clipped to the image.
         """
         from mxtrain.engine.backend import nd
 
-        return nd.concat(found_BNR.slice_axis(axis=2, begin=0, end=2), inside_BN4, dim=2)
+        return nd.concat(detection_BNR.slice_axis(axis=2, begin=0, end=2), inside_BN4, dim=2)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the detections, highest score first: class, score, box."""
@@ -212,7 +211,8 @@ class Detection(Task):
         return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Image ids in COCO results: from the dataset's annotations, else the number in the file name, or the name."""
+        """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
+        name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
@@ -221,18 +221,18 @@ class Detection(Task):
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(
-            {"image_id": row["sample_id"], "category_id": ids[one["class"]], **self.coco_place(one),
-             "score": one["score"]}
-            for row in rows for one in row["found"]
+            {"image_id": row["sample_id"], "category_id": ids[detection["class"]], **self.coco_location(detection),
+             "score": detection["score"]}
+            for row in rows for detection in row["found"]
         )  # fmt: skip
 
-    def coco_place(self, one: JsonObject) -> JsonObject:
+    def coco_location(self, detection: JsonObject) -> JsonObject:
         """Returns the location of an object in the format of COCO results.
 
         Args:
-            one: of `row`.
+            detection: an element of the list that `row` returns.
         """
-        left, top, right, bottom = one["box"]
+        left, top, right, bottom = detection["box"]
         return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
@@ -279,7 +279,7 @@ class Detection(Task):
     ) -> List[Artifact]:  # fmt: skip
         from mxtrain.vision.detection.box_figure import boxed_samples, draw_gallery
 
-        samples = boxed_samples(source, range(len(source)), [self.shown(found) for found in predictions])
+        samples = boxed_samples(source, range(len(source)), [self.shown(prediction) for prediction in predictions])
         return [Figure("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:

@@ -108,12 +108,12 @@ class Voc(PublicDataset, BoxedFiles):
             return self
         return VocInstances(**{field: getattr(self, field) for field in type(self).model_fields})
 
-    def completed(self, split: BoxedSplit, found: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
+    def completed(self, split: BoxedSplit, sources: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
         """Adds further annotations, such as masks, to a split. This class has none.
 
         Args:
             split: images and boxes.
-            found: annotation files of the images, and numbers of the objects.
+            sources: annotation files of the images, and numbers of the objects.
             findings: collects problems.
         """
         return split
@@ -137,12 +137,12 @@ class Voc(PublicDataset, BoxedFiles):
             raise DataError(
                 f"{self.option}: '{root}' holds no JPEGImages/. {_LAYOUT} Name yours with dataset.root=FOLDER."
             )
-        wanted = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
-        found = {
-            split: reader.read(years, f"dataset.{split}_split", given)
-            for split, given in wanted.items() if given is not None or split == "train"
+        splits = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
+        read_splits = {
+            split: reader.read(years, f"dataset.{split}_split", names_of_split)
+            for split, names_of_split in splits.items() if names_of_split is not None or split == "train"
         }  # fmt: skip
-        return self.make_splits(found, names, range(len(names)), findings)
+        return self.make_splits(read_splits, names, range(len(names)), findings)
 
     def _find_mixed(self, root: Path) -> Dict[str, Path]:
         """Returns split -> folder with images and annotations side by side; empty if there are no annotations."""
@@ -162,17 +162,17 @@ class VocInstances(Voc):
     published_as: ClassVar[str] = "voc2012"
     lists_folder: ClassVar[str] = "Segmentation"
 
-    def completed(self, split: BoxedSplit, found: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
+    def completed(self, split: BoxedSplit, sources: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
         """See `Voc.completed`."""
-        masks = [_mask_of(path) for path in found.annotations]
+        masks = [_mask_of(path) for path in sources.annotations]
         missing = [number for number, mask in enumerate(masks) if not exists(mask)]
         refuse_unpaired(
-            [DataPlace(str(found.annotations[number])) for number in missing],
-            [f"'{found.annotations[number]}' has no mask '{masks[number]}'" for number in missing],
+            [DataPlace(str(sources.annotations[number])) for number in missing],
+            [f"'{sources.annotations[number]}' has no mask '{masks[number]}'" for number in missing],
             f"({len(missing):,} of {len(masks):,} masks are missing)",
             "Add them, or name a split of images that have masks.", findings,
         )  # fmt: skip
-        outlines = VocOutlines([str(mask) for mask in masks], found.count_P, found.object_R, split.table.begin_P1)
+        outlines = VocOutlines([str(mask) for mask in masks], sources.count_P, sources.object_R, split.table.begin_P1)
         return InstanceSplit(split.encoded, split.ids, split.table, outlines)
 
 
@@ -191,13 +191,13 @@ class _SplitReader:
         self._classes = ClassIndex(names)
         self._images: Dict[Path, Files] = {}
 
-    def read(self, years: Sequence[Path], setting: str, given: SplitNames) -> Optional[BoxedSplit]:
+    def read(self, years: Sequence[Path], setting: str, value: SplitNames) -> Optional[BoxedSplit]:
         """Reads the images of a split with their boxes.
 
         Args:
             years: folders of the years.
             setting: name of the setting, for messages.
-            given: value of the setting.
+            value: value of the setting.
 
         Returns:
             The split; None if it has no usable image.
@@ -205,38 +205,39 @@ class _SplitReader:
         Raises:
             DataError: an image or annotation is missing.
         """
-        wanted = [given] if given is None or isinstance(given, str) else given
-        found: Dict[str, Tuple[Path, FileId, Path]] = {}
-        for name in wanted:
-            shown = f"{setting}={'null' if name is None else name}"
+        names = [value] if value is None or isinstance(value, str) else value
+        entries: Dict[str, Tuple[Path, FileId, Path]] = {}
+        for name in names:
+            setting_text = f"{setting}={'null' if name is None else name}"
             year, _, part = ("", "", None) if name is None else ("/" + name).rpartition("/")
-            folder = _choose_year(years, year.strip("/"), shown)
-            for path, number, annotation in self._list(folder, part or None, shown):
-                if str(path) in found:
-                    fact = f"{shown} names '{path}', which {setting} has already."
+            folder = _choose_year(years, year.strip("/"), setting_text)
+            for path, number, annotation in self._list(folder, part or None, setting_text):
+                if str(path) in entries:
+                    fact = f"{setting_text} names '{path}', which {setting} has already."
                     self._findings.remark(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Name it once."))
-                found.setdefault(str(path), (path, number, annotation))
-        return self._boxed(list(found.values()))
+                entries.setdefault(str(path), (path, number, annotation))
+        return self._boxed(list(entries.values()))
 
     def read_mixed(self, folder: Path) -> Optional[BoxedSplit]:
         """Reads the images of a folder that have an annotation in the same folder, with their boxes."""
         images = list_images(folder, findings=self._findings)
         start = len(str(folder)) + 1
-        there = {
+        annotations = {
             composed(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
         }  # fmt: skip
-        alone = [name for name in there if name not in images]
+        unmatched = [name for name in annotations if name not in images]
         refuse_unpaired(
-            [DataPlace(str(there[name])) for name in alone],
-            [f"'{there[name]}' is the annotation of no image: there is none of that name beside it" for name in alone],
-            f"({len(alone):,} of {len(there):,} are alone)", "Add the images, or remove these annotations.",
-            self._findings,
+            [DataPlace(str(annotations[name])) for name in unmatched],
+            [f"'{annotations[name]}' is the annotation of no image: no image of the same name is beside it"
+             for name in unmatched],
+            f"({len(unmatched):,} of {len(annotations):,} have no image)",
+            "Add the images, or remove these annotations.", self._findings,
         )  # fmt: skip
-        without = len(images) - (len(there) - len(alone))
+        without = len(images) - (len(annotations) - len(unmatched))
         if without:
             log.info("%s: %d of %d images in '%s' have no annotation and are left out", self._dataset.option, without,
                      len(images), folder)  # fmt: skip
-        return self._boxed([(*images[name], there[name]) for name in sorted(images) if name in there])
+        return self._boxed([(*images[name], annotations[name]) for name in sorted(images) if name in annotations])
 
     def _boxed(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
         """Builds a split from (image, its identity, annotation) entries; None if there are none."""
@@ -247,41 +248,41 @@ class _SplitReader:
             return None
         table, object_R = boxes.table(len(entries))
         split = BoxedSplit(ImageFiles([path for path, _, _ in entries]), [number for _, number, _ in entries], table)
-        found_in = VocBoxSources([annotation for _, _, annotation in entries], boxes.counts(len(entries)), object_R)
-        return self._dataset.completed(split, found_in, self._findings)
+        sources = VocBoxSources([annotation for _, _, annotation in entries], boxes.counts(len(entries)), object_R)
+        return self._dataset.completed(split, sources, self._findings)
 
-    def _list(self, folder: Path, part: Optional[str], shown: str) -> List[Tuple[Path, FileId, Path]]:
+    def _list(self, folder: Path, part: Optional[str], setting_text: str) -> List[Tuple[Path, FileId, Path]]:
         """Returns (image, its identity, annotation) of each name in a list, or of each annotation without a list."""
         if folder not in self._images:
             self._images[folder] = list_images(folder / "JPEGImages", findings=self._findings)
         images, annotations = self._images[folder], folder / "Annotations"
-        there, others = _find_annotations(annotations, images, self._findings)
+        matched, unmatched = _find_annotations(annotations, images, self._findings)
         lists = folder / "ImageSets" / self._dataset.lists_folder
         if part is None:
-            there = {**there, **others}
-            names = {name: 0 for name in sorted(there)}
+            matched = {**matched, **unmatched}
+            names = {name: 0 for name in sorted(matched)}
             if not names:
-                raise DataError(f"{shown}: '{annotations}' holds no annotations: no file there ends in .xml.")
+                raise DataError(f"{setting_text}: '{annotations}' holds no annotations: no file there ends in .xml.")
         else:
-            read = functools.partial(self._names, lists, part, shown, {*images, *there})
+            read = functools.partial(self._names, lists, part, setting_text, {*images, *matched})
             names = attempt(self._findings, DataPlace(str(lists)), read) or {}
-        for what, known, where in (("image", images, folder / "JPEGImages"), ("annotation", there, annotations)):
-            missing = [name for name in names if name not in known]
+        for kind, files, parent in (("image", images, folder / "JPEGImages"), ("annotation", matched, annotations)):
+            missing = [name for name in names if name not in files]
             places = [DataPlace(str(lists / f"{part}.txt"), names[name]) if part else
-                      DataPlace(str(there[name])) for name in missing]  # fmt: skip
+                      DataPlace(str(matched[name])) for name in missing]  # fmt: skip
             facts = [f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
-                     f"{what} in '{where}'" for name, place in zip(missing, places)]  # fmt: skip
+                     f"{kind} in '{parent}'" for name, place in zip(missing, places)]  # fmt: skip
             remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
             refuse_unpaired(
                 places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
             )  # fmt: skip
-        return [(*images[name], there[name]) for name in names if name in images and name in there]
+        return [(*images[name], matched[name]) for name in names if name in images and name in matched]
 
-    def _names(self, lists: Path, part: str, shown: str, known: Collection[str]) -> Dict[str, int]:
-        setting = shown.partition("=")[0]
-        whole, held_out = "all images that have an annotation", "dataset.val_fraction of the training data"
-        instead = {"dataset.train_split": f": {whole}", "dataset.val_split": f": {held_out}"}.get(setting, "")
-        return read_names(lists, part, shown, self._findings, f"Without lists, type {setting}=null{instead}.",
+    def _names(self, lists: Path, part: str, setting_text: str, known: Collection[str]) -> Dict[str, int]:
+        setting = setting_text.partition("=")[0]
+        all_images, held_out = "all images that have an annotation", "dataset.val_fraction of the training data"
+        instead = {"dataset.train_split": f": {all_images}", "dataset.val_split": f": {held_out}"}.get(setting, "")
+        return read_names(lists, part, setting_text, self._findings, f"Without lists, type {setting}=null{instead}.",
                           known)  # fmt: skip
 
 
@@ -325,14 +326,14 @@ class _VocBoxes:
             return
         left, top, right, bottom = (parse_number(texts.get(edge, ""), allow_special=True) for edge in EDGES)
         if left is None or top is None or right is None or bottom is None:
-            said = ", ".join(f"{edge} {texts[edge]!r:.40}" if edge in texts else f"no {edge}" for edge in EDGES)
-            fact = f"{place}: the box of '{texts['name'][:40]}' has {said}."
+            text = ", ".join(f"{edge} {texts[edge]!r:.40}" if edge in texts else f"no {edge}" for edge in EDGES)
+            fact = f"{place}: the box of '{texts['name'][:40]}' has {text}."
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Give it four numbers."))
             return
-        said = texts.get("difficult", "")
-        is_difficult = parse_flag(said)
+        text = texts.get("difficult", "")
+        is_difficult = parse_flag(text)
         if is_difficult is None:
-            fact = f"{place}: <difficult> of '{texts['name'][:40]}' is '{said[:40]}', which is neither yes nor no."
+            fact = f"{place}: <difficult> of '{texts['name'][:40]}' is '{text[:40]}', which is neither yes nor no."
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
             return
         flags = Flag.DIFFICULT * is_difficult
@@ -398,8 +399,8 @@ class _VocNotes:
 
     def shown(self, index: int) -> str:
         """See `BoxNotes`."""
-        given = self._edge_R4[index] + [1, 1, 0, 0]
-        return ", ".join(f"{edge} {value:.6g}" for edge, value in zip(EDGES, given))
+        values = self._edge_R4[index] + [1, 1, 0, 0]
+        return ", ".join(f"{edge} {value:.6g}" for edge, value in zip(EDGES, values))
 
 
 def _find_annotations(
@@ -414,32 +415,34 @@ def _find_annotations(
         Image name -> annotation, and annotation name -> annotation without an image.
     """
     start = len(str(folder)) + 1
-    found = walk(folder, (".xml",), findings=findings) if folder.is_dir() else []
-    all_there = {composed(str(path)[start:-4]): path for path, _ in found}
-    there = {name: path for name, path in all_there.items() if name in images}
-    others = {name: path for name, path in all_there.items() if name not in there}
-    count_of = Counter(name.rpartition("/")[2] for name in (*images, *others))
+    paths = walk(folder, (".xml",), findings=findings) if folder.is_dir() else []
+    annotations = {composed(str(path)[start:-4]): path for path, _ in paths}
+    matched = {name: path for name, path in annotations.items() if name in images}
+    unmatched = {name: path for name, path in annotations.items() if name not in matched}
+    count_of = Counter(name.rpartition("/")[2] for name in (*images, *unmatched))
     # A count of 2 is one image and one annotation.
-    alone = {stem: name for name in others if count_of[(stem := name.rpartition("/")[2])] == 2}
+    unique = {stem: name for name in unmatched if count_of[(stem := name.rpartition("/")[2])] == 2}
     for image in images:
-        name = alone.get(image.rpartition("/")[2])
-        if name is not None and image not in there:
-            there[image] = others.pop(name)
-    return there, others
+        name = unique.get(image.rpartition("/")[2])
+        if name is not None and image not in matched:
+            matched[image] = unmatched.pop(name)
+    return matched, unmatched
 
 
-def _choose_year(years: Sequence[Path], year: str, shown: str) -> Path:
+def _choose_year(years: Sequence[Path], year: str, setting_text: str) -> Path:
     """Returns the folder of a year, given as `2007` or `VOC2007`; without a year, the only folder."""
     if not year:
         if len(years) == 1:
             return years[0]
-        names, (setting, _, part) = [path.name for path in years], shown.partition("=")
-        which = "" if part == "null" else f"Say which, e.g. {setting}={names[0]}/{part}, or n"
+        names, (setting, _, part) = [path.name for path in years], setting_text.partition("=")
+        hint = "" if part == "null" else f"Say which, e.g. {setting}={names[0]}/{part}, or n"
         raise DataError(
-            f"{shown}: several folders are there: {', '.join(names)}. {which or 'N'}ame one with dataset.root=FOLDER."
+            f"{setting_text}: several folders are there: {', '.join(names)}. {hint or 'N'}ame one with "
+            "dataset.root=FOLDER."
         )
     for path in years:
         if path.name in (year, f"VOC{year}"):
             return path
     names = [path.name for path in years]
-    raise DataError(f"{shown}: there is no folder '{year}'.{did_you_mean(year, names)} There are: {', '.join(names)}.")
+    hint = did_you_mean(year, names)
+    raise DataError(f"{setting_text}: there is no folder '{year}'.{hint} There are: {', '.join(names)}.")

@@ -45,7 +45,7 @@ class VocObject:
 
     Attributes:
         line: on which it begins.
-        number: of the `<object>` in the file, from 0. One with several boxes is read as several objects of the same
+        number: index of the `<object>` in the file, from 0. One with several boxes is read as several objects of one
             number.
         texts: texts of its elements, by name, including the box.
     """
@@ -83,19 +83,19 @@ def decode_declared(content: bytes) -> Tuple[bytes, Optional[str]]:
         return content, None
     name = declared[1].decode("ascii")
     try:
-        known = codecs.lookup(name).name
+        codec = codecs.lookup(name).name
     except LookupError:
-        known = ""
-    if known in _EXPATS_OWN:
-        return content, _EXPATS_OWN[known]
-    if known.startswith("utf-16"):
+        codec = ""
+    if codec in _EXPATS_OWN:
+        return content, _EXPATS_OWN[codec]
+    if codec.startswith("utf-16"):
         return content, None  # expat refuses it if the bytes are in another encoding
-    if known not in ENCODINGS:
+    if codec not in ENCODINGS:
         raise BadAnnotation(
             1, f"declares the encoding '{name}', which is not read. Convert it to UTF-8, and declare encoding=\"UTF-8\""
         )
     try:
-        return content.decode(ENCODINGS[known]).encode("utf-8"), "utf-8"
+        return content.decode(ENCODINGS[codec]).encode("utf-8"), "utf-8"
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadAnnotation(
@@ -176,8 +176,8 @@ class _AnnotationReader:
         else:
             texts = self._objects[-1].texts if len(below) == 2 else self._boxes[-1]
         if texts.setdefault(below[-1], text) != text:
-            line, both = self._parser.CurrentLineNumber, f"{texts[below[-1]]!r:.40} and {text!r:.40}"
-            raise BadAnnotation(line, f"has two <{below[-1]}> in one <{below[-2]}>, {both} (line {line})")
+            line, values = self._parser.CurrentLineNumber, f"{texts[below[-1]]!r:.40} and {text!r:.40}"
+            raise BadAnnotation(line, f"has two <{below[-1]}> in one <{below[-2]}>, {values} (line {line})")
 
     def _end_object(self) -> None:
         first = self._objects[-1]

@@ -32,8 +32,8 @@ def read_names(
     name.
 
     Args:
-        folder: of the lists.
-        name: of the list, without its ending.
+        folder: folder of the lists.
+        name: name of the list, without its ending.
         setting: that names it, for messages.
         findings: gets names that come twice.
         without_lists: what to type where there are no lists at all.
@@ -44,9 +44,9 @@ def read_names(
     """
     path = folder / f"{name}.txt"
     if not exists(path):
-        there = sorted(file.stem for file in folder.glob("*.txt")) if folder.is_dir() else []
-        listed = f"{did_you_mean(name, there)} There are: {', '.join(there)}."
-        hint = listed if there else f" {without_lists}".rstrip()
+        existing = sorted(file.stem for file in folder.glob("*.txt")) if folder.is_dir() else []
+        listed = f"{did_you_mean(name, existing)} There are: {', '.join(existing)}."
+        hint = listed if existing else f" {without_lists}".rstrip()
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")
     lines = enumerate(split_lines(read_text(path, findings)), 1)
     stems = [(_name_in(text, known), number) for number, line in lines if (text := line.strip(BLANKS))]
@@ -84,10 +84,10 @@ def _name_of(text: str, known: Collection[str]) -> str:
     path = composed(as_posix(text)).lstrip("/")
     stem, dot, ending = path.rpartition(".")
     paths = [path, stem] if dot + ending.lower() in EXTENSIONS else [path]
-    for one in paths:
-        parts = one.split("/")
+    for candidate in paths:
+        parts = candidate.split("/")
         below = ("/".join(parts[begin:]) for begin in range(len(parts)))
-        found = next((name for name in below if name in known), None)
-        if found is not None:
-            return found
+        name = next((name for name in below if name in known), None)
+        if name is not None:
+            return name
     return Path(path).stem if "/" in path else path

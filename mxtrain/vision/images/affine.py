@@ -1,9 +1,9 @@
-"""Affine maps of the plane, and images drawn through them.
+"""Affine maps of the plane, and transforms of images by them.
 
-A map is the 2 x 3 matrix from (x, y) of the original image to (x, y) of the transformed one. Positions are exact:
-pixel i reaches from i to i + 1, so its middle is i + 0.5.
+A map is the 2 x 3 matrix from (x, y) of the original image to (x, y) of the transformed one. Pixel i extends from i to
+i + 1, so its centre is i + 0.5.
 
-Legend: C channels, H height, W width, J places.
+Legend: C channels, H height, W width, J points.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Sequence, Tuple
 import numpy as np
 
 IDENTITY_23 = np.eye(2, 3)
-_SHRINKS = 0.99
-"""An image whose pixels get smaller than this is averaged first: interpolation alone would skip pixels."""
+_AVERAGED_BELOW = 0.99
+"""Scale below which an image is averaged first: interpolation alone would skip pixels."""
 _EDGE = 1e-6
 
 
-def moved(place_J2: np.ndarray, matrix_23: np.ndarray) -> np.ndarray:
-    """Places (..., 2) after a map."""
+def transform_points(place_J2: np.ndarray, matrix_23: np.ndarray) -> np.ndarray:
+    """Applies a map to points (..., 2)."""
     return place_J2 @ matrix_23[:, :2].T + matrix_23[:, 2]
 
 
 def inverse(matrix_23: np.ndarray) -> np.ndarray:
-    """Returns the map back. LAPACK's threads would take longer than everything else that is done to a small image."""
+    """Returns the inverse map. Does not call LAPACK, whose threads take longer than all other work on a small image."""
     (a, b), (c, d) = matrix_23[:, :2].tolist()
     if b == c == 0:
         inverse_22 = np.diag([1 / a, 1 / d])
@@ -34,15 +34,15 @@ def inverse(matrix_23: np.ndarray) -> np.ndarray:
 
 
 def determinant(matrix_23: np.ndarray) -> float:
-    """By how much areas grow; below 0 where left and right change places."""
+    """Returns the factor by which areas grow; negative if the map mirrors the image."""
     (a, b), (c, d) = matrix_23[:, :2].tolist()
     return float(a * d - b * c)
 
 
-def composed(second_23: np.ndarray, first_23: np.ndarray) -> np.ndarray:
-    """Returns the map that does `first_23`, then `second_23`."""
+def compose(second_23: np.ndarray, first_23: np.ndarray) -> np.ndarray:
+    """Returns the map that applies `first_23`, then `second_23`."""
     linear_22 = second_23[:, :2] @ first_23[:, :2]
-    return np.concatenate([linear_22, moved(first_23[:, 2], second_23)[:, None]], axis=1)
+    return np.concatenate([linear_22, transform_points(first_23[:, 2], second_23)[:, None]], axis=1)
 
 
 def corners(size: Sequence[float]) -> np.ndarray:
@@ -57,42 +57,42 @@ def warp(
     """Returns an image after a map, (C, *size).
 
     Args:
-        image_CHW: of any type that OpenCV knows; 1 or 3 channels.
+        image_CHW: image with 1 or 3 channels of a type that OpenCV supports.
         matrix_23: the map.
         size: (height, width) of the result.
-        fill_C: where the image ends.
-        is_nearest: takes the nearest pixel instead of interpolating, as masks need it.
+        fill_C: colour outside of the image.
+        is_nearest: if True, take the nearest pixel instead of interpolating, as masks need it.
     """
     if (np.abs(matrix_23[:, :2]) == np.eye(2)).all() and (matrix_23[:, 2] == np.rint(matrix_23[:, 2])).all():
-        return _placed(image_CHW, matrix_23, size, fill_C)
+        return _shift(image_CHW, matrix_23, size, fill_C)
     import cv2
 
     array_HWC = np.ascontiguousarray(image_CHW.transpose(1, 2, 0))
     height, width, channels = array_HWC.shape
-    back_42 = moved(corners(size), inverse(matrix_23))
+    back_42 = transform_points(corners(size), inverse(matrix_23))
     is_inside = ((back_42 >= -_EDGE) & (back_42 <= np.array([width, height]) + _EDGE)).all()
     scale_2 = np.minimum(np.linalg.norm(matrix_23[:, :2], axis=0), 1.0)
-    if not is_nearest and (scale_2 < _SHRINKS).any():
+    if not is_nearest and (scale_2 < _AVERAGED_BELOW).any():
         small_2 = np.maximum(np.rint(scale_2 * [width, height]), 1).astype(int)
         array_HWC = cv2.resize(array_HWC, tuple(small_2.tolist()), interpolation=cv2.INTER_AREA)
         grown_23 = np.diag([width, height, 1] / np.append(small_2, 1))[:2]
-        matrix_23 = composed(matrix_23, grown_23)
-    # OpenCV counts the middles of pixels from 0.
+        matrix_23 = compose(matrix_23, grown_23)
+    # In OpenCV the centre of the first pixel is 0, not 0.5.
     middle_23 = matrix_23.copy()
     middle_23[:, 2] += 0.5 * matrix_23[:, :2].sum(axis=1) - 0.5
-    drawn = cv2.warpAffine(
+    warped = cv2.warpAffine(
         array_HWC, middle_23, (size[1], size[0]), flags=cv2.INTER_NEAREST if is_nearest else cv2.INTER_LINEAR,
-        # At the border of an image that fills the result there is nothing to mix with.
+        # If the image fills the result, its border must not be mixed with the fill colour.
         borderMode=cv2.BORDER_REPLICATE if is_inside else cv2.BORDER_CONSTANT,
         borderValue=np.asarray(fill_C, float).tolist(),
     )  # fmt: skip
-    return drawn.reshape(*size, channels).transpose(2, 0, 1)
+    return warped.reshape(*size, channels).transpose(2, 0, 1)
 
 
-def _placed(image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int], fill_C: np.ndarray) -> np.ndarray:
-    """`warp` of a map that only mirrors and shifts by whole pixels."""
-    made_CHW = np.empty((len(image_CHW), *size), image_CHW.dtype)
-    made_CHW[:] = np.asarray(fill_C)[:, None, None]
+def _shift(image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int], fill_C: np.ndarray) -> np.ndarray:
+    """Applies a map that only mirrors and shifts by whole pixels; see `warp`."""
+    result_CHW = np.empty((len(image_CHW), *size), image_CHW.dtype)
+    result_CHW[:] = np.asarray(fill_C)[:, None, None]
     sources, places = [], []
     for axis, length, room in ((1, image_CHW.shape[1], size[0]), (0, image_CHW.shape[2], size[1])):
         shift = int(matrix_23[axis, 2])
@@ -102,5 +102,5 @@ def _placed(image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int],
         begin, end = max(shift, 0), max(min(shift + length, room), max(shift, 0))
         sources.append(slice(begin - shift, end - shift))
         places.append(slice(begin, end))
-    made_CHW[:, places[0], places[1]] = image_CHW[:, sources[0], sources[1]]
-    return made_CHW
+    result_CHW[:, places[0], places[1]] = image_CHW[:, sources[0], sources[1]]
+    return result_CHW

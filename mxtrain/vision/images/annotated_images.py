@@ -1,4 +1,4 @@
-"""Base of datasets of image files of any size, each with an annotation."""
+"""Base class of datasets of image files of any size, each with an annotation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RawImageSource(Protocol):
 
 
 class AnnotatedImages(Dataset):
-    """Base of datasets of image files of any size, each with an annotation (boxes, a mask, ...)."""
+    """Base class of datasets of image files of any size, each with an annotation (boxes, a mask, ...)."""
 
     option: ClassVar[str] = ""
     """Setting that chooses the dataset, for messages."""

@@ -1,6 +1,6 @@
 """Data augmentation of whole batches in NumPy: crops, flips, cutout, mixup and CutMix.
 
-Every draw is a function of (seed, epoch, sample index); the position in the batch plays no part.
+Random numbers are a function of (seed, epoch, sample index), not of the position in the batch.
 Shapes are suffixes: B batch, C channels, H height, W width, K classes.
 """
 
@@ -20,14 +20,14 @@ Fetch = Callable[[np.ndarray], Tuple[np.ndarray, ...]]
 def augment_batch(
     image_BCHW: np.ndarray, index_B: np.ndarray, augment: Augment, *, seed: int, epoch: int
 ) -> np.ndarray:
-    """Crop, mirror and cut out.
+    """Crops, mirrors and cuts out parts of the images of a batch.
 
     Args:
         image_BCHW: uint8 or float32; may be written to.
-        index_B: The samples' indices in their dataset.
-        augment: What to do.
-        seed: Seed of the run.
-        epoch: Counts from 0.
+        index_B: indices of the samples in their dataset.
+        augment: settings of the augmentation.
+        seed: seed of the run.
+        epoch: number of the epoch, from 0.
 
     Returns:
         Images of the same shape and type.
@@ -58,17 +58,17 @@ def mix_batch(
     epoch: int,
     partner_N: Optional[np.ndarray] = None,
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Mix every sample with a partner, by mixup or cutmix.
+    """Mixes every sample with a partner, by mixup or CutMix.
 
     Args:
-        fetch: Gives augmented images and labels by index.
-        index_B: The samples.
-        augment: With `mixup` or `cutmix` above 0.
-        num_samples: Length of the dataset.
+        fetch: returns augmented images and labels of samples.
+        index_B: indices of the samples.
+        augment: settings, with `mixup` or `cutmix` above 0.
+        num_samples: length of the dataset.
         num_classes: K.
-        seed: Seed of the run.
-        epoch: Counts from 0.
-        partner_N: The samples of this epoch, of which one is the partner; None = any other sample of the dataset.
+        seed: seed of the run.
+        epoch: number of the epoch, from 0.
+        partner_N: samples of this epoch, from which partners are chosen; None: any other sample of the dataset.
 
     Returns:
         image_BCHW float32 from 0 to 255, and probability_BK float32.
@@ -86,11 +86,11 @@ def mix_batch(
 
     threshold = augment.mixup and (0.5 if augment.cutmix else 1.0)
     is_mixup_B = uniform(seed, epoch, index_B, VisionDraw.MIX_KIND) < threshold
-    own_B = np.ones(len(index_B))
+    weight_B = np.ones(len(index_B))
     mixed_BCHW = image_BCHW.astype(np.float32)
     if is_mixup_B.any():
-        own_B[is_mixup_B] = beta(seed, epoch, index_B[is_mixup_B], augment.mixup)
-        share = own_B[is_mixup_B].astype(np.float32)[:, None, None, None]
+        weight_B[is_mixup_B] = beta(seed, epoch, index_B[is_mixup_B], augment.mixup)
+        share = weight_B[is_mixup_B].astype(np.float32)[:, None, None, None]
         mixed_BCHW[is_mixup_B] = share * mixed_BCHW[is_mixup_B] + (1 - share) * other_BCHW[is_mixup_B]
     if not is_mixup_B.all():
         cut_B = np.flatnonzero(~is_mixup_B)
@@ -101,11 +101,11 @@ def mix_batch(
         left = integers(seed, epoch, index, VisionDraw.MIX_LEFT, width)
         inside = _boxes(top, left, box_height, box_width, height, width)
         mixed_BCHW[cut_B] = np.where(inside, other_BCHW[cut_B], mixed_BCHW[cut_B])
-        own_B[cut_B] = 1.0 - inside.mean(axis=(1, 2, 3))  # the box may stick out: count the pixels really pasted
+        weight_B[cut_B] = 1.0 - inside.mean(axis=(1, 2, 3))  # the box may stick out: count the pixels really pasted
     probability_BK = np.zeros((len(index_B), num_classes), np.float32)
     row_B = np.arange(len(index_B))
-    probability_BK[row_B, label_B] = own_B
-    probability_BK[row_B, other_label_B] += (1.0 - own_B).astype(np.float32)
+    probability_BK[row_B, label_B] = weight_B
+    probability_BK[row_B, other_label_B] += (1.0 - weight_B).astype(np.float32)
     return mixed_BCHW, probability_BK
 
 

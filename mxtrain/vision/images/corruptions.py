@@ -41,18 +41,18 @@ _SAMPLES_PER_TASK = 16
 
 
 class Corrupted:
-    """The samples of another source with corrupted images, as `Source`; labels and masks stay as they are.
+    """Source of the samples of another source with corrupted images; labels and masks are unchanged.
 
-    What is drawn is a function of (seed, sample index, corruption): the same at each severity, so that a sample is
-    compared with itself.
+    Random numbers are a function of (seed, sample index, corruption). They are the same for each severity, so that
+    severities can be compared.
     """
 
     def __init__(self, source: Source, name: str, severity: int) -> None:
-        """Wrap.
+        """Wraps a source.
 
         Args:
-            source: Of the samples.
-            name: One of `STRENGTHS`.
+            source: source of the samples.
+            name: a key of `STRENGTHS`.
             severity: 1 to 5.
         """
         self._source, self._corrupt = source, CORRUPTIONS[name]
@@ -65,7 +65,7 @@ class Corrupted:
         return len(self._source)
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """See `Source.fetch`. Of an image in a frame, what fills the frame up stays as it is."""
+        """See `Source.fetch`. The padding of images in a frame is not changed."""
         image_BCHW, *others = self._source.fetch(index_B, seed=seed, epoch=epoch, train=train)
         key_B = bits(seed, 0, index_B, self._draw)
         for row, (image_CHW, key) in enumerate(zip(image_BCHW, key_B)):
@@ -89,9 +89,9 @@ def _shot_noise(image_CHW: np.ndarray, photons: float, generator: np.random.Gene
 
 
 def _impulse_noise(image_CHW: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
-    drawn_CHW = generator.random(image_CHW.shape)
+    uniform_CHW = generator.random(image_CHW.shape)
     is_white_CHW = generator.random(image_CHW.shape) < 0.5
-    return np.where(drawn_CHW < share, is_white_CHW, image_CHW)
+    return np.where(uniform_CHW < share, is_white_CHW, image_CHW)
 
 
 def _blur(image_CHW: np.ndarray, deviation: float, generator: np.random.Generator) -> np.ndarray:
@@ -115,8 +115,8 @@ def _motion_blur(image_CHW: np.ndarray, length: float, generator: np.random.Gene
     angle = np.pi * generator.random()
     radius = int(np.ceil(length / 2)) + 1
     kernel = np.zeros((2 * radius + 1, 2 * radius + 1))
-    for at in np.linspace(-length / 2, length / 2, 8 * radius + 1):
-        down, right = radius + at * np.sin(angle), radius + at * np.cos(angle)
+    for position in np.linspace(-length / 2, length / 2, 8 * radius + 1):
+        down, right = radius + position * np.sin(angle), radius + position * np.cos(angle)
         top, left = int(down), int(right)
         shares = np.outer([1 - down + top, down - top], [1 - right + left, right - left])
         kernel[top : top + 2, left : left + 2] += shares
@@ -126,7 +126,7 @@ def _motion_blur(image_CHW: np.ndarray, length: float, generator: np.random.Gene
 
 
 def _fog(image_CHW: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
-    """White of uneven thickness: random values on ever finer grids, each half as strong as the one before."""
+    """Adds white of uneven density: random values on ever finer grids, each half as strong as the one before."""
     import cv2
 
     height, width = image_CHW.shape[1:]
@@ -160,7 +160,7 @@ def _pixelate(image_CHW: np.ndarray, share: float, generator: np.random.Generato
 
 
 def _jpeg(image_CHW: np.ndarray, quality: float, generator: np.random.Generator) -> np.ndarray:
-    """Saved and read again, in 8 bits; channels that are no colours one by one."""
+    """Compresses the image as JPEG and decodes it again, in 8 bits; channels that are not colours one by one."""
     byte_CHW = np.rint(255 * image_CHW).astype(np.uint8)
     if len(byte_CHW) == 3:
         return _saved(byte_CHW.transpose(1, 2, 0), int(quality)).transpose(2, 0, 1)

@@ -1,4 +1,4 @@
-"""Base class of the descriptions of datasets of images.
+"""Base class of the settings of image datasets.
 
 Shapes are suffixes: C channels, H height, W width.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Dataset(BaseDataset):
-    """Base of all descriptions of images."""
+    """Base class of image datasets."""
 
     sample_type: ClassVar[str] = "images"
     model_hints: ClassVar[Mapping[str, str]] = {"regression": "model=lenet"}
@@ -56,13 +56,13 @@ class Dataset(BaseDataset):
     def _refuse_unused_settings(cls, values: Any) -> Any:
         augment = values.get("augment") if isinstance(values, Mapping) else None
         if isinstance(augment, Mapping) and augment.get("transforms") is not None:
-            usual = cls.model_fields["augment"].default
-            for name in set(type(usual).model_fields) - {"transforms", *type(usual).kept}:
-                value, before = augment.get(name), getattr(usual, name)
-                if name in augment and value != before:
+            defaults = cls.model_fields["augment"].default
+            for name in set(type(defaults).model_fields) - {"transforms", *type(defaults).kept_settings}:
+                value, default = augment.get(name), getattr(defaults, name)
+                if name in augment and value != default:
                     raise ValueError(
                         f"augment.{name}={shown(value)} has no effect beside augment.transforms. Add what it does to "
-                        f"the list and leave it out, or type dataset.augment.{name}={shown(before)}"
+                        f"the list and leave it out, or type dataset.augment.{name}={shown(default)}"
                     )
         return values
 
@@ -77,27 +77,27 @@ class Dataset(BaseDataset):
         return self.augment.mixes
 
     def decoded_as(self, decoding: Decoding) -> Dataset:
-        """This dataset with images read so, where its images are read from files; else itself."""
+        """Returns this dataset with another decoding of its image files; itself if images are not read from files."""
         return self
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        found = restored_signature(self, ImageSignature.cast(given), typed, source)
-        # As trained: nothing is measured anew on samples that may have changed, or are not there.
-        statistics = {"mean": list(found.mean), "std": list(found.std)}
-        return self.decoded_as(found.decoding).model_copy(update=statistics), found
+    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        signature = restored_signature(self, ImageSignature.cast(trained), overridden, source)
+        # Keep the statistics of the training: the samples may have changed, or may be missing.
+        statistics = {"mean": list(signature.mean), "std": list(signature.std)}
+        return self.decoded_as(signature.decoding).model_copy(update=statistics), signature
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         return sign_images(self, splits, model)
 
-    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`: a network has learned objects of the sizes that they had."""
-        decoded, decoded_before = (ImageSignature.cast(one).decoding.shape for one in (signature, before))
-        for now, then in ((signature.shape, before.shape), (decoded, decoded_before)):
-            if tuple(now) != tuple(then):
-                shown_now, shown_then = ("x".join(map(str, shape)) for shape in (now, then))
+    def check_compatible(self, signature: Signature, trained: Signature, source: str) -> None:
+        """See `BaseDataset.check_compatible`; the size of images must be that of the training."""
+        decoded, trained_decoded = (ImageSignature.cast(each).decoding.shape for each in (signature, trained))
+        for size, trained_size in ((signature.shape, trained.shape), (decoded, trained_decoded)):
+            if tuple(size) != tuple(trained_size):
+                size_text, trained_text = ("x".join(map(str, shape)) for shape in (size, trained_size))
                 raise CheckpointError(
-                    f"{source}: images entered the network as {shown_then}, and now they would as {shown_now}. Type "
-                    f"dataset.image_size=[{then[-2]},{then[-1]}]."
+                    f"{source}: the network was trained with images of {trained_text}, and now they are {size_text}. "
+                    f"Type dataset.image_size=[{trained_size[-2]},{trained_size[-1]}]."
                 )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
@@ -134,10 +134,10 @@ class Dataset(BaseDataset):
         return Annotations()
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
-        """Fields of `ImageSettings` that depend on what the samples are.
+        """Returns the fields of `ImageSettings` that depend on the kind of dataset.
 
         Args:
-            train: whether its batches are trained on.
+            train: True for training batches.
         """
         return {"augment": self.augment}
 
@@ -154,13 +154,13 @@ class Dataset(BaseDataset):
         return open_inputs(names, open_source, skip_unreadable, unreadable)
 
     def input_shape(self, native: Shape) -> Shape:
-        """Returns the (C, H, W) that enters the network.
+        """Returns the (C, H, W) of the network's input.
 
         Args:
             native: (C, H, W) of the dataset, as in `Splits.shape`.
 
         Returns:
-            `native` with what `channels` and `image_size` ask for.
+            `native`, changed by the settings `channels` and `image_size`.
         """
         channels = native[0] if self.channels == "auto" else self.channels
         height, width = native[1:] if self.image_size == "auto" else self.image_size
@@ -168,7 +168,7 @@ class Dataset(BaseDataset):
 
 
 def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignature:
-    """Returns the dataset's own size and channels, unless the model or the user wants others."""
+    """Builds the signature: the dataset's own size and channels, unless the model or the settings require others."""
     channels, height, width = model.input_shape(dataset.input_shape(splits.shape))
     if dataset.channels != "auto":
         channels = dataset.channels
@@ -181,29 +181,35 @@ def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignatur
 
 
 def restored_signature(
-    dataset: Dataset, given: ImageSignature, typed: Collection[str], source: str
+    dataset: Dataset, trained: ImageSignature, overridden: Collection[str], source: str
 ) -> ImageSignature:  # fmt: skip
-    """Returns the signature for a command: image settings of the run's checkpoint, with another `dataset.central_crop`
-    or `dataset.window` only if typed.
+    """Returns the signature of a trained network, with another `dataset.central_crop` or `dataset.window` if overridden
+    on the command line.
+
+    Args:
+        dataset: settings of the dataset.
+        trained: signature of the checkpoint.
+        overridden: names of the overridden settings.
+        source: checkpoint, for messages.
 
     Raises:
-        ConfigError: something else of what enters the network was to be changed.
+        ConfigError: another setting of the network's input is overridden with a different value.
     """
-    channels, *size = given.shape
-    kept = {
-        "dataset.image_size": list(size), "dataset.channels": channels, "dataset.mean": list(given.mean),
-        "dataset.std": list(given.std),
+    channels, *size = trained.shape
+    settings = {
+        "dataset.image_size": list(size), "dataset.channels": channels, "dataset.mean": list(trained.mean),
+        "dataset.std": list(trained.std),
     }  # fmt: skip
-    for key, value in kept.items():
-        wanted = getattr(dataset, key.partition(".")[2], value)
-        if key in typed and wanted not in (value, "auto"):
+    for key, value in settings.items():
+        configured = getattr(dataset, key.partition(".")[2], value)
+        if key in overridden and configured not in (value, "auto"):
             raise ConfigError(
-                f"{key}={wanted}: what enters the network is part of what was trained, and {source} says "
-                f"{key}={value}. Leave it out."
+                f"{key}={configured}: the network was trained with {key}={value} ({source}), and the size and scale of "
+                "its input cannot change. Leave it out."
             )
-    decoding = given.decoding
-    if "dataset.central_crop" in typed:
+    decoding = trained.decoding
+    if "dataset.central_crop" in overridden:
         decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
-    if "dataset.window" in typed:
+    if "dataset.window" in overridden:
         decoding = replace(decoding, window=as_window(dataset.window))  # type: ignore[attr-defined]
-    return replace(given, decoding=decoding)
+    return replace(trained, decoding=decoding)

@@ -1,4 +1,4 @@
-"""Base of datasets whose images are decoded and resized when read."""
+"""Base class of datasets whose images are decoded and resized when read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LARGEST_SIDE = 224
 
 
 class DecodedDataset(Dataset):
-    """Base of datasets whose images are decoded and resized when read."""
+    """Base class of datasets whose images are decoded and resized when read."""
 
     model_option: ClassVar[str] = "resnet"
     makes_folds: ClassVar[bool] = True
@@ -57,8 +57,8 @@ class DecodedDataset(Dataset):
     otherwise full."""
 
     def decoded_shape(self) -> Shape:
-        """(C, H, W) that images are decoded to: colour where the description says auto, and 224 x 224 as long as no
-        image has been seen."""
+        """Returns the (C, H, W) that images are decoded to: colour if `channels` is auto, and 224 x 224 until an image
+        was read if `image_size` is auto."""
         height, width = (_LARGEST_SIDE, _LARGEST_SIDE) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
@@ -82,7 +82,7 @@ class DecodedDataset(Dataset):
         class_names: Sequence[str],
         findings: Findings = STRICT,
     ) -> Splits:
-        """Sources of what was found, with validation and test samples carved out of the training part where missing.
+        """Builds the splits. Missing validation and test splits are held out of the training images.
 
         Args:
             train: The images, and their labels or an empty array where both other splits exist.

@@ -1,8 +1,7 @@
-"""Sources whose samples are encoded images, JPEG or PNG or the like, decoded when fetched.
+"""Sources of encoded images, such as JPEG or PNG, that are decoded when fetched.
 
-Worker threads, not processes, decode: Pillow works outside Python's lock
-(docs/decisions/0003-threads-decode-images.md).
-Importing this module imports no Pillow.
+Threads decode images, not processes, because Pillow releases the GIL (docs/decisions/0003-threads-decode-images.md).
+Importing this module does not import Pillow.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from mxtrain.vision.images.transforms.geometry import choose_part
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-_TASK = 4
-_MEASURED = 64
-"""Images of which mean and deviation are measured: more change the third digit."""
+_SAMPLES_PER_TASK = 4
+_NUM_MEASURED = 64
+"""Number of images of which mean and deviation are measured; more images change only the third digit."""
 
 
 class EncodedImages(Protocol):
@@ -48,7 +47,7 @@ class EncodedImages(Protocol):
 
 
 def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
-    """Mean and standard deviation of ImageNet's photographs, the customary constants for images in files."""
+    """Returns the mean and standard deviation of ImageNet's photographs, the usual constants for images in files."""
     if channels == 3:
         return list(IMAGENET_MEAN), list(IMAGENET_STD)
     return [sum(IMAGENET_MEAN) / 3], [sum(IMAGENET_STD) / 3]
@@ -62,29 +61,29 @@ def choose_statistics(
     which resemble no photograph, are measured.
 
     Args:
-        mean: of the description.
-        std: likewise.
-        decoding: how files are read.
-        read_first: gives the content of a training file.
+        mean, std: settings of the dataset.
+        decoding: settings by which images are decoded.
+        read_first: returns the content of a training file.
         images: some training images, (C, H, W), white is 255; decoded only if they are measured.
 
     Raises:
-        DataError: one of them cannot be read.
+        DataError: an image cannot be read.
     """
-    given = (mean, std)
+    configured = (mean, std)
     chosen = known_statistics(decoding.shape[0])
-    if decoding.shape[0] == 1 and any(isinstance(each, str) for each in given):
+    if decoding.shape[0] == 1 and any(isinstance(each, str) for each in configured):
         try:
             if decoding.window != "auto" or is_dicom(read_first()):
                 chosen = measure(images)
         except LoaderError as error:
             raise DataError(str(error)) from error
-    mean, std = (auto if isinstance(each, str) else each for each, auto in zip(given, chosen))
+    mean, std = (auto if isinstance(each, str) else each for each, auto in zip(configured, chosen))
     return mean, std
 
 
 def measure(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
-    """Mean and standard deviation of grey images, white is 1. Four digits, so that all machines agree."""
+    """Computes the mean and standard deviation of grey images, where white is 1, rounded to four digits, so that all
+    machines agree."""
     count, total, square = 0, 0.0, 0.0
     for image in images:
         share = image.astype(np.float64) / 255.0
@@ -94,22 +93,22 @@ def measure(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[flo
 
 
 def spread(index_N: np.ndarray) -> np.ndarray:
-    """Returns some of these samples, from the first to the last."""
-    return index_N[np.linspace(0, len(index_N) - 1, min(len(index_N), _MEASURED)).astype(np.int64)]
+    """Returns at most `_NUM_MEASURED` of these samples, evenly spaced."""
+    return index_N[np.linspace(0, len(index_N) - 1, min(len(index_N), _NUM_MEASURED)).astype(np.int64)]
 
 
 class DecodedSource:
-    """Decodes, crops and resizes to one shape."""
+    """Source of encoded images that are decoded, cropped and resized to one shape."""
 
-    samples_per_task = _TASK
+    samples_per_task = _SAMPLES_PER_TASK
 
     def __init__(self, encoded: EncodedImages, decoding: Decoding, *, crop_scale: Sequence[float] = (1.0, 1.0)) -> None:
-        """Describe what comes out; nothing is read yet.
+        """Stores the settings; no image is read yet.
 
         Args:
-            encoded: The images.
-            decoding: How they are read.
-            crop_scale: Smallest and largest share of the area that a random crop takes in training; (1, 1) = none.
+            encoded: the images.
+            decoding: settings by which images are decoded.
+            crop_scale: smallest and largest share of the area that a random crop takes in training; (1, 1): no crop.
         """
         self.encoded = encoded
         self.decoding = decoding
@@ -143,7 +142,7 @@ class DecodedSource:
         return class_labels(self.encoded)
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """Returns a black image, instead of one that cannot be read."""
+        """Returns a black image, which replaces an unreadable one."""
         return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
 
     def checks(self) -> Checks:
@@ -169,12 +168,12 @@ class DecodedSource:
         """Returns the part of an encoded image that becomes the sample, (C, H, W).
 
         Args:
-            index: Of the sample, for messages.
-            content: As `read` gives it.
-            draws_4: Random numbers that choose the part; None = the central one.
+            index: index of the sample, for messages.
+            content: the encoded image, see `read`.
+            draws_4: random numbers from 0 to 1 that choose the part; None: the central one.
 
         Raises:
-            LoaderError: It cannot be decoded.
+            LoaderError: the image cannot be decoded.
         """
         channels, height, width = self.shape
         try:
@@ -184,7 +183,7 @@ class DecodedSource:
             raise unreadable(self.encoded.name(index), error) from error
 
     def _choose_box(self, size: Tuple[int, int], draws_4: Optional[Sequence[float]]) -> Tuple[float, ...]:
-        """Left, top, right and bottom of the part to keep, in pixels of an image of that (width, height)."""
+        """Returns left, top, right and bottom of the part to keep, in pixels of an image of that (width, height)."""
         full_width, full_height = size
         _, height, width = self.shape
         if draws_4 is None:

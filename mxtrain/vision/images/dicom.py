@@ -1,8 +1,8 @@
-"""Reads DICOM files: the image of one frame, as its rescale, window and photometric interpretation say.
+"""Reads the image of a DICOM file with one frame, with its rescale, window and photometric interpretation.
 
-Only the elements in `_TAGS` are looked at. Names, dates and everything else about a person are passed over unread, and
-messages hold numbers and known words alone, never texts of a file. pydicom walks through the elements; it is an
-optional requirement, and importing this module does not import it.
+Only the elements in `_TAGS` are read. Names, dates and other personal data are skipped, and messages contain only
+numbers and known words, never text of a file. pydicom parses the elements; it is an optional requirement, and importing
+this module does not import it.
 
 Legend: C channels, H height, W width.
 """
@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 16 << 20
 """Size limit of the data before the pixels: an element takes 30 times its bytes in memory."""
 _MAGIC_AT = 128
 HEAD_BYTES = _MAGIC_AT + 4
-"""The first bytes of a file, by which DICOM is known."""
+"""Number of bytes at the start of a file that identify DICOM."""
 
 _SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES = 0x00280002, 0x00280004, 0x00280006, 0x00280008
 _ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED = (
@@ -55,29 +55,33 @@ _INSTALL = f"Type: {installing('dicom')}"
 
 
 def is_dicom(head: bytes) -> bool:
-    """Returns True if a file that begins so is DICOM, whatever its name."""
+    """Returns True if a file with these first bytes is DICOM."""
     return head[_MAGIC_AT:HEAD_BYTES] == b"DICM"
 
 
 def require_pydicom(path: str) -> None:
-    """Raises: DataError: a DICOM file was found, and nothing is installed that reads it."""
+    """Rejects a DICOM file if pydicom is not installed.
+
+    Raises:
+        DataError: pydicom is not installed.
+    """
     if importlib.util.find_spec("pydicom") is None:
         raise DataError(f"'{path}' is a DICOM file, and pydicom is not installed, which reads it. {_INSTALL}.")
 
 
 class DicomReader:
-    """An opened DICOM file; its pixels are decoded when they are asked for, its header before.
+    """An opened DICOM file. The header is read at once, the pixels in `planes`.
 
     Raises:
-        ValueError: pydicom is not installed, or the file is damaged, or holds no single image that is read, or one
-            that is too large.
+        ValueError: pydicom is not installed, or the file is damaged, too large, or not a single image of a supported
+            kind.
     """
 
     def __init__(self, content: bytes) -> None:
-        """Read the header.
+        """Reads the header.
 
         Args:
-            content: of the file.
+            content: content of the file.
         """
         self._content = content
         self._syntax, begin = _read_syntax(content)
@@ -102,7 +106,7 @@ class DicomReader:
         """Returns the image.
 
         Args:
-            window: as `Decoding.window` says; colour has none.
+            window: see `Decoding.window`; not allowed for colour.
 
         Returns:
             One plane of grey from 0 to 255, float32, or red, green and blue, (H, W) each, uint8 or from 0 to 255 as
@@ -122,22 +126,22 @@ class DicomReader:
         return [(WHITE - grey_HW if self._photometric == "MONOCHROME1" else grey_HW).astype(np.float32)]
 
     def _shown(self, window: Window) -> Any:
-        """Returns the function from stored pixels to 0 to 255."""
+        """Returns the function that maps stored pixels to 0 to 255."""
         slope, intercept = self._number(_SLOPE, 1.0), self._number(_INTERCEPT, 0.0)
         if slope == 0:
             raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
         if not isinstance(window, str):
             centre, width = window
             return lambda pixels_HW: linear_exact(pixels_HW * slope + intercept, centre, width)
-        own = self._own_window() if window == "auto" else None
-        if own is not None:
-            function, centre, width = own
+        file_window = self._own_window() if window == "auto" else None
+        if file_window is not None:
+            function, centre, width = file_window
             return lambda pixels_HW: FUNCTIONS[function](pixels_HW * slope + intercept, centre, width)
         low, high = sorted(bound * slope + intercept for bound in self._layout.range)
         return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
 
     def _own_window(self) -> Optional[Tuple[str, float, float]]:
-        """Function, centre and width that the file names first; None if it names none."""
+        """Returns function, centre and width of the first window in the file; None if there is none."""
         centre, width = self._number(_CENTRE, None), self._number(_WIDTH, None)
         if centre is None or width is None:
             return None
@@ -179,11 +183,12 @@ class DicomReader:
         return [part.strip(b" \0") for part in value.split(b"\\")] if value else []
 
     def _word(self, tag: int, known: Tuple[str, ...], missing: str = "of no kind") -> str:
-        """One of the words that are known; what else a file says is not repeated."""
-        found = [word for word in known if self._values(tag)[:1] == [word.encode()]]
-        if not found and self._values(tag)[:1] not in ([], [b""]):
+        """Returns the word of an element, which must be one of `known`. Messages do not repeat other content of the
+        file."""
+        word = [word for word in known if self._values(tag)[:1] == [word.encode()]]
+        if not word and self._values(tag)[:1] not in ([], [b""]):
             raise ValueError(f"its element {_shown(tag)} holds a word that is not known")
-        return found[0] if found else missing
+        return word[0] if word else missing
 
     def _number(self, tag: int, missing: Any) -> Any:
         """Returns the first of the numbers that an element holds as text."""
@@ -210,7 +215,7 @@ class DicomReader:
 
 
 def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Values from `low`, black, to `high`, white."""
+    """Maps the values from `low`, black, to `high`, white."""
     return ((value - low) * (WHITE / (high - low))).astype(np.float32)
 
 
@@ -243,9 +248,9 @@ def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[
     _quieten()
     file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
     try:
-        found = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
+        dataset = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
         # As they are in the file, before pydicom would judge their values and warn of them.
-        element = {int(each.tag): each.value for each in found.elements()}
+        element = {int(each.tag): each.value for each in dataset.elements()}
     except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
         # Without the cause: its text may repeat what the file says.
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None

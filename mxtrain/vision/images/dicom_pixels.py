@@ -71,7 +71,7 @@ class PixelLayout:
 
     @property
     def range(self) -> Tuple[int, int]:
-        """Smallest and largest possible value of a sample."""
+        """Returns the smallest and the largest possible value of a sample."""
         half = 1 << (self.stored - 1)
         return (-half, half - 1) if self.is_signed else (0, 2 * half - 1)
 
@@ -124,10 +124,10 @@ def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
     rows, columns, samples = layout.rows, layout.columns, layout.samples
     is_halved = layout.photometric == "YBR_FULL_422"
     per_pixel = 2 if is_halved else samples
-    wanted = rows * columns * per_pixel * layout.allocated // 8
-    if len(data) < wanted or is_halved and columns % 2:
-        raise ValueError(f"it is cut off: {rows} rows of {columns} pixels take {wanted:,} bytes, not {len(data):,}")
-    sample_N = np.frombuffer(data[:wanted], f"<u{layout.allocated // 8}")
+    num_bytes = rows * columns * per_pixel * layout.allocated // 8
+    if len(data) < num_bytes or is_halved and columns % 2:
+        raise ValueError(f"it is cut off: {rows} rows of {columns} pixels take {num_bytes:,} bytes, not {len(data):,}")
+    sample_N = np.frombuffer(data[:num_bytes], f"<u{layout.allocated // 8}")
     if is_halved:  # chroma subsampling: two luminance samples share one blue and one red difference
         y0_N, y1_N, *colour = sample_N.reshape(-1, 4).T
         blue_N, red_N = (np.repeat(each_N, 2) for each_N in colour)
@@ -230,9 +230,9 @@ def _require_jpeg_size(frame: bytes, layout: PixelLayout) -> int:
     raise ValueError("its JPEG stream is damaged")
 
 
-def _require_size(found: Tuple[int, int, int], layout: PixelLayout) -> None:
-    if found != (layout.columns, layout.rows, layout.samples):
-        width, height, samples = found
+def _require_size(decoded: Tuple[int, int, int], layout: PixelLayout) -> None:
+    if decoded != (layout.columns, layout.rows, layout.samples):
+        width, height, samples = decoded
         raise ValueError(
             f"it says that it has {layout.columns} x {layout.rows} pixels of {layout.samples} samples, and its "
             f"compressed image has {width} x {height} of {samples}: it is damaged"
@@ -281,17 +281,17 @@ def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
     if layout.photometric.startswith("YBR"):
         raise ValueError(f"its {_named(layout.syntax)} has the colours {layout.photometric}: convert it to RGB")
     dataset = importlib.import_module("pydicom.dataset")
-    made = dataset.Dataset()
-    made.Rows, made.Columns, made.SamplesPerPixel = layout.rows, layout.columns, layout.samples
-    made.BitsAllocated, made.BitsStored, made.HighBit = layout.allocated, layout.stored, layout.high
-    made.PixelRepresentation, made.PhotometricInterpretation = int(layout.is_signed), layout.photometric
-    made.PlanarConfiguration = 0
-    made.file_meta = dataset.FileMetaDataset()
-    made.file_meta.TransferSyntaxUID = layout.syntax
-    made.PixelData = importlib.import_module("pydicom.encaps").encapsulate([frame])
-    made["PixelData"].is_undefined_length = True
+    instance = dataset.Dataset()
+    instance.Rows, instance.Columns, instance.SamplesPerPixel = layout.rows, layout.columns, layout.samples
+    instance.BitsAllocated, instance.BitsStored, instance.HighBit = layout.allocated, layout.stored, layout.high
+    instance.PixelRepresentation, instance.PhotometricInterpretation = int(layout.is_signed), layout.photometric
+    instance.PlanarConfiguration = 0
+    instance.file_meta = dataset.FileMetaDataset()
+    instance.file_meta.TransferSyntaxUID = layout.syntax
+    instance.PixelData = importlib.import_module("pydicom.encaps").encapsulate([frame])
+    instance["PixelData"].is_undefined_length = True
     try:
-        value = made.pixel_array
+        value = instance.pixel_array
     except Exception as error:  # pydicom passes on any exception of a decoder
         raise ValueError(
             f"its {_named(layout.syntax)} stream is damaged, or the installed decoder does not read it "

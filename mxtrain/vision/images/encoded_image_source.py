@@ -1,4 +1,4 @@
-"""Base of sources that open encoded images in their original size.
+"""Base class of sources that open encoded images in their original size.
 
 Legend: C channels, H height, W width.
 """
@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 
 class EncodedImageSource:
-    """Base of sources of encoded images: reads, opens and resizes the image of a sample.
+    """Base class of sources of encoded images: reads, opens and resizes the image of a sample.
 
     Attributes:
-        shape: (C, H, W) of what enters the network.
+        shape: (C, H, W) of the network's input.
     """
 
     def __init__(self, encoded: EncodedImages, decoding: Decoding, mean: Sequence[float]) -> None:
         """Stores the settings; no image is read yet.
 
         Args:
-            encoded: The images.
+            encoded: the images.
             decoding: output shape, and window of grey files.
             mean: per channel, white is 1; the padding colour.
         """
@@ -81,16 +81,16 @@ class EncodedImageSource:
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
             raise unreadable(self.name(index), error) from error
 
-    def warn_of_size(self, index: int, size: Tuple[int, int], said_2: np.ndarray) -> None:
-        """Warns, once for all samples, of an image that has another size than its annotation says: its boxes are
+    def warn_of_size(self, index: int, size: Tuple[int, int], annotated_2: np.ndarray) -> None:
+        """Logs a warning, once for all samples, if an image has another size than its annotation says: its boxes are
         likely to refer to the image before it was resized or rotated.
 
         Args:
             index: index of the sample.
             size: (width, height).
-            said_2: size in the annotation, NaN = unknown.
+            annotated_2: size in the annotation, NaN = unknown.
         """
-        fact = "" if self._warned_of else size_fact(self.place(index), size, said_2)
+        fact = "" if self._warned_of else size_fact(self.place(index), size, annotated_2)
         if fact:
             self._warned_of.append(index)
             log.warning("%s %s `data check` lists all such images.", fact, SIZE_REMEDY)

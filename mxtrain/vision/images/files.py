@@ -1,4 +1,4 @@
-"""Image files: finding them in folders, and reading them as a source."""
+"""Finds image files in folders, and opens them as a source."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
 _UNREAD_EXTENSIONS = (
     ".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".psd", ".tga", ".exr", ".dng", ".cr2", ".nef", ".arw",
 )  # fmt: skip
-"""Of images in formats that are not read: leaving them out is said."""
+"""Extensions of image formats that are not supported. A warning names skipped files."""
 MAX_BYTES = 2 << 30
-"""The largest size of one file: more than the largest image that is read."""
+"""Largest allowed size of a file, above that of the largest supported image."""
 
 
 class ImageFiles:
     """Paths with labels, as `decoding.EncodedImages`."""
 
     def __init__(self, paths: Sequence[Union[str, Path]], label_N: Optional[np.ndarray] = None) -> None:
-        """Keep paths and labels.
+        """Stores paths and labels.
 
         Args:
-            paths: Image files.
-            label_N: One class index per path; None = unknown, -1 each.
+            paths: image files.
+            label_N: class index of each path; None: unknown, -1 for all.
         """
         self.paths = [str(path) for path in paths]
         self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
@@ -73,12 +73,12 @@ def find_images(
     without an extension, as archives name them.
 
     Args:
-        folder: where to look, as `walk` does.
-        excluded: real folders that are not visited.
-        findings: as `walk` says; gets a warning of images in formats that are not read.
+        folder: folder to search; see `walk`.
+        excluded: identities of folders that are skipped.
+        findings: collects problems, and a warning if there are images in unsupported formats.
 
     Raises:
-        DataError: a folder cannot be read, or holds DICOM files and nothing is installed that reads them.
+        DataError: a folder cannot be read, or contains DICOM files and pydicom is not installed.
     """
     unread: List[str] = []
 
@@ -87,63 +87,67 @@ def find_images(
             unread.append(path)
         return _is_nameless_dicom(path)
 
-    found = walk(folder, EXTENSIONS, excluded, is_nameless_dicom, findings)
-    _require_pydicom(path for path, _ in found if path.suffix.lower() not in IMAGE_EXTENSIONS)
+    images = walk(folder, EXTENSIONS, excluded, is_nameless_dicom, findings)
+    _require_pydicom(path for path, _ in images if path.suffix.lower() not in IMAGE_EXTENSIONS)
     if unread:
         endings = sorted({Path(path).suffix.lower() for path in unread})
-        fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}', which "
-        fact += "are not read and left out."
+        fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}': "
+        fact += "these formats are not supported, and the files are left out."
         remedy = "Convert them to JPEG or PNG, or remove them."
         findings.warn(Problem(UNREADABLE_IMAGE, DataPlace(min(unread)), fact, remedy))
-    return found
+    return images
 
 
 def _is_nameless_dicom(path: str) -> bool:
     """Returns True if a file whose name has no ending, or a number as in 1.2.840.113619, begins as DICOM does."""
     name = path.rpartition("/")[2]
-    if not re.fullmatch(r"[^.]+|.*\.\d+", name) or name == "DICOMDIR":  # that is a table of contents
+    if not re.fullmatch(r"[^.]+|.*\.\d+", name) or name == "DICOMDIR":  # a table of contents, no image
         return False
     try:
         with open_regular(path) as (file, _):
             return is_dicom(file.read(HEAD_BYTES))
-    except DataError:  # it may be anything, and need not be readable
+    except DataError:  # any file may lie in the folder, also an unreadable one
         return False
 
 
 def _require_pydicom(paths: Iterable[Path]) -> None:
-    """Raises: DataError: there are such DICOM files, and nothing is installed that reads them."""
+    """Rejects DICOM files if pydicom is not installed.
+
+    Raises:
+        DataError: there is a file, and pydicom is not installed.
+    """
     first = next(iter(paths), None)
     if first is not None:
         require_pydicom(str(first))
 
 
 def list_images(folder: Union[str, Path], findings: Findings = STRICT) -> List[Path]:
-    """Image files in a folder and below, sorted by path; hidden ones are left out.
+    """Lists the image files in a folder and below, sorted by path, without hidden ones.
 
     Args:
-        folder: Where to look; links are followed, each real folder and file counts once.
-        findings: As `walk` says; where it goes on after a problem, there may be no image.
+        folder: folder to search. Links are followed; each real folder and file counts once.
+        findings: collects problems; if it continues after a problem, the result may be empty.
 
     Returns:
-        Their paths.
+        Paths of the images.
 
     Raises:
-        DataError: There is no such folder, or no image in it.
+        DataError: the folder does not exist, or contains no image.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"'{folder}' is not a folder. Give a folder that holds images ({', '.join(EXTENSIONS)}).")
-    found = [path for path, _ in find_images(folder, findings=findings)]
-    if not found and not findings.keeps_going:
+    paths = [path for path, _ in find_images(folder, findings=findings)]
+    if not paths and not findings.keeps_going:
         raise DataError(f"'{folder}' holds no images: no file there or below ends in {', '.join(EXTENSIONS)}.")
-    return found
+    return paths
 
 
 def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False) -> List[Path]:
-    """Files as they are, folders as all images in them; see `find_given`."""
-    found = find_given(paths, list_images, "image", skip_unreadable)
-    _require_pydicom(path for path in found if path.suffix.lower() in _DICOM_EXTENSIONS)
-    return found
+    """Returns the paths of files, and of all images in folders; see `find_given`."""
+    files = find_given(paths, list_images, "image", skip_unreadable)
+    _require_pydicom(path for path in files if path.suffix.lower() in _DICOM_EXTENSIONS)
+    return files
 
 
 def open_files(
@@ -152,15 +156,15 @@ def open_files(
     """Returns a source of image files without labels, for predictions; labels are -1.
 
     Args:
-        paths: Image files, and folders that are searched for them.
-        decoding: How they are read.
-        skip_unreadable: See `find_given`.
+        paths: image files, and folders that are searched for them.
+        decoding: settings by which images are decoded.
+        skip_unreadable: see `find_given`.
 
     Returns:
         The source; `source.encoded.paths` are the files in order.
 
     Raises:
-        DataError: A path does not exist, or a folder holds no images.
+        DataError: a path does not exist, or a folder contains no images.
     """
     return DecodedSource(ImageFiles(find_files(paths, skip_unreadable)), decoding)
 
@@ -173,9 +177,9 @@ def open_inputs(
 
     Args:
         names: files and folders.
-        open_source: makes the source of these files.
-        skip_unreadable: go on where one cannot be read.
-        unreadable: gets why, by place.
+        open_source: builds the source of files.
+        skip_unreadable: if True, unreadable images are replaced by blank ones.
+        unreadable: receives the reason by index of the image.
     """
     files = [str(file) for file in find_files(names, skip_unreadable)]
     source = open_source(files)
@@ -183,12 +187,12 @@ def open_inputs(
 
 
 class Readable:
-    """A source that goes on where an image cannot be read: its place is blank."""
+    """Wraps a source so that unreadable images are replaced by blank ones."""
 
     def __init__(
         self, source: Union[DecodedSource, MaskedImages, BoxedImages, KeyPointImages], unreadable: Dict[int, str]
     ) -> None:  # fmt: skip
-        """Wrap.
+        """Wraps a source.
 
         Args:
             source: source of the files; its `blank()` replaces an unreadable image.

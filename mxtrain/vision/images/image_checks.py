@@ -63,7 +63,7 @@ class ImageChecks(SourceChecks):
 
 
 class AnnotatedImageChecks(SourceChecks):
-    """Base of checks of images with annotations."""
+    """Base class of checks of images with annotations."""
 
     _source: Union[MaskedImages, BoxedImages]
 
@@ -98,8 +98,8 @@ class BoxedChecks(AnnotatedImageChecks):
         digest, size = self._check_image(index, problems)
         if size is None:
             return Checked(problems, digest)
-        place, said_2 = self.place(index), source.declared_size(index)
-        fact = size_fact(place, size, said_2)
+        place, annotated_2 = self.place(index), source.declared_size(index)
+        fact = size_fact(place, size, annotated_2)
         if fact:
             problems.append(Problem(SIZE_MISMATCH, place, fact, SIZE_REMEDY))
         row_MD = source.rows(index, size)
@@ -148,8 +148,8 @@ def wrong_format(place: DataPlace, content: bytes) -> Optional[Problem]:
     ending = os.path.splitext(place.file)[1].lower()
     if ending not in _FORMATS:
         return None
-    found = "DICOM" if is_dicom(content) else str(open_image(content).format)
-    if found in _FORMATS[ending]:
+    format_name = "DICOM" if is_dicom(content) else str(open_image(content).format)
+    if format_name in _FORMATS[ending]:
         return None
-    fact = f"{place} is {found}, and its name says {_FORMATS[ending][0]}."
+    fact = f"{place} is {format_name}, and its name says {_FORMATS[ending][0]}."
     return Problem(WRONG_FORMAT, place, fact, "Rename it, or save it as what its name says.")

@@ -1,8 +1,8 @@
-"""Reads a large JSON object element by element: `json.load` would take five times the file's size for COCO's
-annotations, of which most is not wanted.
+"""Reads a large JSON object element by element: for COCO's annotations, `json.load` would need five times the size of
+the file in memory.
 
-The text is decoded as Latin-1: a byte is a character, so that it takes as much memory as the file, and positions in it
-are positions in the file. Elements that hold more than ASCII are decoded once more, as the UTF-8 that they are.
+The text is decoded as Latin-1: each byte is a character, so that the text needs as much memory as the file, and
+positions in it are positions in the file. Elements with other characters than ASCII are decoded again, as UTF-8.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BOM = "\xef\xbb\xbf"
 
 
 class Element(NamedTuple):
-    """One element of an array, or a whole value that is none.
+    """An element of an array in the object, or a value that is not an array.
 
     Attributes:
-        key: in the object.
-        record: in the array, from 0; -1 where the value is no array.
-        value: what it is.
-        begin, end: its position in the file, in bytes.
+        key: key in the object.
+        record: index in the array; -1 if the value is not an array.
+        value: the parsed value.
+        begin, end: position in the file, in bytes.
     """
 
     key: str
@@ -42,16 +42,16 @@ class Element(NamedTuple):
 
 
 class JsonFile:
-    """A file that holds an object, whose arrays are read element by element."""
+    """A JSON file with an object whose arrays are read element by element."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def elements(self) -> Iterator[Element]:
-        """All elements, in order. An empty array gives an element of record -1 and value [].
+        """Yields all elements, in order. An empty array gives an element of record -1 and value [].
 
         Raises:
-            DataError: it cannot be read, or is no JSON object; says the line and the column.
+            DataError: the file cannot be read, or is not a JSON object; the message has line and column.
         """
         content = read_bytes(self.path, MAX_BYTES)
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -82,13 +82,13 @@ class JsonFile:
                 yield parse_json(file.read(end - begin), allow_nan=True)
 
 
-def number_array(given: Any) -> np.ndarray:
+def number_array(values: Any) -> np.ndarray:
     """Returns the numbers of a JSON list as float64. NumPy itself would read texts, such as "1_0", as numbers.
 
     Raises:
         TypeError, ValueError: it is no list of numbers, or of lists of the same length.
     """
-    array = np.asarray(given)
+    array = np.asarray(values)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"no numbers, but {array.dtype}")
     return array.astype(np.float64)
@@ -156,13 +156,13 @@ def _value(decode: Decode, text: str, at: int) -> Tuple[Any, int]:
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
 
 
-def _expect(text: str, at: int, wanted: str) -> int:
+def _expect(text: str, at: int, character: str) -> int:
     """Returns the position after an expected character."""
-    if text[at : at + 1] != wanted:
-        raise json.JSONDecodeError(f"Expecting '{wanted}'", text, at)
+    if text[at : at + 1] != character:
+        raise json.JSONDecodeError(f"Expecting '{character}'", text, at)
     return _skip(text, at + 1)

@@ -1,8 +1,8 @@
-"""Reads lists of images with boxes as MXNet's im2rec takes and makes them: .lst files, and .rec files of the same.
+"""Reads lists of images with boxes in the formats of MXNet's im2rec: .lst and .rec files.
 
-The label of an image is a row of numbers: how many of them are a header (A, itself among them), how many each object
-has (B), the rest of the header, and the objects: class, left, top, right, bottom, and what else there is; the sixth is
-1 where an object is difficult.
+The label of an image is a row of numbers: the length of the header (A, including itself), the length of an object (B),
+the rest of the header, and the objects: class, left, top, right, bottom and further numbers, of which the first is 1
+for difficult objects.
 
 Legend: P images, R boxes, N numbers of a label.
 """
@@ -44,7 +44,7 @@ _DIFFICULT = 5
 
 
 class BoxRecords:
-    """The images of a .rec file that have boxes, as `EncodedImages`."""
+    """Images with boxes in a .rec file, as `EncodedImages`."""
 
     def __init__(self, records: RecordFile, number_P: Sequence[int]) -> None:
         self._records, self._number_P = records, list(number_P)
@@ -70,12 +70,12 @@ class ListedBoxes:
     """Content of a list file.
 
     Attributes:
-        path: of the list.
+        path: path of the list.
         encoded: the images.
-        ids: of their files; empty for records.
-        image_R: the image of each box.
+        ids: identities of their files; empty for records.
+        image_R: index of the image of each box.
         object_R6: class, left, top, right, bottom, flags.
-        place_R: source location of each.
+        place_R: source location of each box.
     """
 
     path: Path
@@ -192,35 +192,35 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
     Raises:
         DataError: the file is damaged.
     """
-    records, found = RecordFile(path, 0, findings), _ListCollector()
-    kept: List[int] = []
+    records, collector = RecordFile(path, 0, findings), _ListCollector()
+    indices: List[int] = []
     for record in range(len(records)):
         place = records.place(record)
         try:
             label_N = records.read_numbers(record)
         except LoaderError as error:
-            found.problems.append(problem_of(error, place))
+            collector.problems.append(problem_of(error, place))
             continue
-        if found.add(len(kept), label_N, place):
-            kept.append(record)
-    refuse_all(findings, found.problems, "records")
-    found.warn_of_odd(findings)
-    return found.listed(path, BoxRecords(records, kept), [])
+        if collector.add(len(indices), label_N, place):
+            indices.append(record)
+    refuse_all(findings, collector.problems, "records")
+    collector.warn_of_odd(findings)
+    return collector.listed(path, BoxRecords(records, indices), [])
 
 
 def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     """Returns the images of a .lst file and their boxes.
 
     Args:
-        path: of the list.
+        path: path of the list.
         folder: in which the paths of images begin.
         findings: collects the problems.
 
     Raises:
         DataError: it cannot be read, or names no image.
     """
-    found = _ListCollector()
-    kept: List[Tuple[str, FileId]] = []
+    collector = _ListCollector()
+    files: List[Tuple[str, FileId]] = []
     rows = [(number, line.split("\t")) for number, line in enumerate(split_lines(read_text(path, findings)), 1)
             if line.strip()]  # fmt: skip
     if not rows:
@@ -229,21 +229,21 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
         place = DataPlace(str(path), number)
         if len(row) < 3:
             fact = f"{place} has {len(row)} columns, and must have a number, a label and a path, with tabs between."
-            found.problems.append(Problem(SHORT_ROW, place, fact))
+            collector.problems.append(Problem(SHORT_ROW, place, fact))
             continue
         cells = [parse_number(cell, allow_special=True) for cell in row[1:-1]]
         label = [cell for cell in cells if cell is not None]
         if len(label) < len(cells):
             fact = f"{place}: its label holds {row[1 + cells.index(None)]!r:.40}, which is no number."
-            found.problems.append(Problem(UNREADABLE_ROW, place, fact, "Columns have tabs between them."))
+            collector.problems.append(Problem(UNREADABLE_ROW, place, fact, "Columns have tabs between them."))
             continue
         label_N = np.array(label)
         if identity is None:
             fact = f"{place} names '{row[-1].strip()}', and there is no file '{file}'."
             remedy = "Add it, or say with dataset.images=FOLDER where paths begin."
-            found.problems.append(Problem(MISSING_COUNTERPART, place, fact, remedy))
-        elif found.add(len(kept), label_N, place):
-            kept.append((file, identity))
-    refuse_all(findings, found.problems, "lines")
-    found.warn_of_odd(findings)
-    return found.listed(path, ImageFiles([file for file, _ in kept]), [identity for _, identity in kept])
+            collector.problems.append(Problem(MISSING_COUNTERPART, place, fact, remedy))
+        elif collector.add(len(files), label_N, place):
+            files.append((file, identity))
+    refuse_all(findings, collector.problems, "lines")
+    collector.warn_of_odd(findings)
+    return collector.listed(path, ImageFiles([file for file, _ in files]), [identity for _, identity in files])

@@ -1,4 +1,4 @@
-"""Batches of images on a device: fetching by threads, augmentation, normalisation."""
+"""Loads batches of images: threads fetch and augment them; the device normalises them."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ _BATCHES_IN_POOL = 2
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """Settings of loaders of images alone."""
+    """Settings of image loaders, in addition to `LoaderOptions`."""
 
     input_shape: Shape
-    """(C, H, W) of what enters the network."""
+    """(C, H, W) of the network's input."""
     mean: Sequence[float]
-    """Per channel, white is 1."""
+    """Mean per channel that is subtracted; white is 1."""
     std: Sequence[float]
-    """Per channel, white is 1."""
+    """Standard deviation per channel; white is 1."""
     augment: Augment = field(default_factory=Augment)
     """Augmentation of training images."""
     chain: TransformChain = field(default_factory=TransformChain)
-    """Transforms of training images, after that."""
+    """Transforms of training images, applied after `augment`."""
     num_workers: Union[str, int] = "auto"
-    """Threads that decode, or `auto`."""
+    """Number of decoding threads, or `auto`."""
     keeps_size: bool = False
-    """Images stay as large as they come, whatever `input_shape` says."""
+    """If True, images keep the size that the source returns, regardless of `input_shape`."""
     scale_interval: int = 1
-    """So many batches that follow each other have the same of `LoaderOptions.scales`."""
+    """Number of consecutive batches with the same one of `LoaderOptions.scales`."""
 
 
 class Loader(BatchLoader):
-    """Batches of images on one device.
+    """Loads batches of images onto one device.
 
     Args:
-        source: where samples come from.
-        settings: of images.
-        options: of all loaders.
+        source: source of the samples.
+        settings: settings of images.
+        options: settings that all loaders have.
     """
 
     def __init__(self, source: Source, settings: ImageSettings, options: LoaderOptions) -> None:
@@ -67,11 +67,11 @@ class Loader(BatchLoader):
         self._scale_interval = settings.scale_interval
         self._readers = [
             SampleReader(
-                one.source, one.encode, augment=settings.augment if options.train else Augment(),
+                scale.source, scale.encode, augment=settings.augment if options.train else Augment(),
                 chain=settings.chain if options.train else TransformChain(),
                 fill_C=fill_of(settings.mean, source.shape[0]),
                 num_classes=options.num_classes, seed=options.seed, train=options.train,
-            ) for one in options.scales or (Scale(source, options.encode),)
+            ) for scale in options.scales or (Scale(source, options.encode),)
         ]  # fmt: skip
         self._placer = Placer(
             source.shape[0], settings.input_shape, settings.mean, settings.std, self._device, settings.keeps_size
@@ -80,20 +80,20 @@ class Loader(BatchLoader):
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         order = self._order(epoch)
         batches = self._batches_of(order, start)
-        shares = [drawn_B[slice(*self.world.share(len(drawn_B)))] for drawn_B in batches]
+        shares = [position_B[slice(*self.world.share(len(position_B)))] for position_B in batches]
         partner_N = None if self.sampler.takes_all else order % self.total
         reads = [
             functools.partial(reader.read, epoch=epoch, partner_N=partner_N)
             for reader in self._readers_of(epoch, range(start, start + len(batches)))
         ]
-        for read, drawn_B, share_B in zip(self._read_batches(shares, reads), batches, shares):
+        for read, position_B, share_B in zip(self._read_batches(shares, reads), batches, shares):
             size = len(read.image_BCHW)
             inputs, targets = self._placer(read.image_BCHW, *read.targets) if size else ((), ())
-            yield Batch(inputs, targets, size, len(drawn_B), share_B % self.total, read.meta)
+            yield Batch(inputs, targets, size, len(position_B), share_B % self.total, read.meta)
 
     def _readers_of(self, epoch: int, numbers: Sequence[int]) -> List[SampleReader]:
-        """Returns the reader of each of these batches. It depends on the number alone, so that all workers read their
-        parts of a batch in the same size."""
+        """Returns the reader of each of these batches. It depends only on the number of the batch, so that all workers
+        read their parts of a batch in the same size."""
         turn_N = np.asarray(numbers, np.int64) // self._scale_interval
         chosen_N = integers(self.seed, epoch, turn_N, VisionDraw.IMAGE_SIZE, len(self._readers))
         return [self._readers[chosen] for chosen in chosen_N.tolist()]
@@ -102,21 +102,21 @@ class Loader(BatchLoader):
         self, batches: Sequence[np.ndarray], reads: Sequence[Callable[[np.ndarray], ReadBatch]]
     ) -> Iterator[ReadBatch]:  # fmt: skip
         if not self.source.samples_per_task:
-            yield from (read(drawn_B) for drawn_B, read in zip(batches, reads))
+            yield from (read(position_B) for position_B, read in zip(batches, reads))
             return
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
-        under_way: Deque[List[Future]] = collections.deque()
+        pending: Deque[List[Future]] = collections.deque()
         try:
-            for drawn_B, read in zip(batches, reads):
+            for position_B, read in zip(batches, reads):
                 step = self.source.samples_per_task
-                parts = [drawn_B[i : i + step] for i in range(0, len(drawn_B), step)]
-                under_way.append([pool.submit(read, part) for part in parts])
-                if len(under_way) > _BATCHES_IN_POOL:
-                    yield join([future.result() for future in under_way.popleft()])
-            while under_way:
-                yield join([future.result() for future in under_way.popleft()])
+                parts = [position_B[i : i + step] for i in range(0, len(position_B), step)]
+                pending.append([pool.submit(read, part) for part in parts])
+                if len(pending) > _BATCHES_IN_POOL:
+                    yield join([future.result() for future in pending.popleft()])
+            while pending:
+                yield join([future.result() for future in pending.popleft()])
         finally:
-            for futures in under_way:
+            for futures in pending:
                 for future in futures:
                     future.cancel()
             pool.shutdown(wait=True)

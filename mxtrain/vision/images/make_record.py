@@ -37,7 +37,7 @@ def make_record(
     test_fraction: float = 0.0,
     split_seed: int = 0,
 ) -> List[Path]:
-    """Write the files.
+    """Writes the files.
 
     Args:
         folder: As `root` of `dataset=image_folder`.
@@ -93,8 +93,8 @@ def _write_part(mx: Any, path: Path, source: Source, size: int, quality: int) ->
             record.write_idx(number, mx.recordio.pack(header, _encode(files.paths[index], size, quality)))
     finally:
         record.close()
-    found = RecordFile(Path(f"{path}.rec")).read_labels()  # MXNet's writer does not notice a full disk
-    if not np.array_equal(found, files.label_N[index_N]):
+    written = RecordFile(Path(f"{path}.rec")).read_labels()  # MXNet's writer does not notice a full disk
+    if not np.array_equal(written, files.label_N[index_N]):
         raise DataError(f"'{path}.rec' does not hold what was written. Is the disk full?")
 
 
@@ -137,7 +137,7 @@ def _sync(path: Path) -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """The command line; returns the exit code."""
+    """Runs the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m mxtrain.vision.images.make_record",
         description="Pack a folder of images into RecordIO files for dataset=image_record.",
@@ -149,12 +149,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--val-fraction", type=float, default=0.15, help="where there is no val folder (default: 0.15)")
     parser.add_argument("--test-fraction", type=float, default=0.0, help="where there is no test folder (default: 0)")
     parser.add_argument("--split-seed", type=int, default=0, help="which images are held out (default: 0)")
-    given = parser.parse_args(arguments)
-    if given.size < 0 or not 1 <= given.quality <= 95:
+    parsed = parser.parse_args(arguments)
+    if parsed.size < 0 or not 1 <= parsed.quality <= 95:
         parser.error("--size must be at least 0, and --quality from 1 to 95")
-    if given.val_fraction <= 0 or given.test_fraction < 0 or given.val_fraction + given.test_fraction >= 1:
+    if parsed.val_fraction <= 0 or parsed.test_fraction < 0 or parsed.val_fraction + parsed.test_fraction >= 1:
         parser.error("--val-fraction must be above 0, --test-fraction at least 0, and both together below 1")
-    options = {name.replace("-", "_"): value for name, value in vars(given).items()}
+    options = {name.replace("-", "_"): value for name, value in vars(parsed).items()}
     try:
         written = make_record(options.pop("folder"), options.pop("prefix"), **options)
     except MxtrainError as error:
@@ -162,7 +162,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return error.exit_code
     for path in written:
         print(path)
-    target = Path(given.prefix)
+    target = Path(parsed.prefix)
     chosen = f"dataset=image_record dataset.root={target.parent} dataset.prefix={target.name}"
     print(f"Train on them: python -m mxtrain {chosen}")
     return 0

@@ -21,7 +21,7 @@ def split_in_memory(
     test: Optional[MemorySource] = None,
     places: Optional[DataPlaces] = None,
 ) -> Splits:
-    """Carve validation, and test where none is given, out of the samples, and measure the rest.
+    """Holds out validation samples, and test samples if there are none, and measures mean and deviation of the others.
 
     Args:
         dataset: Its fractions, split_seed, mean and std are used.

@@ -1,10 +1,10 @@
-"""Reads one encoded image, JPEG, PNG, DICOM or the like, as a person sees it: upright, in grey or colour, at its own
+"""Reads one encoded image, such as JPEG, PNG or DICOM, as it is displayed: upright, in grey or colour, at its own bit
 depth.
 
-White is 255 in what comes out. Up to 8 bits a channel stay uint8. More become float32, scaled by their type: integers
-by their largest value (65,535 of 16 bits), floats lie between 0 and 1 already; a window says otherwise. Transparency is
-dropped without blending. If a file has several images, the first is read. Importing this module imports no
-Pillow.
+White is 255 in the result. Channels of up to 8 bits stay uint8. Deeper ones become float32, scaled by their type:
+integers by their largest value (65,535 for 16 bits); floats must lie between 0 and 1; a window overrides the scale.
+Transparency is dropped without blending. If a file has several images, the first is read. Importing this module does
+not import Pillow.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ REPLACE = "Replace or remove it, and run the same command again."
 
 _ORIENTATION, _PHOTOMETRIC = 0x0112, 0x0106
 _LUMA = (0.299, 0.587, 0.114)
-"""Grey of red, green and blue: ITU-R 601, as Pillow has it."""
+"""Weights of red, green and blue in grey: ITU-R 601, as in Pillow."""
 _UNLESS = ", unless dataset.window=[CENTRE,WIDTH] defines black and white"
 _DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
 
 
 class ImageReader:
-    """An opened image. Nothing is decoded before `resized`, but for TIFFs and, DICOM aside, more than 8 bits.
+    """An opened image. It is decoded in `resized`; TIFFs, and images with more than 8 bits other than DICOM, at once.
 
     Raises:
-        Exception: the content is no image, or too large; Pillow raises OSError, SyntaxError, ValueError, struct.error
-            and its own, so `read_error` makes one sentence of all.
+        Exception: the content is not an image, or is too large. Pillow raises OSError, SyntaxError, ValueError,
+            struct.error and its own errors; `read_error` converts them to one message.
     """
 
     def __init__(self, content: bytes, window: Window = "auto") -> None:
-        """Read the header.
+        """Reads the header.
 
         Args:
-            content: of the file.
+            content: content of the file.
             window: grey values of black and white, as in `Decoding.window`.
         """
         self._window = window
@@ -63,8 +63,8 @@ class ImageReader:
         if image.format == "TIFF":  # Pillow and OpenCV turn them upright themselves
             image.load()  # Pillow 10 and earlier give the size of the upright image only then
         turn = None if image.format == "TIFF" else _turn(image)
-        if turn is not None:  # a box of the upright image does not fit one that lies on its side
-            self._images = [one.transpose(turn) for one in self._images]
+        if turn is not None:  # boxes refer to the upright image
+            self._images = [plane.transpose(turn) for plane in self._images]
         self.size = self._images[0].size
 
     def resized(
@@ -98,7 +98,7 @@ class ImageReader:
         return array_HWC[None] if channels == 1 else array_HWC.transpose(2, 0, 1)
 
     def _take_planes(self, planes: List[np.ndarray]) -> None:
-        """Makes images of the decoded planes."""
+        """Converts decoded planes to Pillow images."""
         from PIL import Image
 
         self._is_deep = planes[0].dtype == np.float32
@@ -109,13 +109,13 @@ class ImageReader:
 
 
 def read_error(name: str, error: Exception, what: str = "an image") -> str:
-    """Returns the sentence for an image that cannot be read; `REPLACE` says what to do where it cannot be left out."""
+    """Returns the message for an image that cannot be read; `REPLACE` is the remedy if it cannot be left out."""
     reason = re.sub(r" <_io\.\w+ [^>]*>", "", str(error))  # Pillow names the object that it was given
     return f"{name} cannot be read as {what} ({reason})."
 
 
 def unreadable(name: str, error: Exception, what: str = "an image", kind: str = UNREADABLE_IMAGE) -> LoaderError:
-    """Returns the error for an image that cannot be read: `read_error` with what to do, and its kind."""
+    """Returns the error for an image that cannot be read: `read_error`, the remedy and the kind of problem."""
     return LoaderError(read_error(name, error, what), REPLACE, IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge)
                        else kind)  # fmt: skip
 
@@ -123,10 +123,11 @@ def unreadable(name: str, error: Exception, what: str = "an image", kind: str = 
 def _draft(
     image: Image.Image, mode: str, box: Tuple[float, ...], target: Tuple[int, int]
 ) -> Tuple[Image.Image, Tuple[float, ...]]:
-    """Let the JPEG decoder halve the image while the box keeps at least the target's pixels: saves most of the work."""
+    """Lets the JPEG decoder halve the image while the box keeps at least the target's pixels, which saves most of the
+    work."""
     full_width, full_height = image.size
     shrink = min((box[2] - box[0]) / target[0], (box[3] - box[1]) / target[1])
-    if shrink >= 2 and hasattr(image, "draft"):  # an image that was turned is decoded already
+    if shrink >= 2 and hasattr(image, "draft"):  # a rotated image has been decoded
         image.draft(mode, (math.ceil(full_width / shrink), math.ceil(full_height / shrink)))
         x, y = image.size[0] / full_width, image.size[1] / full_height
         box = (box[0] * x, box[1] * y, min(box[2] * x, image.size[0]), min(box[3] * y, image.size[1]))
@@ -199,7 +200,8 @@ def _is_white_zero(image: Image.Image) -> bool:
 
 
 def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
-    """(kind of channels, bits of each, S for signed or F for floats, largest value), as Pillow names the raw pixels."""
+    """Returns (kind of channels, bits of each, S for signed or F for floats, largest value), as Pillow names the raw
+    pixels."""
     if image.format not in ("PNG", "TIFF", "PPM") or not image.tile:
         return image.mode, 8, "", 255
     codec, arguments = image.tile[0][0], image.tile[0][3]
@@ -209,15 +211,15 @@ def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
         if maximum <= 255:
             return raw, 8, "", 255
         return (raw, 16, "", maximum) if raw != "L" else (raw, 16, "", 65535)  # Pillow spreads grey over 16 bits itself
-    found = re.fullmatch(r"(\w+);(\d+)(\w*)", raw)
-    if found is None:
+    match = re.fullmatch(r"(\w+);(\d+)(\w*)", raw)
+    if match is None:
         return image.mode, 8, "", 255
-    bits = int(found[2])
-    return found[1], bits, found[3], (1 << bits) - 1
+    bits = int(match[2])
+    return match[1], bits, match[3], (1 << bits) - 1
 
 
 def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
-    """Pixels of one channel, from 0 to 255."""
+    """Scales the pixels of one channel to the range from 0 to 255."""
     if array_HW.dtype.kind == "f":
         low, high = float(array_HW.min()), float(array_HW.max())
         if not (0 <= low and high <= 1):
@@ -242,22 +244,22 @@ def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
 
 
 def _share(array_HW: np.ndarray, maximum: int) -> np.ndarray:
-    """Pixels of 0 to `maximum`, which a file says of itself, as numbers from 0 to 1."""
+    """Scales pixels from the range 0 to `maximum`, which the file declares, to 0 to 1."""
     if array_HW.max() > maximum:
         raise ValueError(f"it says that white is {maximum}, and a pixel is {array_HW.max()}")
     return array_HW.astype(np.float64) / maximum
 
 
 def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:
-    """Red, green and blue, or grey, at their depth and without transparency."""
+    """Returns red, green and blue, or grey, at their bit depth and without transparency."""
     import cv2
 
-    found = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
-    if found is None or found.dtype != np.uint16 or found.shape[1::-1] != tuple(size):
+    decoded = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+    if decoded is None or decoded.dtype != np.uint16 or decoded.shape[1::-1] != tuple(size):
         raise ValueError("OpenCV cannot read its 16 bits a channel: save it as PNG")
-    if found.ndim == 2:
-        return [found]
-    return [found[..., channel] for channel in (2, 1, 0)]
+    if decoded.ndim == 2:
+        return [decoded]
+    return [decoded[..., channel] for channel in (2, 1, 0)]
 
 
 def _as_channels(planes: List[np.ndarray], channels: int) -> List[np.ndarray]:

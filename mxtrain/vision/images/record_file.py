@@ -35,14 +35,14 @@ outputs."""
 
 
 class RecordFile:
-    """The records of one .rec file, as `decoding.EncodedImages`. Opens the file, reads nothing but the index."""
+    """Records of a .rec file, as `decoding.EncodedImages`. Opening it reads only the index."""
 
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
-        """Find the records by the .idx beside, or by walking through the file where there is none.
+        """Finds the records with the .idx file beside it, or by scanning the file if there is none.
 
         Args:
-            path: The .rec file.
-            num_classes: Labels must be below it; 0 = not checked.
+            path: path of the .rec file.
+            num_classes: number of classes that labels are checked against; 0: not checked.
             findings: collects problems after the last readable record.
 
         Raises:
@@ -68,7 +68,7 @@ class RecordFile:
         return DataPlace(str(self.path), record=index)
 
     def name(self, index: int) -> str:
-        """File and position."""
+        """Returns file and position of a record."""
         return f"Record {index} of '{self.path}' (byte {self.offset_N[index]})"
 
     def read(self, index: int) -> Tuple[bytes, int]:
@@ -78,7 +78,7 @@ class RecordFile:
         return content[length:], label
 
     def read_numbers(self, index: int) -> np.ndarray:
-        """Returns all numbers of a record's label, as detection has them. Of the record, no more than that is read.
+        """Returns all numbers of a record's label, as detection uses them. Reads only this part of the record.
 
         Raises:
             LoaderError: The record is damaged.
@@ -87,13 +87,13 @@ class RecordFile:
         kind, length = self._read_frame(index, position)
         begin = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
         end = self._image_begin(index, begin, length if kind == _WHOLE else _LENGTH_MASK)
-        is_near = end <= length  # else the record is cut in two where its label holds the magic number
+        is_near = end <= length  # otherwise the label contains the magic number, and the record is split there
         content = self._read_bytes(index, position + _FRAME.size, end) if is_near else self._read_record(index)
         flag, value, _, _ = _HEADER.unpack_from(content)
         return np.frombuffer(content[_HEADER.size : end], "<f4").astype(np.float64) if flag else np.array([value])
 
     def read_image(self, index: int) -> bytes:
-        """Returns the encoded image of a record, whatever its label is.
+        """Returns the encoded image of a record, for any label.
 
         Raises:
             LoaderError: The record is damaged.
@@ -196,7 +196,11 @@ class RecordFile:
         return _FRAME.pack(_MAGIC, 0)[:4].join(parts)  # a record is cut where it holds the magic number
 
     def _require_end(self, index: int, end: int) -> None:
-        """Raises: LoaderError: a record reaches into the next one of the index, or nothing begins where it ends."""
+        """Rejects a record that does not end where the next one begins.
+
+        Raises:
+            LoaderError: the record reaches into the next one of the index, or nothing begins where it ends.
+        """
         following = int(np.searchsorted(self._sorted_N, self.offset_N[index], side="right"))
         if following < len(self) and end == self._sorted_N[following]:
             return  # the usual case, which reads nothing more

@@ -1,4 +1,4 @@
-"""Settings by which image files become samples, as descriptions and checkpoints hold them.
+"""Settings of the decoding and augmentation of images, as used in configurations and checkpoints.
 
 Shapes are suffixes: B batch, C channels, H height, W width.
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
 MAX_PIXELS = 178_956_970
-"""The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
+"""Largest number of pixels: half a gigabyte in colour. A small file may declare more than fits into memory."""
 Window = Union[str, Tuple[float, float]]
-"""auto, full, or (centre, width), in the units of a file."""
+"""Range of grey values: auto, full, or (centre, width) in the units of the file."""
 
 
 def _require_window(window: object) -> object:
@@ -39,7 +39,7 @@ def _require_window(window: object) -> object:
 
 
 WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(_require_window)]
-"""A `Window` as descriptions hold it."""
+"""A `Window` as a setting."""
 
 
 class Mixup(DatasetTransform):
@@ -47,7 +47,7 @@ class Mixup(DatasetTransform):
 
     is_last: ClassVar[bool] = True
     alpha: PositiveFloat = 0.2
-    """Of the Beta distribution of their shares."""
+    """Alpha of the Beta distribution of the weight of each image."""
 
     def settings(self) -> Dict[str, object]:
         return {"mixup": self.alpha}
@@ -58,14 +58,14 @@ class CutMix(DatasetTransform):
 
     is_last: ClassVar[bool] = True
     alpha: PositiveFloat = 1.0
-    """Of the Beta distribution of the share of the box."""
+    """Alpha of the Beta distribution of the share of the box."""
 
     def settings(self) -> Dict[str, object]:
         return {"cutmix": self.alpha}
 
 
 class FileCrop(DatasetTransform):
-    """`ResizedCrop` at the begin of a list, in the pixels of an image's file."""
+    """`ResizedCrop` at the start of a list: crops the original image of the file."""
 
     scale: Range[AreaShare] = [0.25, 1.0]
     """Smallest and largest share of the area."""
@@ -77,7 +77,7 @@ class FileCrop(DatasetTransform):
 class Augment(AugmentSettings):
     """Random changes of training images; every draw is a function of (seed, epoch, sample index)."""
 
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"mixup": Mixup, "cutmix": CutMix}
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"mixup": Mixup, "cutmix": CutMix}
 
     crop_padding: NonNegative = 0
     """Pixels of zeros added on each side before a random crop of the original size; 0 = off."""
@@ -91,8 +91,8 @@ class Augment(AugmentSettings):
     """Alpha of the Beta distribution of the share of a box pasted from another image; 0 = off. With mixup on as well,
     each sample draws one of the two."""
     crop_scale: Range[AreaShare] = [1.0, 1.0]
-    """Smallest and largest share of the area that a random crop of a decoded image takes; [1, 1] = off, the central
-    part. Datasets that are held in memory have no use for it."""
+    """Smallest and largest share of the area of a random crop of a decoded image; [1, 1] = off, the central part.
+    Not used by datasets that are held in memory."""
 
     @property
     def mixes(self) -> bool:
@@ -101,9 +101,11 @@ class Augment(AugmentSettings):
 
 
 class FileAugment(Augment):
-    """The same of images that are decoded when they are read."""
+    """Random changes of training images that are decoded when they are read."""
 
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"resized_crop": FileCrop, **Augment.own}
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
+        "resized_crop": FileCrop, **Augment.dataset_transforms,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,17 +134,17 @@ class Decoding:
     fit: Literal["", "stretch", "pad"] = ""
 
     def to_json(self) -> Dict[str, Json]:
-        """Returns the plain values that a checkpoint holds."""
+        """Returns the settings as JSON values for a checkpoint."""
         frame = {} if self.frame is None else {"frame": list(self.frame)}
         chosen = window_setting(self.window)
-        # Earlier versions know none, and read files as `auto` does.
+        # Left out for `auto`, as in checkpoints of earlier versions.
         window = {} if chosen == "auto" else {"window": [chosen] if isinstance(chosen, str) else chosen}
         fit = {"fit": self.fit} if self.fit else {}
         return {"shape": list(self.shape), "central_crop": self.central_crop, **frame, **window, **fit}
 
     @classmethod
     def from_json(cls, values: JsonObject) -> Decoding:
-        """Inverse of `to_json`."""
+        """Restores the settings that `to_json` returned."""
         frame = values.get("frame")
         try:
             window = as_window(values.get("window") or ["auto"])
@@ -154,17 +156,17 @@ class Decoding:
         )  # fmt: skip
 
 
-def as_window(given: Union[str, List[str], List[float]]) -> Window:
+def as_window(value: Union[str, List[str], List[float]]) -> Window:
     """Returns the window that a description or a checkpoint holds.
 
     Raises:
         ValueError: it is none.
     """
-    only = given[0] if isinstance(given, list) and len(given) == 1 else given
-    window = _require_window(only)
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    window = _require_window(single)
     return str(window) if isinstance(window, str) else tuple(window)  # type: ignore[arg-type,return-value]
 
 
 def window_setting(window: Window) -> Union[str, List[float]]:
-    """Inverse of `as_window`, for descriptions."""
+    """Converts a window to the value of the setting; the inverse of `as_window`."""
     return window if isinstance(window, str) else list(window)

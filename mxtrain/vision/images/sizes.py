@@ -27,7 +27,11 @@ def square(size: object, field: pydantic.ValidationInfo) -> object:
 
 
 def refuse_large_batch(field: str, size: Sequence[int], channels: Union[str, int], batch_size: int) -> None:
-    """Raises: ValueError: a batch of images of that (height, width) would not fit into any memory."""
+    """Rejects a batch of images that would not fit into memory.
+
+    Raises:
+        ValueError: a batch of images of that (height, width) is too large.
+    """
     gib = batch_size * (3 if channels == "auto" else int(channels)) * math.prod(size) * 4 / 2**30
     if gib > MAX_BATCH_GIB:
         raise ValueError(

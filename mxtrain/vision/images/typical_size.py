@@ -42,6 +42,6 @@ def typical_side(encoded: EncodedImages, largest: int, side_of: Callable[[Shape]
         return largest
     median = statistics.median_high(sides)
     side = min(-(-median // MULTIPLE) * MULTIPLE, largest)
-    which = "shorter" if side_of is min else "longer"
-    log.info("dataset.image_size=%d: %d px is the median %s side of %d images (auto)", side, median, which, len(sides))
+    kind = "shorter" if side_of is min else "longer"
+    log.info("dataset.image_size=%d: %d px is the median %s side of %d images (auto)", side, median, kind, len(sides))
     return side

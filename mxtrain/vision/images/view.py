@@ -1,6 +1,6 @@
 """View of an image: the visible part, its placement, and mirroring.
 
-Whatever belongs to an image moves by the same `View`: its pixels, its boxes, and masks and points where there are any.
+Pixels, boxes, masks and points of an image are converted by the same `View`.
 
 Legend: C channels, H height, W width, M boxes of an image, D columns of `boxes.Column`.
 """
@@ -15,12 +15,12 @@ import numpy as np
 from mxtrain.vision.detection.boxes import Column, visible_parts
 
 Window = Tuple[float, float, float, float]
-"""Left, top, right, bottom in pixels of an image; may reach beyond it."""
+"""Left, top, right, bottom in pixels of an image; may exceed the image."""
 
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Whole pixels of what enters the network."""
+    """Rectangle in whole pixels of the network's input."""
 
     left: int
     top: int
@@ -30,7 +30,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class View:
-    """A part of an image and where it goes.
+    """A part of an image and its placement in the network's input.
 
     Attributes:
         source: visible rectangle inside of the image.
@@ -44,13 +44,13 @@ class View:
 
     @classmethod
     def from_window(cls, window: Window, size: Sequence[float], frame: Rectangle, is_flipped: bool = False) -> View:
-        """Returns a window that fills a frame, which is empty if the window reaches beyond the image.
+        """Returns the view of a window that fills a frame. Where the window exceeds the image, the frame stays empty.
 
         Args:
-            window: has at least a pixel in common with the image.
+            window: part of the image; at least one pixel must lie inside the image.
             size: (width, height) of the image.
-            frame: what it fills.
-            is_flipped: whether all of the frame is mirrored.
+            frame: rectangle of the input that the window fills.
+            is_flipped: if True, the frame is mirrored left-right.
         """
         begins, ends, places, lengths = [], [], [], []
         for low, high, length, start, room in (
@@ -71,17 +71,17 @@ class View:
 
     @property
     def scale(self) -> Tuple[float, float]:
-        """Pixels that enter the network of one of the image's, x and y."""
+        """Returns the scale from the image to the network's input, x and y."""
         left, top, right, bottom = self.source
         return self.place.width / (right - left), self.place.height / (bottom - top)
 
     def boxes(self, box_MD: np.ndarray, min_visible: float) -> np.ndarray:
-        """Returns the boxes that are seen, in pixels of what enters the network: the visible part of each.
+        """Returns the visible parts of boxes, in pixels of the network's input.
 
         Args:
-            box_MD: of the image.
-            min_visible: the least visible share of a box. Its centre must be visible, too; of a region of many objects
-                any part may be.
+            box_MD: boxes of the image.
+            min_visible: smallest visible share of a box. The centre of the box must be visible too; of crowd regions
+                any visible part is kept.
         """
         low_2, high_2 = np.array(self.source[:2]), np.array(self.source[2:])
         kept_M, begin_M2, end_M2, visible_M = visible_parts(box_MD, low_2, high_2, min_visible)
@@ -96,7 +96,7 @@ class View:
         return moved_MD
 
     def back(self, edge_M4: np.ndarray) -> np.ndarray:
-        """Boxes in what enters the network, in pixels of the image: the inverse of `boxes`."""
+        """Converts boxes from pixels of the network's input to pixels of the image: the inverse of `boxes`."""
         begin_M2, end_M2 = edge_M4[:, :2].copy(), edge_M4[:, 2:].copy()
         if self.is_flipped:
             mirror = 2 * self.place.left + self.place.width

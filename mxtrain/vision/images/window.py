@@ -1,4 +1,4 @@
-"""Windows of radiology: which values of a grey image become black, which white, and what lies between.
+"""Windows of radiology, which map the values of a grey image to the range from black to white.
 
 Source: DICOM PS3.3, C.11.2.1.2 (LINEAR), C.11.2.1.3.1 (SIGMOID) and C.11.2.1.3.2 (LINEAR_EXACT).
 Legend: H height, W width.
@@ -16,7 +16,7 @@ WHITE = 255.0
 
 
 def linear(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
-    """Returns the window of files that name no function: `width` whole numbers around `centre` - 0.5, from 0 to 255."""
+    """Maps values with the function LINEAR, DICOM's default: `width` integers around `centre` - 0.5, from 0 to 255."""
     if width < 1:
         raise ValueError("a window with the function LINEAR is at least 1 wide")
     if width == 1:  # the formula's limit: a threshold
@@ -25,23 +25,27 @@ def linear(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
 
 
 def linear_exact(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
-    """From `centre` - `width` / 2, black, to `centre` + `width` / 2, white."""
+    """Maps values linearly, from `centre` - `width` / 2, black, to `centre` + `width` / 2, white."""
     return _ramp((value_HW - centre) / width)
 
 
 def sigmoid(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
-    """Returns an S-shaped curve that has the slope of the linear window at its centre."""
+    """Maps values with an S-shaped curve that has the slope of the linear window at its centre."""
     # 1 / (1 + exp(-4 x)), as a function that overflows for no x.
     return (np.tanh(2.0 * (value_HW - centre) / width) + 1.0) * (WHITE / 2)
 
 
 def _ramp(share_HW: np.ndarray) -> np.ndarray:
-    """-0.5 black and less, 0.5 white and more."""
+    """Maps -0.5 and less to black, and 0.5 and more to white."""
     return np.clip(share_HW + 0.5, 0.0, 1.0) * WHITE
 
 
 def require_grey(kind: str, window: Window) -> None:
-    """Raises: ValueError: a window was chosen for an image in colour, e.g. of the kind RGB."""
+    """Rejects a window for an image in colour.
+
+    Raises:
+        ValueError: the image is not grey, e.g. of the kind RGB.
+    """
     if not isinstance(window, str):
         raise ValueError(f"it is in colour ({kind}), and dataset.window={list(window)} is for grey: leave it out")
 
@@ -49,4 +53,4 @@ def require_grey(kind: str, window: Window) -> None:
 FUNCTIONS: Dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "LINEAR": linear, "LINEAR_EXACT": linear_exact, "SIGMOID": sigmoid,
 }  # fmt: skip
-"""By the names that DICOM files give them."""
+"""Functions by the names in DICOM files."""

@@ -40,7 +40,7 @@ class BadMask(ValueError):
     """A mask of which nothing can be learned.
 
     Args:
-        kind: of problem.
+        kind: kind of problem.
         fact: the end of a sentence.
     """
 
@@ -53,7 +53,12 @@ class Runs:
     """A mask as lengths of runs, column by column, beginning with background."""
 
     def __init__(self, lengths: np.ndarray, size: Tuple[int, int]) -> None:
-        """Args: lengths: whose sum is that of all pixels. size: (height, width)."""
+        """Stores the runs.
+
+        Args:
+            lengths: lengths of the runs, which add up to the number of pixels.
+            size: (height, width).
+        """
         self._lengths, self._size = lengths, size
 
     def extent(self) -> Tuple[float, float, float, float]:
@@ -67,9 +72,9 @@ class Runs:
             return left, 0, right, height
         return left, int((first_R % height).min()), right, int((last_R % height).max()) + 1
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`."""
-        return Bitmap(self.in_image(self._size)).seen(window, side)
+        return Bitmap(self.in_image(self._size)).on_grid(window, side)
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""
@@ -77,27 +82,27 @@ class Runs:
         return np.repeat(value_R, self._lengths).reshape(self._size[::-1]).T
 
 
-def read_mask(given: Any, size: Optional[Tuple[int, int]]) -> Tuple[Union[Runs, Polygons], List[BadMask]]:
+def read_mask(segmentation: Any, size: Optional[Tuple[int, int]]) -> Tuple[Union[Runs, Polygons], List[BadMask]]:
     """Returns the mask of an annotation, and tolerable problems of it.
 
     Args:
-        given: its `segmentation`.
+        segmentation: its `segmentation`.
         size: (height, width) of its image; None if unknown.
 
     Raises:
         BadMask: nothing is left of it.
     """
-    if isinstance(given, dict):
-        return _read_runs(given, size), []
-    if not isinstance(given, list) or not given:
+    if isinstance(segmentation, dict):
+        return _read_runs(segmentation, size), []
+    if not isinstance(segmentation, list) or not segmentation:
         raise BadMask(EMPTY_MASK, "has no segmentation: neither polygons nor lengths of runs")
-    return _read_polygons(given, size)
+    return _read_polygons(segmentation, size)
 
 
-def _read_polygons(given: List[Any], size: Optional[Tuple[int, int]]) -> Tuple[Polygons, List[BadMask]]:
+def _read_polygons(polygons: List[Any], size: Optional[Tuple[int, int]]) -> Tuple[Polygons, List[BadMask]]:
     points: List[np.ndarray] = []
     faults: List[BadMask] = []
-    for numbers in given:
+    for numbers in polygons:
         try:
             number_K = number_array(numbers)
         except (TypeError, ValueError):
@@ -114,11 +119,11 @@ def _read_polygons(given: List[Any], size: Optional[Tuple[int, int]]) -> Tuple[P
         raise BadMask(EMPTY_MASK, "has polygons of no area")
     if size is not None:
         height, width = size
-        far = max(
+        overhang = max(
             max(-float(one.min()), float((one - (width, height)).max())) for one in points
         )  # fmt: skip
-        if far > TOLERANCE:
-            fact = f"has a polygon that reaches {far:.4g} pixels beyond its image of {width} x {height}"
+        if overhang > TOLERANCE:
+            fact = f"has a polygon that reaches {overhang:.4g} pixels beyond its image of {width} x {height}"
             faults.append(BadMask(MASK_OUTSIDE, fact))
     return Polygons(points), faults
 
@@ -128,11 +133,11 @@ def _area(point_K2: np.ndarray) -> float:
     return abs(float(x_K @ np.roll(y_K, -1) - y_K @ np.roll(x_K, -1)))
 
 
-def _read_runs(given: Any, size: Optional[Tuple[int, int]]) -> Runs:
-    own, counts = given.get("size"), given.get("counts")
-    if not isinstance(own, list) or len(own) != 2 or not all(type(side) is int and side > 0 for side in own):
+def _read_runs(segmentation: Any, size: Optional[Tuple[int, int]]) -> Runs:
+    sides, counts = segmentation.get("size"), segmentation.get("counts")
+    if not isinstance(sides, list) or len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
         raise BadMask(UNREADABLE_MASK, "has lengths of runs without their size, [height, width]")
-    height, width = own
+    height, width = sides
     if height * width > MAX_PIXELS:
         raise BadMask(UNREADABLE_MASK, f"has a mask of {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
     if size is not None and (height, width) != tuple(size):
@@ -196,32 +201,32 @@ def find_mask_problems(
     """Looks at the masks of some annotations.
 
     Args:
-        contents: of the file.
-        numbers: of the annotations.
+        contents: contents of the file.
+        numbers: numbers of the annotations.
         mends: whether wrong masks are left out or cut off.
 
     Returns:
         Which of the annotations can be learned from; problems with which nothing is trained; and those with which
         training goes on.
     """
-    stays = np.ones(len(numbers), bool)
+    is_valid = np.ones(len(numbers), bool)
     refused: List[Problem] = []
     remarks: List[Problem] = []
     size_P2 = contents.size_P2.reshape(-1, 2)
-    for at, (number, one) in enumerate(zip(numbers.tolist(), contents.annotations(numbers))):
+    for index, (number, annotation) in enumerate(zip(numbers.tolist(), contents.annotations(numbers))):
         width, height = size_P2[contents.image_R[number]]
         size = (int(height), int(width)) if math.isfinite(width + height) else None
         try:
-            outline, faults = read_mask(one.get("segmentation"), size)
+            outline, faults = read_mask(annotation.get("segmentation"), size)
             _require_in_box(outline, contents.edge_R4[number])
         except BadMask as error:
-            faults, stays[at] = [error], False
+            faults, is_valid[index] = [error], False
         for fault in faults:
             place = contents.place(number)
             problem = Problem(fault.kind, place, f"annotations: {place} {fault.fact}.", REMEDY)
-            is_refused = not mends and (not stays[at] or fault.kind == MASK_OUTSIDE)
+            is_refused = not mends and (not is_valid[index] or fault.kind == MASK_OUTSIDE)
             (refused if is_refused else remarks).append(problem)
-    return stays, refused, remarks
+    return is_valid, refused, remarks
 
 
 @dataclass(frozen=True)
@@ -248,19 +253,19 @@ class CocoOutlines:
     def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
         """See `Outlines`."""
         place_M = self.begin_P1[image] + np.asarray(number_M, np.int64)
-        found: List[Outline] = []
+        outlines: List[Outline] = []
         try:
-            for row, one in zip(place_M.tolist(), self.file.elements_at(self.span_R2[place_M].tolist())):
+            for row, annotation in zip(place_M.tolist(), self.file.elements_at(self.span_R2[place_M].tolist())):
                 place = DataPlace(str(self.file.path), record=int(self.record_R[row]))
-                found.append(read_mask(one["segmentation"], size)[0])
+                outlines.append(read_mask(annotation["segmentation"], size)[0])
         except BadMask as error:
             raise LoaderError(f"annotations: {place} {error.fact}.", REMEDY, error.kind) from error
         except (OSError, JsonTextError, KeyError, TypeError) as error:
             raise LoaderError(
-                f"'{self.file.path}' is not what it was when this began, or cannot be read any more: {error}.",
+                f"'{self.file.path}' has changed since it was opened, or cannot be read any more: {error}.",
                 "Begin again.", UNREADABLE_MASK,
             ) from error  # fmt: skip
-        return found
+        return outlines
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
         """See `Outlines`: all that a file says by itself was looked at when it was opened."""

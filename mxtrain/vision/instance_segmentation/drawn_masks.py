@@ -15,21 +15,21 @@ def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -
     squares.
 
     Args:
-        mask_NSS: of their boxes, from 0 to 1.
+        mask_NSS: masks inside the boxes, from 0 to 1.
         edge_N4: left, top, right, bottom of the boxes.
         size: (height, width) of the image.
     """
     side = mask_NSS.shape[1]
-    weight_NhS, weight_NwS = (_weights(edge_N4[:, [at, at + 2]], size[1 - at], side) for at in (1, 0))
-    found = []
+    weight_NhS, weight_NwS = (_weights(edge_N4[:, [axis, axis + 2]], size[1 - axis], side) for axis in (1, 0))
+    masks = []
     for mask_SS, weight_hS, weight_wS in zip(mask_NSS.astype(np.float32), weight_NhS, weight_NwS):
         lines, columns = (np.flatnonzero(weight_LS.any(axis=1)) for weight_LS in (weight_hS, weight_wS))
         mask_hw = np.zeros(size, np.uint8)
         if len(lines) and len(columns):
             part = slice(lines[0], lines[-1] + 1), slice(columns[0], columns[-1] + 1)
             mask_hw[part] = weight_hS[part[0]] @ mask_SS @ weight_wS[part[1]].T >= 0.5
-        found.append(mask_hw)
-    return found
+        masks.append(mask_hw)
+    return masks
 
 
 def _weights(edge_N2: np.ndarray, length: int, side: int) -> np.ndarray:
@@ -42,7 +42,7 @@ def _weights(edge_N2: np.ndarray, length: int, side: int) -> np.ndarray:
         side: S.
     """
     middle_L, square_S = np.arange(length, dtype=np.float32) + 0.5, np.arange(side, dtype=np.float32)
-    begin_N1, end_N1 = (edge_N2[:, at, None].astype(np.float32) for at in (0, 1))
+    begin_N1, end_N1 = (edge_N2[:, edge, None].astype(np.float32) for edge in (0, 1))
     at_NL = (middle_L - begin_N1) * (side / np.maximum(end_N1 - begin_N1, 1e-6)) - 0.5
     weight_NLS = np.maximum(0, 1 - np.abs(at_NL.clip(0, side - 1)[..., None] - square_S))
     weight_NLS[(middle_L < begin_N1) | (middle_L >= end_N1)] = 0

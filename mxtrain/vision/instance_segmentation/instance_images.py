@@ -36,12 +36,12 @@ class Outlines(Protocol):
         """Returns the masks of some objects of an image.
 
         Args:
-            image: its number in the split.
-            number_M: which of its rows in the table of boxes.
+            image: index of the image in the split.
+            number_M: indices of the objects among the rows of the image.
             size: (height, width) of the image.
 
         Raises:
-            LoaderError: one cannot be read, or does not fit the image.
+            LoaderError: a mask cannot be read, or does not fit the image.
         """
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
@@ -50,10 +50,10 @@ class Outlines(Protocol):
 
 @dataclass(frozen=True)
 class InstanceSplit(BoxedSplit):
-    """The images of a split as they were found, with masks.
+    """Images of a split with their boxes and masks.
 
     Attributes:
-        outlines: of the boxes in the table.
+        outlines: masks of the boxes in the table.
     """
 
     outlines: Outlines
@@ -68,19 +68,18 @@ class InstanceSplit(BoxedSplit):
 
 
 class InstanceImages(BoxedImages):
-    """Images, boxes and masks, as `Source`. Objects are rows as `mask_rows` says; facts are rows of `mask_rows.facts`.
+    """Source of images, boxes and masks. Objects are rows with masks, see `mask_rows`; metadata is `mask_rows.facts`.
 
     The mask of an object is rendered for the visible part of its box from its source: it follows the image as exactly
     as the box does, and needs no memory before it is used.
     """
 
     def __init__(self, outlines: Outlines, *arguments: Any, **options: Any) -> None:
-        """Describe what comes out; nothing is read yet.
+        """Stores the masks and the settings; no image is read yet.
 
         Args:
-            outlines: The masks.
-            arguments: Of `BoxedImages`.
-            options: Likewise.
+            outlines: the masks.
+            arguments, options: arguments of `BoxedImages`.
         """
         super().__init__(*arguments, **options)
         self._outlines = outlines
@@ -91,13 +90,13 @@ class InstanceImages(BoxedImages):
         """See `BoxedImages.fetch`."""
         image_BCHW, row_BMR, fitted_B4 = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
         codes: List[Sequence[bytes]] = [()] * len(index_B)
-        for place, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
+        for row, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
             if train:
                 continue
             masks = self._whole_masks(index, height, width)
-            codes[place] = codes_of(masks)
+            codes[row] = codes_of(masks)
             if not self._outlines.are_in_areas:
-                row_BMR[place, : len(masks), Column.AREA] = [np.count_nonzero(mask_hw) for mask_hw in masks]
+                row_BMR[row, : len(masks), Column.AREA] = [np.count_nonzero(mask_hw) for mask_hw in masks]
         return image_BCHW, row_BMR, facts(fitted_B4, codes)
 
     def blank(self) -> Tuple[np.ndarray, ...]:
@@ -136,7 +135,7 @@ class InstanceImages(BoxedImages):
         is_object_M = is_trained_on(moved_MD)
         outlines = self._read(index, moved_MD[is_object_M], size[::-1])
         for row, outline, edges in zip(np.flatnonzero(is_object_M), outlines, view.back(moved_MD[is_object_M, :4])):
-            mask_SS = outline.seen(tuple(edges.tolist()), TRUE_SIDE)
+            mask_SS = outline.on_grid(tuple(edges.tolist()), TRUE_SIDE)
             mask_MSS[row] = mask_SS[:, ::-1] if view.is_flipped else mask_SS
         stays_M = is_whole | ~is_object_M | mask_MSS.any(axis=(1, 2))
         return with_masks(moved_MD[stays_M, :NUM_COLUMNS], mask_MSS[stays_M])
@@ -160,10 +159,10 @@ class InstanceChecks(BoxedChecks):
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        found = super().check(index)
+        checked = super().check(index)
         try:
             size = self._source.open(index).size
         except LoaderError:
-            return found  # it was said
-        problems = [*found.problems, *self._source.mask_problems(index, size)]
-        return Checked(problems, found.digest, found.classes)
+            return checked  # `BoxedChecks` has reported it
+        problems = [*checked.problems, *self._source.mask_problems(index, size)]
+        return Checked(problems, checked.digest, checked.classes)

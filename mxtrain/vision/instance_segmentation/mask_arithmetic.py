@@ -17,7 +17,7 @@ def cut_to(F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4: Array,
     """Resamples masks to other boxes, (T, P, P): the mean over each square, and 0 outside of a mask's box.
 
     Args:
-        mask_TSS: of objects, inside their boxes.
+        mask_TSS: masks of objects, inside their boxes.
         edge_T4: these boxes.
         region_T4: the other ones.
         like_TPP: says how many squares are wanted, by its shape alone.

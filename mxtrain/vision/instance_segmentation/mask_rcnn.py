@@ -1,4 +1,4 @@
-"""GluonCV's Mask R-CNNs, by their names there or around its networks for classification."""
+"""GluonCV's Mask R-CNNs, by name or with one of its classification networks as the backbone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
 
 
 class MaskRCNN(FasterRCNN, InstanceDetector):
-    """A Faster R-CNN that looks at what it detects once more, and gives it a mask.
+    """A Faster R-CNN with a mask head, which pools the regions of detections again.
 
     Source: He et al., "Mask R-CNN" (2017), as GluonCV builds it.
     """
@@ -34,7 +34,7 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
     kind: ClassVar[str] = TYPE
     stock: ClassVar[Mapping[str, FasterRCNNParts]] = MASK_RCNN
     known: ClassVar[Tuple[str, ...]] = (*MASK_RCNN, CUSTOM, CUSTOM_PYRAMID)
-    own: ClassVar[Mapping[str, Tuple[str, ...]]] = {
+    custom_fields: ClassVar[Mapping[str, Tuple[str, ...]]] = {
         CUSTOM: ("backbone", "channels", "mask_channels"),
         CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units", "mask_channels", "mask_convs"),
     }
@@ -84,7 +84,7 @@ class MaskedRegionCoding(RegionCoding):
 
     Args:
         side: S.
-        others: as of `RegionCoding`.
+        others: see `RegionCoding`.
     """
 
     def __init__(
@@ -92,17 +92,17 @@ class MaskedRegionCoding(RegionCoding):
         suppression: Suppression, side: int,
     ):  # fmt: skip
         super().__init__(num_classes, input_shape, maps, settings, suppression)
-        most = suppression.count(num_classes, self._count)
-        self.output_shapes: Sequence[Shape] = (*self.output_shapes, (most, 6), (most, side, side))
+        max_masks = suppression.count(num_classes, self._count)
+        self.output_shapes: Sequence[Shape] = (*self.output_shapes, (max_masks, 6), (max_masks, side, side))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Returns the result of `RegionCoding`; the loss compares masks for its regions."""
         return super().encode(box_BMD[..., :NUM_COLUMNS])
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6 + S * S), see `InstanceDetector`."""
+        """Decodes outputs to detections (B, N, 6 + S * S), see `InstanceDetector`."""
         F = operators(F)
-        found_BQ6, mask_BQSS = (F.cast(output, dtype="float32") for output in outputs[5:7])
+        detection_BQ6, mask_BQSS = (F.cast(output, dtype="float32") for output in outputs[5:7])
         mask_BQS = F.sigmoid(F.reshape(mask_BQSS, shape=(0, 0, -1)))
-        is_one_BQ1 = F.slice_axis(found_BQ6, axis=2, begin=0, end=1) >= 0
-        return F.concat(found_BQ6, F.broadcast_mul(mask_BQS, is_one_BQ1), dim=2)
+        is_one_BQ1 = F.slice_axis(detection_BQ6, axis=2, begin=0, end=1) >= 0
+        return F.concat(detection_BQ6, F.broadcast_mul(mask_BQS, is_one_BQ1), dim=2)

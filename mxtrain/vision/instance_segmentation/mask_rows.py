@@ -1,9 +1,9 @@
 """Masks of objects as small images of the inside of their boxes, and as masks of whole images.
 
-A true mask is `TRUE_SIDE` squares high and wide, whatever the size of the box: a row of `boxes.Column` with these
-squares behind it. A network's are `FOUND_SIDE` squares high and wide, or as many as it has.
+A true mask has `TRUE_SIDE` x `TRUE_SIDE` cells, whatever the size of the box. Its row has the columns of `boxes.Column`
+and then the cells. Predicted masks have `PREDICTED_SIDE` x `PREDICTED_SIDE` cells, or as many as the network returns.
 
-Legend: M boxes of an image, D columns of `boxes.Column`, N detections, S squares along a side, h, w of an image.
+Legend: M boxes of an image, D columns of `boxes.Column`, N detections, S cells along a side, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -13,57 +13,58 @@ from typing import List, Sequence
 import numpy as np
 
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, BoxAnnotations, is_trained_on
-from mxtrain.vision.images.affine import inverse, moved
+from mxtrain.vision.images.affine import inverse, transform_points
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
 from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 
 TRUE_SIDE = 56
-FOUND_SIDE = 28
+PREDICTED_SIDE = 28
 TRUE_COLUMNS = NUM_COLUMNS + TRUE_SIDE**2
-"""Of the row of an object."""
-FOUND_COLUMNS = 8
-"""Of a prediction, before its mask: class, score, left, top, right, bottom, height and width of the image."""
+"""Number of columns in the row of an object."""
+DETECTION_COLUMNS = 8
+"""Number of columns of a prediction before its mask: class, score, left, top, right, bottom, height and width of the
+image."""
 FACTS = 5
-"""Facts in `Batch.meta`: rows of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's run-length
-codes; none in training."""
+"""Number of columns of `Batch.meta`: a row of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's
+run-length codes; no codes in training."""
 
 
 def with_masks(box_MD: np.ndarray, mask_MSS: np.ndarray) -> np.ndarray:
-    """Rows of objects, (M, D + S * S)."""
+    """Appends masks to the rows of objects, (M, D + S * S)."""
     _, height, width = mask_MSS.shape
     return np.concatenate([box_MD, mask_MSS.reshape(-1, height * width)], axis=1)
 
 
 class InstanceAnnotations(BoxAnnotations):
-    """Boxes with masks. A mask is looked up square by square where it was before; where an image is turned or sheared,
-    the box is that of the moved mask, not of its box's corners."""
+    """Boxes with masks. Masks are resampled by nearest neighbour. If an image is rotated or sheared, the new box
+    encloses the moved mask, not the moved corners of the old box."""
 
     def moved(self, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
         """See `BoxAnnotations.moved`."""
-        made_MD = super().moved(row_MD, step)
+        moved_MD = super().moved(row_MD, step)
         if (step.matrix_23[:, :2] * (1 - np.eye(2)) == 0).all():
-            return made_MD
-        for row_D, made_D in zip(row_MD, made_MD):
+            return moved_MD
+        for row_D, moved_D in zip(row_MD, moved_MD):
             line_N, column_N = np.nonzero(_mask(row_D))
             if len(line_N):
                 begin_2, side_2 = row_D[:2], (row_D[2:4] - row_D[:2]) / TRUE_SIDE
                 shares_N2 = [np.column_stack([column_N + x, line_N + y]) for y in (0, 1) for x in (0, 1)]
-                place_N2 = moved(begin_2 + np.concatenate(shares_N2) * side_2, step.matrix_23)
-                made_D[:2], made_D[2:4] = place_N2.min(axis=0), place_N2.max(axis=0)
-        return made_MD
+                place_N2 = transform_points(begin_2 + np.concatenate(shares_N2) * side_2, step.matrix_23)
+                moved_D[:2], moved_D[2:4] = place_N2.min(axis=0), place_N2.max(axis=0)
+        return moved_MD
 
     def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """See `BoxAnnotations.cut`; objects of which no square is left are left out. Masks of crowds are empty."""
+        """See `BoxAnnotations.cut`; objects without a visible cell are removed. Masks of crowds are empty."""
         back_23 = inverse(step.matrix_23)
         middle_S = (np.arange(TRUE_SIDE) + 0.5) / TRUE_SIDE
         share_SS2 = np.stack(np.meshgrid(middle_S, middle_S), axis=-1)
-        for row_D, made_D in zip(row_MD, moved_MD):
-            place_SS2 = moved(made_D[:2] + share_SS2 * (made_D[2:4] - made_D[:2]), back_23)
+        for row_D, moved_D in zip(row_MD, moved_MD):
+            place_SS2 = transform_points(moved_D[:2] + share_SS2 * (moved_D[2:4] - moved_D[:2]), back_23)
             square_SS2 = (place_SS2 - row_D[:2]) / (row_D[2:4] - row_D[:2]) * TRUE_SIDE
             at_SS2 = np.floor(square_SS2).astype(np.int64)
             is_inside_SS = ((at_SS2 >= 0) & (at_SS2 < TRUE_SIDE)).all(axis=-1)
             at_SS2 = at_SS2.clip(0, TRUE_SIDE - 1)
-            made_D[NUM_COLUMNS:] = (_mask(row_D)[at_SS2[..., 1], at_SS2[..., 0]] & is_inside_SS).ravel()
+            moved_D[NUM_COLUMNS:] = (_mask(row_D)[at_SS2[..., 1], at_SS2[..., 0]] & is_inside_SS).ravel()
         stays_M = moved_MD[:, NUM_COLUMNS:].any(axis=1) | ~is_trained_on(moved_MD)
         return moved_MD[stays_M]
 
@@ -73,11 +74,11 @@ def _mask(row_D: np.ndarray) -> np.ndarray:
 
 
 def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarray:
-    """`Batch.meta`, (B, FACTS).
+    """Builds `Batch.meta`, (B, FACTS).
 
     Args:
         fitted_B4: rows of `ResizeTransform`.
-        codes_B: of the masks of each sample's objects, in the order of their rows.
+        codes_B: run-length codes of the masks of each sample's objects, in the order of their rows.
     """
     fact_BF = np.empty((len(fitted_B4), FACTS), object)
     fact_BF[:, : FACTS - 1] = fitted_B4
@@ -86,17 +87,17 @@ def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarr
     return fact_BF
 
 
-def found_masks(found_NR: np.ndarray) -> List[np.ndarray]:
-    """Returns the masks (h, w) of an image's predictions."""
-    if not len(found_NR):
+def detection_masks(detection_NR: np.ndarray) -> List[np.ndarray]:
+    """Returns the masks (h, w) of the predictions for an image."""
+    if not len(detection_NR):
         return []
-    side = round((found_NR.shape[1] - FOUND_COLUMNS) ** 0.5)
-    mask_NSS = found_NR[:, FOUND_COLUMNS:].reshape(-1, side, side)
-    return in_image(mask_NSS, found_NR[:, 2:6], (int(found_NR[0, 6]), int(found_NR[0, 7])))
+    side = round((detection_NR.shape[1] - DETECTION_COLUMNS) ** 0.5)
+    mask_NSS = detection_NR[:, DETECTION_COLUMNS:].reshape(-1, side, side)
+    return in_image(mask_NSS, detection_NR[:, 2:6], (int(detection_NR[0, 6]), int(detection_NR[0, 7])))
 
 
 def codes_of(masks: Sequence[np.ndarray]) -> List[bytes]:
-    """Masks (h, w) of one image as COCO's codes: lengths of runs, column by column, as text."""
+    """Encodes masks (h, w) of one image as COCO's run-length codes: lengths of runs, column by column, as text."""
     from pycocotools import mask as coco_mask
 
     if not len(masks):

@@ -1,6 +1,6 @@
 """Average precision of masks of single objects, as COCO defines it.
 
-Legend: N detections, G objects, M rows, R rows that travel, W columns of these.
+Legend: N detections, G objects, M rows, R rows of the collector, W columns of these.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy as np
 from mxtrain.metric.host import Collected, HostPredictions
 from mxtrain.vision.detection.coco_ap import CocoResult, evaluate_masks
 from mxtrain.vision.detection.metrics import IMAGE, TRUE, CocoAP, CocoAR, CollectedBoxes, Overlap, true_boxes
-from mxtrain.vision.instance_segmentation.mask_rows import codes_of, found_masks
+from mxtrain.vision.instance_segmentation.mask_rows import codes_of, detection_masks
 
 CODES = 3
-"""Kind of the rows with the masks of an image, after all its other rows: true masks, then masks of detections."""
-_BYTES = 6
-"""In a number: a float64 holds whole numbers of 53 bits exactly."""
-_BETWEEN = b" "
-"""No code of COCO's holds it."""
+"""Kind of the rows with the masks of an image, which follow its other rows: true masks, then those of detections."""
+_BYTES_PER_NUMBER = 6
+"""Bytes packed into a number: float64 represents integers of 53 bits exactly."""
+_SEPARATOR = b" "
+"""Separator of codes; COCO's codes do not contain it."""
 
 
 class CollectedMasks(CollectedBoxes):
@@ -30,34 +30,34 @@ class CollectedMasks(CollectedBoxes):
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
         assert meta_B is not None
-        for index, found_NR, true_MR, meta in zip(index_B, prediction_B, target_B, meta_B):
-            found_NR = found_NR[found_NR[:, 0] >= 0]
+        for index, detection_NR, true_MR, meta in zip(index_B, prediction_B, target_B, meta_B):
+            detection_NR = detection_NR[detection_NR[:, 0] >= 0]
             self.add_masks(
-                int(index), (int(meta[0]), int(meta[1])), true_boxes(true_MR, meta), meta[-1], found_NR[:, :6],
-                codes_of(found_masks(found_NR)),
+                int(index), (int(meta[0]), int(meta[1])), true_boxes(true_MR, meta), meta[-1], detection_NR[:, :6],
+                codes_of(detection_masks(detection_NR)),
             )  # fmt: skip
 
     def add_masks(
         self, index: int, size: Tuple[int, int], true_GD: np.ndarray, true_codes: Sequence[bytes],
-        found_N6: np.ndarray, found_codes: Sequence[bytes],
+        detection_N6: np.ndarray, detection_codes: Sequence[bytes],
     ) -> None:  # fmt: skip
-        """Notes an image.
+        """Adds an image.
 
         Args:
-            index: of the sample in its split.
+            index: index of the sample in its split.
             size: (height, width) of the image.
-            true_GD: as `boxes.Column` says.
-            true_codes: of their masks.
-            found_N6: class, score, edges.
-            found_codes: of their masks.
+            true_GD: true boxes, with the columns of `boxes.Column`.
+            true_codes: run-length codes of the true masks.
+            detection_N6: class, score and edges of each detection.
+            detection_codes: run-length codes of the masks of detections.
         """
-        assert len(true_GD) == len(true_codes) and len(found_N6) == len(found_codes)
-        row_RW = self.rows_of(true_GD, found_N6)
+        assert len(true_GD) == len(true_codes) and len(detection_N6) == len(detection_codes)
+        row_RW = self.rows_of(true_GD, detection_N6)
         row_RW[0, 1:3] = size
-        self.add(index, np.concatenate([row_RW, _packed([*true_codes, *found_codes], self.width)]))
+        self.add(index, np.concatenate([row_RW, _packed([*true_codes, *detection_codes], self.width)]))
 
     def sizes(self) -> np.ndarray:
-        """Height and width of each image, (P, 2), in the order of `boxes`."""
+        """Returns height and width of each image, (P, 2), in the order of `boxes`."""
         rows = self.samples()
         return rows[rows[:, 2] == IMAGE, 3:5].astype(np.int64)
 
@@ -65,52 +65,53 @@ class CollectedMasks(CollectedBoxes):
         """Returns the masks of true boxes and of detections, in the order of `boxes`."""
         rows = self.samples()
         true: List[bytes] = []
-        found: List[bytes] = []
+        detected: List[bytes] = []
         begins = np.flatnonzero(rows[:, 2] == IMAGE)
         for begin, end in zip(begins, [*begins[1:], len(rows)]):
             kind_R = rows[begin:end, 2]
             codes = _unpacked(rows[begin:end][kind_R == CODES, 3:])
             count = int((kind_R == TRUE).sum())
             true += codes[:count]
-            found += codes[count:]
-        return true, found
+            detected += codes[count:]
+        return true, detected
 
     def overlap(self) -> Overlap:
-        """Intersection over union of masks, by the numbers of detections and objects in `boxes`."""
+        """Returns the function that computes the intersection over union of masks, by the indices of detections and
+        objects in `boxes`."""
         from pycocotools import mask as coco_mask
 
-        image_P, true_G8, found_N8 = self.boxes()
+        image_P, true_G8, detection_N8 = self.boxes()
         sizes = dict(zip(image_P.tolist(), self.sizes().tolist()))
-        true, found = (
+        true, detected = (
             [{"size": sizes[int(row[0])], "counts": code} for row, code in zip(rows, codes)]
-            for rows, codes in zip((true_G8, found_N8), self.codes())
+            for rows, codes in zip((true_G8, detection_N8), self.codes())
         )
-        return lambda number, others: coco_mask.iou(
-            [found[number]], [true[other] for other in others.tolist()], [0] * len(others)
+        return lambda number, candidates: coco_mask.iou(
+            [detected[number]], [true[candidate] for candidate in candidates.tolist()], [0] * len(candidates)
         )[0]  # fmt: skip
 
     def mask_coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation of masks; computed once for all metrics."""
         if "masks" not in self._known:
-            image_P, true_G8, found_N8 = self.boxes()
-            self._known["masks"] = evaluate_masks(image_P, self.sizes(), true_G8, found_N8, *self.codes())
+            image_P, true_G8, detection_N8 = self.boxes()
+            self._known["masks"] = evaluate_masks(image_P, self.sizes(), true_G8, detection_N8, *self.codes())
         return self._known["masks"]  # type: ignore[return-value]
 
 
 def _packed(codes: Sequence[bytes], width: int) -> np.ndarray:
-    """Codes of masks as rows of numbers, (R, W)."""
-    text, in_row = _BETWEEN.join(codes), (width - 1) * _BYTES
+    """Packs codes of masks into rows of numbers, (R, W)."""
+    text, in_row = _SEPARATOR.join(codes), (width - 1) * _BYTES_PER_NUMBER
     count = -(-len(text) // in_row)
-    byte_RWB = np.frombuffer(text.ljust(count * in_row, b"\0"), np.uint8).reshape(count, width - 1, _BYTES)
-    number_RW = byte_RWB.astype(np.float64) @ 256.0 ** np.arange(_BYTES)
+    byte_RWB = np.frombuffer(text.ljust(count * in_row, b"\0"), np.uint8).reshape(count, width - 1, _BYTES_PER_NUMBER)
+    number_RW = byte_RWB.astype(np.float64) @ 256.0 ** np.arange(_BYTES_PER_NUMBER)
     return np.column_stack([np.full(count, CODES), number_RW])
 
 
 def _unpacked(number_RW: np.ndarray) -> List[bytes]:
-    """Inverse of `_packed`, without the first column."""
-    byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES)) & 255
+    """Restores the codes that `_packed` packed, from the rows without their first column."""
+    byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES_PER_NUMBER)) & 255
     text = byte_RWB.astype(np.uint8).tobytes().rstrip(b"\0")
-    return text.split(_BETWEEN) if text else []
+    return text.split(_SEPARATOR) if text else []
 
 
 class MaskAP(CocoAP):

@@ -32,7 +32,7 @@ class MaskHead(gluon.HybridBlock):
 
     Args:
         num_classes: K.
-        parts: its layers.
+        parts: settings of the layers.
     """
 
     def __init__(self, num_classes: int, parts: MaskParts, **kwargs):
@@ -58,9 +58,9 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
     regions are pooled again; in training, masks of the sampled regions with an object.
 
     Args:
-        masks: the layers of its further head.
-        suppression: which detections are kept.
-        args, kwargs: as of `TwoStageNetwork`.
+        masks: settings of the mask head.
+        suppression: non-maximum suppression of detections.
+        args, kwargs: arguments of `TwoStageNetwork`.
     """
 
     def __init__(self, *args, masks: MaskParts, suppression: Suppression, **kwargs):
@@ -70,31 +70,32 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
             self.mask = MaskHead(self._num_classes, masks)
         self.class_heads = {**self.class_heads, "mask.mask": ClassRows(1, 0)}
 
-    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+    def _predict_extra(self, F: OperatorModule, maps: Sequence[Array], regions: Sequence[Array]) -> Tuple[Array, ...]:
         """See `TwoStageNetwork`."""
-        found_BQ6 = F.BlockGrad(
-            detections(F, judged, self._num_classes, self._post_nms, self._settings.max_log_scale, self._suppression)
+        detection_BQ6 = F.BlockGrad(
+            detections(F, regions, self._num_classes, self._post_nms, self._settings.max_log_scale, self._suppression)
         )
         count = self._suppression.count(self._num_classes, self._post_nms)
-        seen = self._features_of(F, maps, near(F, columns_of(F, found_BQ6, 2, 6)), count)
-        return found_BQ6, self._masks(F, seen, found_BQ6, count)
+        features = self._features_of(F, maps, near(F, columns_of(F, detection_BQ6, 2, 6)), count)
+        return detection_BQ6, self._masks(F, features, detection_BQ6, count)
 
-    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+    def _train_extra(self, F: OperatorModule, features: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
         """See `TwoStageNetwork`."""
-        most = self._max_positives
-        region_BQ5 = F.slice_axis(region_BR5, axis=1, begin=0, end=most)
+        max_regions = self._max_positives
+        region_BQ5 = F.slice_axis(region_BR5, axis=1, begin=0, end=max_regions)
         edge_BQ4, counts_BQ1 = columns_of(F, region_BQ5, 0, 4), columns_of(F, region_BQ5, 4, 5)
-        found = match_boxes(F, edge_BQ4, box_BMD)
-        class_BQ1 = columns_of(F, take_rows(F, box_BMD, found.place_BN), Column.CLASS, Column.CLASS + 1)
-        holds_BQ1 = counts_BQ1 * F.expand_dims(found.iou_BN >= REGION_IOU, axis=2)
-        found_BQ6 = F.BlockGrad(F.concat(class_BQ1, holds_BQ1, edge_BQ4, dim=2))
+        matches = match_boxes(F, edge_BQ4, box_BMD)
+        class_BQ1 = columns_of(F, take_rows(F, box_BMD, matches.place_BN), Column.CLASS, Column.CLASS + 1)
+        holds_BQ1 = counts_BQ1 * F.expand_dims(matches.iou_BN >= REGION_IOU, axis=2)
+        detection_BQ6 = F.BlockGrad(F.concat(class_BQ1, holds_BQ1, edge_BQ4, dim=2))
         # (B R, C, h, w) -> (B, R, C, h, w) -> (B Q, C, h, w)
-        seen = F.slice_axis(F.reshape(seen, shape=(-4, -1, self._num_samples, -2)), axis=1, begin=0, end=most)
-        return found_BQ6, self._masks(F, F.reshape(seen, shape=(-3, -2)), found_BQ6, most)
+        features = F.reshape(features, shape=(-4, -1, self._num_samples, -2))
+        features = F.slice_axis(features, axis=1, begin=0, end=max_regions)
+        return detection_BQ6, self._masks(F, F.reshape(features, shape=(-3, -2)), detection_BQ6, max_regions)
 
-    def _masks(self, F: OperatorModule, seen: Array, found_BQ6: Array, count: int) -> Array:
-        """Masks of the class of each, before the sigmoid, (B, Q, S, S); of class -1 any."""
-        mask_TKSS = self.mask(seen)
-        class_T11 = F.reshape(F.relu(columns_of(F, found_BQ6, 0, 1)), shape=(-1, 1, 1))
+    def _masks(self, F: OperatorModule, features: Array, detection_BQ6: Array, count: int) -> Array:
+        """Computes the mask logits of the class of each region, (B, Q, S, S); of any class for class -1."""
+        mask_TKSS = self.mask(features)
+        class_T11 = F.reshape(F.relu(columns_of(F, detection_BQ6, 0, 1)), shape=(-1, 1, 1))
         class_TSS = F.broadcast_like(class_T11, mask_TKSS, lhs_axes=(1, 2), rhs_axes=(2, 3))
         return F.reshape(F.pick(mask_TKSS, class_TSS, axis=1), shape=(-4, -1, count, -2))

@@ -1,8 +1,8 @@
-"""The mask of one object as a dataset has it: polygons, or one value a pixel of its image.
+"""The mask of one object in the format of a dataset: polygons, or one value for each pixel of the image.
 
-Pixel i reaches from i to i + 1, and is part of a polygon where its middle is.
+Pixel i extends from i to i + 1, and belongs to a polygon if its centre does.
 
-Legend: K points of a polygon, S squares along a side, h, w of an image.
+Legend: K points of a polygon, S cells along a side, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from mxtrain.vision.images.view import Window
 
 _MARGIN = 2.0
-"""Pixels around an image in which polygons stay as they are."""
+"""Width of the border around an image, in pixels, beyond which polygons are clipped."""
 
 
 class Outline(Protocol):
-    """A mask of any form."""
+    """A mask in any format."""
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
-        """Returns the squares of a side x side grid over a part of the image that belong to the object, bool.
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
+        """Returns a mask of the cells of a side x side grid over a part of the image that belong to the object.
 
         Args:
-            window: of the image, in its pixels.
+            window: part of the image, in pixels of the image.
             side: S.
         """
 
@@ -37,29 +37,33 @@ class Outline(Protocol):
 
 
 class Polygons:
-    """Polygons, of which a pixel must be in one at least; each is filled where a line from outside crosses its edges
-    an odd number of times."""
+    """Polygons: a pixel belongs to the object if at least one polygon contains it. Each polygon is filled by the
+    even-odd rule."""
 
     def __init__(self, points: Sequence[np.ndarray]) -> None:
-        """Args: points: (K, 2) each, x and y."""
+        """Stores the polygons.
+
+        Args:
+            points: (K, 2) each, x and y.
+        """
         self._points = points
 
     def extent(self) -> Tuple[float, float, float, float]:
-        """Left, top, right and bottom of the smallest box around all of them."""
+        """Returns left, top, right and bottom of the smallest box around all polygons."""
         point_K2 = np.concatenate(self._points)
         return (*point_K2.min(axis=0).tolist(), *point_K2.max(axis=0).tolist())
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`."""
         begin_2, end_2 = np.array(window[:2]), np.array(window[2:])
         scale_2 = side / np.maximum(end_2 - begin_2, 1e-9)
-        found_SS = np.zeros((side, side), bool)
+        is_inside_SS = np.zeros((side, side), bool)
         for point_K2 in self._points:
-            found_SS |= _filled((point_K2 - begin_2) * scale_2, side)
-        return found_SS
+            is_inside_SS |= _filled((point_K2 - begin_2) * scale_2, side)
+        return is_inside_SS
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
-        """See `Outline`; as COCO's own tool draws it."""
+        """See `Outline`; drawn by COCO's own tool."""
         from pycocotools import mask as coco_mask
 
         height, width = size
@@ -70,30 +74,34 @@ class Polygons:
 
 
 class Bitmap:
-    """One value for each pixel of the image."""
+    """Mask with one value for each pixel of the image."""
 
     def __init__(self, mask_hw: np.ndarray) -> None:
-        """Args: mask_hw: non-zero pixels belong to the object."""
+        """Stores the mask.
+
+        Args:
+            mask_hw: non-zero pixels belong to the object.
+        """
         self._mask_hw = mask_hw
 
-    def seen(self, window: Window, side: int) -> np.ndarray:
+    def on_grid(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`: a cell belongs to the object if half of its visible pixels do, or the pixel at its centre."""
         from PIL import Image
 
         height, width = self._mask_hw.shape
         left, top, right, bottom = (
-            min(max(edge, 0.0), float(most)) for edge, most in zip(window, (width, height, width, height))
+            min(max(edge, 0.0), float(limit)) for edge, limit in zip(window, (width, height, width, height))
         )
         image = Image.fromarray(self._mask_hw.astype(bool).astype(np.uint8) * 255)
-        seen = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
-        return np.asarray(seen) >= 128
+        resized = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
+        return np.asarray(resized) >= 128
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""
         return (self._mask_hw != 0).astype(np.uint8)
 
     def edges(self) -> Tuple[int, int, int, int]:
-        """Left, top, right, bottom of the smallest box around a mask that is not empty."""
+        """Returns left, top, right, bottom of the smallest box around the mask, which must not be empty."""
         rows, columns = (np.flatnonzero((self._mask_hw != 0).any(axis=axis)) for axis in (1, 0))
         return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
@@ -103,7 +111,8 @@ def _filled(point_K2: np.ndarray, side: int) -> np.ndarray:
     x_K, y_K = point_K2.T
     next_x_K, next_y_K = np.roll(x_K, -1), np.roll(y_K, -1)
     middle_S = np.arange(side) + 0.5
-    # An edge owns its upper end, so that a corner on a line is crossed once or twice, as it should be.
+    # An edge includes only its upper end: a corner on a line then counts once where the outline crosses the line, and
+    # twice or never where it only touches it.
     crosses_KS = (y_K[:, None] <= middle_S) != (next_y_K[:, None] <= middle_S)
     edge_E, line_E = np.nonzero(crosses_KS)
     share_E = (middle_S[line_E] - y_K[edge_E]) / (next_y_K[edge_E] - y_K[edge_E])

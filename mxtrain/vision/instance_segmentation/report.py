@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mxtrain.vision.detection.box_figure import BoxedSample
 
 RECALLS = np.linspace(0, 1, 101)
-"""At which COCO's tool says how precise detections are."""
+"""Recalls at which COCO's tool evaluates the precision."""
 
 
 class InstanceReport(DetectionReport):
@@ -33,23 +33,23 @@ class InstanceReport(DetectionReport):
     def artifacts(self, title: str) -> List[Artifact]:
         self.finish()
         assert isinstance(self._collected, CollectedMasks)
-        _, true_G8, found_N8 = self._collected.boxes()
+        _, true_G8, detection_N8 = self._collected.boxes()
         masks, boxes = self._collected.mask_coco(), self._collected.coco()
-        mistakes = self._mistakes(true_G8, found_N8)
+        mistakes = self._mistakes(true_G8, detection_N8)
         figures = [list(row) for row in zip(FIGURE_NAMES, coco_figures(masks), coco_figures(boxes))]
         curves = curves_of(masks)
         return [
             Table("classes", ["class", "mask AP50", "mask AP", "mask AR", "box AP", "objects", "found"],
-                  self._mask_rows(true_G8, found_N8, masks, boxes)),
+                  self._mask_rows(true_G8, detection_N8, masks, boxes)),
             Table("coco", ["figure", "masks", "boxes"], figures),
             Figure("curves", lambda most: draw_curves(curves, self._names, title)),
             *([Figure("mistakes", mistakes)] if mistakes is not None else []),
         ]  # fmt: skip
 
     def _mask_rows(
-        self, true_G8: np.ndarray, found_N8: np.ndarray, masks: CocoResult, boxes: CocoResult
+        self, true_G8: np.ndarray, detection_N8: np.ndarray, masks: CocoResult, boxes: CocoResult
     ) -> List[List[Any]]:
-        sure_N = found_N8[:, 2] >= self._task.score_threshold
+        is_confident_N = detection_N8[:, 2] >= self._task.score_threshold
         rows = []
         for number, name in enumerate(self._names):
             count = int((true_G8[:, 1] == number).sum())
@@ -57,29 +57,29 @@ class InstanceReport(DetectionReport):
                 masks.precision(0.5, "all", 100, number), masks.precision(None, "all", 100, number),
                 masks.recall(None, "all", 100, number), boxes.precision(None, "all", 100, number),
             ]  # fmt: skip
-            # Not a number where only regions of many objects are there.
-            shown = ["" if np.isnan(value) else value for value in values]
-            rows.append([name, *shown, count, int((sure_N & (found_N8[:, 1] == number)).sum())])
+            # NaN if a class has only crowd regions.
+            cells = ["" if np.isnan(value) else value for value in values]
+            rows.append([name, *cells, count, int((is_confident_N & (detection_N8[:, 1] == number)).sum())])
         return rows
 
-    def overlap(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
+    def overlap(self, true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:
         """See `DetectionReport.overlap`."""
         assert isinstance(self._collected, CollectedMasks)
         return self._collected.overlap()
 
-    def samples(self, found_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
+    def samples(self, detection_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
         """See `DetectionReport.samples`."""
         assert isinstance(self._collected, CollectedMasks)
         _, codes = self._collected.codes()
         return [
-            replace(sample, found_masks=[mask_of(codes[number], sample.image_HWC.shape[:2])])
-            for number, sample in zip(numbers, super().samples(found_N8, numbers))
+            replace(sample, detection_masks=[mask_of(codes[number], sample.image_HWC.shape[:2])])
+            for number, sample in zip(numbers, super().samples(detection_N8, numbers))
         ]
 
 
 def curves_of(coco: CocoResult) -> Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
-    """For each class that has objects: average precision at an intersection over union of 0.5, recalls, precisions, and
-    recalls once more, instead of scores."""
+    """Returns, for each class that has objects, the average precision at an intersection over union of 0.5, recalls,
+    precisions, and the recalls again in the place of scores."""
     precision_RK = coco.precision_TRKAM[0, :, :, AREA_NAMES.index("all"), coco.max_detections.index(100)]
     return {
         number: (float(precision_R.mean()), RECALLS, precision_R, RECALLS)

@@ -1,4 +1,4 @@
-"""Finding objects in images: a class, a score, a box and a mask for each.
+"""Instance-segmentation task: predicts a class, a score, a box and a mask for each object.
 
 Legend: B batch, M boxes of an image, N detections, R columns of a row with a mask, S squares along a side of a mask.
 """
@@ -13,7 +13,7 @@ from mxtrain.types import shapes_of
 from mxtrain.vision.detection.heads.base import InstanceDetector
 from mxtrain.vision.detection.task import Detection
 from mxtrain.vision.instance_segmentation.mask_arithmetic import cut_to
-from mxtrain.vision.instance_segmentation.mask_rows import codes_of, found_masks
+from mxtrain.vision.instance_segmentation.mask_rows import codes_of, detection_masks
 
 if TYPE_CHECKING:
     from typing import Tuple
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class InstanceSegmentation(Detection):
-    """Outputs that only a network's own coding can read, against boxes with masks (B, M, R), see `mask_rows`, and what
-    that coding makes of them.
+    """Instance segmentation. Outputs are decoded by the network's own `BoxCoding`.
 
-    Predictions are (N, 8 + S * S) for each image, highest score first: class, score, left, top, right, bottom, in its
-    own pixels; its height and width; and the mask inside the box, from 0 to 1. Rows of class -1 are none.
+    Targets are boxes with masks (B, M, R), see `mask_rows`, and the targets into which the coding encodes them.
+    Predictions are (N, 8 + S * S) for each image, highest score first: class, score, left, top, right, bottom in pixels
+    of the original image; height and width of that image; and the mask inside the box, from 0 to 1. Rows of class -1
+    are padding.
     """
 
     name: ClassVar[str] = "instance_segmentation"
@@ -48,7 +49,7 @@ class InstanceSegmentation(Detection):
         super().check(description)
         if not isinstance(description.model, InstanceDetector):
             raise ConfigError(
-                "task=instance_segmentation: a network of your own has to say how its masks are read: a subclass of "
+                "task=instance_segmentation: a model of your own must define how its masks are decoded: derive it from "
                 "mxtrain.vision.detection.heads.base.InstanceDetector."
             )
 
@@ -58,43 +59,43 @@ class InstanceSegmentation(Detection):
         boxes, (_, height, width) = super().build_decode(description, signature), shapes_of(signature.shape)[0]
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-            found_BNR = boxes(outputs, batch)
-            assert not isinstance(found_BNR, (list, tuple))
-            sizes = [[height, width]] * len(found_BNR) if batch.meta is None else batch.meta[:, :2].tolist()
-            size_B12 = nd.array(sizes, ctx=found_BNR.context).reshape((-1, 1, 2))
-            size_BN2 = nd.broadcast_axis(size_B12, axis=1, size=found_BNR.shape[1])
+            detection_BNR = boxes(outputs, batch)
+            assert not isinstance(detection_BNR, (list, tuple))
+            sizes = [[height, width]] * len(detection_BNR) if batch.meta is None else batch.meta[:, :2].tolist()
+            size_B12 = nd.array(sizes, ctx=detection_BNR.context).reshape((-1, 1, 2))
+            size_BN2 = nd.broadcast_axis(size_B12, axis=1, size=detection_BNR.shape[1])
             box_BN6, mask_BNS = (
-                found_BNR.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((0, 6), (6, None))
+                detection_BNR.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((0, 6), (6, None))
             )
             return nd.concat(box_BN6, size_BN2, mask_BNS, dim=2)
 
         return decode
 
-    def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
-        """See `Detection.cut_off`: masks are cropped to the remaining box."""
+    def clip_to_image(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+        """See `Detection.clip_to_image`: masks are cropped to the remaining box."""
         from mxtrain.engine.backend import nd
 
-        mask_BNS = found_BNR.slice_axis(axis=2, begin=6, end=None)
+        mask_BNS = detection_BNR.slice_axis(axis=2, begin=6, end=None)
         side = round(mask_BNS.shape[2] ** 0.5)
         mask_TSS = mask_BNS.reshape((-1, side, side))
         edge_T4, inside_T4 = (edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4))
         cut_BNS = cut_to(nd, mask_TSS, edge_T4, inside_T4, mask_TSS).reshape(mask_BNS.shape)
-        # Of boxes that are inside anyway nothing is rounded.
+        # Masks of boxes inside the image are not resampled, which would change their last bits.
         is_cut_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
         mask_BNS = nd.where(nd.broadcast_like(is_cut_BN1, mask_BNS), cut_BNS, mask_BNS)
-        return nd.concat(super().cut_off(found_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
+        return nd.concat(super().clip_to_image(detection_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the detections, highest score first: class, score, box, and the mask as COCO's run-length code."""
         shown_NR = self.shown(prediction)
-        found: List[JsonObject] = super().row(signature, prediction, top_k)["found"]  # type: ignore[assignment]
+        detections: List[JsonObject] = super().row(signature, prediction, top_k)["found"]  # type: ignore[assignment]
         size = [int(side) for side in prediction[0, 6:8]]
-        masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(found_masks(shown_NR))]
-        return {"found": [{**one, "mask": mask} for one, mask in zip(found, masks)]}
+        masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(detection_masks(shown_NR))]
+        return {"found": [{**detection, "mask": mask} for detection, mask in zip(detections, masks)]}
 
-    def coco_place(self, one: JsonObject) -> JsonObject:
-        """See `Detection.coco_place`. No box: pycocotools would take its area for that of the mask."""
-        return {"segmentation": one["mask"]}
+    def coco_location(self, detection: JsonObject) -> JsonObject:
+        """See `Detection.coco_location`. Has no box, whose area pycocotools would use as the area of the mask."""
+        return {"segmentation": detection["mask"]}
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.instance_segmentation.report import InstanceReport

@@ -1,4 +1,4 @@
-"""A small network that finds objects by their centres, and puts their masks together of a few maps of the image."""
+"""A small network that detects objects by their centres, with masks that are combinations of prototype maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds GluonCV's networks and evens out what differs between them. Imports MXNet and GluonCV."""
+"""Builds GluonCV's networks with one interface. Imports MXNet and GluonCV."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Dict, Iterator
 from mxtrain.engine.backend import gluon
 
 with warnings.catch_warnings():
-    # GluonCV compares versions with distutils, and its optional parts warn about what they miss.
+    # GluonCV uses the deprecated distutils, and warns of missing optional packages.
     warnings.simplefilter("ignore")
     import gluoncv.nn
     from gluoncv.model_zoo import get_model
 
-# Their classes go by another argument, or they return an auxiliary output unless told not to.
+# Networks whose number of classes has another argument, and arguments that switch off auxiliary outputs and weights.
 CLASSES_ARGUMENT = {"hrnet": "num_classes"}
 FIXED = {"nasnet": {"use_aux": False}, "resnext101e": {"pretrained": False}, "se_resnext101e": {"pretrained": False}}
 
 
 class GroupNorm(gluon.HybridBlock):
-    """Group normalisation with GluonCV's arguments and parameter names, (B, C, H, W) to the same.
+    """Group normalisation of (B, C, H, W) with GluonCV's arguments and parameter names.
 
-    GluonCV's own reads shapes while it runs, so it cannot be hybridized; Gluon's has one scale per group.
+    GluonCV's own block reads shapes in its forward pass, so it cannot be hybridized; Gluon's has one scale per group.
 
     Source: Wu and He, "Group normalization" (2018).
     """
@@ -72,7 +72,7 @@ def build_pose(name: str, num_points: int, options: Dict[str, Any]) -> gluon.Hyb
 
 
 def _fit_pruned_head(network: gluon.HybridBlock, num_classes: int) -> None:
-    """Pruned networks take all shapes from a file, that of ImageNet's 1,000 classes too."""
+    """Replaces the output layer of a pruned network, whose shapes come from a file for ImageNet's 1,000 classes."""
     head = getattr(network, "fc", None)
     if isinstance(head, gluon.nn.Dense) and head.weight.shape[0] != num_classes:
         with network.name_scope():

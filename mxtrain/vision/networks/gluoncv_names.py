@@ -1,13 +1,13 @@
-"""The names of GluonCV's classification networks and the image sizes that they take.
+"""Names of GluonCV's classification networks, and the image sizes that they accept.
 
-Shipped as a list, so that a wrong name is refused without importing MXNet. A test compares it with GluonCV's registry.
+This is a list, so that a wrong name is rejected without importing MXNet. A test compares it with GluonCV's registry.
 Source: gluoncv 0.10.5.post0, model_zoo/model_zoo.py, without detection, segmentation, pose, video, tracking, depth, and
 int8 networks (which cannot be trained).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Collection, NamedTuple
 
 CLASSIFICATION_NAMES = tuple(
     """
@@ -66,17 +66,28 @@ SIZES = {
 
 
 def sizes_of(name: str) -> InputSizes:
-    """Returns the sizes that the network called `name` takes."""
+    """Returns the image sizes that a network accepts."""
     return next(sizes for beginning, sizes in SIZES.items() if name.startswith(beginning))
 
 
+def without_suffix(name: str, suffixes: Collection[str]) -> str:
+    """Removes the dataset from a name of GluonCV: `fcn_resnet50` for `fcn_resnet50_ade`.
+
+    Args:
+        name: name of the network.
+        suffixes: names of datasets, as GluonCV appends them after an underscore.
+    """
+    plain, _, last = name.rpartition("_")
+    return plain if last in suffixes else name
+
+
 def gluoncv_name(word: str) -> str:
-    """GluonCV's name of a classification network, also where only its family and depth are given: `resnet50` is
-    `resnet50_v1b`; an empty string if it has none."""
+    """Returns GluonCV's name of a classification network for a name, or for a family and a depth: `resnet50_v1b` for
+    `resnet50`; "" if there is none."""
     word = word.lower().replace("-", "")
     if word in CLASSIFICATION_NAMES:
         return word
-    kin = [name for name in CLASSIFICATION_NAMES if len(word) > 2 and name.startswith(word)]
+    relatives = [name for name in CLASSIFICATION_NAMES if len(word) > 2 and name.startswith(word)]
     if not any(letter.isdigit() for letter in word):
-        return min(kin, key=len, default="") if word not in ("cifar", "res") else ""
-    return next((name for name in kin if name == word + "_v1b"), min(kin, key=len, default=""))
+        return min(relatives, key=len, default="") if word not in ("cifar", "res") else ""
+    return next((name for name in relatives if name == word + "_v1b"), min(relatives, key=len, default=""))

@@ -16,22 +16,23 @@ if TYPE_CHECKING:
 
 
 class TrainPredictBlock(gluon.HybridBlock):
-    """Base of such networks. `network(x)` predicts; `network(x, *known)` is what training computes.
+    """Base class of networks with different graphs in prediction, `network(x)`, and training, `network(x,
+    *annotations)`.
 
-    Both forms return the same arrays, whose lengths may differ.
+    Both graphs return the same arrays, whose lengths may differ.
     """
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        # Not an attribute of Gluon's: it would be a child, with the same parameters under other names.
+        # object.__setattr__, since Gluon would register a child, with the same parameters under other names.
         object.__setattr__(self, "_prediction_form", _PredictionForm(self))
 
     def predict_forward(self, F: OperatorModule, x: Array) -> Returned:
-        """Forward pass of prediction."""
+        """Computes the forward pass of prediction."""
         raise NotImplementedError
 
     def train_forward(self, F: OperatorModule, x: Array, *known: Array) -> Returned:
-        """Forward pass of training, from inputs and their annotations."""
+        """Computes the forward pass of training, from inputs and their annotations."""
         raise NotImplementedError
 
     def hybrid_forward(self, F, x, *known):
@@ -51,7 +52,7 @@ class TrainPredictBlock(gluon.HybridBlock):
 
 
 class _PredictionForm(gluon.HybridBlock):
-    """A block of its own, so that it has a cached graph of its own."""
+    """The prediction graph as a separate block, since a hybridized block caches only one graph."""
 
     def __init__(self, owner: TrainPredictBlock):
         super().__init__(prefix=owner.prefix)

@@ -54,11 +54,11 @@ class KeyPointSplit(BoxedSplit):
     names: Sequence[str]
 
 
-class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are read
+class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDataset reads samples
     """Persons, or objects of another category with key points, in COCO's layout.
 
-    Key points that were not marked count nowhere, hidden ones do. Regions of many objects, and objects of which no key
-    point was marked, are no samples.
+    Unmarked key points are ignored; hidden ones are used. Crowd regions, and objects without a marked key point, are
+    not samples.
     """
 
     option: ClassVar[str] = "dataset=coco_key_points"
@@ -79,16 +79,16 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
 
     @property
     def leaves_out(self) -> bool:
-        """See `Coco.leaves_out`: those without key points."""
+        """See `Coco.leaves_out`; categories without key points are not learned."""
         return True
 
     def cut_shape(self) -> Shape:
-        """(C, H, W) of what enters the network."""
+        """Returns the (C, H, W) of the network's input."""
         height, width = (256, 192) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
     def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
-        """See `BaseDataset.scaled`: parts have one size."""
+        """See `BaseDataset.scaled`; crops have one size."""
         return ()
 
     def decoding(self) -> Decoding:
@@ -103,18 +103,18 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
         """Returns the category whose objects are samples."""
         names, ids = super()._choose_classes(contents)
-        chosen = [number for number, one in enumerate(ids) if one in contents.points]
+        chosen = [number for number, category_id in enumerate(ids) if category_id in contents.points]
         if not chosen:
-            what = f"{' and '.join(names)} in" if self.classes else "no category of"
+            subject = f"{' and '.join(names)} in" if self.classes else "no category of"
             raise DataError(
-                f"{self.option}: {what} '{contents.path}' {'has no' if self.classes else 'has'} key points: a category "
-                'names them, as {"name": "person", "keypoints": ["nose", ...]}. Name another file with '
+                f"{self.option}: {subject} '{contents.path}' {'has no' if self.classes else 'has'} key points: a "
+                'category names them, as {"name": "person", "keypoints": ["nose", ...]}. Name another file with '
                 "dataset.train_annotations=FILE."
             )
         if len(chosen) > 1 or len(self.classes) > 1:
-            these = ", ".join(names[number] for number in chosen)
+            listed = ", ".join(names[number] for number in chosen)
             raise DataError(
-                f"{self.option}: '{contents.path}' has key points of {these}, and a network learns one class. Type "
+                f"{self.option}: '{contents.path}' has key points of {listed}, and a network learns one class. Type "
                 f"dataset.classes=[{names[chosen[0]]}]."
             )
         return [names[chosen[0]]], [ids[chosen[0]]]
@@ -122,48 +122,48 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     def _split(
         self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
     ) -> Optional[BoxedSplit]:
-        """Returns the objects of a file that can be learned from."""
-        found = super()._split(contents, folder, setting, names, findings)
+        """Builds a split from the objects of a file that have a marked key point."""
+        split = super()._split(contents, folder, setting, names, findings)
         category = next(iter(self._class_of(contents, names)), -1)
         if category not in contents.points:
             raise DataError(f"{self.option}: '{contents.path}' names no key points of '{names[0]}'.")
         point_names, skeleton = read_names(contents, category)
-        images = found.images if found is not None else ()
+        images = split.images if split is not None else ()
         number_of = {composed(path): number for number, path in enumerate(images)}
-        of_P = [number_of.get(composed(str(folder / name)), -1) for name in contents.names]
-        image_R, size_R2 = np.array(of_P)[contents.image_R], contents.size_P2[contents.image_R]
+        index_P = [number_of.get(composed(str(folder / name)), -1) for name in contents.names]
+        image_R, size_R2 = np.array(index_P)[contents.image_R], contents.size_P2[contents.image_R]
         edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))
         is_object_R = (contents.category_R == category) & ~contents.is_crowd_R & (image_R >= 0)
         is_object_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # all other boxes are empty
-        kept, points = self._read_points(contents, np.flatnonzero(is_object_R), len(point_names), findings)
-        if found is None or not len(kept):
+        usable, points = self._read_points(contents, np.flatnonzero(is_object_R), len(point_names), findings)
+        if split is None or not len(usable):
             is_crowd_R = contents.is_crowd_R[contents.category_R == category]
             are_crowds = len(is_crowd_R) > 0 and is_crowd_R.all()
-            why = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
-            raise NoUsableSamples(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
+            hint = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
+            raise NoUsableSamples(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{hint}")
         _warn_of_unmarked(contents, point_names, points, findings)
         objects = PosedObjects(
-            image_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)), found.table.size_P2
+            image_R[usable], edge_R4[usable], points, contents.area_R[usable], np.ones(len(usable)), split.table.size_P2
         )
         is_person = tuple(point_names) == PERSON_NAMES
         sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
         key_points = KeyPointSet(left_right_pairs(point_names), skeleton, sigmas, list(names))
-        return KeyPointSplit(found.encoded, found.ids, found.table, objects, key_points, point_names)
+        return KeyPointSplit(split.encoded, split.ids, split.table, objects, key_points, point_names)
 
     def _read_points(
         self, contents: CocoContents, numbers: np.ndarray, count: int, findings: Findings
     ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Returns the annotations with a key point, and their key points (N, J, 3)."""
-        kept: List[int] = []
+        usable: List[int] = []
         points: List[np.ndarray] = []
         problems: List[Problem] = []
         marked: List[np.ndarray] = []
         for number in numbers.tolist():
-            given = contents.annotation(number).get("keypoints")
-            if not given:
+            values = contents.annotation(number).get("keypoints")
+            if not values:
                 continue
             try:
-                point_J3 = number_array(given).reshape(count, 3)
+                point_J3 = number_array(values).reshape(count, 3)
             except (TypeError, ValueError):
                 point_J3 = np.full((count, 3), np.nan)
             if not np.isfinite(point_J3).all() or not np.isin(point_J3[:, 2], (0, 1, 2)).all():
@@ -172,7 +172,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
                 problems.append(Problem(NOT_A_NUMBER, place, fact, "Correct it, or remove it."))
                 continue
             marked.append(point_J3[point_J3[:, 2] > 0, :2].copy())
-            point_J3[:, :2] += 0.5  # COCO's name pixels
+            point_J3[:, :2] += 0.5  # COCO's positions are pixel indices
             outside_J = _are_outside(point_J3, contents.size_P2[contents.image_R[number]])
             if outside_J.any() and not self.mends:
                 place = contents.place(number)
@@ -182,7 +182,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
                 continue
             point_J3[outside_J, 2] = 0
             if point_J3[:, 2].any():
-                kept.append(number)
+                usable.append(number)
                 points.append(point_J3)
         refuse_all(findings, problems, "annotations")
         if marked and are_shares(np.concatenate(marked)):
@@ -190,14 +190,14 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
                 f"'{contents.path}': the key points seem to be shares of width and height: all lie between 0 and 1. "
                 "COCO's are pixels. Multiply them by the width and the height of their images."
             )
-        return np.array(kept, np.int64), np.array(points).reshape(-1, count, 3)
+        return np.array(usable, np.int64), np.array(points).reshape(-1, count, 3)
 
     def make_splits(
-        self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        self, splits: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
         findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
         """See `BoxedFiles.make_splits`; all objects of an image go to the same split."""
-        train, val, test = (self._as_split(found.get(split)) for split in ("train", "val", "test"))
+        train, val, test = (self._as_split(splits.get(split)) for split in ("train", "val", "test"))
         val = self.own_validation(val)
         if train is None:
             raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
@@ -235,7 +235,8 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
 
 
 def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
-    """Mask of the marked key points more than a pixel outside the image, (J,); all False if its size is unknown."""
+    """Returns a mask of the marked key points more than a pixel outside the image, (J,); all False if its size is
+    unknown."""
     point_J2, far_2 = point_J3[:, :2], np.where(np.isfinite(size_2), size_2, np.inf)
     return (point_J3[:, 2] > 0) & (np.maximum(-point_J2, point_J2 - far_2).max(axis=1) > TOLERANCE)
 

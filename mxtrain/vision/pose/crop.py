@@ -1,4 +1,4 @@
-"""The crop of an object: a part of an image as it enters a network. Exported folders have a copy of this module.
+"""The crop of an object, as the input of a network. Exported folders have a copy of this module.
 
 Legend: H height, W width, C channels, J key points.
 """
@@ -11,13 +11,13 @@ from typing import Callable, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.vision.images.affine import inverse, moved, warp
+from mxtrain.vision.images.affine import inverse, transform_points, warp
 
 PADDING = 1.25
-"""The part that is cut out is longer than the object's box by this. Source: Xiao et al., "Simple Baselines for Human
+"""Factor by which the crop is longer than the object's box. Source: Xiao et al., "Simple Baselines for Human
 Pose Estimation and Tracking" (2018), as their code has it."""
 Resize = Callable[[Tuple[float, float, float, float], Tuple[int, int]], np.ndarray]
-"""(left, top, right, bottom) of a part of an image, (width, height) that it gets -> that part, (C, H, W)."""
+"""Function of (left, top, right, bottom) of a part and its new (width, height) that returns the part, (C, H, W)."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Crop:
     """Affine map from a part of an image to the network's input: translation, scaling, rotation and optional mirroring.
 
     Attributes:
-        centre: x and y in the image of what comes to the middle.
-        scale: pixels that enter the network of one of the image's.
-        size: (H, W) of what enters the network.
-        degrees: by which the image is turned, clockwise as it is seen.
-        is_flipped: mirrored left-right, after it was turned.
+        centre: x and y of the image at the centre of the crop.
+        scale: scale from the image to the network's input.
+        size: (H, W) of the network's input.
+        degrees: angle by which the image is rotated clockwise.
+        is_flipped: if True, the crop is mirrored left-right after the rotation.
     """
 
     centre: Tuple[float, float]
@@ -43,13 +43,13 @@ class Crop:
         cls, box_4: Sequence[float], size: Sequence[int], factor: float = 1.0, degrees: float = 0.0,
         is_flipped: bool = False,
     ) -> Crop:  # fmt: skip
-        """Returns the part around a box that has the aspect of what enters the network.
+        """Returns the crop around a box with the aspect ratio of the network's input.
 
         Args:
             box_4: left, top, right, bottom.
-            size: (H, W) of what enters the network.
-            factor: by which the part is longer than usual.
-            degrees, is_flipped: as of `Crop`.
+            size: (H, W) of the network's input.
+            factor: factor of the length of the crop.
+            degrees, is_flipped: see `Crop`.
         """
         left, top, right, bottom = box_4
         scale = min(size[0] / max(bottom - top, 1e-3), size[1] / max(right - left, 1e-3)) / (PADDING * factor)
@@ -57,7 +57,7 @@ class Crop:
 
     @property
     def matrix_23(self) -> np.ndarray:
-        """Returns the map from the image to what enters the network."""
+        """Returns the map from the image to the network's input."""
         cos, sin = math.cos(math.radians(self.degrees)), math.sin(math.radians(self.degrees))
         turn_22 = self.scale * np.array([[cos, -sin], [sin, cos]])
         if self.is_flipped:
@@ -67,15 +67,15 @@ class Crop:
 
     @property
     def back_23(self) -> np.ndarray:
-        """Returns the map from what enters the network to the image."""
+        """Returns the map from the network's input to the image."""
         return inverse(self.matrix_23)
 
     def points(self, point_J3: np.ndarray, order_J: np.ndarray) -> np.ndarray:
-        """Key points of the image in what enters the network, (J, 3).
+        """Converts key points of the image to pixels of the network's input, (J, 3).
 
         Args:
             point_J3: x, y, visibility.
-            order_J: see `KeyPointSet.order`, for where it is mirrored.
+            order_J: see `KeyPointSet.order`; used if the crop is mirrored.
         """
         return moved_points(point_J3, self.matrix_23, order_J if self.is_flipped else None)
 
@@ -83,15 +83,15 @@ class Crop:
         """Returns the network's input, (C, H, W).
 
         Args:
-            resize: of the image.
-            image_size: its (width, height).
-            fill_C: where the image ends.
+            resize: function that resizes a part of the image.
+            image_size: (width, height) of the image.
+            fill_C: colour outside of the image.
         """
         height, width = self.size
         if not self.degrees:
             image_CHW = self._upright(resize, image_size, (width, height), fill_C)
             return image_CHW[..., ::-1] if self.is_flipped else image_CHW
-        # An upright part that holds the turned one, in the final size: what is resized is smoothed as it has to be.
+        # First resize an upright part that contains the rotated one to the final scale, which smooths it correctly.
         cos, sin = abs(math.cos(math.radians(self.degrees))), abs(math.sin(math.radians(self.degrees)))
         size = (math.ceil(width * cos + height * sin) + 2, math.ceil(width * sin + height * cos) + 2)
         part_CHW = self._upright(resize, image_size, size, fill_C)
@@ -103,11 +103,11 @@ class Crop:
     ) -> np.ndarray:
         """Returns a part of that (width, height) with the centre in its middle, resized only."""
         begins, ends, windows = [], [], []
-        for middle, length, wanted in zip(self.centre, image_size, size):
-            start = middle - wanted / 2 / self.scale  # where the part begins, in the image
-            # Whole pixels inside of the image: what is resized lies exactly where the matrix says.
+        for middle, length, part_length in zip(self.centre, image_size, size):
+            start = middle - part_length / 2 / self.scale  # start of the part in the image
+            # Only whole pixels inside of the image, so that the resized part lies exactly where the matrix maps it.
             first = max(0, math.ceil(-start * self.scale - 1e-9))
-            last = min(wanted, math.floor((length - start) * self.scale + 1e-9))
+            last = min(part_length, math.floor((length - start) * self.scale + 1e-9))
             begins.append(first)
             ends.append(last)
             windows.append((max(start + first / self.scale, 0.0), min(start + last / self.scale, float(length))))
@@ -127,13 +127,13 @@ def known(point_BJ3: np.ndarray) -> np.ndarray:
 
 
 def moved_points(point_J3: np.ndarray, matrix_23: np.ndarray, order_J: Optional[np.ndarray]) -> np.ndarray:
-    """Key points (J, 3) after a map; those without a known place are 0.
+    """Applies a map to key points (J, 3); those of unknown position become 0.
 
     Args:
         point_J3: x, y, visibility.
         matrix_23: the map.
-        order_J: see `KeyPointSet.order`, where the map mirrors; else None.
+        order_J: see `KeyPointSet.order`, if the map mirrors; else None.
     """
-    moved_J3 = np.column_stack([moved(point_J3[:, :2], matrix_23), point_J3[:, 2]])
+    moved_J3 = np.column_stack([transform_points(point_J3[:, :2], matrix_23), point_J3[:, 2]])
     moved_J3[~known(point_J3)] = 0
     return moved_J3 if order_J is None else moved_J3[order_J]

@@ -102,22 +102,21 @@ class KeyPointScenes(Scenes):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; key points (B, J, 3) are in pixels of what enters the network, and facts as `Fact` says.
-        """
-        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
-        image_BCHW, is_ink_BHW = made.image_BCHW, made.is_ink_BHW
-        size, found = self.shape[1:], []
+        """See `Source.fetch`; key points (B, J, 3) are in pixels of the network's input; metadata is `KeypointMeta`."""
+        scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        image_BCHW, is_ink_BHW = scenes.image_BCHW, scenes.is_ink_BHW
+        size, samples = self.shape[1:], []
         for index, image_CHW, is_ink_HW in zip(index_B.tolist(), image_BCHW, is_ink_BHW):
             box_4, point_J3 = ink_box(is_ink_HW), ink_points(is_ink_HW)
             crop = self._augment.crop(box_4, size, seed, epoch, index) if train else Crop.around(box_4, size)
             image = Image.fromarray(np.ascontiguousarray(image_CHW.transpose(1, 2, 0)))
             cut_CHW = crop.draw(functools.partial(_resized, image), image.size, self.fill_C)
             points_J3 = crop.points(point_J3, self._order_J)
-            found.append((
+            samples.append((
                 cut_CHW, points_J3.astype(np.float32),
                 facts(crop, image.size, box_4, float(is_ink_HW.sum()), index, 1.0, KEY_POINTS.sigmas),
             ))  # fmt: skip
-        return tuple(map(np.stack, zip(*found)))  # type: ignore[return-value]
+        return tuple(map(np.stack, zip(*samples)))  # type: ignore[return-value]
 
 
 def _resized(image: Image.Image, box: Tuple[float, float, float, float], size: Tuple[int, int]) -> np.ndarray:
@@ -125,7 +124,7 @@ def _resized(image: Image.Image, box: Tuple[float, float, float, float], size: T
 
 
 def ink_box(is_ink_HW: np.ndarray) -> Tuple[float, float, float, float]:
-    """Left, top, right and bottom of the ink."""
+    """Returns left, top, right and bottom of the ink."""
     rows, columns = np.flatnonzero(is_ink_HW.any(axis=1)), np.flatnonzero(is_ink_HW.any(axis=0))
     return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
 

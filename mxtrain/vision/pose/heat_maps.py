@@ -1,6 +1,6 @@
 """Heat maps of key points: made of places on the host, and places found in them on the device.
 
-Cell m of a map lies at the middle of the pixel number m * stride of what enters the network, as SimplePose has it, so
+Cell m of a map lies at the middle of the pixel number m * stride of the network's input, as SimplePose has it, so
 that weights trained elsewhere mean the same places here.
 
 Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018), and their code.
@@ -54,7 +54,8 @@ class HeatMaps:
         return map_BJhw.astype(np.float32), counts_BJ.astype(np.float32)
 
     def decode(self, map_BJhw: NDArray) -> NDArray:
-        """Places in what enters the network and heights of the maxima, (B, J, 3). Asynchronous."""
+        """Returns the positions of the maxima, in pixels of the network's input, and their heights, (B, J, 3).
+        Asynchronous."""
         from mxtrain.engine.backend import nd
 
         map_BJP = map_BJhw.astype("float32").reshape((0, 0, -1))

@@ -1,4 +1,4 @@
-"""Random changes of objects with key points: how large, how turned, and whether mirrored.
+"""Random scale, rotation and mirroring of objects with key points.
 
 Legend: B batch.
 """
@@ -42,8 +42,8 @@ class KeyPointAugment(AugmentSettings):
     Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018), section 3, and their code.
     """
 
-    off: ClassVar[Mapping[str, object]] = {"flip": False, "scale": 0.0, "rotate": 0.0, "rotate_share": 0.0}
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"cut_out": CutOut}
+    disabled: ClassVar[Mapping[str, object]] = {"flip": False, "scale": 0.0, "rotate": 0.0, "rotate_share": 0.0}
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"cut_out": CutOut}
 
     flip: bool = True
     """Mirror left-right with probability one half; left and right key points change places."""
@@ -58,11 +58,11 @@ class KeyPointAugment(AugmentSettings):
         """Returns the crop of an object.
 
         Args:
-            box_4: of it.
-            size: (H, W) of what enters the network.
-            seed: of the run.
-            epoch: counts from 0.
-            index: of the sample.
+            box_4: left, top, right, bottom of the object.
+            size: (H, W) of the network's input.
+            seed: seed of the run.
+            epoch: number of the epoch, from 0.
+            index: index of the sample.
         """
         share_6 = [float(uniform(seed, epoch, np.array([index]), VisionDraw.KEY_POINTS + draw)[0]) for draw in range(6)]
         factor = 1 + self.scale * min(max(_normal(*share_6[:2]), -1.0), 1.0)
@@ -73,5 +73,5 @@ class KeyPointAugment(AugmentSettings):
 
 
 def _normal(first: float, second: float) -> float:
-    """Returns a normally distributed number of two that are uniform. Source: Box and Muller (1958)."""
+    """Converts two uniform random numbers to a normally distributed one. Source: Box and Muller (1958)."""
     return math.sqrt(-2 * math.log1p(-first)) * math.cos(2 * math.pi * second)

@@ -1,4 +1,4 @@
-"""Base of datasets that give the key points of the objects in images, each cut out of its image."""
+"""Base class of datasets that give the key points of the objects in images, each cut out of its image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DETECTIONS = ".jsonl"
 
 
 class KeyPointDataset(Dataset):
-    """Base of descriptions of objects with key points. A network sees the part of an image around one object."""
+    """Base class of objects with key points. A network sees the part of an image around one object."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
     signature_class: ClassVar[Type[ImageSignature]] = KeyPointSignature
@@ -63,7 +63,8 @@ class KeyPointDataset(Dataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Whole images, each as if it showed one object; or, of files of detections, each box that they name."""
+        """Opens images, each as one object that fills it; or, for files of detections, each detected box as an
+        object."""
         signature = KeyPointSignature.cast(signature)
         detections = [name for name in names if Path(name).suffix == DETECTIONS]
         if detections and len(detections) < len(names):
@@ -103,8 +104,8 @@ def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[
         for number, line in enumerate(split_lines(read_text(name)), start=1):
             if not line.strip():
                 continue
-            file, found = _parse(line, f"'{name}', line {number}")
-            for item in found:
+            file, detections = _parse(line, f"'{name}', line {number}")
+            for item in detections:
                 if not object_names or item["class"] in object_names:
                     images.append(number_of.setdefault(file, len(number_of)))
                     boxes.append([float(edge) for edge in item["box"]])
@@ -119,8 +120,8 @@ def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
     """Returns the file and the objects of a row."""
     try:
         row = parse_json(line)
-        file, found = row["file"], row["found"]
-        for item in found:
+        file, detections = row["file"], row["found"]
+        for item in detections:
             left, top, right, bottom = item["box"]
             if not isinstance(item["class"], str) or not (-1e9 < left < right < 1e9 and -1e9 < top < bottom < 1e9):
                 raise ValueError
@@ -133,4 +134,4 @@ def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
             f"{place}: this is no output row of `predict` of task=detection: an object with a file and its "
             'detections, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'
         ) from error
-    return file, found
+    return file, detections

@@ -1,6 +1,6 @@
-"""Reads objects with key points, each cut out of its image.
+"""Reads objects with key points, each cropped from its image.
 
-Legend: N objects, J key points, B batch, C channels, H height, W width, F facts of an object.
+Legend: N objects, J key points, B batch, C channels, H height, W width, F columns of `KeypointMeta`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class PosedObjects:
 
 
 class KeyPointImages(EncodedImageSource):
-    """Objects in encoded images, as `Source`: the part of an image around each, in one size.
+    """Source of objects in encoded images: crops around the objects, in one size.
 
-    Beside images and key points (B, J, 3) in pixels of what enters the network, a batch has a row of `Fact` for each.
+    Besides crops and key points (B, J, 3) in pixels of the network's input, a batch has a row of `KeypointMeta` each.
     """
 
     samples_per_task = 4
@@ -65,13 +65,13 @@ class KeyPointImages(EncodedImageSource):
         """Stores the settings; no image is read yet.
 
         Args:
-            encoded: The images.
-            objects: Objects in the images.
+            encoded: the images.
+            objects: objects in the images.
             num_points: J.
             key_points: relations of the key points.
-            decoding: output size.
-            mean: per channel, white is 1; the padding colour.
-            augment: Random changes in training.
+            decoding: decoding, with the size of the crops.
+            mean: padding colour per channel, from 0 to 1.
+            augment: random augmentation in training.
         """
         super().__init__(encoded, decoding, mean)
         self.objects, self.num_points = objects, num_points
@@ -88,12 +88,12 @@ class KeyPointImages(EncodedImageSource):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; key points are (B, J, 3) float32, and facts (B, F)."""
+        """See `Source.fetch`; key points are (B, J, 3) float32, and metadata (B, F)."""
         augment = self._augment if train else None
-        found = [self._read(index, augment, seed, epoch) for index in index_B.tolist()]
-        point_BJ3 = np.stack([points for _, points, _ in found]).astype(np.float32)
-        images_BCHW = batch_of([image for image, _, _ in found])
-        return images_BCHW, point_BJ3, np.stack([fact_F for _, _, fact_F in found])
+        samples = [self._read(index, augment, seed, epoch) for index in index_B.tolist()]
+        point_BJ3 = np.stack([points for _, points, _ in samples]).astype(np.float32)
+        images_BCHW = batch_of([image for image, _, _ in samples])
+        return images_BCHW, point_BJ3, np.stack([fact_F for _, _, fact_F in samples])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
         """Returns a black image, instead of one that cannot be read."""
@@ -108,8 +108,8 @@ class KeyPointImages(EncodedImageSource):
         image, objects = self.open(index), self.objects
         if objects.size_P2 is not None:
             self.warn_of_size(index, image.size, objects.size_P2[self.number(index)])
-        whole = (0.0, 0.0, *map(float, image.size))
-        box_4 = whole if objects.box_N4 is None else objects.box_N4[index]
+        full_image = (0.0, 0.0, *map(float, image.size))
+        box_4 = full_image if objects.box_N4 is None else objects.box_N4[index]
         size = self.shape[1:]
         crop = Crop.around(box_4, size) if augment is None else augment.crop(box_4, size, seed, epoch, index)
         image_CHW = crop.draw(functools.partial(self.resize, index, image), image.size, self._fill_C)

@@ -1,7 +1,7 @@
 """Key points of objects in images: their names, the relations between them, and the crop of an object.
 
-Positions are exact, as edges of boxes are: pixel i reaches from i to i + 1, so its middle is i + 0.5. Formats that name
-pixels (COCO's) are converted on reading and writing.
+Pixel i extends from i to i + 1, so its centre is i + 0.5. Formats with integer pixel positions (COCO's) are converted
+on reading and writing.
 
 Legend: B batch, J key points, H height, W width, C channels.
 """
@@ -19,7 +19,7 @@ from mxtrain.types import NamedInt
 from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
 from mxtrain.vision.pose.crop import Crop, moved_points
-from mxtrain.vision.pose.crop import known as known  # of key points
+from mxtrain.vision.pose.crop import known as known  # re-exported
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
@@ -30,27 +30,27 @@ class Visibility(NamedInt):
 
     UNKNOWN = 0
     HIDDEN = 1
-    """Its place is known, and something covers it."""
+    """The position is known, but something covers the point."""
     VISIBLE = 2
 
 
 class KeypointMeta(NamedInt):
-    """The columns of a row of `Batch.meta` about an object with key points."""
+    """First columns of the values in a row of `Batch.meta` about an object with key points."""
 
     HEIGHT = 0
-    """And three more: height and width of the image, and of what enters the network, as other images have them."""
+    """4 columns: height and width of the image, then of the network's input, as in the metadata of other images."""
     MATRIX = 4
-    """And five more: the two rows of the map from what enters the network to the image as it is."""
+    """6 columns: the two rows of the map from the network's input to the original image."""
     LEFT = 10
-    """And three more: its box in the image."""
+    """4 columns: left, top, right, bottom of the object in the image."""
     AREA = 14
-    """Pixels of the object in the image."""
+    """Area of the object in pixels of the image."""
     IMAGE = 15
-    """The number of the image."""
+    """Number of the image."""
     SCORE = 16
-    """Of its box, 1 if it was not detected."""
+    """Score of the box; 1 for annotated boxes."""
     SIGMA = 17
-    """And one more for each further key point: see `KeyPointSet.sigmas`."""
+    """J columns: see `KeyPointSet.sigmas`."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ class KeyPointSet:
     """Relations between the key points of a kind of object; their names are in the signature.
 
     Attributes:
-        flip_pairs: left and right ones, which change places in a mirrored image.
-        skeleton: pairs that a line joins in figures.
-        sigmas: how far apart people mark each, as a share of the root of the object's area: what OKS measures in.
-        object_names: classes of the objects that have them; empty: any.
+        flip_pairs: pairs of left and right key points, which are swapped in a mirrored image.
+        skeleton: pairs that are joined by a line in figures.
+        sigmas: standard deviation of human annotations of each key point, relative to the root of the object's area:
+            the unit of OKS.
+        object_names: classes of the objects that have these key points; empty: any.
     """
 
     flip_pairs: Sequence[Tuple[int, int]] = ()
@@ -77,7 +78,7 @@ class KeyPointSet:
         return order_J
 
     def to_json(self) -> Dict[str, Json]:
-        """Returns the plain values that a checkpoint holds."""
+        """Returns the set as JSON values for a checkpoint."""
         return {
             "flip_pairs": [list(pair) for pair in self.flip_pairs], "skeleton": [list(pair) for pair in self.skeleton],
             "sigmas": list(self.sigmas), "thing_names": list(self.object_names),
@@ -85,34 +86,38 @@ class KeyPointSet:
 
     @classmethod
     def from_json(cls, values: JsonObject, count: int) -> KeyPointSet:
-        """Inverse of `to_json`.
+        """Restores the set that `to_json` returned.
 
         Args:
-            values: of a checkpoint.
+            values: values of a checkpoint.
             count: J.
 
         Raises:
-            DamagedCheckpoint: a pair is none of these key points.
+            DamagedCheckpoint: a pair names a key point that does not exist.
         """
 
         def pairs(name: str) -> List[Tuple[int, int]]:
-            found: List[List[int]] = values[name]
-            for pair in found:
+            listed: List[List[int]] = values[name]
+            for pair in listed:
                 if len(pair) != 2 or not all(0 <= number < count for number in pair):
                     raise DamagedCheckpoint(
                         f"The checkpoint cannot be used: in its key_points, {name} names {pair}, and there are {count} "
                         "key points."
                     )
-            return [(first, second) for first, second in found]
+            return [(first, second) for first, second in listed]
 
         return cls(pairs("flip_pairs"), pairs("skeleton"), values["sigmas"], values["thing_names"])
 
 
 class KeyPointAnnotations(Annotations):
-    """Key points (J, 3). Left and right ones change places in a mirrored image."""
+    """Key points (J, 3). Left and right ones are swapped in a mirrored image."""
 
     def __init__(self, order_J: np.ndarray) -> None:
-        """Args: order_J: see `KeyPointSet.order`."""
+        """Stores the order.
+
+        Args:
+            order_J: see `KeyPointSet.order`.
+        """
         self._order_J = order_J
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
@@ -125,14 +130,14 @@ def facts(
     crop: Crop, image_size: Tuple[int, int], box_4: Sequence[float], area: float, image: int, score: float,
     sigma_J: Union[Sequence[float], np.ndarray],
 ) -> np.ndarray:  # fmt: skip
-    """Returns a row of `Batch.meta`, as `Fact` says.
+    """Returns a row of `Batch.meta`, see `KeypointMeta`.
 
     Args:
-        crop: how the object was cut out.
+        crop: crop of the object.
         image_size: (width, height) of the image.
-        box_4, area, score: of the object.
-        image: its number.
-        sigma_J: of the key points.
+        box_4, area, score: box, area and score of the object.
+        image: number of the image.
+        sigma_J: sigmas of the key points.
     """
     sizes = (*image_size[::-1], *crop.size)
     return np.concatenate([sizes, crop.back_23.ravel(), box_4, [area, image, score], sigma_J])
@@ -152,8 +157,8 @@ PERSON_SIGMAS = (
 
 
 def left_right_pairs(names: Sequence[str]) -> List[Tuple[int, int]]:
-    """Pairs of key points whose names differ in "left" and "right", or the words L and R, alone, in any case:
-    `left_eye`, `Right Eye`, `eyeL`, `R_Eye`."""
+    """Returns pairs of key points whose names differ in "left" and "right", or in the separate words L and R, in any
+    case: `left_eye`, `Right Eye`, `eyeL`, `R_Eye`."""
     index = {_words(name): number for number, name in enumerate(names)}
     pairs = ((number, index.get(_mirrored(words))) for words, number in index.items() if _mirrored(words) != words)
     return [(left, right) for left, right in pairs if right is not None]

@@ -14,7 +14,7 @@ from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import PositiveFloat
 from mxtrain.vision.detection.coco_ap import MAX_POSES, CocoResult, evaluate_key_points
 from mxtrain.vision.detection.metrics import Threshold, or_zero
-from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.key_points import KeypointMeta, Visibility
 
 OBJECT_ROWS = 2
@@ -26,9 +26,9 @@ class Pose:
     """Prediction for one object, in the image's pixels.
 
     Attributes:
-        point_J3: x, y, and how sure each key point is.
-        box_4: where the object is said to be.
-        score: the mean of how sure the key points are, times the score of the box.
+        point_J3: x, y and score of each key point.
+        box_4: left, top, right, bottom of the object.
+        score: mean score of the key points, times the score of the box.
     """
 
     point_J3: np.ndarray
@@ -44,17 +44,17 @@ class Pose:
 
 @dataclass(frozen=True)
 class Poses:
-    """Objects with key points, as they were marked and as they were predicted, in pixels of the images.
+    """True and predicted key points of objects, in pixels of the images.
 
     Attributes:
-        index_N: of the samples.
-        image_N: the number of each object's image.
-        box_N4: left, top, right, bottom.
-        area_N: pixels of each.
+        index_N: indices of the samples.
+        image_N: number of each object's image.
+        box_N4: left, top, right, bottom of each object.
+        area_N: area of each object in pixels.
         true_NJ3: x, y, visibility.
-        found_NJ3: x, y, how sure each is.
-        score_N: of what was predicted.
-        sigma_J: of the key points, as the dataset says them.
+        predicted_NJ3: x, y, score.
+        score_N: score of each predicted object.
+        sigma_J: sigmas of the key points in the dataset.
     """
 
     index_N: np.ndarray
@@ -62,7 +62,7 @@ class Poses:
     box_N4: np.ndarray
     area_N: np.ndarray
     true_NJ3: np.ndarray
-    found_NJ3: np.ndarray
+    predicted_NJ3: np.ndarray
     score_N: np.ndarray
     sigma_J: np.ndarray
 
@@ -75,13 +75,13 @@ class Poses:
     def error_NJ(self) -> np.ndarray:
         """Returns the error of each key point, relative to the longer side of the box."""
         side_N = (self.box_N4[:, 2:] - self.box_N4[:, :2]).max(axis=1)
-        away_NJ = np.linalg.norm(self.found_NJ3[..., :2] - self.true_NJ3[..., :2], axis=-1)
+        away_NJ = np.linalg.norm(self.predicted_NJ3[..., :2] - self.true_NJ3[..., :2], axis=-1)
         return away_NJ / np.maximum(side_N, 1e-12)[:, None]
 
 
 class CollectedPoses(Collected):
-    """Has one row for each object: image, edges, area, score; and one of each key point: x, y, visibility, predicted
-    x, y and how sure, sigma."""
+    """Collector of one row for each object: image, edges, area, score; and one row for each key point: x, y,
+    visibility, predicted x, y and score, sigma."""
 
     width: ClassVar[int] = 7
 
@@ -95,7 +95,7 @@ class CollectedPoses(Collected):
         assert meta_B is not None
         for index, prediction, point_J3, fact in zip(index_B, prediction_B, target_B, meta_B):
             back_23 = fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
-            true_J3 = np.column_stack([moved(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
+            true_J3 = np.column_stack([transform_points(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
             self.add_object(
                 int(index), int(fact[KeypointMeta.IMAGE]), fact[KeypointMeta.LEFT : KeypointMeta.AREA],
                 fact[KeypointMeta.AREA], true_J3, Pose.from_prediction(prediction), fact[KeypointMeta.SIGMA :],
@@ -105,15 +105,15 @@ class CollectedPoses(Collected):
         self, index: int, image: int, box_4: Sequence[float], area: float, true_J3: np.ndarray, pose: Pose,
         sigma_J: Sequence[float],
     ) -> None:  # fmt: skip
-        """Notes an object.
+        """Adds an object.
 
         Args:
-            index: of the sample in its split.
-            image: the number of its image.
-            box_4, area: of it.
+            index: index of the sample in its split.
+            image: number of its image.
+            box_4, area: box and area of the object.
             true_J3: x, y, visibility.
-            pose: what was predicted.
-            sigma_J: of the key points.
+            pose: the prediction.
+            sigma_J: sigmas of the key points.
         """
         object_W = np.array([[image, *box_4, area, pose.score]])
         self.add(index, np.concatenate([object_W, np.column_stack([true_J3, pose.point_J3, sigma_J])]))
@@ -138,10 +138,10 @@ class CollectedPoses(Collected):
         """Returns the result of COCO's evaluation, computed once for equal sigmas; None if nothing was collected.
 
         Args:
-            sigmas: one for all key points or one for each; empty: as the dataset says them.
+            sigmas: one for all key points or one for each; empty: those of the dataset.
 
         Raises:
-            ValueError: there is another number of key points.
+            ValueError: the number of sigmas is neither 1 nor that of the key points.
         """
         key = tuple(sigmas)
         if key not in self._known:
@@ -150,7 +150,7 @@ class CollectedPoses(Collected):
                 return None
             sigma_J = np.broadcast_to(np.asarray(sigmas, float), poses.sigma_J.shape) if len(sigmas) else poses.sigma_J
             self._known[key] = evaluate_key_points(
-                np.unique(poses.image_N), _true(poses), _found(poses), np.array(sigma_J)
+                np.unique(poses.image_N), _true(poses), _predictions(poses), np.array(sigma_J)
             )
         return self._known[key]
 
@@ -167,22 +167,22 @@ def _true(poses: Poses) -> List[Dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _found(poses: Poses) -> List[Dict[str, Any]]:
-    found = []
-    rows = zip(poses.image_N.tolist(), poses.found_NJ3, poses.score_N.tolist())
+def _predictions(poses: Poses) -> List[Dict[str, Any]]:
+    results = []
+    rows = zip(poses.image_N.tolist(), poses.predicted_NJ3, poses.score_N.tolist())
     for number, (image, point_J3, score) in enumerate(rows, start=1):
-        # As pycocotools makes them of results without boxes.
+        # pycocotools derives the boxes of results without boxes in the same way.
         (left, top), (right, bottom) = point_J3[:, :2].min(axis=0).tolist(), point_J3[:, :2].max(axis=0).tolist()
-        found.append({
+        results.append({
             "id": number, "image_id": image, "category_id": 1, "score": score,
             "area": (right - left) * (bottom - top),
             "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
         })  # fmt: skip
-    return found
+    return results
 
 
 class PoseMetric(HostMetric):
-    """Base of metrics of key points."""
+    """Base class of metrics of key points."""
 
     collects: ClassVar[Type[Collected]] = CollectedPoses
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)

@@ -1,4 +1,4 @@
-"""Base of the descriptions of networks that find key points. Imports no MXNet."""
+"""Base class of networks that find key points. Imports no MXNet."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class PoseNetwork(Model):
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
 
     def map_size(self, input_shape: Shape) -> Tuple[int, int]:
-        """Height and width of a heat map: a quarter of the input's, unless a subclass says otherwise.
+        """Returns height and width of a heat map; by default a quarter of the input's.
 
         Args:
-            input_shape: (C, H, W) of what enters the network.
+            input_shape: (C, H, W) of the network's input.
 
         Raises:
             ConfigError: the network does not take this size.

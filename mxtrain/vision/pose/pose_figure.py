@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from mxtrain.logger.fonts import drawable
 from mxtrain.task.sample_figure import FONT_SIZE, INK, PAPER, font_for
 from mxtrain.vision.detection.box_figure import beside, colour_of, grid, photo, readable_scale
-from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.key_points import KeypointMeta, known
 from mxtrain.vision.pose.metrics import Pose
 from mxtrain.vision.pose.signature import KeyPointSignature
@@ -36,25 +36,25 @@ class PosedSample:
     """uint8."""
     true_J3: np.ndarray
     """x, y, visibility."""
-    found_J3: np.ndarray
+    predicted_J3: np.ndarray
     """x, y, how sure each is."""
 
 
-def posed_samples(source: Any, indices: Iterable[int], found: Sequence[np.ndarray]) -> List[PosedSample]:
+def posed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[PosedSample]:
     """Returns samples of a source with their predicted poses.
 
     Args:
-        source: of the samples.
-        indices: of them.
-        found: key points of each in pixels of its image (J, 3).
+        source: source of the samples.
+        indices: indices of them.
+        predictions: key points of each in pixels of its image (J, 3).
     """
     samples = []
-    for index, found_J3 in zip(indices, found):
+    for index, predicted_J3 in zip(indices, predictions):
         (image_CHW,), (true_J3,), (fact,) = source.fetch(np.array([index]), seed=0, epoch=0, train=False)
         back_33 = np.concatenate([fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3), [[0, 0, 1]]])
         into_23 = np.linalg.inv(back_33)[:2]
         image_HWC = np.clip(image_CHW, 0, 255).astype(np.uint8).transpose(1, 2, 0)
-        inside_J3 = np.column_stack([moved(found_J3[:, :2], into_23), found_J3[:, 2]])
+        inside_J3 = np.column_stack([transform_points(predicted_J3[:, :2], into_23), predicted_J3[:, 2]])
         samples.append(PosedSample(image_HWC, true_J3, inside_J3))
     return samples
 
@@ -65,8 +65,8 @@ def draw_on_image(
     """Returns the whole image with the key points of one object, their names and how sure they are.
 
     Args:
-        source: of images in files.
-        index: of the sample.
+        source: source of images in files.
+        index: index of the sample.
         pose: what was predicted.
         signature: names the key points.
         threshold: least score that is drawn.
@@ -112,11 +112,11 @@ def draw_points(
 def draw_gallery(
     samples: Sequence[PosedSample], signature: Signature, threshold: float, captions: Optional[Sequence[str]] = None
 ) -> Image.Image:  # fmt: skip
-    """Samples in a grid: key points as they were marked, and beside it as they are predicted; below, their names.
+    """Draws samples in a grid, each with its true key points beside the predicted ones, above a legend of their names.
 
     Args:
         samples: to draw.
-        signature: of the network.
+        signature: signature of the network.
         threshold: least score that is drawn.
         captions: under each.
 
@@ -126,33 +126,33 @@ def draw_gallery(
     tiles = []
     for number, sample in enumerate(samples):
         scale = _TILE / max(sample.image_HWC.shape[:2])
-        truth, found = photo(sample.image_HWC, scale), photo(sample.image_HWC, scale)
+        truth, predicted = photo(sample.image_HWC, scale), photo(sample.image_HWC, scale)
         draw_points(truth, sample.true_J3, known(sample.true_J3), signature, scale)
-        draw_points(found, sample.found_J3, sample.found_J3[:, 2] >= threshold, signature, scale)
-        tile = beside(truth, found)
+        draw_points(predicted, sample.predicted_J3, sample.predicted_J3[:, 2] >= threshold, signature, scale)
+        tile = beside(truth, predicted)
         tiles.append(tile if captions is None else _captioned(tile, captions[number]))
     heads = ["as it was marked, as it is predicted"] * min(len(tiles), 2)
     return _with_legend(grid(tiles, heads, 2), signature.class_names)
 
 
 def _captioned(tile: Image.Image, caption: str) -> Image.Image:
-    both = Image.new("RGB", (tile.width, tile.height + FONT_SIZE + 6), PAPER)
-    both.paste(tile, (0, 0))
-    ImageDraw.Draw(both).text((0, tile.height + 2), caption, INK, font_for(caption))
-    return both
+    canvas = Image.new("RGB", (tile.width, tile.height + FONT_SIZE + 6), PAPER)
+    canvas.paste(tile, (0, 0))
+    ImageDraw.Draw(canvas).text((0, tile.height + 2), caption, INK, font_for(caption))
+    return canvas
 
 
 def _with_legend(image: Image.Image, names: Sequence[str]) -> Image.Image:
     """Returns the image above the names of the key points, each in its colour."""
-    shown = drawable(list(names))
+    labels = drawable(list(names))
     columns = max(1, min(_LEGEND_COLUMNS, len(names), image.width // 110))
     lines = -(-len(names) // columns)
-    both = Image.new("RGB", (image.width, image.height + lines * (FONT_SIZE + 5) + 4), PAPER)
-    both.paste(image, (0, 0))
-    draw = ImageDraw.Draw(both)
-    for number, name in enumerate(shown):
+    canvas = Image.new("RGB", (image.width, image.height + lines * (FONT_SIZE + 5) + 4), PAPER)
+    canvas.paste(image, (0, 0))
+    draw = ImageDraw.Draw(canvas)
+    for number, name in enumerate(labels):
         x = 8 + number % columns * (image.width // columns)
         y = image.height + number // columns * (FONT_SIZE + 5)
         draw.ellipse((x, y + 3, x + 10, y + 13), colour_of(number), INK)
         draw.text((x + 16, y), name, INK, font_for(name))
-    return both
+    return canvas

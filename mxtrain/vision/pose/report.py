@@ -41,7 +41,7 @@ class PoseReport(CollectingReport):
         decode: predictions from outputs.
         description: holds the metrics, whose fraction and sigmas count here, too.
         signature: names the key points.
-        source: of the samples.
+        source: source of the samples.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class PoseReport(CollectingReport):
         for number, name in enumerate(self._signature.class_names):
             known_N = poses.known_NJ[:, number]
             error_N = poses.error_NJ[known_N, number]
-            there = len(error_N) > 0
+            is_marked = len(error_N) > 0
             rows.append([
-                name, float((error_N <= self._fraction).mean()) if there else "",
-                float(np.median(error_N)) if there else "", int(known_N.sum()),
-                float(poses.found_NJ3[:, number, 2].mean()) if len(poses.index_N) else "",
+                name, float((error_N <= self._fraction).mean()) if is_marked else "",
+                float(np.median(error_N)) if is_marked else "", int(known_N.sum()),
+                float(poses.predicted_NJ3[:, number, 2].mean()) if len(poses.index_N) else "",
             ])  # fmt: skip
         return rows
 
@@ -80,11 +80,11 @@ class PoseReport(CollectingReport):
         coco = self._collected.coco(self._sigmas)
         if coco is None:
             return []
-        found = [
+        figures = [
             (name, (coco.precision if name.startswith("AP") else coco.recall)(oks, area, MAX_POSES))
             for name, oks, area in COCO_FIGURES
         ]
-        return [[name, "" if math.isnan(value) else value] for name, value in found]  # of nothing: no number
+        return [[name, "" if math.isnan(value) else value] for name, value in figures]  # of nothing: no number
 
     def _worst(self, poses: Poses) -> List[Artifact]:
         """Returns the objects with the largest mean distance of known key points from their true positions."""
@@ -98,12 +98,12 @@ class PoseReport(CollectingReport):
             return []
 
         def draw(most: int) -> Image.Image:
-            shown = order[:most]
+            selected = order[:most]
             samples = posed_samples(
-                self._source, [int(poses.index_N[number]) for number in shown],
-                [poses.found_NJ3[number] for number in shown],
+                self._source, [int(poses.index_N[number]) for number in selected],
+                [poses.predicted_NJ3[number] for number in selected],
             )  # fmt: skip
-            captions = [f"mean error {error_N[number]:.2f} of the longer side" for number in shown]
+            captions = [f"mean error {error_N[number]:.2f} of the longer side" for number in selected]
             return draw_gallery(samples, self._signature, self._task.score_threshold, captions)
 
         return [Figure("worst", draw)]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeyPointSplits(BoxSplits):
-    """Objects with key points, whose names are `class_names`.
+    """Splits of objects with key points, whose names are `class_names`.
 
     Attributes:
-        key_points: what they have to do with each other.
+        key_points: relations of the key points.
     """
 
     key_points: KeyPointSet = REQUIRED
@@ -27,10 +27,10 @@ class KeyPointSplits(BoxSplits):
 
 @dataclass(frozen=True)
 class KeyPointSignature(BoxSignature):
-    """Objects with key points, whose names are `class_names`.
+    """Signature of objects with key points, whose names are `class_names`.
 
     Attributes:
-        key_points: what they have to do with each other.
+        key_points: relations of the key points.
     """
 
     form: ClassVar[Dict[str, Wanted]] = {

@@ -1,4 +1,4 @@
-"""GluonCV's networks for key points, by their names there."""
+"""GluonCV's pose estimation networks, by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pydantic
 
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Shape
-from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
+from mxtrain.vision.networks.gluoncv_names import without_suffix
 from mxtrain.vision.pose.model import PoseNetwork
 
 if TYPE_CHECKING:
@@ -19,14 +20,14 @@ NAMES = (
     "simple_pose_resnet50_v1d", "simple_pose_resnet101_v1d", "simple_pose_resnet152_v1d",
 )  # fmt: skip
 """Source: gluoncv 0.10.5.post0, model_zoo/model_zoo.py."""
-ENDINGS = ("_coco", "_custom")
-"""Suffix of names that is ignored: key points come from the dataset."""
+DATASETS = ("coco", "custom")
+"""Suffixes of names that are ignored: key points come from the dataset."""
 OPTIONS = (
     "num_deconv_layers", "num_deconv_filters", "num_deconv_kernels", "final_conv_kernel", "deconv_with_bias",
 )  # fmt: skip
-"""Arguments of GluonCV's class; it overlooks what it doesn't know."""
+"""Arguments of GluonCV's class, which silently ignores unknown ones."""
 STRIDE = 32
-"""Of the backbone; each deconvolution halves it."""
+"""Stride of the backbone; each deconvolution halves it."""
 NUM_DECONV_LAYERS = 3
 
 
@@ -39,8 +40,8 @@ class SimplePose(GluonCVModel, PoseNetwork):
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
-    taken: ClassVar[Mapping[str, str]] = {
-        **OURS,
+    excluded_options: ClassVar[Mapping[str, str]] = {
+        **EXCLUDED_OPTIONS,
         "num_joints": "the number of key points comes from the dataset",
         "base_name": "it is part of model.name",
     }
@@ -75,17 +76,17 @@ class SimplePose(GluonCVModel, PoseNetwork):
         return options
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels of the dataset's size."""
+        """Returns three channels and the dataset's size."""
         return (3, *native[-2:])
 
     def map_size(self, input_shape: Shape) -> Tuple[int, int]:
         height, width = input_shape[1:]
         if height % STRIDE or width % STRIDE:
-            whole = [max(1, round(side / STRIDE)) * STRIDE for side in (height, width)]
+            nearest = [max(1, round(side / STRIDE)) * STRIDE for side in (height, width)]
             raise ConfigError(
                 f"model=simple_pose takes height and width that are multiples of {STRIDE}, so that its heat maps fit "
                 f"the image, but dataset.image_size=[{height},{width}] was given. Type dataset.image_size="
-                f"[{whole[0]},{whole[1]}]."
+                f"[{nearest[0]},{nearest[1]}]."
             )
         layers = int(self.options.get("num_deconv_layers", NUM_DECONV_LAYERS))
         return height * 2**layers // STRIDE, width * 2**layers // STRIDE
@@ -107,5 +108,5 @@ class SimplePose(GluonCVModel, PoseNetwork):
 
 
 def plain_name(name: str) -> str:
-    """Returns a name without the ending that says a dataset."""
-    return next((name[: -len(ending)] for ending in ENDINGS if name.endswith(ending)), name)
+    """Returns a name without the suffix of a dataset."""
+    return without_suffix(name, DATASETS)

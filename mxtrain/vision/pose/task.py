@@ -1,6 +1,6 @@
-"""Key points of an object that is cut out of an image, such as the joints of a person.
+"""Pose-estimation task: predicts the key points of an object that is cropped from an image, such as a person's joints.
 
-Legend: B batch, J key points, H height, W width of what enters the network; h, w cells of a heat map.
+Legend: B batch, J key points, H height, W width of the network's input; h, w cells of a heat map.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch, Shape
 
 NEAR = 0.1
-"""Of the longer side of the box: so near, an explained key point is right."""
+"""Error relative to the longer side of the box up to which an explained key point counts as correct."""
 
 
 class PoseEstimation(Task):
-    """Heat maps (B, J, h, w) against key points (B, J, 3) and the maps and weights that are made of them.
+    """Pose estimation.
 
-    Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each key
-    point; left, top and score of the object; right, bottom and nothing. See `Pose`.
+    Outputs are heat maps (B, J, h, w). Targets are key points (B, J, 3), and the target maps and weights that encode
+    them. Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each
+    key point; left, top and score of the object; right, bottom and 0. See `Pose`.
     """
 
     name: ClassVar[str] = "pose_estimation"
@@ -63,8 +64,8 @@ class PoseEstimation(Task):
         model, loss = description.model, description.loss
         if not isinstance(model, PoseNetwork) or not isinstance(loss, HeatmapL2):
             raise ConfigError(
-                "task=pose_estimation: a network of your own has to say how large its heat maps are, and a loss of "
-                "your own takes heat maps: subclasses of mxtrain.vision.pose.model.PoseNetwork and of "
+                "task=pose_estimation: a model of your own must define the size of its heat maps, and a loss of your "
+                "own must accept heat maps: derive them from mxtrain.vision.pose.model.PoseNetwork and "
                 "mxtrain.vision.pose.losses.HeatmapL2."
             )
         loss.require_unsmoothed()
@@ -133,8 +134,7 @@ class PoseEstimation(Task):
         return decode
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """Returns the box of the object, how sure all of it is, and by name each key point: x, y, and how sure it
-        is."""
+        """Returns box and score of the object, and x, y and score of each key point by name."""
         pose = Pose.from_prediction(prediction)
         return {
             "score": round(pose.score, 6), "box": [round(edge, 2) for edge in pose.box_4.tolist()],
@@ -145,7 +145,7 @@ class PoseEstimation(Task):
         }  # fmt: skip
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Score, edges, and three columns for each key point."""
+        """Returns score, edges, and three columns for each key point."""
         cells: Dict[str, Json] = {key: value for key, value in row.items() if key not in ("box", "key_points")}
         cells.update(zip(("left", "top", "right", "bottom"), row["box"]))
         for name, point in row["key_points"].items():
@@ -153,11 +153,12 @@ class PoseEstimation(Task):
         return cells
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Image ids in COCO results: from the dataset's annotations, else the number in the file name, or the name."""
+        """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
+        name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """COCO's form of results: a list of key points [x, y, score, ...] that name pixels, from 0."""
+        """Yields COCO's format of results: a list of key points [x, y, score, ...] in pixels, from 0."""
         (category_id,) = BoxSignature.cast(signature).category_ids or (1,)
 
         def result(row: JsonObject) -> JsonObject:
@@ -197,8 +198,8 @@ class PoseEstimation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """Returns the maximum of the highest-scoring key point of each object; the true one is the key point that is
-        marked nearest to it."""
+        """Explains the maximum of the highest-scoring key point of each object. It is correct if the nearest true key
+        point is the same one, and near enough."""
         import numpy as np
 
         from mxtrain.engine.backend import nd
@@ -206,32 +207,32 @@ class PoseEstimation(Task):
 
         names, maps = signature.class_names, self._maps(description, signature)
         point_BJ3 = maps.decode(outputs[0]).asnumpy()
-        surest_B = point_BJ3[..., 2].argmax(axis=1)
+        best_B = point_BJ3[..., 2].argmax(axis=1)
         place_B = outputs[0].astype("float32").reshape((0, -1)).argmax(axis=1)
-        row_B = np.arange(len(surest_B))
-        found_B3 = point_BJ3[row_B, surest_B]
+        row_B = np.arange(len(best_B))
+        point_B3 = point_BJ3[row_B, best_B]
         true_BJ3 = batch.targets[0].asnumpy()
-        away_BJ = np.linalg.norm(true_BJ3[..., :2] - found_B3[:, None, :2], axis=-1)
+        away_BJ = np.linalg.norm(true_BJ3[..., :2] - point_B3[:, None, :2], axis=-1)
         away_BJ[~known(true_BJ3)] = np.inf
         _, height, width = shapes_of(signature.shape)[0]
         nearest_B, is_near_B = away_BJ.argmin(axis=1), away_BJ.min(axis=1) <= NEAR * max(height, width)
         return Explained(
             lambda outputs: nd.pick(outputs[0].astype("float32").reshape((0, -1)), place_B),
             [names[number] if is_near else "" for number, is_near in zip(nearest_B, is_near_B)],
-            [names[number] for number in surest_B], found_B3[:, 2], (nearest_B == surest_B) & is_near_B,
+            [names[number] for number in best_B], point_B3[:, 2], (nearest_B == best_B) & is_near_B,
             is_of_one_place=True,
         )  # fmt: skip
 
 
 def _moved_back(point_BJ3: NDArray, back_B6: NDArray) -> NDArray:
-    """Places in what enters the network as places in the image."""
+    """Converts points from pixels of the network's input to pixels of the image."""
     from mxtrain.engine.backend import nd
 
     x_BJ, y_BJ, score_BJ = (part.squeeze(axis=2) for part in point_BJ3.split(3, axis=2))
     moved = []
     for line in (0, 1):
         to_x_B1, to_y_B1, shift_B1 = (
-            back_B6.slice_axis(axis=1, begin=3 * line + at, end=3 * line + at + 1) for at in range(3)
+            back_B6.slice_axis(axis=1, begin=3 * line + column, end=3 * line + column + 1) for column in range(3)
         )
         turned_BJ = nd.broadcast_mul(x_BJ, to_x_B1) + nd.broadcast_mul(y_BJ, to_y_B1)
         moved.append(nd.broadcast_add(turned_BJ, shift_B1))

@@ -55,7 +55,7 @@ class Ade20k(PublicDataset, MaskedFiles):
 
 
 def read_object_names(path: Path) -> List[str]:
-    """Names of the 150 classes; numbers where there is no such file.
+    """Returns the names of the 150 classes; their numbers if there is no such file.
 
     Raises:
         DataError: the file holds something else.
@@ -73,4 +73,4 @@ def read_object_names(path: Path) -> List[str]:
     full = [named[str(number)] for number in range(1, _CLASSES + 1)]
     short = [name.split(",")[0].split(";")[0].strip() for name in full]
     # Most names are lists of synonyms; the first is enough unless two classes share it.
-    return [name if short.count(name) == 1 else whole for name, whole in zip(short, full)]
+    return [name if short.count(name) == 1 else full_name for name, full_name in zip(short, full)]

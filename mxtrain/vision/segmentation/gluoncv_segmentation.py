@@ -1,4 +1,4 @@
-"""Any of GluonCV's segmentation networks, by its name there or by architecture and backbone."""
+"""GluonCV's segmentation networks, by name or by architecture and backbone."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import pydantic
 
 from mxtrain.errors import did_you_mean
 from mxtrain.types import Shape
-from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
 from mxtrain.vision.detection.heads.zoo import BY_NAME
+from mxtrain.vision.networks.gluoncv_names import without_suffix
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
 DATASETS = ("ade", "citys", "coco", "mhpv1", "voc")
-"""Endings of GluonCV's names of networks for the classes of one dataset."""
+"""Suffixes of GluonCV's names for networks with the classes of one dataset."""
 
 ARCHITECTURES = {"fcn": 1, "psp": 1, "deeplab": 1, "icnet": 2, "danet": 2}
 """Architecture that takes any backbone -> number of its auxiliary outputs."""
 BACKBONES = ("resnet50", "resnet101", "resnet152", "resnest50", "resnest101", "resnest200", "resnest269")
 SMALL_BACKBONES = ("resnet18", "resnet34")
-"""GluonCV's heads read 1,024 and 2,048 channels, which these do not give."""
+"""Unsupported backbones: GluonCV's heads need maps of 1,024 and 2,048 channels, which these do not have."""
 
 NUM_AUXILIARY: Mapping[str, int] = {
     **{f"{kind}_{backbone}": number for kind, number in ARCHITECTURES.items() for backbone in BACKBONES},
@@ -29,7 +30,7 @@ NUM_AUXILIARY: Mapping[str, int] = {
     "deeplab_v3b_plus_wideresnet": 0,
     "fastscnn": 1,
 }
-"""Name -> how many auxiliary outputs the network has. Source: gluoncv 0.10.5.post0, model_zoo/segbase.py."""
+"""Name -> number of auxiliary outputs of the network. Source: gluoncv 0.10.5.post0, model_zoo/segbase.py."""
 
 OPTIONS: Mapping[str, Tuple[str, ...]] = {
     "norm_kwargs": ("",),
@@ -54,9 +55,9 @@ class GluonCVSegmentation(GluonCVModel):
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
-    taken: ClassVar[Mapping[str, str]] = {
-        **OURS,
-        "nclass": OURS["classes"],
+    excluded_options: ClassVar[Mapping[str, str]] = {
+        **EXCLUDED_OPTIONS,
+        "nclass": EXCLUDED_OPTIONS["classes"],
         "backbone": "it is part of model.name",
         "aux": "type model.aux=true or model.aux=false",
         **dict.fromkeys(("crop_size", "base_size", "height", "width"), SIZE),
@@ -116,13 +117,13 @@ class GluonCVSegmentation(GluonCVModel):
         return NUM_AUXILIARY[without_dataset(self.name)] if self.aux else 0
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels of any size."""
+        """Returns three channels and the native size."""
         return (3, *native[-2:])
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """Returns the network, uninitialized: (B, 3, H, W) -> scores (B, num_classes, H, W), of the input's H and W.
 
-        Where there are auxiliary outputs it returns a tuple of such, the main one first.
+        With auxiliary outputs, the network returns a tuple of scores, the main ones first.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.
@@ -139,6 +140,5 @@ class GluonCVSegmentation(GluonCVModel):
 
 
 def without_dataset(name: str) -> str:
-    """`fcn_resnet50` of `fcn_resnet50_ade`; other names as they are."""
-    plain, _, last = name.rpartition("_")
-    return plain if last in DATASETS else name
+    """Removes the dataset from a name: `fcn_resnet50` for `fcn_resnet50_ade`."""
+    return without_suffix(name, DATASETS)

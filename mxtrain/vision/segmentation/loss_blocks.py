@@ -1,4 +1,4 @@
-"""The loss of a class for every pixel as a Gluon block."""
+"""Loss of semantic segmentation as a Gluon block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from mxtrain.engine.backend import gluon
 
 
 class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
-    """Scores (B, K, H, W), as many further ones, and masks (B, H, W), -1 where a pixel is ignored, to the sum of
-    -weight * log softmax(scores) over each sample's pixels, (B,), and the sum of their weights, (B,).
+    """Weighted softmax cross entropy of each pixel.
 
-    GluonCV's losses are not used: they are built on SoftmaxOutput, which ignores the gradient that comes from behind
-    it, and with it weights, loss scales and the weight of auxiliary outputs.
+    Inputs are scores (B, K, H, W), auxiliary scores of the same shape, and masks (B, H, W), in which -1 is ignored.
+    Returns the sum of -weight * log softmax(scores) over the pixels of each sample, (B,), and the sum of the weights,
+    (B,). GluonCV's losses are not used: they are built on SoftmaxOutput, which ignores its head gradient, and so sample
+    weights, loss scales and the weight of auxiliary outputs.
+
+    Args:
+        class_weights: weight of the pixels of each class.
+        aux_weight: weight of the loss of each auxiliary output.
+        smoothing: share of each target that is spread evenly over all classes.
+        num_used: number of outputs in the loss; None: all.
     """
 
     weighted = True
@@ -23,7 +30,7 @@ class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
         self._aux_weight, self._smoothing, self._num_used = aux_weight, smoothing, num_used
 
     def __call__(self, *arrays):
-        # Gluon warns of inputs that nothing uses.
+        # Unused outputs are dropped here because Gluon warns of unused inputs.
         return super().__call__(*arrays[:-1][: self._num_used], arrays[-1])
 
     def hybrid_forward(self, F, *arrays):

@@ -1,4 +1,4 @@
-"""The loss of a class for every pixel."""
+"""Loss of semantic segmentation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class PixelSoftmaxCrossEntropy(Loss):
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
 
     class_weights: Union[Literal["auto"], Dict[str, NonNegativeFloat]] = "auto"
-    """By the name of a class: how much each of its pixels weighs, e.g. {background: 0.2}; 1 where nothing is said. auto
-    = as the dataset advises."""
+    """Weight of the pixels of a class, by name, e.g. {background: 0.2}; 1 for other classes. auto = the weights that
+    the dataset recommends."""
     aux_weight: NonNegativeFloat = 0.5
     """Weight of the loss of each auxiliary output in training. Source: Zhao et al., "Pyramid Scene Parsing Network"
     (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""
@@ -30,12 +30,12 @@ class PixelSoftmaxCrossEntropy(Loss):
         """Returns a HybridBlock (*scores (B, K, H, W), mask (B, H, W)) -> loss (B,), weight (B,).
 
         Args:
-            class_names: of the K classes.
-            advised: class weights where the description leaves them to the dataset.
-            training: whether auxiliary outputs count, and targets are smoothed.
+            class_names: names of the K classes.
+            advised: class weights that the dataset recommends, used if `class_weights` is auto.
+            training: if True, auxiliary outputs are used and targets are smoothed.
 
         Raises:
-            ConfigError: a weight is of a class that there is not, or all weights are 0.
+            ConfigError: a weight is for an unknown class, or all weights are 0.
         """
         from mxtrain.vision.segmentation.loss_blocks import PixelSoftmaxCrossEntropyLoss
 

@@ -43,22 +43,22 @@ def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:
     """Returns the mask of a sample as large as its image, from its file.
 
     Args:
-        source: of the samples, perhaps a part of another.
-        index: of the sample.
+        source: source of the samples, perhaps a part of another.
+        index: index of the sample.
         size: (height, width) of the image.
     """
-    found, number = origin_of(source, index)
-    return found.mask(number, (size[1], size[0]))
+    origin, number = origin_of(source, index)
+    return origin.mask(number, (size[1], size[0]))
 
 
 def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[MaskedSample]:
     """Returns samples of a source for display, with the predicted masks."""
     samples = []
     for index, predicted_hw in zip(indices, predictions):
-        found, number = origin_of(source, index)
+        origin, number = origin_of(source, index)
         height, width = predicted_hw.shape
-        if isinstance(found, MaskedImages):  # in files: both as large as they are
-            image_CHW, true_hw = found.image(number), found.mask(number, (width, height))
+        if isinstance(origin, MaskedImages):  # in files: both as large as they are
+            image_CHW, true_hw = origin.image(number), origin.mask(number, (width, height))
         else:
             (image_CHW,), (true_hw,), _ = source.fetch(np.array([index]), seed=0, epoch=0, train=False)
         image_hwC = np.clip(image_CHW[:, :height, :width], 0, 255).astype(np.uint8).transpose(1, 2, 0)
@@ -120,11 +120,11 @@ def _strip(sample: MaskedSample, colours: np.ndarray) -> Image.Image:
 
 def _legend(classes: Sequence[int], class_names: Sequence[str], colours: np.ndarray, width: int) -> Image.Image:
     """Returns the names of classes, each beside its colour, in as many lines as it takes."""
-    shown = drawable(class_names)
+    labels = drawable(class_names)
     places: List[Tuple[int, int, int]] = []
     x, y, line = 0, 0, _FONT_SIZE + 6
     for number in classes:
-        length = line + int(font_for(shown[number], _FONT_SIZE).getlength(shown[number])) + 2 * _GAP
+        length = line + int(font_for(labels[number], _FONT_SIZE).getlength(labels[number])) + 2 * _GAP
         if x and x + length > width:
             x, y = 0, y + line
         places.append((number, x, y))
@@ -133,6 +133,6 @@ def _legend(classes: Sequence[int], class_names: Sequence[str], colours: np.ndar
     draw = ImageDraw.Draw(image)
     for number, x, y in places:
         draw.rectangle((x, y + 3, x + _FONT_SIZE, y + 3 + _FONT_SIZE - 2), fill=tuple(map(int, colours[number])))
-        draw.text((x + line, y), shown[number], _INK, font_for(shown[number], _FONT_SIZE))
+        draw.text((x + line, y), labels[number], _INK, font_for(labels[number], _FONT_SIZE))
     return image
 

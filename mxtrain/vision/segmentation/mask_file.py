@@ -68,8 +68,10 @@ def _grey(image: Image.Image) -> Image.Image:
         raise NoClassNumbers("it has transparent pixels: a mask has one value a pixel, the number of its class")
     if (value_HWC[..., :1] != value_HWC[..., :-1]).any():
         colours = np.unique(value_HWC[..., :-1].reshape(-1, 3), axis=0)[:3].tolist()
-        shown = ", ".join(str(tuple(colour)) for colour in colours)
-        raise NoClassNumbers(f"it has colours, such as {shown}: a mask has one value a pixel, the number of its class")
+        examples = ", ".join(str(tuple(colour)) for colour in colours)
+        raise NoClassNumbers(
+            f"it has colours, such as {examples}: a mask has one value a pixel, the number of its class"
+        )
     from PIL import Image
 
     return Image.fromarray(np.ascontiguousarray(value_HWC[..., 0]))

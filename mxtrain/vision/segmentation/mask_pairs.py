@@ -62,20 +62,20 @@ def list_images(
 
     Args:
         folder: where to look.
-        known_by: by which part of its path below the folder an image is found; None = it does not count.
-        pattern: what their names look like, for messages.
-        findings: gets files that cannot be told from another.
+        known_by: returns the key that an image and its mask share from a path below the folder; None: ignore the file.
+        pattern: form of the names, for messages.
+        findings: collects files with the same key.
 
     Raises:
-        DataError: there is no such folder, none are in it, or two would have the same mask.
+        DataError: the folder does not exist or contains no images, or two images have the same key.
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of images.")
-    found = _listed(folder, find_images(folder, findings=findings), known_by, "images", findings)
-    if not found:
-        wanted = f"is called {pattern}" if pattern else f"ends in {', '.join(EXTENSIONS)}"
-        raise DataError(f"'{folder}' holds no images: no file there or below {wanted}.")
-    return found
+    images = _listed(folder, find_images(folder, findings=findings), known_by, "images", findings)
+    if not images:
+        expected = f"is called {pattern}" if pattern else f"ends in {', '.join(EXTENSIONS)}"
+        raise DataError(f"'{folder}' holds no images: no file there or below {expected}.")
+    return images
 
 
 def list_masks(
@@ -88,63 +88,63 @@ def list_masks(
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of masks.")
-    found = _listed(folder, walk(folder, MASK_EXTENSIONS, findings=findings), known_by, "masks", findings)
-    if not found:
+    masks = _listed(folder, walk(folder, MASK_EXTENSIONS, findings=findings), known_by, "masks", findings)
+    if not masks:
         lossy = walk(folder, _LOSSY_EXTENSIONS)
-        why = f"no file there or below is called {pattern}" if pattern else "save each as PNG, one value a pixel"
-        why = f"'{lossy[0][0]}' is none, since JPEG and WebP change values. Save each as PNG" if lossy else why
-        raise DataError(f"'{folder}' holds no masks: {why}.")
-    return found
+        reason = f"no file there or below is called {pattern}" if pattern else "save each as PNG, one value a pixel"
+        reason = f"'{lossy[0][0]}' is none, since JPEG and WebP change values. Save each as PNG" if lossy else reason
+        raise DataError(f"'{folder}' holds no masks: {reason}.")
+    return masks
 
 
 def _listed(
-    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], what: str,
+    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], kind: str,
     findings: Findings,
 ) -> Files:  # fmt: skip
-    found: Files = {}
+    files_by_name: Files = {}
     start = len(str(folder)) + 1
-    for path, number in files:
+    for path, file_id in files:
         name = known_by(composed(str(path)[start:]))
         if name is None:
             continue
-        if name in found:
-            fact = f"'{found[name][0]}' and '{path}' are {what} of one name."
+        if name in files_by_name:
+            fact = f"'{files_by_name[name][0]}' and '{path}' are {kind} with the same name."
             findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one, or name it otherwise."))
             continue
-        found[name] = (path, number)
-    return found
+        files_by_name[name] = (path, file_id)
+    return files_by_name
 
 
 def pair(
     images: Files, masks: Files, mask_folder: Path, ending: str = ".png", findings: Findings = STRICT
 ) -> MaskPairs:  # fmt: skip
-    """Every image with its mask.
+    """Pairs every image with its mask.
 
     Args:
-        images: as `list_images` gave them.
-        masks: as `list_masks` gave them.
-        mask_folder: where they lie.
-        ending: of a mask's name after what it shares with its image's.
-        findings: gets each that is alone.
+        images: result of `list_images`.
+        masks: result of `list_masks`.
+        mask_folder: folder of the masks.
+        ending: part of a mask's name after the key that it shares with its image.
+        findings: collects images and masks without a counterpart.
 
     Raises:
-        DataError: an image has no mask, or a mask no image; names the first and says how many.
+        DataError: an image has no mask, or a mask no image; the message names the first one and their number.
     """
     # Two names of one real file are listed once, but images may share a mask, e.g. one in which nothing is.
     masks = {**masks, **{name: (path, (0, 0)) for name in images if name not in masks
                          if exists(path := mask_folder / f"{name}{ending}")}}  # fmt: skip
-    alone = [name for name in images if name not in masks]
+    unmatched = [name for name in images if name not in masks]
     refuse_unpaired(
-        [DataPlace(str(images[name][0])) for name in alone],
-        [f"'{images[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in alone],
-        f"({len(alone):,} of {len(images):,} images without)",
+        [DataPlace(str(images[name][0])) for name in unmatched],
+        [f"'{images[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in unmatched],
+        f"({len(unmatched):,} of {len(images):,} images without)",
         "Add the masks, or move these images elsewhere.", findings,
     )  # fmt: skip
-    without = [name for name in masks if name not in images]
+    masks_alone = [name for name in masks if name not in images]
     refuse_unpaired(
-        [DataPlace(str(masks[name][0])) for name in without],
-        [f"'{masks[name][0]}' is the mask of no image" for name in without],
-        f"({len(without):,} of {len(masks):,} masks without)",
+        [DataPlace(str(masks[name][0])) for name in masks_alone],
+        [f"'{masks[name][0]}' is the mask of no image" for name in masks_alone],
+        f"({len(masks_alone):,} of {len(masks):,} masks without)",
         "Add the images, or move these masks elsewhere.", findings,
     )  # fmt: skip
     return chosen([name for name in images if name in masks], images, masks)
@@ -153,21 +153,21 @@ def pair(
 def refuse_unpaired(
     places: Sequence[DataPlace], facts: Sequence[str], count: str, remedy: str, findings: Findings
 ) -> None:  # fmt: skip
-    """Refuses what has no counterpart.
+    """Rejects files without a counterpart.
 
     Args:
-        places: source location of each.
-        facts: the missing file in a sentence without a full stop.
-        count: of how many, where training is refused.
-        remedy: what to do, in a sentence.
-        findings: gets each.
+        places: source location of each file.
+        facts: message for each file, without a full stop.
+        count: clause with the number of files, for the message in training.
+        remedy: sentence that says what to do.
+        findings: collects the problems.
     """
     problems = [Problem(MISSING_COUNTERPART, place, f"{fact}.", remedy) for place, fact in zip(places, facts)]
     findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
 
 
 def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
-    """Images and masks of these names, all of which there are."""
+    """Returns the pairs of images and masks of these names, all of which must exist."""
     return MaskPairs(
         [str(images[name][0]) for name in names], [str(masks[name][0]) for name in names],
         [images[name][1] for name in names],
@@ -175,34 +175,37 @@ def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
 
 
 class ListedImages(Protocol):
-    """The images of a split."""
+    """Images of a split."""
 
     @property
     def images(self) -> Sequence[str]:
-        """Files."""
+        """Returns the files."""
 
     @property
     def ids(self) -> Sequence[FileId]:
-        """Device and inode of each."""
+        """Returns device and inode of each file."""
 
 
 def refuse_shared_images(
     splits: Mapping[str, Optional[ListedImages]], remedy: str, findings: Findings = STRICT
 ) -> None:  # fmt: skip
-    """Raises: DataError: an image belongs to the training split and to another one.
+    """Rejects images that belong to the training split and to another one.
 
     Args:
-        splits: by name.
-        remedy: what to do, in a sentence.
-        findings: gets each that is.
+        splits: splits by name.
+        remedy: sentence that says what to do.
+        findings: collects the images.
+
+    Raises:
+        DataError: an image belongs to the training split and to another one.
     """
     owner: Dict[FileId, Tuple[str, str]] = {}
     shared: List[Problem] = []
     for split, pairs in splits.items():
         for path, number in zip(pairs.images, pairs.ids) if pairs else ():
-            before = owner.setdefault(number, (split, path))
-            if before[0] != split:
-                first, other = before
+            earlier = owner.setdefault(number, (split, path))
+            if earlier[0] != split:
+                first, other = earlier
                 is_one = path == other
                 named = f"'{other}' belongs" if is_one else f"'{other}' and '{path}' are the same file, which belongs"
                 fact = f"{named} to {first} and to {split}: training samples must not be measured."

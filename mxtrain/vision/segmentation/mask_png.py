@@ -30,7 +30,7 @@ def mask_png(class_hw: np.ndarray, values: Sequence[int]) -> bytes:
 
 
 def palette(count: int) -> np.ndarray:
-    """(count, 3) uint8: colours that differ most for neighbouring numbers.
+    """Returns colours (count, 3) uint8 that differ most for neighbouring numbers.
 
     Source: the colour map of the PASCAL VOC development kit: bits of the number, three at a time, from the highest bit
     of red, green and blue down.

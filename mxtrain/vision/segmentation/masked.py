@@ -1,4 +1,4 @@
-"""Base of datasets that give a segmentation mask with every image."""
+"""Base class of semantic segmentation datasets."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class MaskedDataset(Dataset):
-    """Base of descriptions of images with masks.
+    """Base class of images with masks.
 
-    In training a network sees parts of one size, `image_size`. To be measured, and for predictions, whole images are
-    fitted into a frame: as large as they are where they fit, else made smaller.
+    In training the network receives crops of the size `image_size`. In evaluation and prediction, whole images are
+    fitted into a frame: in their original size if they fit, otherwise scaled down.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
     signature_class: ClassVar[Type[ImageSignature]] = MaskSignature
 
     pixel_weights: ClassVar[Mapping[str, float]] = {}
-    """By the name of a class: how much each of its pixels weighs where the loss leaves it to the dataset; others 1."""
+    """Recommended weight of the pixels of a class, by name; 1 for other classes."""
 
     augment: AugmentSettings = AugmentSettings()  # type: ignore[assignment]  # of its own annotations
 
@@ -45,8 +45,8 @@ class MaskedDataset(Dataset):
     def remark(self, signature: Signature, splits: Splits) -> str:
         signature = ImageSignature.cast(signature)
         frame = signature.decoding.frame
-        shown, whole = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
-        return f"parts of {shown} are trained on; whole images are measured, those larger than {whole} made smaller"
+        part, frame_text = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
+        return f"parts of {part} are trained on; whole images are measured, those larger than {frame_text} made smaller"
 
     def annotations(self, signature: Signature) -> Annotations:
         return MaskAnnotations()

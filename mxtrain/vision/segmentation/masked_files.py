@@ -34,7 +34,7 @@ Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(squ
 
 
 class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples are read
-    """Base of datasets of files: images of any size, and a mask for each."""
+    """Base class of datasets of files: images of any size, and a mask for each."""
 
     makes_folds: ClassVar[bool] = True
 
@@ -70,26 +70,26 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
 
     def decoded_as(self, decoding: Decoding) -> MaskedFiles:
         """See `Dataset.decoded_as`."""
-        made = super().decoded_as(decoding)
+        dataset = super().decoded_as(decoding)
         assert decoding.frame is not None
         settings = {"eval_size": list(decoding.frame), "window": window_setting(decoding.window)}
-        return made.model_copy(update=settings)  # type: ignore[return-value]
+        return dataset.model_copy(update=settings)  # type: ignore[return-value]
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`; another `eval_size` may be typed, since networks take images of any size."""
-        made, signature = super().restored(given, typed, source)
-        if "dataset.eval_size" in typed:
-            trained = ImageSignature.cast(signature)
-            height, width = trained.decoding.shape[1:] if self.eval_size == "auto" else self.eval_size
-            decoding = replace(trained.decoding, frame=(height, width))
-            return self.decoded_as(decoding), replace(trained, decoding=decoding)
-        return made, signature
+        dataset, signature = super().restored(trained, overridden, source)
+        if "dataset.eval_size" in overridden:
+            image_signature = ImageSignature.cast(signature)
+            height, width = image_signature.decoding.shape[1:] if self.eval_size == "auto" else self.eval_size
+            decoding = replace(image_signature.decoding, frame=(height, width))
+            return self.decoded_as(decoding), replace(image_signature, decoding=decoding)
+        return dataset, signature
 
     def make_splits(
         self, train: MaskPairs, val: Optional[MaskPairs], test: Optional[MaskPairs], class_names: Sequence[str],
         coding: MaskCoding, remedy: str = "Move it out of one of them.", findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
-        """Sources of what was found; a validation split that is missing is held out of the training samples.
+        """Builds the splits. A missing validation split is held out of the training samples.
 
         Args:
             train: training images.
@@ -162,7 +162,7 @@ def refuse_ignored_class(
     """
     if not source.coding.ignored or len(class_names) < 2 or not len(source):
         return
-    seen: Set[int] = set()
+    classes: Set[int] = set()
     shares: List[float] = []
     num_plain = 0  # masks without an ignored pixel
     chosen = np.unique(np.linspace(0, len(source) - 1, MOST_MASKS).astype(np.int64))
@@ -171,13 +171,13 @@ def refuse_ignored_class(
             mask_HW = source.mask(index, source.size(index)) if index or first_mask_HW is None else first_mask_HW
         except LoaderError:  # named when its turn comes
             continue
-        seen.update(np.unique(mask_HW[mask_HW >= 0]).tolist())
+        classes.update(np.unique(mask_HW[mask_HW >= 0]).tolist())
         shares.append(float((mask_HW < 0).mean()))
         num_plain += shares[-1] == 0
-        if len(seen) == len(class_names) or num_plain == 2:
+        if len(classes) == len(class_names) or num_plain == 2:
             return
-    absent = [f"'{name}'" for number, name in enumerate(class_names) if number not in seen]
-    has_some_of_many = len(seen) > 1 and len(absent) > 1  # as a few masks of a dataset with many classes
+    absent = [f"'{name}'" for number, name in enumerate(class_names) if number not in classes]
+    has_some_of_many = len(classes) > 1 and len(absent) > 1  # as a few masks of a dataset with many classes
     if 2 * num_plain >= len(shares) or has_some_of_many:
         return
     values = ", ".join(map(str, source.coding.ignored[:5]))
@@ -186,7 +186,7 @@ def refuse_ignored_class(
         f"{np.mean(shares):.0%} of the pixels have an ignored value ({values})."
     )
     problem = Problem(NOTHING_TO_LEARN, source.place(0), fact, remedy)
-    if len(seen) < 2:
+    if len(classes) < 2:
         findings.refuse(problem)
     else:
         findings.warn(problem)

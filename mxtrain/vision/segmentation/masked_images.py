@@ -52,8 +52,8 @@ class Zoom(DatasetTransform):
 class JointAugment(AugmentSettings):
     """Random augmentation of images and their masks; random numbers are a function of (seed, epoch, sample index)."""
 
-    off: ClassVar[Mapping[str, object]] = {"scale": [1.0, 1.0], "flip": False}
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"zoom": Zoom}
+    disabled: ClassVar[Mapping[str, object]] = {"scale": [1.0, 1.0], "flip": False}
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"zoom": Zoom}
 
     scale: Range[PositiveFloat] = [0.5, 2.0]
     """Smallest and largest factor by which an image is resized before a part of it is cut out; [1, 1] = off."""
@@ -130,9 +130,9 @@ class MaskedImages(EncodedImageSource):
         """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4)."""
         kinds = (VisionDraw.SCALE, VisionDraw.CROP_TOP, VisionDraw.CROP_LEFT, VisionDraw.FLIP)
         draws_B4 = np.stack([uniform(seed, epoch, index_B, kind) for kind in kinds], axis=1)
-        found = [self._read(index, draws_4 if train else None) for index, draws_4 in zip(index_B.tolist(), draws_B4)]
-        images_BCHW = batch_of([image for image, _, _ in found])
-        return images_BCHW, np.stack([mask for _, mask, _ in found]), np.array([size for _, _, size in found])
+        samples = [self._read(index, draws_4 if train else None) for index, draws_4 in zip(index_B.tolist(), draws_B4)]
+        images_BCHW = batch_of([image for image, _, _ in samples])
+        return images_BCHW, np.stack([mask for _, mask, _ in samples]), np.array([size for _, _, size in samples])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
         """Returns a black image that replaces one that cannot be read."""
@@ -196,12 +196,12 @@ class MaskedImages(EncodedImageSource):
         assert self.masks is not None
         path = self.masks[index]
         if image.size != tuple(size):
-            (width, height), (wanted_width, wanted_height) = image.size, size
+            (width, height), (expected_width, expected_height) = image.size, size
             is_turned = image.size == size[::-1]
-            lies = " EXIF rotates the image: rotate the mask in the same way." if is_turned else ""
+            hint = " EXIF rotates the image: rotate the mask in the same way." if is_turned else ""
             raise LoaderError(
-                f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {wanted_width} x "
-                f"{wanted_height}: a mask is as large as its image.{lies}", REPLACE,
+                f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {expected_width} x "
+                f"{expected_height}: a mask must be as large as its image.{hint}", REPLACE,
                 MASK_SIZE,
             )  # fmt: skip
 
@@ -214,10 +214,10 @@ class MaskedImages(EncodedImageSource):
         stray_V = value_V[self._class_of[value_V] == _STRAY]
         if len(stray_V):
             ignored = self.coding.ignored
-            nowhere = f", and pixels that count nowhere {_listed(ignored, 5)}" if ignored else ""
+            clause = f", and ignored pixels {_listed(ignored, 5)}" if ignored else ""
             raise LoaderError(
                 f"'{self.masks[index]}' holds the value {_listed(stray_V, 5)}, which is no class.",
-                f"Classes have {_listed(self.coding.values, 20)}{nowhere}. Replace the mask, or change what values "
+                f"Classes have {_listed(self.coding.values, 20)}{clause}. Replace the mask, or change what values "
                 "mean (dataset.mask_values, dataset.ignored).", STRAY_MASK_VALUE,
             )  # fmt: skip
 
@@ -244,8 +244,8 @@ class MaskedImages(EncodedImageSource):
         scale, down, right, flip = draws_4.tolist()
         low, high = self._augment.scale
         factor = low + (high - low) * scale
-        whole = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
-        part = choose_part((height, width), whole, self.shape[1:], down, right)
+        resized = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
+        part = choose_part((height, width), resized, self.shape[1:], down, right)
         image_CHW, mask_HW = self._cut(index, image, mask, part, self.shape[1:])
         if self._augment.flip and flip < 0.5:
             image_CHW, mask_HW = image_CHW[..., ::-1], mask_HW[..., ::-1]
@@ -291,25 +291,25 @@ def fit(height: int, width: int, frame: Sequence[int]) -> Tuple[int, int]:
 
 
 def choose_part(
-    own: Sequence[int], whole: Sequence[int], size: Sequence[int], down: float, right: float
+    original: Sequence[int], resized: Sequence[int], size: Sequence[int], down: float, right: float
 ) -> _Part:  # fmt: skip
     """Returns the part to crop from a resized image, and its placement; all of it if it is smaller than the crop.
 
     Args:
-        own: height and width of the image.
-        whole: height and width of the whole image after resizing.
+        original: height and width of the image.
+        resized: height and width of the image after resizing.
         size: height and width of the crop.
         down: random number from 0 to 1 for the vertical position of the crop, or of a smaller image in it.
         right: random number from 0 to 1 for the horizontal position.
     """
     begins, ends, lengths, places = [], [], [], []
-    for length, resized, wanted, share in zip(own, whole, size, (down, right)):
-        taken = min(resized, wanted)
-        first = int(share * (resized - taken + 1))
-        begins.append(first * length / resized)
-        ends.append((first + taken) * length / resized)
-        lengths.append(taken)
-        places.append(int(share * (wanted - taken + 1)))
+    for length, resized_length, crop_length, share in zip(original, resized, size, (down, right)):
+        part_length = min(resized_length, crop_length)
+        first = int(share * (resized_length - part_length + 1))
+        begins.append(first * length / resized_length)
+        ends.append((first + part_length) * length / resized_length)
+        lengths.append(part_length)
+        places.append(int(share * (crop_length - part_length + 1)))
     return _Part((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (places[0], places[1]))
 
 

@@ -1,4 +1,4 @@
-"""Metrics of masks: counted over all pixels of all images that are not ignored.
+"""Metrics of semantic segmentation, over all pixels that are not ignored.
 
 Legend: B batch, K classes, H height, W width.
 """
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class PixelMetric(ConfusionMetric):
-    """Base of the metrics of scores (B, K, H, W) and masks (B, H, W), in which -1 is ignored."""
+    """Base class of the metrics of scores (B, K, H, W) and masks (B, H, W), in which -1 is ignored."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
-    in_training: ClassVar[bool] = False  # the likeliest class of each pixel takes a tenth of a small network's step
+    in_training: ClassVar[bool] = False  # the argmax over pixels takes a tenth of the step of a small network
 
     def sums(self, F: OperatorModule, logits_BKHW: Array, mask_BHW: Array, num_classes: int) -> Array:
         cell_BHW = mask_BHW * num_classes + F.argmax(logits_BKHW, axis=1)
         ignored_BHW = mask_BHW < 0
-        cell_BHW = F.where(ignored_BHW, -F.ones_like(cell_BHW), cell_BHW)  # outside of the range: not counted
+        cell_BHW = F.where(ignored_BHW, -F.ones_like(cell_BHW), cell_BHW)  # outside of the range, so not counted
         return count_cells(F, cell_BHW, num_classes * num_classes)
 
 
@@ -56,10 +56,10 @@ class MeanIoU(PixelMetric):
 
 
 def intersection_over_union(confusion_KK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Returns the intersection over union of each class, 0 where it is absent; and whether each is present.
+    """Returns the intersection over union of each class, 0 for absent classes, and a mask of the present classes.
 
     Args:
-        confusion_KK: pixels, rows are true classes, columns predicted ones.
+        confusion_KK: numbers of pixels; rows are true classes, columns predicted classes.
     """
     import numpy as np
 

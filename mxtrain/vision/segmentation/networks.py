@@ -54,7 +54,7 @@ def build(name: str, num_classes: int, aux: bool, options: Mapping[str, Any]) ->
     for _, block in blocks_by_path(network):
         forward = FORWARDS.get(type(block))
         if forward is not None:
-            # On the object: its class stays what others know it as.
+            # On the instance, so that GluonCV's class is unchanged.
             object.__setattr__(block, "hybrid_forward", _bound(forward, block))
     return network
 
@@ -73,7 +73,7 @@ def _outputs(F: OperatorModule, maps: List[Array], image: Array) -> Maps:
 
 
 def _with_backbone(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
-    """FCN, PSPNet, DeepLabV3."""
+    """Builds an FCN, PSPNet or DeepLabV3."""
     c3, c4 = network.base_forward(x)
     return _outputs(F, [network.head(c4), *([network.auxlayer(c3)] if network.aux else [])], x)
 
@@ -115,7 +115,7 @@ def _icnet(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
 
 
 def _icnet_head(head: gluon.HybridBlock, F: OperatorModule, sub1: Array, sub2: Array, sub4: Array) -> List[Array]:
-    """Scores at a quarter, an eighth, and a sixteenth of the image's size.
+    """Computes scores at a quarter, an eighth, and a sixteenth of the image's size.
 
     All are brought to the image's size, as ICNetLoss does before it compares them. GluonCV returns those at a quarter
     twice, resized and not; ICNetLoss, which resizes them then, counts the same map with 1 and with 0.4. Here it is
@@ -141,10 +141,10 @@ def _danet_head(head: gluon.HybridBlock, F: OperatorModule, x: Array) -> Tuple[A
 
 def _pyramid(pyramid: gluon.HybridBlock, F: OperatorModule, x: Array) -> Array:
     branches = (pyramid.conv1, pyramid.conv2, pyramid.conv3, pyramid.conv4)
-    found = [
+    pooled = [
         convolve(F.contrib.AdaptiveAvgPooling2D(x, output_size=side)) for convolve, side in zip(branches, POOLINGS)
     ]
-    return F.concat(x, fill_like(F, found[0], x), *(resize_like(F, one, x) for one in found[1:]), dim=1)
+    return F.concat(x, fill_like(F, pooled[0], x), *(resize_like(F, branch, x) for branch in pooled[1:]), dim=1)
 
 
 def _fast_pyramid(pyramid: gluon.HybridBlock, F: OperatorModule, x: Array) -> Array:
@@ -218,7 +218,7 @@ REMAINING = {icnet.ICNet: _fit_icnet, danet.DANet: _fit_danet}
 
 
 def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
-    """Bilinear interpolation, in which the corners' centres fall onto each other, as BilinearResize2D's.
+    """Resizes by bilinear interpolation with aligned corners, as BilinearResize2D does.
 
     Args:
         F: mxnet.ndarray or mxnet.symbol.

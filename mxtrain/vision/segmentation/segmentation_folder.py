@@ -82,17 +82,17 @@ class SegmentationFolder(MaskedFiles):
         names = self.classes or (read_roboflow_names(listed) if exists(listed) else [])
         names = names or read_class_names(root / "classes.txt")
         coding = self._coding(names)
-        found = {split: _pair_mixed(folder, findings) for split, folder in mixed.items()}
-        found.update({split: _pair(*folders, findings) for split, folders in folders_of.items()})
-        val, test = found.get("val"), found.get("test")
-        return self.make_splits(found["train"], val, test, names, coding, findings=findings)
+        pairs = {split: _pair_mixed(folder, findings) for split, folder in mixed.items()}
+        pairs.update({split: _pair(*folders, findings) for split, folders in folders_of.items()})
+        val, test = pairs.get("val"), pairs.get("test")
+        return self.make_splits(pairs["train"], val, test, names, coding, findings=findings)
 
     def remedy_if_ignored(self, coding: MaskCoding) -> str:
         """See `MaskedFiles.remedy_if_ignored`."""
         if len(coding.values) == 2 and len(coding.ignored) == 1:
             values = f"[{coding.values[0]},{coding.ignored[0]}]"
             return f"If {coding.ignored[0]} is the second class, type dataset.mask_values={values} dataset.ignored=[]."
-        return "Say which value each class has, and which count nowhere: dataset.mask_values=[...] dataset.ignored=[]."
+        return "Give the value of each class, and the ignored values: dataset.mask_values=[...] dataset.ignored=[]."
 
     def _coding(self, names: List[str]) -> MaskCoding:
         values = list(range(len(names))) if self.mask_values == "auto" else self.mask_values
@@ -101,18 +101,18 @@ class SegmentationFolder(MaskedFiles):
                 f"{self.option}: dataset.mask_values names {len(values)} values, and there are {len(names)} classes: "
                 f"{', '.join(names[:20])}. Give one for each."
             )
-        both = sorted(set(values) & set(self.ignored))
-        if both:
+        conflicts = sorted(set(values) & set(self.ignored))
+        if conflicts:
             raise DataError(
-                f"{self.option}: the value {both[0]} is that of the class '{names[values.index(both[0])]}', and "
-                f"dataset.ignored={self.ignored} says that it counts nowhere. Change dataset.ignored or "
+                f"{self.option}: the value {conflicts[0]} is that of the class '{names[values.index(conflicts[0])]}', "
+                f"and dataset.ignored={self.ignored} ignores it. Change dataset.ignored or "
                 "dataset.mask_values."
             )
         return MaskCoding(values, self.ignored)
 
 
 def read_class_names(path: Path) -> List[str]:
-    """Names of classes, one a line.
+    """Reads the names of classes, one a line.
 
     Raises:
         DataError: there is no such file, it names fewer than two, or one twice.
@@ -178,9 +178,9 @@ def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
     option = SegmentationFolder.option
     splits = find_splits(root, option)
     pairs = {split: (_kind_in(folder, IMAGES), _kind_in(folder, MASKS)) for split, folder in splits.items()}
-    found = {split: pair for split, pair in pairs.items() if any(os.path.lexists(folder) for folder in pair)}
-    if "train" in found:
-        return found
+    folders_of = {split: pair for split, pair in pairs.items() if any(os.path.lexists(folder) for folder in pair)}
+    if "train" in folders_of:
+        return folders_of
     images, masks = _kind_in(root, IMAGES), _kind_in(root, MASKS)
     for folder in (images, masks):
         if not folder.is_dir():
@@ -200,16 +200,16 @@ def _kind_in(folder: Path, names: Sequence[str]) -> Path:
     Raises:
         DataError: there are two.
     """
-    there = os.listdir(folder) if folder.is_dir() else []
-    found = sorted(name for name in there if name.lower() in names)
-    if len(found) > 1:
+    entries = os.listdir(folder) if folder.is_dir() else []
+    matches = sorted(name for name in entries if name.lower() in names)
+    if len(matches) > 1:
         raise DataError(
-            f"{SegmentationFolder.option}: '{folder}' holds {' and '.join(f'{name}/' for name in found)}. Only one of "
-            f"them can be read as {names[0]}/: move the others elsewhere."
+            f"{SegmentationFolder.option}: '{folder}' holds {' and '.join(f'{name}/' for name in matches)}. Only one "
+            f"of them can be read as {names[0]}/: move the others elsewhere."
         )
-    return folder / (found[0] if found else names[0])
+    return folder / (matches[0] if matches else names[0])
 
 
 def _pair(images: Path, masks: Path, findings: Findings) -> MaskPairs:
-    found = list_images(images, findings=findings), list_masks(masks, findings=findings)
-    return pair(*found, masks, findings=findings)
+    listed = list_images(images, findings=findings), list_masks(masks, findings=findings)
+    return pair(*listed, masks, findings=findings)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch
 
-OWN_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
-"""In `Batch.meta`: (height, width) of an image as it is, and as it was fitted into the frame."""
+ORIGINAL_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
+"""Columns of `Batch.meta`: (height, width) of the original image, and after it was fitted into the frame."""
 MAX_SHOWN = 16
 BACKGROUND = "background"
-"""Names of the background class in datasets."""
+"""Name of the background class in datasets."""
 
 
 class Segmentation(Task):
@@ -46,7 +46,7 @@ class Segmentation(Task):
     writes: ClassVar[str] = "mask"
     dataset_options: ClassVar[Tuple[str, ...]] = ("segmentation_folder",)
     model_option: ClassVar[str] = "fpn"
-    num_measured: ClassVar[Optional[int]] = 1  # the others are auxiliary scores, which only train
+    num_measured: ClassVar[Optional[int]] = 1  # further outputs are auxiliary scores, used only in training
     loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
     metric_option: ClassVar[str] = "mean_iou"
 
@@ -83,18 +83,20 @@ class Segmentation(Task):
         score_BKHW = outputs[0].astype("float32")
         if batch.meta is None:
             return score_BKHW.argmax(axis=1)
-        own_B2, fitted_B2 = batch.meta[:, OWN_SIZE].tolist(), batch.meta[:, FITTED_SIZE].tolist()
-        if own_B2 == fitted_B2 and len(set(map(tuple, own_B2))) == 1:  # all images have one size and were not resized
-            height, width = own_B2[0]
+        original_B2, fitted_B2 = batch.meta[:, ORIGINAL_SIZE].tolist(), batch.meta[:, FITTED_SIZE].tolist()
+        # All images have one size and were not resized.
+        if original_B2 == fitted_B2 and len(set(map(tuple, original_B2))) == 1:
+            height, width = original_B2[0]
             return score_BKHW[:, :, :height, :width].argmax(axis=1)
-        found = []
-        for row, (own, fitted) in enumerate(zip(own_B2, fitted_B2)):
+        predictions = []
+        for row, (original, fitted) in enumerate(zip(original_B2, fitted_B2)):
             score_1Khw = score_BKHW[row : row + 1, :, : fitted[0], : fitted[1]]
-            if own != fitted:
+            if original != fitted:
                 # Resize scores, not classes: the boundaries of classes are then smooth.
-                score_1Khw = nd.contrib.BilinearResize2D(score_1Khw, height=own[0], width=own[1], align_corners=False)
-            found.append(score_1Khw.argmax(axis=1)[0])
-        return found
+                height, width = original
+                score_1Khw = nd.contrib.BilinearResize2D(score_1Khw, height=height, width=width, align_corners=False)
+            predictions.append(score_1Khw.argmax(axis=1)[0])
+        return predictions
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the size of the image, and the share of pixels of each class that occurs."""
@@ -134,8 +136,8 @@ class Segmentation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """Returns the mean score of the class that most pixels are predicted as, over these pixels; the background is
-        passed over where anything else is predicted.
+        """Explains the mean score of the most frequent predicted class over its pixels. The background is chosen only
+        if no other class is predicted.
 
         Source: K. Vinogradova, A. Dibrov, G. Myers, "Towards Interpretable Semantic Segmentation via Gradient-weighted
         Class Activation Mapping", AAAI 2020.
@@ -178,17 +180,17 @@ def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
     count_K = np.bincount(mask[mask >= 0])
     if not len(count_K):
         return -1
-    others = [k for k in np.flatnonzero(count_K) if not names or names[k] != BACKGROUND]
-    return int(max(others, key=lambda k: count_K[k], default=count_K.argmax()))
+    foreground = [k for k in np.flatnonzero(count_K) if not names or names[k] != BACKGROUND]
+    return int(max(foreground, key=lambda k: count_K[k], default=count_K.argmax()))
 
 
 class MaskReport(Report):
-    """Intersection over union of each class, at the images' own size, and the worst images.
+    """Intersection over union of each class, at the original size of the images, and the worst images.
 
     Args:
-        task: decodes.
-        signature: names the classes.
-        source: of the samples, with their masks.
+        task: decodes the outputs.
+        signature: signature with the names of the classes.
+        source: source of the samples, with their masks.
     """
 
     def __init__(self, task: Segmentation, signature: Signature, source: Samples):
@@ -196,16 +198,16 @@ class MaskReport(Report):
 
         self._task, self._signature, self._source = task, signature, source
         self._confusion_KK = np.zeros((len(signature.class_names),) * 2, np.int64)
-        self._under_way: List[Tuple[Batch, Predictions]] = []
+        self._pending: List[Tuple[Batch, Predictions]] = []
         self._worst: List[Tuple[float, int, np.ndarray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         from mxtrain.engine.predictions import BATCHES_AHEAD
 
-        # A few batches behind, so that the device is not waited for, and no more masks are kept than need be.
-        self._under_way.append((batch, self._task.decode(outputs, batch)))
-        if len(self._under_way) > BATCHES_AHEAD:
-            self._count(*self._under_way.pop(0))
+        # Counted a few batches later: the host does not wait for the device, and few masks are kept in memory.
+        self._pending.append((batch, self._task.decode(outputs, batch)))
+        if len(self._pending) > BATCHES_AHEAD:
+            self._count(*self._pending.pop(0))
 
     def _count(self, batch: Batch, decoded: Predictions) -> None:
         import numpy as np
@@ -215,11 +217,11 @@ class MaskReport(Report):
 
         num_classes = len(self._confusion_KK)
         assert batch.index_B is not None and batch.meta is not None
-        is_whole_B = (batch.meta[:, OWN_SIZE] == batch.meta[:, FITTED_SIZE]).all(axis=1)
+        is_whole_B = (batch.meta[:, ORIGINAL_SIZE] == batch.meta[:, FITTED_SIZE]).all(axis=1)
         framed_BHW = batch.targets[0].asnumpy()
         for row, (index, prediction) in enumerate(zip(batch.index_B, to_host(decoded))):
             height, width = prediction.shape
-            # Only the mask of an image that was made smaller has to be read again.
+            # Only the masks of images that were scaled down must be read again.
             mask_hw = (
                 framed_BHW[row, :height, :width] if is_whole_B[row]
                 else own_mask(self._source, int(index), prediction.shape)
@@ -228,15 +230,17 @@ class MaskReport(Report):
             cell_P = mask_hw[counts_hw].astype(np.int64) * num_classes + prediction[counts_hw].astype(np.int64)
             counted_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
             self._confusion_KK += counted_KK
-            right = float(counted_KK.trace() / max(counted_KK.sum(), 1))
-            self._worst = sorted([*self._worst, (right, int(index), prediction)], key=lambda one: one[:2])[:MAX_SHOWN]
+            accuracy = float(counted_KK.trace() / max(counted_KK.sum(), 1))
+            worst = [*self._worst, (accuracy, int(index), prediction)]
+            self._worst = sorted(worst, key=lambda item: item[:2])[:MAX_SHOWN]
 
     def _finish(self) -> None:
-        while self._under_way:
-            self._count(*self._under_way.pop(0))
+        while self._pending:
+            self._count(*self._pending.pop(0))
 
     def values(self) -> Mapping[str, float]:
-        """Metrics at the images' own size; the device measured those in which larger ones were made smaller."""
+        """Returns metrics at the original size of the images; on the device, larger images were measured at a reduced
+        size."""
         from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
 
         self._finish()
@@ -262,7 +266,7 @@ class MaskReport(Report):
             zip(self._signature.class_names, iou_K, is_present_K, recall_K, pixels_K)
         ]  # fmt: skip
         samples = masked_samples(
-            self._source, [index for _, index, _ in self._worst], [found for _, _, found in self._worst]
+            self._source, [index for _, index, _ in self._worst], [prediction for _, _, prediction in self._worst]
         )
         names = self._signature.class_names
         return [

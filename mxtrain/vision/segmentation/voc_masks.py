@@ -91,18 +91,20 @@ class VocOutlines:
         """See `Outlines`."""
         place = DataPlace(self.masks[image])
         try:
-            found = set(np.unique(self._values(image, size)).tolist())
+            values = set(np.unique(self._values(image, size)).tolist())
         except LoaderError as error:
             return [problem_of(error, place)]
-        known = int(self.count_P[image])
+        num_objects = int(self.count_P[image])
         problems = [
-            Problem(STRAY_MASK_VALUE, place, f"{place} holds the value {value}; its annotation has {known} objects.",
-                    _REMEDY)
-            for value in sorted(found - {0, _IGNORED}) if value > known
+            Problem(
+                STRAY_MASK_VALUE, place, f"{place} holds the value {value}; its annotation has {num_objects} objects.",
+                _REMEDY,
+            )
+            for value in sorted(values - {0, _IGNORED}) if value > num_objects
         ]  # fmt: skip
         begin = int(self.begin_P1[image])
         for number in self.object_R[begin : begin + count].tolist():
-            if number + 1 not in found:
+            if number + 1 not in values:
                 fact = f"{place} has no pixel of object {number + 1} of its annotation."
                 problems.append(Problem(EMPTY_MASK, place, fact, "Draw it, or remove it from the annotation."))
         return problems

@@ -90,10 +90,10 @@ def read_split(
     stems = list(line_of)
     for kind, files in (("image", images), ("mask", masks)):
         missing = [stem for stem in stems if stem not in files]
-        where = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
+        parent = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
         refuse_unpaired(
             [DataPlace(str(path), line_of[stem]) for stem in missing],
-            [f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{where}'"
+            [f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{parent}'"
              for stem in missing],
             f"({len(missing):,} of {len(stems):,} are missing)", "Add them, or remove these lines.", findings,
         )  # fmt: skip

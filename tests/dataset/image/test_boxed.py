@@ -1,4 +1,4 @@
-"""What enters a network that finds objects is part of what was trained."""
+"""The input of a trained detector cannot be changed."""
 
 from __future__ import annotations
 

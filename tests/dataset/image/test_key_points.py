@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mxtrain.errors import DamagedCheckpoint
-from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_points import (
@@ -64,14 +64,15 @@ def test_pixels_and_key_points_move_alike(crop: Crop) -> None:
 @pytest.mark.parametrize("crop", CROPS)
 def test_there_and_back_is_where_it_was(crop: Crop) -> None:
     place_N2 = np.random.RandomState(0).rand(50, 2) * 200 - 20
-    np.testing.assert_allclose(moved(moved(place_N2, crop.matrix_23), crop.back_23), place_N2, atol=1e-9)
-    centre = moved(np.array(crop.centre), crop.matrix_23)
+    forth_N2 = transform_points(place_N2, crop.matrix_23)
+    np.testing.assert_allclose(transform_points(forth_N2, crop.back_23), place_N2, atol=1e-9)
+    centre = transform_points(np.array(crop.centre), crop.matrix_23)
     np.testing.assert_allclose(centre, [SIZE[1] / 2, SIZE[0] / 2])
 
 
 def test_a_part_is_a_quarter_longer_than_the_box_and_keeps_its_aspect() -> None:
     crop = Crop.around(BOX, SIZE)
-    corner_2, other_2 = (moved(np.array(corner), crop.matrix_23) for corner in (BOX[:2], BOX[2:]))
+    corner_2, other_2 = (transform_points(np.array(corner), crop.matrix_23) for corner in (BOX[:2], BOX[2:]))
     width, height = other_2 - corner_2
     assert height == pytest.approx(96 / 1.25) and width / height == pytest.approx(50 / 80)
 
@@ -81,7 +82,7 @@ def test_beyond_the_image_is_the_filling(crop: Crop) -> None:
     white = Image.new("RGB", (160, 140), (255, 255, 255))
     image_CHW = crop.draw(resize_of(white), white.size, FILL)
     y_HW, x_HW = np.mgrid[: SIZE[0], : SIZE[1]] + 0.5
-    at_HW2 = moved(np.stack([x_HW, y_HW], axis=-1), crop.back_23)
+    at_HW2 = transform_points(np.stack([x_HW, y_HW], axis=-1), crop.back_23)
     for margin, colour in ((-3.0, (255, 255, 255)), (3.0, FILL)):
         outside_HW = ((at_HW2 < -margin) | (at_HW2 > np.array([160, 140]) + margin)).any(axis=-1)
         region_HW = outside_HW if margin > 0 else ~outside_HW

@@ -285,7 +285,7 @@ def test_ignored_values_and_the_rest(tmp_path):
     strict = MaskedImages(*files, MaskCoding([7, 11], [255]), decoding, MEAN)
     for train in (True, False):
         with pytest.raises(LoaderError, match="m.png' holds the value 9, which is no class. Classes have 7, 11, and "
-                           "pixels that count nowhere 255"):  # fmt: skip
+                           "ignored pixels 255"):  # fmt: skip
             strict.fetch(np.array([0]), seed=0, epoch=0, train=train)
 
 

@@ -23,7 +23,7 @@ def is_inside(point_K2, x, y):
 @pytest.mark.parametrize("window", [(0, 0, 32, 32), (3.3, 4.1, 17.7, 12.9), (-5, 2, 40, 31), (8, 8, 11, 9)])
 def test_a_square_is_a_polygons_where_its_middle_is(window):
     left, top, right, bottom = window
-    found = Polygons([STAR, SQUARE]).seen(window, 24)
+    found = Polygons([STAR, SQUARE]).on_grid(window, 24)
     for line, column in np.ndindex(24, 24):
         x = left + (column + 0.5) * (right - left) / 24
         y = top + (line + 0.5) * (bottom - top) / 24
@@ -32,7 +32,7 @@ def test_a_square_is_a_polygons_where_its_middle_is(window):
 
 def test_a_corner_on_a_line_of_middles_is_crossed_once():
     rhombus = np.array([[4.0, 0.5], [7.5, 4.5], [4.0, 7.5], [0.5, 4.5]])
-    rows = Polygons([rhombus]).seen((0, 0, 8, 8), 8).sum(axis=1)
+    rows = Polygons([rhombus]).on_grid((0, 0, 8, 8), 8).sum(axis=1)
     assert rows.tolist() == [0, 2, 4, 6, 7, 4, 2, 0]
 
 
@@ -49,11 +49,11 @@ def test_what_is_seen_of_a_bitmap_is_that_part_of_it():
     mask_hw[10:20, 8:24] = 1
     outline = Bitmap(mask_hw)
     assert outline.edges() == (8, 10, 24, 20)
-    assert outline.seen((8, 10, 24, 20), 56).all() and not outline.seen((24, 0, 40, 30), 56).any()
-    half = outline.seen((0, 10, 16, 20), 56)
+    assert outline.on_grid((8, 10, 24, 20), 56).all() and not outline.on_grid((24, 0, 40, 30), 56).any()
+    half = outline.on_grid((0, 10, 16, 20), 56)
     assert not half[:, :28].any() and half[:, 28:].all()
     # Smaller than its pixels: where half of them are.
-    quarter = outline.seen((0, 0, 40, 30), 10)  # 3 lines and 4 columns each
+    quarter = outline.on_grid((0, 0, 40, 30), 10)  # 3 lines and 4 columns each
     assert quarter.sum() == 16 and quarter[3:7, 2:6].all()
 
 
@@ -64,7 +64,7 @@ def test_a_mask_in_its_box_becomes_the_same_mask_in_its_image():
         mask_hw = np.zeros((50, 60), np.uint8)
         mask_hw[top : top + 28, left : left + 28] = rng.rand(28, 28) > 0.5
         edges = (left, top, left + 28, top + 28)
-        seen_SS = Bitmap(mask_hw).seen(edges, 28)
+        seen_SS = Bitmap(mask_hw).on_grid(edges, 28)
         (found_hw,) = in_image(seen_SS[None].astype(float), np.array([edges], float), (50, 60))
         np.testing.assert_array_equal(found_hw, mask_hw)
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from mxtrain.errors import ConfigError, LoaderError
 from mxtrain.vision.detection.boxes import BoxAnnotations, Column, rows_of
-from mxtrain.vision.images.affine import IDENTITY_23, composed, inverse, moved, warp
+from mxtrain.vision.images.affine import IDENTITY_23, compose, inverse, transform_points, warp
 from mxtrain.vision.images.transforms.base import RandomStream, Transform
 from mxtrain.vision.images.transforms.chain import Annotations, TransformChain
 from mxtrain.vision.images.transforms.colors import ColorJitter, Erasing
@@ -92,10 +92,10 @@ def test_maps_that_follow_each_other_are_drawn_once():
     image = LazyImage(image_of(1)[0], FILL)
     turn = Rotation(degrees=90.0)
     there = turn(image, RandomStream(0))
-    matrix_23 = there.drawn().steps[0].matrix_23
+    matrix_23 = there.rendered().steps[0].matrix_23
     back = there.moved(inverse(matrix_23))
     assert np.abs(back.pixels.astype(int) - image.pixels).max() <= 2  # two drawings would lose the corners
-    np.testing.assert_allclose(composed(inverse(matrix_23), matrix_23), IDENTITY_23, atol=1e-9)
+    np.testing.assert_allclose(compose(inverse(matrix_23), matrix_23), IDENTITY_23, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(set(GEOMETRIC) - {"rand_augment"}))
@@ -159,7 +159,7 @@ def blobs(seed=3):
     outline = Bitmap(mask_HW)
     row_1D = rows_of(np.array([outline.edges()]), np.array([2]))
     row_1D[0, Column.AREA] = mask_HW.sum()
-    return mask_HW, with_masks(row_1D, outline.seen(outline.edges(), TRUE_SIDE)[None]).astype(np.float32)
+    return mask_HW, with_masks(row_1D, outline.on_grid(outline.edges(), TRUE_SIDE)[None]).astype(np.float32)
 
 
 def in_image(row_D):
@@ -216,7 +216,7 @@ def test_boxes_without_masks_are_around_their_moved_corners():
 
 def test_a_target_that_is_an_array_is_not_moved_silently():
     image_BCHW = image_of(2)
-    with pytest.raises(LoaderError, match="does not say how that follows"):
+    with pytest.raises(LoaderError, match="does not define how the array follows"):
         apply([Rotation()], image_BCHW, image_BCHW.astype(np.float32))
     apply([ColorJitter()], image_BCHW, image_BCHW.astype(np.float32))
     _, label = apply([Rotation()], image_BCHW, np.zeros((2, 3)))
@@ -325,4 +325,4 @@ def test_an_affine_map_may_have_three_rows():
 
 
 def test_moved_places():
-    np.testing.assert_allclose(moved(np.array([[1.0, 2.0]]), np.array([[2.0, 0, 1], [0, 3, -1]])), [[3, 5]])
+    np.testing.assert_allclose(transform_points(np.array([[1.0, 2.0]]), np.array([[2.0, 0, 1], [0, 3, -1]])), [[3, 5]])

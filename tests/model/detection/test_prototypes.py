@@ -12,7 +12,7 @@ from mxtrain.vision.detection.boxes import NUM_COLUMNS, Flag, rows_of
 from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
 from mxtrain.vision.detection.heads.prototypes import PrototypeCoding
 from mxtrain.vision.detection.losses import HeatmapFocal, YolactLoss
-from mxtrain.vision.instance_segmentation.mask_rows import FOUND_SIDE, TRUE_COLUMNS, TRUE_SIDE, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE, TRUE_COLUMNS, TRUE_SIDE, with_masks
 from mxtrain.vision.instance_segmentation.yolact import Yolact
 
 SHAPE = (3, 32, 40)
@@ -66,9 +66,9 @@ def mask_loss(outputs: List[np.ndarray], row_BMR: np.ndarray) -> np.ndarray:
             edges = row[:4] / 2
             edges[2:] = np.maximum(edges[2:], edges[:2] + np.float32(0.01))
             column, line = int((row[0] + row[2]) / 8), int((row[1] + row[3]) / 8)
-            part = sampled(prototype_BPHW[image], edges, 2, FOUND_SIDE)
+            part = sampled(prototype_BPHW[image], edges, 2, PREDICTED_SIDE)
             logit = np.tensordot(coefficient_BPhw[image, :, line, column].astype(np.float64), part, 1)
-            share = row[NUM_COLUMNS:].reshape(FOUND_SIDE, 2, FOUND_SIDE, 2).mean(axis=(1, 3))
+            share = row[NUM_COLUMNS:].reshape(PREDICTED_SIDE, 2, PREDICTED_SIDE, 2).mean(axis=(1, 3))
             p = 1 / (1 + np.exp(-logit))
             loss_B[image] += 2 * -(share * np.log(p) + (1 - share) * np.log(1 - p)).mean()
             loss_B[image] += 1 - (2 * (p * share).sum() + 1) / ((p**2).sum() + (share**2).sum() + 1)
@@ -82,7 +82,8 @@ def computed(values: List[np.ndarray], row_BMR: np.ndarray, head: Any = None) ->
     arrays, targets = [nd.array(one) for one in values], list(map(nd.array, (row_BMR, *CODING.encode(row_BMR))))
     for one in arrays:
         one.attach_grad()
-    junk = [nd.full((size,), np.nan) for size in (8 * 4 * FOUND_SIDE**2, 8 * FOUND_SIDE**2, 64, 1280) for _ in range(4)]
+    sizes = (8 * 4 * PREDICTED_SIDE**2, 8 * PREDICTED_SIDE**2, 64, 1280)
+    junk = [nd.full((size,), np.nan) for size in sizes for _ in range(4)]
     mx.nd.waitall()
     del junk
     with autograd.record():
@@ -144,21 +145,21 @@ def test_masks_are_put_together_of_prototypes_inside_their_boxes() -> None:
     found_BNR = CODING.decode(tuple(map(nd.array, values))).asnumpy()
     plain_BN6 = HeatmapCoding(3, SHAPE, max_detections=20).decode(tuple(map(nd.array, values[:2]))).asnumpy()
     np.testing.assert_array_equal(found_BNR[..., :6], plain_BN6)
-    assert found_BNR.shape == (4, 20, 6 + FOUND_SIDE**2)
+    assert found_BNR.shape == (4, 20, 6 + PREDICTED_SIDE**2)
     sure = [(image, row) for image in (0, 1) for row in found_BNR[image] if row[1] > 0.9 and row[4] - row[2] > 1]
     assert len(sure) == 3
     for image, row in sure:
         column, line = int((row[2] + row[4]) / 8), int((row[3] + row[5]) / 8)
-        part = sampled(values[3][image], row[2:6] / 2, 1, FOUND_SIDE)
+        part = sampled(values[3][image], row[2:6] / 2, 1, PREDICTED_SIDE)
         logit = np.tensordot(values[2][image, :, line, column], part, 1)
-        np.testing.assert_allclose(row[6:].reshape(FOUND_SIDE, -1), 1 / (1 + np.exp(-logit)), atol=1e-4)
+        np.testing.assert_allclose(row[6:].reshape(PREDICTED_SIDE, -1), 1 / (1 + np.exp(-logit)), atol=1e-4)
     assert not found_BNR[found_BNR[..., 0] < 0][:, 6:].any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -5.0])
 def test_a_diverged_network_does_not_end_the_process(value: float) -> None:
     values = [outputs()[0], *(np.full((4, *shape), value) for shape in CODING.output_shapes[1:])]
-    assert CODING.decode(tuple(map(nd.array, values))).asnumpy().shape == (4, 20, 6 + FOUND_SIDE**2)
+    assert CODING.decode(tuple(map(nd.array, values))).asnumpy().shape == (4, 20, 6 + PREDICTED_SIDE**2)
 
 
 @pytest.mark.parametrize("stride, size", [(1, (30, 45)), (2, (32, 40)), (4, (33, 47))])

@@ -33,8 +33,8 @@ class AnchorMap:
     shapes: Sequence[Tuple[float, float]]
 
     def grid(self, height: int, width: int) -> np.ndarray:
-        """Centre x and y, width and height in pixels of the anchors of so many places, row by row,
-        (height * width * A, 4)."""
+        """Returns centre x and y, width and height in pixels of the anchors of a grid of cells, row by row, (height *
+        width * A, 4)."""
         shape_A2 = np.array(self.shapes, np.float64)
         grid = np.empty((height, width, len(shape_A2), 4))
         grid[..., 0] = ((np.arange(width) + 0.5) * self.step_x)[None, :, None]
@@ -43,19 +43,19 @@ class AnchorMap:
         return grid.reshape(-1, 4)
 
     def boxes(self) -> np.ndarray:
-        """Centre x and y, width and height of the map's anchors, (N, 4)."""
+        """Returns centre x and y, width and height of the anchors of this map, (N, 4)."""
         return self.grid(self.height, self.width)
 
 
 def shapes_of_map(
     size: float, next_size: float, ratios: Sequence[float], lite: bool, is_first: bool
 ) -> List[Tuple[float, float]]:
-    """(width, height) in pixels of the anchors at each place.
+    """Returns (width, height) in pixels of the anchors of each cell.
 
     Args:
         size: side of the square, in pixels.
         next_size: that of the next map; a square between both is added.
-        ratios: of width to height; the first is the square.
+        ratios: ratios of width to height; the first is the square.
         lite: as `SSDParts.lite`.
         is_first: whether this is the finest map.
     """
@@ -79,18 +79,18 @@ def anchor_maps(
         map_sizes: (height, width) of each map.
         input_shape: (C, H, W).
         base_size: side in pixels of the images that sizes and steps are for.
-        sizes: of anchors in pixels, one more than maps.
-        ratios: of width to height, for each map.
+        sizes: sizes of anchors in pixels, one more than maps.
+        ratios: ratios of width to height, for each map.
         steps: pixels from one place of each map to the next; empty: spread evenly.
         lite: as `SSDParts.lite`.
     """
     image_height, image_width = input_shape[1:]
     as_given = image_height == image_width == base_size and len(steps) == len(map_sizes)
     scale = 1.0 if as_given else math.sqrt(image_height * image_width) / base_size
-    found = []
+    maps = []
     for number, (height, width) in enumerate(map_sizes):
         step = (steps[number],) * 2 if as_given else (image_height / height, image_width / width)
         pair = (sizes[number] * scale, sizes[number + 1] * scale)
         shapes = shapes_of_map(*pair, ratios[number], lite, number == 0)
-        found.append(AnchorMap(height, width, *step, shapes))
-    return found
+        maps.append(AnchorMap(height, width, *step, shapes))
+    return maps

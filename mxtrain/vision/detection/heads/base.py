@@ -1,4 +1,4 @@
-"""The protocols of networks that find objects in images. Imports no MXNet.
+"""Protocols of object detectors. Does not import MXNet.
 
 Legend: B batch, M boxes of an image, N detections.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BoxCoding(Protocol):
-    """Translates between boxes and the outputs of a family of networks. Boxes are in pixels of what enters the network.
+    """Translates between boxes and the outputs of a family of networks. Boxes are in pixels of the network's input.
     """
 
     @property
@@ -31,20 +31,21 @@ class BoxCoding(Protocol):
         """Returns the targets that the network's outputs are compared with, each (B, ...) float32.
 
         Args:
-            box_BMD: as `boxes.Column` says.
+            box_BMD: true boxes, with the columns of `boxes.Column`.
         """
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
-        """Returns a number for each class at each place, (B, P), as before a sigmoid or softmax: it rises with the
-        score of the detection there, and it is differentiable."""
+        """Returns the logit of each class at each position, (B, P): differentiable, and increasing with the detection's
+        score."""
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6), best first: class, score from 0 to 1, left, top, right, bottom; rows of class -1
-        are none. Asynchronous.
+        """Decodes outputs to detections (B, N, 6), highest score first: class, score from 0 to 1, left, top, right,
+        bottom. Rows of class -1 are padding. Asynchronous.
 
         Args:
-            outputs: of the network.
-            F: MXNet's operators, by default of arrays; operators of a graph keep constants, see `operators.constant`.
+            outputs: outputs of the network.
+            F: MXNet's operators, by default `nd`; with `sym`, constants become part of the graph, see
+                `operators.constant`.
         """
 
 
@@ -53,8 +54,8 @@ class Draws:
     """Number of uniform random numbers that a sampling detector takes for each image.
 
     Attributes:
-        targets: what the loss takes, as its last argument.
-        regions: what the network takes in training, besides one for each true box.
+        targets: count for the loss, whose last argument they are.
+        regions: count for the network in training, in addition to one for each true box.
     """
 
     targets: int
@@ -62,22 +63,22 @@ class Draws:
 
 
 class Detector(Model):
-    """Base of the descriptions of networks that find objects."""
+    """Base class of object detectors."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("detection",)
     loss_option: ClassVar[str] = ""
-    """The option of conf/loss/ that its outputs are made for."""
+    """Option of conf/loss/ with the loss for its outputs."""
 
     weighs_boxes: ClassVar[bool] = False
-    """If true, its coding passes the weight of each box to the loss; see `boxes.weights`."""
+    """If true, the coding passes the weight of each box to the loss; see `boxes.weights`."""
     size_multiple: ClassVar[int] = 1
     """Divisor of the height and width of images, in pixels."""
     explains: ClassVar[bool] = True
-    """If true, the gradient of a place's score with respect to the image is meaningful."""
+    """If true, the gradient of a score with respect to the image is meaningful."""
 
     @property
     def title(self) -> str:
-        """Returns the network as messages call it."""
+        """Returns the name of the network in messages."""
         return type(self).__name__
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
@@ -87,7 +88,7 @@ class Detector(Model):
         numbers (B, targets) as its last argument.
 
         Args:
-            input_shape: (C, H, W) of what enters the network.
+            input_shape: (C, H, W) of the network's input.
 
         Returns:
             None if nothing is sampled.
@@ -98,32 +99,32 @@ class Detector(Model):
         """Returns the translation between boxes and the network's outputs.
 
         Args:
-            num_classes: of objects.
-            input_shape: (C, H, W) of what enters the network.
+            num_classes: number of object classes.
+            input_shape: (C, H, W) of the network's input.
         """
         raise NotImplementedError
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
-        """Refuses sizes of images that batches of training cannot have in turn.
+        """Rejects image sizes that the network cannot be trained with in turn.
 
         Args:
-            sizes: (height, width) each, in pixels; empty: all batches have one size.
+            sizes: (height, width) in pixels; empty: all batches have one size.
 
         Raises:
-            ConfigError: says why, and what to type.
+            ConfigError: a size does not fit; the message says what to type.
         """
         for size in sizes:
             self.require_multiple(size, "dataset.image_sizes")
 
     def require_multiple(self, size: Sequence[int], field: str = "dataset.image_size") -> None:
-        """Refuses images whose sides are not multiples of `size_multiple`.
+        """Rejects images whose sides are not multiples of `size_multiple`.
 
         Args:
             size: height and width in pixels.
-            field: that has the size, for the message.
+            field: setting that has the size, for the message.
 
         Raises:
-            ConfigError: says which size fits.
+            ConfigError: a side is no multiple; the message names the next larger size that is.
         """
         if any(side % self.size_multiple for side in size):
             fitting = ",".join(str(-(-side // self.size_multiple) * self.size_multiple) for side in size)
@@ -135,10 +136,10 @@ class Detector(Model):
 
 
 class InstanceDetector(Detector):
-    """Base of the descriptions of networks that find objects and their masks.
+    """Base class of instance segmentation networks.
 
-    Their coding is given boxes with masks, as `mask_rows` says, and its detections have a mask each, too: (B, N,
-    6 + S * S), from 0 to 1, inside the box; S is usually `mask_rows.FOUND_SIDE`.
+    Their coding encodes boxes with masks, see `mask_rows`. Detections also have a mask from 0 to 1 of the inside of the
+    box, (B, N, 6 + S * S); S is usually `mask_rows.PREDICTED_SIDE`.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)

@@ -32,7 +32,7 @@ class GridCoding:
 
     Args:
         num_classes: K.
-        input_shape: (C, H, W) of what enters the network.
+        input_shape: (C, H, W) of the network's input.
         anchors: width and height in pixels of the boxes of each map, one after the other, the finest map first.
         strides: pixels along the side of a place of each map, the finest first.
         suppression: which detections are left.
@@ -63,9 +63,9 @@ class GridCoding:
 
         Where true boxes have weights: these, of each box (B, N) and of each true box (B, M).
         """
-        count, most = box_BMD.shape[:2]
+        count, num_true = box_BMD.shape[:2]
         is_object_BN = np.zeros((count, self._num_boxes), np.float32)
-        row_BM8 = np.zeros((count, most, 8), np.float32)
+        row_BM8 = np.zeros((count, num_true, 8), np.float32)
         row_BM8[..., 0] = -1
         row_BM8[..., 7] = is_crowd(box_BMD)
         image_P, true_P = np.nonzero(is_trained_on(box_BMD) & has_area(box_BMD))
@@ -82,9 +82,9 @@ class GridCoding:
         if weight_BM is None:
             return is_object_BN, row_BM8
         weight_BN = np.ones_like(is_object_BN)
-        found_BM = row_BM8[..., 0] >= 0
-        weight_BN[np.nonzero(found_BM)[0], row_BM8[found_BM][:, 0].astype(np.int64)] = weight_BM[found_BM]
-        return is_object_BN, row_BM8, weight_BN, np.where(found_BM, weight_BM, 0).astype(np.float32)
+        matched_BM = row_BM8[..., 0] >= 0
+        weight_BN[np.nonzero(matched_BM)[0], row_BM8[matched_BM][:, 0].astype(np.int64)] = weight_BM[matched_BM]
+        return is_object_BN, row_BM8, weight_BN, np.where(matched_BM, weight_BM, 0).astype(np.float32)
 
     def _places(self, box_PD: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Returns the number of the box that each true box should be found by, and the values of `encode`."""
@@ -118,7 +118,7 @@ class GridCoding:
         return log_odds(nd.broadcast_add(log_p_BNK, log_p_BN1)).transpose((0, 2, 1)).reshape((0, -1))
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6), see `BoxCoding.decode`."""
+        """Decodes outputs to detections (B, N, 6), see `BoxCoding.decode`."""
         F = operators(F)
         raw_BNP, edge_BN4 = (F.cast(output, dtype="float32") for output in outputs[:2])
         score_BN1, class_BNK = (

@@ -33,7 +33,7 @@ class HeatmapCoding:
 
     Args:
         num_classes: K.
-        input_shape: (C, H, W) of what enters the network.
+        input_shape: (C, H, W) of the network's input.
         stride: pixels along the side of a cell.
         max_detections: N.
     """
@@ -46,9 +46,9 @@ class HeatmapCoding:
         self.output_shapes: Sequence[Shape] = ((num_classes, *size), (4, *size))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Scores (B, K, h, w) from 0 to 1, 1 in the cells of centres; what the network says of boxes there (B, 4, h,
-        w); and in which cells centres are (B, 1, h, w). Where boxes have weights: that of the centre in each cell
-        (B, 1, h, w)."""
+        """Encodes boxes as score maps (B, K, h, w) from 0 to 1, with 1 in the cells of centres; sizes and offsets of
+        the boxes there (B, 4, h, w); and a mask of the cells with centres (B, 1, h, w). If boxes have weights, also the
+        weight of the centre in each cell (B, 1, h, w)."""
         from mxtrain.vision.detection.boxes import Column, is_trained_on, weights
 
         count = len(box_BMD)
@@ -76,7 +76,7 @@ class HeatmapCoding:
         return min(max(int(y), 0), self._height - 1), min(max(int(x), 0), self._width - 1)
 
     def _add_scores(self, score_hw: np.ndarray, line: int, column: int, width: float, height: float) -> None:
-        """Scores that fall off around a centre, where no nearer one gives more."""
+        """Adds scores that fall off around a centre; a higher score of another centre stays."""
         sigma = max(np.sqrt(max(width, 0.0) * max(height, 0.0)) / CENTRES_PER_SIDE, 1e-3)
         reach = int(REACH * sigma)
         lines = np.arange(max(line - reach, 0), min(line + reach + 1, self._height))
@@ -92,14 +92,14 @@ class HeatmapCoding:
         return outputs[0].astype("float32").reshape((0, -1))
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6), see `BoxCoding.decode`: the highest scores that no neighbour exceeds. Nothing else has
-        to be suppressed."""
+        """Decodes outputs to detections (B, N, 6), see `BoxCoding.decode`: the highest scores that no neighbouring cell
+        exceeds, so that no further suppression is needed."""
         F = operators(F)
         return self.boxes(F, outputs, *self.peaks(F, outputs))
 
     def peaks(self, F: OperatorModule, outputs: Sequence[Array]) -> Tuple[Array, Array, Array]:
-        """Score, class and cell of each detection, (B, N) each, best first; where the score is 0 there is none.
-        Cells are counted line by line."""
+        """Returns score, class and cell of each detection, (B, N) each, highest score first; a score of 0 marks
+        padding. Cells are numbered row by row."""
         score_BKhw = F.sigmoid(F.cast(outputs[0], dtype="float32"))
         highest_BKhw = F.Pooling(score_BKhw, kernel=(3, 3), pad=(1, 1), stride=(1, 1), pool_type="max")
         peak_BP = F.reshape(score_BKhw * F.broadcast_equal(highest_BKhw, score_BKhw), shape=(0, -1))
@@ -127,7 +127,7 @@ class HeatmapCoding:
         x_BN, y_BN = (F.cast(one, dtype="float32") + more for one, more in ((column_BN, right_BN), (line_BN, down_BN)))
         edges = (x_BN - width_BN / 2, y_BN - height_BN / 2, x_BN + width_BN / 2, y_BN + height_BN / 2)
         is_peak_BN = score_BN > 0
-        found_BN = F.where(is_peak_BN, F.cast(class_BN, dtype="float32"), -F.ones_like(score_BN))
+        class_BN = F.where(is_peak_BN, F.cast(class_BN, dtype="float32"), -F.ones_like(score_BN))
         # Which of equal zeros come first is not defined, so nothing is left of their boxes.
         boxes = (F.where(is_peak_BN, edge * self._stride, F.zeros_like(edge)) for edge in edges)
-        return F.stack(found_BN, score_BN, *boxes, axis=-1)
+        return F.stack(class_BN, score_BN, *boxes, axis=-1)

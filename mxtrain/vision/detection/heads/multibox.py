@@ -1,9 +1,9 @@
-"""The box coding of SSDs: of each anchor scores of classes, and its offsets to the object that it finds.
+"""Box coding of SSDs: class scores of each anchor, and its offsets to the matched object.
 
 Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
 
 Legend: B batch, M true boxes of an image, N anchors, K classes. Edges are left, top, right,
-bottom in pixels of what enters the network.
+bottom in pixels of the network's input.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Offsets are divided by these (x, y, width, height), which makes them about equally large. Source: as GluonCV."""
-LEAST_IOU = 0.5
-"""An anchor finds the object that it covers best, from this intersection over union on."""
-LEAST_OVERLAP = 1e-12
-"""Anchors with no more intersection over union than this do not touch an object."""
+MIN_IOU = 0.5
+"""Smallest intersection over union at which an anchor is matched to an object."""
+MIN_OVERLAP = 1e-12
+"""Intersection over union up to which an anchor counts as not touching an object."""
 IGNORED = -1.0
-"""The class of an anchor that is not trained on."""
+"""Class of an anchor that is not used in training."""
 
 
 class MultiBoxCoding:
@@ -42,7 +42,7 @@ class MultiBoxCoding:
     Args:
         num_classes: K.
         anchor_N4: centre x and y, width and height in pixels of the anchors.
-        suppression: which detections are kept.
+        suppression: non-maximum suppression of detections.
     """
 
     def __init__(self, num_classes: int, anchor_N4: np.ndarray, suppression: Suppression):
@@ -54,8 +54,8 @@ class MultiBoxCoding:
         self.output_shapes: Sequence[Shape] = ((len(anchor_N4), 1 + num_classes), (len(anchor_N4), 4))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Returns the class of each anchor (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the
-        object that it finds (B, N, 4). Where true boxes have weights: how much each anchor counts (B, N)."""
+        """Returns the class of each anchor (B, N): 0 background, 1 the first class, -1 ignored; and its offsets to the
+        matched object (B, N, 4). If true boxes have weights, also the weight of each anchor (B, N)."""
         count, num_boxes = len(box_BMD), len(self.anchor_N4)
         class_BN = np.zeros((count, num_boxes), np.float32)
         offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
@@ -70,54 +70,54 @@ class MultiBoxCoding:
             true_MD = box_BMD[row, trained_BM[row]]
             if len(true_MD):
                 match_N = self.match(true_MD[:, :4])
-                place_P = np.flatnonzero(match_N >= 0)
-                found_PD = true_MD[match_N[place_P]]
-                class_BN[row, place_P] = found_PD[:, Column.CLASS] + 1
-                offset_P4 = offsets_from(self.anchor_N4[place_P], found_PD[:, :4])
-                offset_BN4[row, place_P] = offset_P4 / np.array(VARIANCES)
+                matched_P = np.flatnonzero(match_N >= 0)
+                matched_PD = true_MD[match_N[matched_P]]
+                class_BN[row, matched_P] = matched_PD[:, Column.CLASS] + 1
+                offset_P4 = offsets_from(self.anchor_N4[matched_P], matched_PD[:, :4])
+                offset_BN4[row, matched_P] = offset_P4 / np.array(VARIANCES)
                 if true_weight_BM is not None:
-                    weight_BN[row, place_P] = found_PD[:, Column.WEIGHT]
+                    weight_BN[row, matched_P] = matched_PD[:, Column.WEIGHT]
         return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
 
     def match(self, edge_M4: np.ndarray) -> np.ndarray:
-        """Returns the place among the true boxes of the one that each anchor finds, (N,), -1 for none.
+        """Returns the index of the true box that each anchor is matched to, (N,); -1 for none.
 
         Each true box, in decreasing order of its best IoU, gets the free anchor with the highest IoU; then anchors with
-        the same IoU, unless their IoU with another box is higher; then anchors with an IoU of at least `LEAST_IOU`.
+        the same IoU, unless their IoU with another box is higher; then anchors with an IoU of at least `MIN_IOU`.
 
         Args:
             edge_M4: edges of the true boxes of one image.
         """
         iou_MN = intersections_over_unions(edge_M4, self._edge_N4)
         best_N = iou_MN.argmax(axis=0)
-        most_N = iou_MN[best_N, np.arange(iou_MN.shape[1])]
-        most_M = iou_MN.max(axis=1)
-        is_best_N = (most_N >= LEAST_IOU) | ((most_N == most_M[best_N]) & (most_N > LEAST_OVERLAP))
+        max_iou_N = iou_MN[best_N, np.arange(iou_MN.shape[1])]
+        max_iou_M = iou_MN.max(axis=1)
+        is_best_N = (max_iou_N >= MIN_IOU) | ((max_iou_N == max_iou_M[best_N]) & (max_iou_N > MIN_OVERLAP))
         match_N = np.where(is_best_N, best_N, -1)
-        for true, place in self._pairs(iou_MN):
-            match_N[place] = true
+        for true, anchor in self._pairs(iou_MN):
+            match_N[anchor] = true
         return match_N
 
     def _pairs(self, iou_MN: np.ndarray) -> List[Tuple[int, int]]:
-        """(true box, anchor) pairs with the highest intersection over union, in which none comes twice."""
-        place_M = iou_MN.argmax(axis=1)
-        most_M = iou_MN[np.arange(len(iou_MN)), place_M]
-        found: List[Tuple[int, int]] = []
-        taken: List[int] = []
+        """Returns (true box, anchor) pairs with the highest intersection over union, each box and each anchor once."""
+        best_anchor_M = iou_MN.argmax(axis=1)
+        best_iou_M = iou_MN[np.arange(len(iou_MN)), best_anchor_M]
+        pairs: List[Tuple[int, int]] = []
+        used: List[int] = []
         while True:
-            true = int(most_M.argmax())
-            if most_M[true] <= LEAST_OVERLAP:
-                return found
-            place = int(place_M[true])
-            if place not in taken:
-                found.append((true, place))
-                taken.append(place)
-                most_M[true] = -1.0
+            true = int(best_iou_M.argmax())
+            if best_iou_M[true] <= MIN_OVERLAP:
+                return pairs
+            anchor = int(best_anchor_M[true])
+            if anchor not in used:
+                pairs.append((true, anchor))
+                used.append(anchor)
+                best_iou_M[true] = -1.0
             else:
                 rest_N = iou_MN[true].copy()
-                rest_N[taken] = -1.0
-                place_M[true] = rest_N.argmax()
-                most_M[true] = rest_N[place_M[true]]
+                rest_N[used] = -1.0
+                best_anchor_M[true] = rest_N.argmax()
+                best_iou_M[true] = rest_N[best_anchor_M[true]]
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """See `BoxCoding.scores`."""
@@ -127,7 +127,7 @@ class MultiBoxCoding:
         return log_odds(log_p_BNK).transpose((0, 2, 1)).reshape((0, -1))
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6), see `BoxCoding.decode`."""
+        """Decodes outputs to detections (B, N, 6), see `BoxCoding.decode`."""
         F = operators(F)
         logit_BNK, offset_BN4 = (F.cast(output, dtype="float32") for output in outputs[:2])
         score_BNK = F.slice_axis(F.softmax(logit_BNK, axis=-1), axis=2, begin=1, end=None)

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 
-def operators(given: Optional[OperatorModule]) -> OperatorModule:
+def operators(F: Optional[OperatorModule]) -> OperatorModule:
     """Returns the given operators; by default the operators of arrays."""
     from mxtrain.engine.backend import nd
 
-    return nd if given is None else given
+    return nd if F is None else F
 
 
 def constant(F: OperatorModule, value: np.ndarray, like: Array) -> Array:

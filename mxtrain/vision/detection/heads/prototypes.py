@@ -17,7 +17,7 @@ from mxtrain.vision.detection.box_arithmetic import near
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, is_trained_on
 from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
 from mxtrain.vision.detection.heads.operators import operators
-from mxtrain.vision.instance_segmentation.mask_rows import FOUND_SIDE
+from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
@@ -33,8 +33,8 @@ class PrototypeCoding(HeatmapCoding):
     and the prototypes (B, P, height, width).
 
     Args:
-        num_classes: of objects.
-        input_shape: (C, H, W) of what enters the network.
+        num_classes: number of object classes.
+        input_shape: (C, H, W) of the network's input.
         prototypes: P.
         mask_stride: pixels along the side of one of a prototype.
         stride, max_detections: see `HeatmapCoding`.
@@ -64,30 +64,31 @@ class PrototypeCoding(HeatmapCoding):
         return (*super().encode(box_BMD[..., :NUM_COLUMNS]), object_BM5.astype(np.float32))
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6 + S * S), see `InstanceDetector`."""
+        """Decodes outputs to detections (B, N, 6 + S * S), see `InstanceDetector`."""
         F = operators(F)
         coefficient_BPhw, prototype_BPHW = (F.cast(output, dtype="float32") for output in outputs[2:4])
         score_BN, class_BN, cell_BN = self.peaks(F, outputs)
-        found_BN6 = self.boxes(F, outputs, score_BN, class_BN, cell_BN)
+        detection_BN6 = self.boxes(F, outputs, score_BN, class_BN, cell_BN)
         coefficient_BNP = self.at_cells(F, coefficient_BPhw, cell_BN)
         # Of rows that are no detection, too: where an image is -1, ROIAlign writes into the mask of another row.
         first_B1 = F.reshape(F.contrib.arange_like(score_BN, axis=0), shape=(-1, 1))
         picture_BN1 = F.expand_dims(F.broadcast_like(first_B1, score_BN), axis=2)
-        edge_BN4 = _bounded(F, F.slice_axis(found_BN6, axis=2, begin=2, end=6) / self._mask_stride)
+        edge_BN4 = _bounded(F, F.slice_axis(detection_BN6, axis=2, begin=2, end=6) / self._mask_stride)
         part = F.contrib.ROIAlign(
             prototype_BPHW, F.reshape(F.concat(picture_BN1, edge_BN4, dim=2), shape=(-1, 5)),
-            pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=1, aligned=True,
+            pooled_size=(PREDICTED_SIDE, PREDICTED_SIDE), spatial_scale=1.0, sample_ratio=1, aligned=True,
         )  # fmt: skip
         weight = F.expand_dims(F.reshape(coefficient_BNP, shape=(-3, 0)), axis=1)
         logit = F.batch_dot(weight, F.reshape(part, shape=(0, 0, -1)))
         mask = F.sigmoid(F.reshape(logit, shape=(-3, 0)))
         mask = F.where(F.reshape(score_BN, shape=(-1,)) > 0, mask, F.zeros_like(mask))
         mask_BNS = F.reshape_like(mask, score_BN, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
-        return F.concat(found_BN6, mask_BNS, dim=2)
+        return F.concat(detection_BN6, mask_BNS, dim=2)
 
 
 def _bounded(F: OperatorModule, edge_BN4: Array) -> Array:
-    """Boxes of an untrained or a diverged network, too, that ROIAlign takes."""
+    """Replaces edges that are not finite or enclose no area, as of untrained or diverged networks, by ones that
+    ROIAlign accepts."""
     near_BN4 = near(F, edge_BN4)
-    begin_BN2, end_BN2 = (F.slice_axis(near_BN4, axis=2, begin=at, end=at + 2) for at in (0, 2))
+    begin_BN2, end_BN2 = (F.slice_axis(near_BN4, axis=2, begin=begin, end=begin + 2) for begin in (0, 2))
     return F.concat(begin_BN2, F.maximum(end_BN2, begin_BN2 + _LEAST * (1 + F.abs(begin_BN2))), dim=2)

@@ -5,7 +5,7 @@ Source: Ren et al., "Faster R-CNN: Towards Real-Time Object Detection with Regio
 sizes of GluonCV's.
 
 Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, R regions, K classes. Edges
-are left, top, right, bottom in pixels of what enters the network.
+are left, top, right, bottom in pixels of the network's input.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RegionAnchors:
         height, width: places of the map.
         stride: pixels from one place to the next.
         sizes: sides in pixels of the squares that have the anchors' areas.
-        ratios: of height to width.
+        ratios: ratios of height to width.
     """
 
     height: int
@@ -103,24 +103,24 @@ class RegionAnchors:
 
     @property
     def num_shapes(self) -> int:
-        """A: anchors at each place."""
+        """Returns A, the number of anchors of each cell."""
         return len(self.sizes) * len(self.ratios)
 
     def grid(self, height: int, width: int) -> np.ndarray:
-        """Edges of the anchors of so many places, (height, width, A, 4)."""
-        whole = np.round if self.stride >= LEAST_ROUNDED else np.asarray
+        """Returns the edges of the anchors of a grid of cells, (height, width, A, 4)."""
+        round_side = np.round if self.stride >= LEAST_ROUNDED else np.asarray
         rows: List[np.ndarray] = []
         for ratio in self.ratios:
-            wide = whole(np.sqrt(self.stride**2 / ratio))
+            wide = round_side(np.sqrt(self.stride**2 / ratio))
             for size in self.sizes:
-                half = (np.array([wide, whole(wide * ratio)]) * (size / self.stride) - 1) / 2
+                half = (np.array([wide, round_side(wide * ratio)]) * (size / self.stride) - 1) / 2
                 rows.append(np.concatenate([-half, half]) + (self.stride - 1) / 2)
         x_W, y_H = np.arange(width) * self.stride, np.arange(height) * self.stride
         corner_HW2 = np.stack(np.meshgrid(x_W, y_H), axis=-1)
         return np.tile(corner_HW2, 2)[:, :, None] + np.array(rows)
 
     def boxes(self) -> np.ndarray:
-        """Edges of the map's anchors, (height * width * A, 4)."""
+        """Returns the edges of the anchors of this map, (height * width * A, 4)."""
         return self.grid(self.height, self.width).reshape(-1, 4)
 
 
@@ -134,7 +134,7 @@ class RegionCoding:
 
     Args:
         num_classes: K.
-        input_shape: (C, H, W) of what enters the network.
+        input_shape: (C, H, W) of the network's input.
         maps: the anchors of each map.
         settings: which proposals become regions.
         suppression: which detections are kept.
@@ -181,8 +181,8 @@ class RegionCoding:
                 label_BN[row, most_N >= NEGATIVE_IOU] = IGNORED
                 place_P = np.flatnonzero((most_N >= POSITIVE_IOU) | is_best_N)
                 label_BN[row, place_P] = 1
-                found_P4 = true_M4[iou_MN[:, place_P].argmax(axis=0)]
-                offset_BN4[row, place_P] = offsets_from(self._centred_N4[place_P], found_P4)
+                matched_P4 = true_M4[iou_MN[:, place_P].argmax(axis=0)]
+                offset_BN4[row, place_P] = offsets_from(self._centred_N4[place_P], matched_P4)
         label_BN[:, ~self._is_inside_N] = IGNORED
         return label_BN, offset_BN4
 
@@ -194,7 +194,7 @@ class RegionCoding:
         return log_odds(log_p_BRK).transpose((0, 2, 1)).reshape((0, -1))
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6), see `BoxCoding.decode`."""
+        """Decodes outputs to detections (B, N, 6), see `BoxCoding.decode`."""
         sizes = (self._num_classes, self._count, self._settings.max_log_scale)
         return detections(operators(F), outputs[2:5], *sizes, self._suppression)
 

@@ -12,7 +12,7 @@ LEAST = 1e-30
 
 
 def log_odds(log_p: NDArray) -> NDArray:
-    """log(p / (1 - p)), what a sigmoid would make p of: it has a gradient also where p is nearly 1.
+    """Computes the logit log(p / (1 - p)) from log p. Unlike p, it has a gradient also if p is nearly 1.
 
     Args:
         log_p: logarithm of p, float64.

@@ -41,8 +41,8 @@ class Suppression:
     def __call__(
         self, F: OperatorModule, score_BKN: Array, box_BN4: Array, num_classes: int, num_boxes: int
     ) -> Array:  # fmt: skip
-        """Detections (B, M, 6), highest score first: class, score, box; rows of class -1 are none. Also in a network's
-        graph.
+        """Returns detections (B, M, 6), highest score first: class, score, box. Rows of class -1 are padding. Also
+        works in a network's graph.
 
         Args:
             F: MXNet's operators of symbols or of arrays.
@@ -76,18 +76,18 @@ class Suppression:
         self, F: OperatorModule, score_BKN: Array, num_classes: int, num_boxes: int
     ) -> Tuple[Array, Array, Array]:  # fmt: skip
         """Returns the highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
-        most = self._most(num_classes * num_boxes)
+        count = self._most(num_classes * num_boxes)
         # As integers: float32 counts to 2^24 only.
-        score_BC, place_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=most, ret_typ="both", dtype="int32")
+        score_BC, place_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=count, ret_typ="both", dtype="int32")
         place_BC = F.cast(place_BC, "float64")
         class_BC = F.floor(place_BC / num_boxes)
         return score_BC, class_BC, place_BC - class_BC * num_boxes
 
     def _suppress(self, F: OperatorModule, score_BC: Array, class_BC: Array, box_BC4: Array, num_scores: int) -> Array:
         columns = [F.expand_dims(column, axis=2) for column in (F.cast(class_BC, "float32"), score_BC)]
-        most = self._most(num_scores)
-        found_BC6 = F.contrib.box_nms(
-            F.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.least_score, topk=most,
+        count = self._most(num_scores)
+        detection_BC6 = F.contrib.box_nms(
+            F.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.least_score, topk=count,
             coord_start=2, score_index=1, id_index=0,
         )  # fmt: skip
-        return F.slice_axis(found_BC6, axis=1, begin=0, end=min(self.max_detections, most))
+        return F.slice_axis(detection_BC6, axis=1, begin=0, end=min(self.max_detections, count))

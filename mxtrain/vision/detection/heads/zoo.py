@@ -8,7 +8,7 @@ import pydantic
 
 from mxtrain.model.published import require_published, split_name
 from mxtrain.types import OpenFraction, Positive, Shape
-from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
 from mxtrain.vision.detection.heads.base import Detector
 from mxtrain.vision.detection.heads.suppression import Suppression
 from mxtrain.vision.detection.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS, without_dataset
@@ -18,7 +18,7 @@ BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "gluoncv_centernet", "faste
 
 
 class GluonCVDetector(Detector, GluonCVModel):
-    """Base of the descriptions of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
+    """Base class of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
 
     `weights=pretrained` starts from the weights that GluonCV publishes.
     """
@@ -26,14 +26,14 @@ class GluonCVDetector(Detector, GluonCVModel):
     weighs_boxes: ClassVar[bool] = True
     known: ClassVar[Tuple[str, ...]] = ()
     """Names without a dataset."""
-    taken: ClassVar[Mapping[str, str]] = {
-        **OURS,
+    excluded_options: ClassVar[Mapping[str, str]] = {
+        **EXCLUDED_OPTIONS,
         "pretrained_base": "type model.weights=pretrained, or give a file by model.weights=PATH",
         "norm_layer": "it is BatchNorm, whose means parallel.batch_norm takes over several devices",
     }
 
     name: str
-    """GluonCV's name; what it appends for a dataset, as in ssd_512_resnet50_v1_voc, may follow."""
+    """GluonCV's name; a suffix of a dataset, as in ssd_512_resnet50_v1_voc, may follow."""
     weights_classes: Union[None, Literal["voc", "coco"], List[str]] = None
     """Classes of the file in `weights`, in the order of its scores; voc or coco: the classes of GluonCV's files.
     Weights of classes with the same name in the dataset are kept. None: from the suffix of published weights; for other
@@ -73,12 +73,12 @@ class GluonCVDetector(Detector, GluonCVModel):
         return self.weights_classes or CLASSES_OF_WEIGHTS.get(published.rpartition("_")[2], ())
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels of any size."""
+        """Returns three channels and the native size."""
         return (3, *native[-2:])
 
 
 class SuppressingDetector(GluonCVDetector):
-    """Base of heads that find each object several times."""
+    """Base class of heads that find each object several times."""
 
     nms_iou: OpenFraction = 0.45
     """Threshold of non-maximum suppression: intersection over union with a higher-scoring detection of the same

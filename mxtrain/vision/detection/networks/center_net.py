@@ -38,7 +38,7 @@ def build(name: str, num_classes: int, options: Mapping[str, Any]) -> gluon.Hybr
     base = BASES[name](pretrained=False, **options)
     heads = OrderedDict(heatmap={"num_output": num_classes, "bias": RARE}, wh={"num_output": 2}, reg={"num_output": 2})
     network = center_net.CenterNet(base, heads, [str(number) for number in range(num_classes)], HEAD_CHANNELS)
-    # On the object: its class stays what others know it as.
+    # On the instance, so that GluonCV's class is unchanged.
     object.__setattr__(network, "hybrid_forward", lambda F, x: _forward(network, F, x))
     network.class_heads = {f"heads.0.{len(network.heads[0]) - 1}": ClassRows(1, 0)}
     return network

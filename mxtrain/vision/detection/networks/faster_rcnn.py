@@ -6,7 +6,7 @@ uninitialised memory if regions belong to another map or are fewer than expected
 
 Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, P proposals, R regions,
 C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
-h, w height and width of a map. Edges are left, top, right, bottom in pixels of what enters the network.
+h, w height and width of a map. Edges are left, top, right, bottom in pixels of the network's input.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class PyramidProposals(gluon.HybridBlock):
             self.rpn_head = ProposalHead(channels, maps[0].num_shapes)
 
     def hybrid_forward(self, F, *maps):
-        found = [(*self.rpn_head(one), boxes(one)) for one, boxes in zip(maps, self.anchor_generator)]
-        return tuple(F.concat(*arrays, dim=1) for arrays in zip(*found))
+        outputs = [(*self.rpn_head(one), boxes(one)) for one, boxes in zip(maps, self.anchor_generator)]
+        return tuple(F.concat(*arrays, dim=1) for arrays in zip(*outputs))
 
 
 class TwoStageNetwork(TrainPredictBlock):
@@ -213,21 +213,21 @@ class TwoStageNetwork(TrainPredictBlock):
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         settings = self._settings
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
-        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
-        judged = (region_BR5, *self._predict_regions(F, seen, self._post_nms))
-        return (score_BN, offset_BN4, *judged, *self._found(F, maps, judged))
+        features = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
+        regions = (region_BR5, *self._predict_regions(F, features, self._post_nms))
+        return (score_BN, offset_BN4, *regions, *self._predict_extra(F, maps, regions))
 
-    def train_forward(self, F, x, *known):
+    def train_forward(self, F, x, *annotations):
         """See `TrainPredictBlock`."""
-        box_BMD, noise_BC = known
+        box_BMD, noise_BC = annotations
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         proposal_BP5 = self._propose(
             F, score_BN, offset_BN4, anchor_1N4, self._settings.train_pre_nms, self._train_post_nms
         )
         region_BR5 = self._sample(F, proposal_BP5, box_BMD, noise_BC)
-        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
-        judged = (region_BR5, *self._predict_regions(F, seen, self._num_samples))
-        return (score_BN, offset_BN4, *judged, *self._learned(F, seen, region_BR5, box_BMD))
+        features = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
+        regions = (region_BR5, *self._predict_regions(F, features, self._num_samples))
+        return (score_BN, offset_BN4, *regions, *self._train_extra(F, features, region_BR5, box_BMD))
 
     def _extract(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
         """Returns the feature maps, and logits (B, N), offsets (B, N, 4) and edges (1, N, 4) of the anchors."""
@@ -258,20 +258,20 @@ class TwoStageNetwork(TrainPredictBlock):
             apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
         )
         sides = F.split(edge_BN4, 4, axis=2)
-        left, top, right, bottom = (F.clip(side, 0, most) for side, most in zip(sides, (width, height) * 2))
+        left, top, right, bottom = (F.clip(side, 0, limit) for side, limit in zip(sides, (width, height) * 2))
         # + 1 as in GluonCV, whose boxes include their last pixel.
         is_large_BN1 = (right - left + 1 >= settings.min_size) * (bottom - top + 1 >= settings.min_size)
         score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NO_PROPOSAL)
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
         num_candidates = min(pre_nms, self._num_anchors)
         place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
-        found_BR5 = suppress(
+        proposal_BR5 = suppress(
             F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
         )
-        left, top, right, bottom = F.split(columns_of(F, found_BR5, 1, None), 4, axis=2)
+        left, top, right, bottom = F.split(columns_of(F, proposal_BR5, 1, None), 4, axis=2)
         is_found_BR1 = left >= 0
-        whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
-        right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))
+        image_edges = (F.ones_like(right) * width, F.ones_like(bottom) * height)
+        right, bottom = (F.where(is_found_BR1, side, limit) for side, limit in zip((right, bottom), image_edges))
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
@@ -282,33 +282,33 @@ class TwoStageNetwork(TrainPredictBlock):
         settings = self._settings
         object_BM1 = F.expand_dims(is_object(F, box_BMD), axis=2)
         region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), object_BM1, dim=2), dim=1)
-        found = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
-        counts_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
-        holds_BC = found.iou_BN >= REGION_IOU
-        background_BC = counts_BC * (1 - holds_BC) * (1 - found.in_crowd_BN)
+        matches = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
+        is_valid_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
+        has_object_BC = matches.iou_BN >= REGION_IOU
+        background_BC = is_valid_BC * (1 - has_object_BC) * (1 - matches.in_crowd_BN)
         key_BC = sampling_keys(
-            F, counts_BC * holds_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
+            F, is_valid_BC * has_object_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
         )  # fmt: skip
         key_BR, place_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
 
-    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+    def _predict_extra(self, F: OperatorModule, maps: Sequence[Array], regions: Sequence[Array]) -> Tuple[Array, ...]:
         """Returns the predictions of an additional head, such as masks, for the detections. By default none.
 
         Args:
             F: `nd` or `sym`.
             maps: feature maps.
-            judged: regions, their logits and their offsets.
+            regions: regions, their class logits and their box offsets.
         """
         return ()
 
-    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+    def _train_extra(self, F: OperatorModule, features: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
         """Returns the training outputs of an additional head for the sampled regions. By default none.
 
         Args:
             F: `nd` or `sym`.
-            seen: features of the regions, see `_features_of`.
+            features: features of the regions, see `_features_of`.
             region_BR5: sampled regions, those with an object first.
             box_BMD: true boxes.
         """

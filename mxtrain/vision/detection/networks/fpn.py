@@ -15,18 +15,18 @@ _PIXELS = 4
 
 
 def _convolve(channels: int, stride: int = 1) -> gluon.HybridBlock:
-    """3x3 convolution, batch normalisation, ReLU."""
+    """Builds a 3x3 convolution with batch normalisation and ReLU."""
     layers = nn.HybridSequential()
     layers.add(nn.Conv2D(channels, 3, stride, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
     return layers
 
 
 class Pyramid(gluon.HybridBlock):
-    """Base of networks that make one map of an image, at a quarter of its height and width, and score it.
+    """Base class of networks that make one map of an image, at a quarter of its height and width, and score it.
 
     Args:
         num_classes: K.
-        channels: of each stage, which halves height and width.
+        channels: number of channels of each stage, which halves height and width.
         width: channels on the way back up, and of the map.
     """
 
@@ -53,7 +53,7 @@ class Pyramid(gluon.HybridBlock):
         raise NotImplementedError
 
     def merged(self, F, x):
-        """The map (B, width, h, w) of images (B, C, H, W)."""
+        """Computes the merged map (B, width, h, w) of images (B, C, H, W)."""
         maps, at = [], x
         for stage in self.features:
             at = stage(at)
@@ -92,7 +92,7 @@ class CentrePyramid(Pyramid):
         return self.scored(self.merged(F, x))
 
     def scored(self, merged):
-        """Centres, and sizes and offsets, of what `merged` gave."""
+        """Computes the centre scores, and the sizes and offsets, from the result of `merged`."""
         return self.centre(merged), self.output(merged)
 
 

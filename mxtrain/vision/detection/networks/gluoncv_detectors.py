@@ -1,6 +1,6 @@
-"""The names of GluonCV's detectors, what their SSDs are made of, and the classes that its weights files know.
+"""Names and parts of GluonCV's detectors, and the classes of their weight files.
 
-Shipped as lists, so that a wrong name is refused without importing MXNet. Tests compare them with GluonCV's.
+These are lists, so that a wrong name is rejected without importing MXNet. Tests compare them with GluonCV's.
 Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
 model_zoo/rcnn/faster_rcnn/, model_zoo/rcnn/mask_rcnn/.
 """
@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.vision.images.class_lists import COCO_CLASSES, VOC_CLASSES
+from mxtrain.vision.networks.gluoncv_names import without_suffix
 
 DATASETS = ("voc", "coco", "custom")
-"""Endings of GluonCV's names of networks for the classes of one dataset."""
+"""Suffixes of GluonCV's names for networks with the classes of one dataset."""
 
 FEW, MANY = (1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3)
 """Ratios of width to height of the boxes of a map."""
@@ -26,12 +27,12 @@ class SSDParts:
     Attributes:
         backbone: GluonCV's name of the network for classification, or "vgg16_atrous".
         base_size: side in pixels of the images that `sizes` and `steps` are for.
-        features: outputs of the backbone that boxes are found in; empty where the backbone is made for detection.
-        filters: channels of each convolution that halves the last of them further.
-        sizes: of boxes in pixels: each map has its own and the next one.
-        steps: pixels between neighbours of each map.
-        ratios: of each map.
-        lite: whether the first map has no box of the mean size and starts with half of it, and heads are 1x1.
+        features: outputs of the backbone that are used as maps; empty if the backbone is made for detection.
+        filters: channels of each additional convolution, which halves the previous map.
+        sizes: sizes of boxes in pixels: each map has its own and the next one.
+        steps: distance of neighbouring cells of each map, in pixels.
+        ratios: aspect ratios of each map.
+        lite: if True, the first map has no box of the mean size and starts with half of it, and heads are 1x1.
     """
 
     backbone: str
@@ -45,7 +46,7 @@ class SSDParts:
 
 
 def usual_ratios(num_maps: int) -> Tuple[Tuple[float, ...], ...]:
-    """More shapes in the maps that are neither the finest nor one of the two coarsest."""
+    """Returns the aspect ratios of each map: more of them for all maps but the finest and the two coarsest."""
     return tuple(MANY if 0 < number < num_maps - 2 else FEW for number in range(num_maps))
 
 
@@ -133,10 +134,10 @@ class MaskParts:
     """Parts of the mask branch of a Mask R-CNN of GluonCV.
 
     Attributes:
-        channels: of each layer.
+        channels: number of channels of each layer.
         convs: convolutions before a mask is upsampled to twice the size of its region's features.
-        is_fine: of one with a pyramid, whether regions are read in twice as many cells along each side, of which
-            what looks for classes and boxes takes means.
+        is_fine: if True, regions are pooled to twice as many cells along each side, and the heads of classes and boxes
+            receive means of these.
     """
 
     channels: int = 256
@@ -144,7 +145,8 @@ class MaskParts:
     is_fine: bool = False
 
     def side(self, is_pyramid: bool) -> int:
-        """Squares along a side of a mask. What looks at the regions of a single map halves them."""
+        """Returns the number of cells along a side of a mask. Heads for a single map halve the resolution of
+        regions."""
         return 2 * (PYRAMID_SIDE * (2 if self.is_fine else 1) if is_pyramid else SINGLE_MAP_SIDE // 2)
 
 
@@ -156,14 +158,14 @@ class FasterRCNNParts:
         backbone: GluonCV's name of the network for classification.
         features: outputs of the backbone that the pyramid is made of; empty: there is no pyramid, and one map, that of
             the third stage.
-        sizes: of anchors: sides in pixels of the squares that have their areas.
-        channels: of the region proposal network's hidden layer.
-        post_nms: proposals of an image that are kept in prediction.
-        num_samples: regions of an image that are trained on.
-        min_size: of a proposal's sides, in pixels.
+        sizes: sizes of anchors: sides in pixels of the squares that have their areas.
+        channels: number of channels of the region proposal network's hidden layer.
+        post_nms: number of proposals of an image in prediction.
+        num_samples: number of regions of an image in training.
+        min_size: smallest length of a proposal's sides, in pixels.
         max_log_scale: logarithm of the largest factor by which an offset may change a side; 0: no limit.
-        nms_iou: intersection over union with a surer detection from which on one is suppressed.
-        masks: of a Mask R-CNN.
+        nms_iou: intersection over union with a higher-scoring detection from which on a detection is suppressed.
+        masks: parts of the masks of a Mask R-CNN.
     """
 
     backbone: str
@@ -223,13 +225,13 @@ MASK_RCNN: Mapping[str, FasterRCNNParts] = {
 
 def faster_rcnn_parts(name: str) -> FasterRCNNParts:
     """Returns the parts of the Faster R-CNN or Mask R-CNN with a name of GluonCV."""
-    found = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
-    if found.features or found.masks:
-        return found
+    parts = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
+    if parts.features or parts.masks:
+        return parts
     if name.endswith("_coco"):
-        return replace(found, **_FOR_COCO)
+        return replace(parts, **_FOR_COCO)
     # GluonCV's own for other classes keep what its constructor says.
-    return replace(found, sizes=(128, 256, 512)) if name.endswith("_custom") else found
+    return replace(parts, sizes=(128, 256, 512)) if name.endswith("_custom") else parts
 
 
 CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco": COCO_CLASSES}
@@ -237,12 +239,11 @@ CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco":
 
 
 def without_dataset(name: str) -> str:
-    """`ssd_512_resnet50_v1` of `ssd_512_resnet50_v1_voc`; other names as they are."""
-    plain, _, last = name.rpartition("_")
-    return plain if last in DATASETS else name
+    """Removes the dataset from a name: `ssd_512_resnet50_v1` for `ssd_512_resnet50_v1_voc`."""
+    return without_suffix(name, DATASETS)
 
 
 def ssd_parts(name: str) -> SSDParts:
     """Returns the parts of the SSD of that name."""
-    found = SSD[without_dataset(name)]
-    return replace(found, sizes=SSD_SIZES[name]) if name in SSD_SIZES else found
+    parts = SSD[without_dataset(name)]
+    return replace(parts, sizes=SSD_SIZES[name]) if name in SSD_SIZES else parts

@@ -1,7 +1,7 @@
 """Region operations of two-stage detectors, by mxtrain's operators if available, otherwise by MXNet's. Imports MXNet.
 
 Legend: B batch, R regions of an image, Q = B R, T candidates of an image, C channels, h, w height and width of a map.
-Edges are left, top, right, bottom in pixels of what enters the network.
+Edges are left, top, right, bottom in pixels of the network's input.
 """
 
 from __future__ import annotations
@@ -25,35 +25,34 @@ SAMPLES_PER_CELL_SIDE = 2
 
 
 def suppress(
-    F: OperatorModule, row_BT5: Array, num_candidates: int, keep: int, iou: float, least: float
+    F: OperatorModule, row_BT5: Array, num_candidates: int, max_kept: int, iou: float, min_score: float
 ) -> Array:  # fmt: skip
-    """Non-maximum suppression: the first of each image that none of these before them covers, (B, R, 5), and rows of
-    -1 behind the last.
+    """Applies non-maximum suppression. Returns the kept boxes of each image, (B, R, 5), padded with rows of -1.
 
     Args:
         row_BT5: scores and edges, the highest scores first.
         num_candidates: T.
-        keep: R, if there are so many candidates.
-        iou: intersection over union from which on a box is covered.
-        least: what scores up to this is no box.
+        max_kept: R, the largest number of boxes to keep.
+        iou: intersection over union with a higher-scoring box above which a box is removed.
+        min_score: boxes with at most this score are removed.
     """
     if native_operators().path:
-        return fused.suppression(F, row_BT5, num_candidates, min(keep, num_candidates), iou, least)
-    found_BT5 = F.contrib.box_nms(
-        row_BT5, overlap_thresh=iou, valid_thresh=least, topk=-1, coord_start=1, score_index=0, id_index=-1,
+        return fused.suppression(F, row_BT5, num_candidates, min(max_kept, num_candidates), iou, min_score)
+    kept_BT5 = F.contrib.box_nms(
+        row_BT5, overlap_thresh=iou, valid_thresh=min_score, topk=-1, coord_start=1, score_index=0, id_index=-1,
         force_suppress=True,
     )  # fmt: skip
-    return F.slice_axis(found_BT5, axis=1, begin=0, end=keep)
+    return F.slice_axis(kept_BT5, axis=1, begin=0, end=max_kept)
 
 
 def read_regions(
     F: OperatorModule, maps: Sequence[Array], places: Sequence[RegionAnchors], edge_BR4: Array, count: int, side: int
 ) -> Array:  # fmt: skip
-    """RoIAlign of regions, (B R, C, side, side): each is read from the map that its size asks for.
+    """Pools regions with RoIAlign, (B R, C, side, side), each from the map that fits its size.
 
     Args:
         maps: (B, C, h, w) each, the finest first; the coarsest of several is for proposals alone.
-        places: of each map, whose number and distance count.
+        places: anchors of each map; only their number and stride are used.
         edge_BR4: edges of regions.
         count: R.
         side: cells along each side of a region.
@@ -99,7 +98,7 @@ def _read_each(
     # enough of them to hold all of these numbers: `spare` for each image.
     spare = -(-count // (side * side - 1))
     spare_S5 = F.reshape(-F.ones_like(F.slice_axis(row_BR5, axis=1, begin=0, end=spare)), shape=(-3, 0))
-    found = []
+    results = []
     for number in range(len(maps)):
         is_here_Q = level_Q == number  # type: ignore[comparison-overlap]  # element by element
         here_Q5 = F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5))
@@ -107,5 +106,5 @@ def _read_each(
         # As (spare + R, B, ...), of which the first are spare: a batch may have any size.
         values = F.slice_axis(F.reshape(values, shape=(-4, spare + count, -1, -2)), axis=0, begin=spare, end=None)
         values = F.reshape(values, shape=(-3, -2))
-        found.append(F.where(is_here_Q, values, F.zeros_like(values)))
-    return F.add_n(*found)
+        results.append(F.where(is_here_Q, values, F.zeros_like(values)))
+    return F.add_n(*results)

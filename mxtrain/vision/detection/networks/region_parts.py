@@ -25,7 +25,7 @@ MOST_MAPS = 4
 
 
 def _backbone(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
-    # Names of GluonCV's files count networks of a kind in a process; here each is the first.
+    # GluonCV's parameter names contain a counter of networks in the process; here it always starts at 0.
     with mx.name.NameManager():
         usual = {"use_global_stats": True} if is_stock else {}
         return gluoncv.build(parts.backbone, NUM_CLASSES_OF_BACKBONE, {**usual, **options})
@@ -40,7 +40,7 @@ def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[st
     region.
 
     Args:
-        parts: what the network is made of.
+        parts: parts of the network.
         is_stock: whether the network is one that GluonCV has by name; its batch norms keep the statistics of its file.
         options: further arguments of GluonCV's function of the backbone.
     """
@@ -59,7 +59,7 @@ def build_pyramid(
     Args:
         parts, is_stock, options: see `build_single_map`.
         width: channels of each map of the pyramid.
-        head_units: of both dense layers.
+        head_units: units of both dense layers.
     """
     network = _backbone(parts, is_stock, options)
     symbol = network(mx.sym.var("data"))

@@ -34,7 +34,7 @@ MADE_FOR_DETECTION = {
 }
 """(backbone, side of its images) -> GluonCV's function of a network that returns several maps."""
 LEAST_KEPT = 16
-"""GluonCV keeps the boxes of at least so many places along each side of a map in its files."""
+"""Smallest number of cells along each side of a map whose anchors GluonCV stores in its files."""
 LAST_TWO = ("auto", "auto")
 """Placeholder for the last map of each of the two smallest sizes, whose names differ between networks."""
 NUM_CLASSES_OF_BACKBONE = 2
@@ -46,8 +46,8 @@ class Anchors(gluon.HybridBlock):
     structural name alone, which files have, and not among the names that MXNet looks up in a graph.
 
     Args:
-        number: of the map.
-        boxes: of the map.
+        number: number of the map.
+        boxes: anchors of the map.
         alloc: places along each side that the array has.
     """
 
@@ -57,13 +57,12 @@ class Anchors(gluon.HybridBlock):
 
 
 class MultiBoxNetwork(gluon.HybridBlock):
-    """Images (B, 3, H, W) to scores before the softmax (B, N, 1 + K), the first that of background, and offsets
-    (B, N, 4).
+    """Maps images (B, 3, H, W) to class logits (B, N, 1 + K), background first, and box offsets (B, N, 4).
 
     Args:
-        build_features: of the block that makes several maps of images.
+        build_features: builds the block that computes several maps of images.
         num_classes: K.
-        maps: the boxes of each map.
+        maps: anchors of each map.
         kernel: side of the convolutions that score a map.
     """
 
@@ -102,7 +101,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
 
 
 def _joined(F: OperatorModule, maps: List[Array]) -> Array:
-    """Maps (B, C, h, w) one after the other, what belongs to a place side by side, (B, all)."""
+    """Concatenates maps (B, C, h, w) to (B, all); the channels of a cell stay together."""
     return F.concat(*(F.flatten(F.transpose(one, axes=(0, 2, 3, 1))) for one in maps), dim=1)
 
 
@@ -110,11 +109,11 @@ def build_features(
     backbone: str, base_size: int, features: Sequence[str], filters: Sequence[int], lite: bool,
     options: Mapping[str, Any],
 ) -> gluon.HybridBlock:  # fmt: skip
-    """Block that computes several feature maps of images; its parts are named after the place of their call.
+    """Builds a block that computes several feature maps of images. Its children are named by the order of their calls.
 
     Args:
         backbone: GluonCV's name of it.
-        base_size: of backbones that are made for detection.
+        base_size: image size of backbones that are made for detection.
         features: outputs of the backbone, or `LAST_TWO`; empty if the backbone is made for detection.
         filters: channels of each convolution that halves the last of them further.
         lite: whether those are narrower.

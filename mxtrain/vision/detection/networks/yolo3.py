@@ -1,4 +1,4 @@
-"""Builds GluonCV's YOLOv3, made to return what it finds at every place in one form. Imports MXNet and GluonCV.
+"""Builds GluonCV's YOLOv3 with outputs for all cells in training and prediction. Imports MXNet and GluonCV.
 
 GluonCV's computes its losses itself where gradients are recorded, returns raw values in training without, and
 detections in prediction, from one block. Here blocks are given `hybrid_forward`s that return raw values and boxes.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CUTS = {"darknet53": (15, 24, None), "mobilenet": (33, 69, -2)}
 """Beginning of a backbone's name -> the layers at which its maps are taken."""
 LEAST_KEPT = 128
-"""GluonCV keeps so many places along each side of a map in its files."""
+"""Number of cells along each side of a map whose anchors GluonCV stores in its files."""
 
 
 def build(
@@ -36,7 +36,7 @@ def build(
     """Returns the network of that name, without a dataset's: (B, 3, H, W) -> raw values (B, N, 5 + K), boxes (B, N, 4).
 
     Args:
-        name: of `YOLO3`.
+        name: a key of `YOLO3`.
         num_classes: K.
         anchors: width and height in pixels of the boxes of each map, one after the other, the finest map first.
         side: the longer one of images, in pixels.
@@ -50,10 +50,10 @@ def build(
         layers = get_mobilenet(float(backbone[len("mobilenet") :]), **options).features
     first, second, end = CUTS[kind]
     stages = [layers[:first], layers[first:second], layers[second:end]]
-    kept = max(LEAST_KEPT, -(-side // YOLO3_STRIDES[0]))
+    grid_side = max(LEAST_KEPT, -(-side // YOLO3_STRIDES[0]))
     network = YOLOV3(
         stages, YOLO3[name], [list(one) for one in anchors], YOLO3_STRIDES,
-        [str(number) for number in range(num_classes)], alloc_size=(kept, kept),
+        [str(number) for number in range(num_classes)], alloc_size=(grid_side, grid_side),
         **{key: value for key, value in options.items() if key == "norm_kwargs"},
     )  # fmt: skip
     _give_forward(network, _forward)
@@ -71,7 +71,7 @@ def build(
 
 
 def _give_forward(block: gluon.HybridBlock, forward) -> None:
-    # On the object: its class stays what others know it as.
+    # On the instance, so that GluonCV's class is unchanged.
     object.__setattr__(
         block, "hybrid_forward", lambda F, *inputs, **parameters: forward(block, F, *inputs, **parameters)
     )
@@ -82,22 +82,22 @@ def _forward(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Tuple[A
     for stage in network.stages:
         x = stage(x)
         routes.append(x)
-    found: List[Tuple[Array, Array]] = []
+    outputs: List[Tuple[Array, Array]] = []
     for number, (block, output) in enumerate(zip(network.yolo_blocks, network.yolo_outputs)):
         x, tip = block(x)
-        found.append(output(tip))
+        outputs.append(output(tip))
         if number + 1 < len(routes):
             finer = routes[-2 - number]
             x = F.UpSampling(network.transitions[number](x), scale=2, sample_type="nearest")
             # Where a side is odd, the doubled map is one place larger.
             x = F.concat(F.slice_like(x, finer, axes=(2, 3)), finer, dim=1)
-    return tuple(F.concat(*maps, dim=1) for maps in zip(*found))
+    return tuple(F.concat(*maps, dim=1) for maps in zip(*outputs))
 
 
 def _forward_of_output(
     output: gluon.HybridBlock, F: OperatorModule, x: Array, anchors: Array, offsets: Array
 ) -> Tuple[Array, Array]:
-    """Raw values (B, places * A, 5 + K), and the edges of boxes in pixels (B, places * A, 4)."""
+    """Computes the raw values (B, places * A, 5 + K), and the edges of boxes in pixels (B, places * A, 4)."""
     raw = F.reshape(output.prediction(x), shape=(0, output._num_anchors * output._num_pred, -1))
     raw = F.reshape(F.transpose(raw, axes=(0, 2, 1)), shape=(0, -1, output._num_anchors, output._num_pred))
     place = F.reshape(F.slice_like(offsets, x, axes=(2, 3)), shape=(1, -1, 1, 2))

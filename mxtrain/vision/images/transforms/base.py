@@ -17,21 +17,25 @@ from mxtrain.vision.images.transforms.lazy_image import LazyImage
 
 T = TypeVar("T")
 AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
-MOST_TRANSFORMS = 100
-"""In a list: each has random numbers of its own (`VisionDraw.TRANSFORM`)."""
+MAX_TRANSFORMS = 100
+"""Largest number of transforms in a list. Each has its own random stream (`VisionDraw.TRANSFORM`)."""
 
 
 class RandomStream:
-    """The random numbers of one transform for one sample: a function of (seed, epoch, index of the sample, position in
-    the list), and of how many were taken before."""
+    """Random numbers of one transform for one sample: a function of (seed, epoch, index of the sample, position in the
+    list), and of the number of preceding calls."""
 
     def __init__(self, key: int) -> None:
-        """Args: key: 64 random bits, see `keys`."""
+        """Starts the stream.
+
+        Args:
+            key: 64 random bits, see `keys`.
+        """
         self._key, self._taken = key, 0
 
     @staticmethod
     def keys(seed: int, epoch: int, index_B: np.ndarray, position: int) -> List[int]:
-        """Of each sample, for the transform at a position from 0."""
+        """Returns the key of each sample for the transform at a position of the list, from 0."""
         keys: List[int] = bits(seed, epoch, index_B, VisionDraw.TRANSFORM + position).tolist()
         return keys
 
@@ -49,7 +53,7 @@ class RandomStream:
         return self.uniform() < share
 
     def choice(self, values: Sequence[T]) -> T:
-        """One of these, all alike."""
+        """Returns one of the values, each with the same probability."""
         return values[self.integer(len(values))]
 
     def normal(self, deviation: float = 1.0) -> float:
@@ -71,16 +75,16 @@ class Transform(Spec, abc.ABC):
         Args:
             image: has `height`, `width`, `channels` and `pixels`. `image.with_pixels(array)` changes its colours, and
                 `image.moved(matrix)` its geometry.
-            draw: all that may be random.
+            draw: source of all random numbers.
         """
 
 
 class DatasetTransform(Spec, abc.ABC):
-    """An entry of the list that the dataset itself carries out: while images are read, or when samples are mixed."""
+    """A transform that the dataset applies itself: while it reads images, or when it mixes samples."""
 
     is_last: ClassVar[bool] = False
-    """True if it comes after all others; else before them."""
+    """True if it is applied after all other transforms; otherwise before them."""
 
     @abc.abstractmethod
     def settings(self) -> Dict[str, object]:
-        """Returns the settings of `dataset.augment` that mean the same."""
+        """Returns the equivalent settings of `dataset.augment`."""

@@ -1,4 +1,4 @@
-"""A list of transforms, what a dataset makes of it, and how samples go through it.
+"""Parses lists of transforms, and applies them to images and their annotations.
 
 Legend: B batch, C channels, H height, W width, T transforms.
 """
@@ -15,7 +15,7 @@ import pydantic
 from mxtrain.config.specs import import_target, name_of, shown, validate
 from mxtrain.errors import ConfigError, LoaderError, did_you_mean
 from mxtrain.types import Spec
-from mxtrain.vision.images.transforms.base import MOST_TRANSFORMS, DatasetTransform, RandomStream, Transform
+from mxtrain.vision.images.transforms.base import MAX_TRANSFORMS, DatasetTransform, RandomStream, Transform
 from mxtrain.vision.images.transforms.colors import Blur, ColorJitter, Erasing, Grayscale, Lighting
 from mxtrain.vision.images.transforms.geometry import Affine, Flip, PaddedCrop, Resize, ResizedCrop, Rotation, resized
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep, LazyImage
@@ -32,36 +32,37 @@ Entry = Union[Transform, DatasetTransform]
 
 
 class AugmentSettings(Spec):
-    """Base of `dataset.augment`: fixed settings, or a list of transforms in their place."""
+    """Base class of `dataset.augment`: fixed settings, or a list of transforms instead."""
 
-    off: ClassVar[Mapping[str, object]] = {}
-    """Values of the fixed settings that change nothing, if they differ from the defaults."""
-    kept: ClassVar[Tuple[str, ...]] = ()
-    """Settings that count beside a list, too."""
-    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {}
-    """Further names that a list may hold, in the order in which they are carried out."""
+    disabled: ClassVar[Mapping[str, object]] = {}
+    """Values that disable the fixed settings, for those whose defaults do not."""
+    kept_settings: ClassVar[Tuple[str, ...]] = ()
+    """Settings that also apply if a list is given."""
+    dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {}
+    """Further transforms by name that a list may contain, in the order in which the dataset applies them."""
 
     transforms: Optional[Tuple[Transform, ...]] = None
-    """Transforms of training images, in order, in the place of the other settings: names, or {NAME: settings}, or
+    """Transforms of training images, in order, instead of the other settings: names, or {NAME: settings}, or
     {_target_: CLASS} for your own; null = the other settings."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _replace_settings(cls, values: Any) -> Any:
-        """If a list is given, replaces the fixed settings by the settings that it implies."""
-        given = values.get("transforms") if isinstance(values, Mapping) else None
-        if given is None:
+        """Replaces the fixed settings by those that a list of transforms implies, if one is given."""
+        items = values.get("transforms") if isinstance(values, Mapping) else None
+        if items is None:
             return values
-        entries = read_list(given, cls.own)
+        entries = read_list(items, cls.dataset_transforms)
         implied: Dict[str, object] = {}
         for entry in entries:
             for name, value in entry.settings().items() if isinstance(entry, DatasetTransform) else ():
                 if implied.setdefault(name, value) != value:
                     raise ConfigError(f"{PATH}: two transforms differ in {name}, which they share. Give both the same.")
-        # Unknown names stay, and are refused as ever.
-        stays = {name: value for name, value in values.items() if name in cls.kept or name not in cls.model_fields}
-        chosen = tuple(entry for entry in entries if isinstance(entry, Transform))
-        return {**stays, **cls.off, **implied, "transforms": chosen}
+        # Unknown names are kept, so that pydantic rejects them.
+        replaced = set(cls.model_fields).difference(cls.kept_settings)
+        kept = {name: value for name, value in values.items() if name not in replaced}
+        transforms = tuple(entry for entry in entries if isinstance(entry, Transform))
+        return {**kept, **cls.disabled, **implied, "transforms": transforms}
 
     @property
     def mixes(self) -> bool:
@@ -69,29 +70,29 @@ class AugmentSettings(Spec):
         return False
 
 
-def read_list(given: object, own: Mapping[str, Type[DatasetTransform]]) -> List[Entry]:
-    """Returns the transforms of a list as it was typed.
+def read_list(items: object, extra: Mapping[str, Type[DatasetTransform]]) -> List[Entry]:
+    """Parses the list of a setting to transforms.
 
     Args:
-        given: names, mappings of a name to its settings, mappings with a `_target_`, or transforms.
-        own: names that the dataset adds.
+        items: names, mappings of a name to its settings, mappings with a `_target_`, or transforms.
+        extra: further transforms of the dataset, by name.
 
     Raises:
         ConfigError: a transform is invalid, or cannot be applied at its position.
     """
-    if not isinstance(given, (list, tuple)):
-        raise ConfigError(f"{PATH}={shown(given)}: this is a list, e.g. [flip,{{rotation:{{degrees:10}}}}].")
-    if len(given) > MOST_TRANSFORMS:
-        raise ConfigError(f"{PATH}: a list has at most {MOST_TRANSFORMS} transforms, and {len(given)} were given.")
+    if not isinstance(items, (list, tuple)):
+        raise ConfigError(f"{PATH}={shown(items)}: this is a list, e.g. [flip,{{rotation:{{degrees:10}}}}].")
+    if len(items) > MAX_TRANSFORMS:
+        raise ConfigError(f"{PATH}: a list has at most {MAX_TRANSFORMS} transforms, and {len(items)} were given.")
     entries: List[Entry] = []
-    for number, item in enumerate(given):
-        begins = all(isinstance(entry, DatasetTransform) for entry in entries)
-        entries.append(_read_entry(item, f"{PATH}.{number}", own, begins))
-    _check_order(entries, own)
+    for number, item in enumerate(items):
+        is_leading = all(isinstance(entry, DatasetTransform) for entry in entries)
+        entries.append(_read_entry(item, f"{PATH}.{number}", extra, is_leading))
+    _check_order(entries, extra)
     return entries
 
 
-def _read_entry(item: object, path: str, own: Mapping[str, Type[DatasetTransform]], begins: bool) -> Entry:
+def _read_entry(item: object, path: str, extra: Mapping[str, Type[DatasetTransform]], is_leading: bool) -> Entry:
     if isinstance(item, (Transform, DatasetTransform)):
         return item
     if isinstance(item, Mapping) and "_target_" in item:
@@ -110,24 +111,24 @@ def _read_entry(item: object, path: str, own: Mapping[str, Type[DatasetTransform
             f"{path}={shown(item)}: a transform is a name, or a name with its settings, e.g. "
             "{rotation:{degrees:10}}, or {_target_: package.Class} for one of your own."
         )
-    known = {**TRANSFORMS, **own}
+    known = {**TRANSFORMS, **extra}
     if name not in known:
         raise ConfigError(
             f"{path}={name}: this dataset has no such transform.{did_you_mean(name, known)} It takes: "
             f"{', '.join(sorted(known))}, and classes of your own by _target_ ({_where(path)})."
         )
-    is_general = name in TRANSFORMS and (name not in own or not begins)
-    kind: Type[Entry] = TRANSFORMS[name] if is_general else own[name]
-    for needed, about in kind.model_fields.items():
-        if about.is_required() and needed not in (settings or {}):
-            raise ConfigError(f"{path}={shown(item)}: {needed} must be given: {{{name}: {{{needed}: ...}}}}.")
+    is_general = name in TRANSFORMS and (name not in extra or not is_leading)
+    kind: Type[Entry] = TRANSFORMS[name] if is_general else extra[name]
+    for field_name, field_info in kind.model_fields.items():
+        if field_info.is_required() and field_name not in (settings or {}):
+            raise ConfigError(f"{path}={shown(item)}: {field_name} must be given: {{{name}: {{{field_name}: ...}}}}.")
     return validate(kind, settings or {}, f"{path}.{name}", _where)
 
 
-def _check_order(entries: Sequence[Entry], own: Mapping[str, Type[DatasetTransform]]) -> None:
-    """Refuses entries that the dataset carries out at another place than they have in the list."""
-    place_of = {kind: place for place, kind in enumerate(own.values())}
-    name_of = {kind: name for name, kind in (*TRANSFORMS.items(), *own.items())}
+def _check_order(entries: Sequence[Entry], extra: Mapping[str, Type[DatasetTransform]]) -> None:
+    """Rejects entries that the dataset applies at another position than they have in the list."""
+    place_of = {kind: place for place, kind in enumerate(extra.values())}
+    name_of = {kind: name for name, kind in (*TRANSFORMS.items(), *extra.items())}
 
     def place(entry: Entry) -> Tuple[int, int]:
         if isinstance(entry, DatasetTransform):
@@ -153,23 +154,26 @@ def _where(path: str) -> str:
 
 
 class Annotations:
-    """Rules by which annotations follow their image. This base class has labels of the whole image, which do not
-    change."""
+    """Rules by which annotations follow the transforms of their image. This base class is for labels of whole images,
+    which do not change."""
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
         """Returns the annotations of one sample after a map.
 
         Args:
-            label: of the sample, as its source gives it.
-            step: the map. The result has the shape of `label`.
+            label: annotations of the sample, as the source returns them.
+            step: the map.
+
+        Returns:
+            The annotations, in the shape of `label`.
 
         Raises:
-            LoaderError: they cannot follow.
+            LoaderError: these annotations have no rule.
         """
         if np.ndim(label) >= 2:
             raise LoaderError(
-                "A geometric transform of dataset.augment.transforms moves an image whose target is an array, and its "
-                "dataset does not say how that follows.",
+                "A geometric transform of dataset.augment.transforms moves an image whose target is an array, and the "
+                "dataset does not define how the array follows.",
                 "Leave the transform out, or override `annotations` of the dataset's class.",
             )
         return label
@@ -177,11 +181,11 @@ class Annotations:
 
 @dataclass(frozen=True)
 class TransformChain:
-    """The transforms of training images, applied to batches as sources give them.
+    """Applies a list of transforms to batches of training images.
 
     Attributes:
-        transforms: in order.
-        annotations: how labels follow.
+        transforms: the transforms, in order.
+        annotations: rules by which labels follow.
     """
 
     transforms: Tuple[Transform, ...] = ()
@@ -191,15 +195,15 @@ class TransformChain:
         self, image_BCHW: np.ndarray, label_B: np.ndarray, index_B: np.ndarray, fill_C: np.ndarray, *, seed: int,
         epoch: int,
     ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Changed images and their labels, of the same shapes and types.
+        """Applies the transforms to images and labels; shapes and types stay the same.
 
         Args:
             image_BCHW: uint8, or float32 from 0 to 255.
-            label_B: (B, ...), of any kind that the annotations know.
-            index_B: of the samples.
+            label_B: labels (B, ...), as `annotations` expects them.
+            index_B: indices of the samples.
             fill_C: colour outside of the image.
-            seed: of the run.
-            epoch: counts from 0.
+            seed: seed of the run.
+            epoch: number of the epoch, from 0.
         """
         if not self.transforms:
             return image_BCHW, label_B
@@ -212,7 +216,7 @@ class TransformChain:
                 draw = RandomStream(key)
                 if draw.chance(transform.share):
                     image = self._call(transform, image, draw)
-            image = resized(image, (size[0], size[1])).drawn()
+            image = resized(image, (size[0], size[1])).rendered()
             for step in image.steps:
                 label = self.annotations.follow(label, step)
             images.append(image.pixels)
@@ -222,12 +226,12 @@ class TransformChain:
     @staticmethod
     def _call(transform: Transform, image: LazyImage, draw: RandomStream) -> LazyImage:
         try:
-            made = transform(image, draw)
+            result = transform(image, draw)
         except ValueError as error:
             raise ConfigError(f"{PATH}: {name_of(type(transform))}: {error}.") from error
-        if not isinstance(made, LazyImage):
+        if not isinstance(result, LazyImage):
             raise ConfigError(
-                f"{PATH}: {name_of(type(transform))} returned {type(made).__name__}: a transform returns what "
-                "image.with_pixels or image.moved gives."
+                f"{PATH}: {name_of(type(transform))} returned {type(result).__name__}: a transform must return the "
+                "result of image.with_pixels or image.moved."
             )
-        return made
+        return result

@@ -23,7 +23,7 @@ _YIQ = np.array([LUMA, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 _RGB = np.linalg.inv(_YIQ)
 _EIGENVALUES = np.array([0.2175, 0.0188, 0.0045])
 _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
-"""Of the colours of ImageNet's pixels, white is 1; columns are vectors."""
+"""Eigenvectors of the colours of ImageNet's pixels, where white is 1; one in each column."""
 
 
 class ColorJitter(Transform):
@@ -32,15 +32,16 @@ class ColorJitter(Transform):
     brightness: NonNegativeFloat = 0.4
     """Values are multiplied by a factor from 1 - this (at least 0) to 1 + this."""
     contrast: NonNegativeFloat = 0.4
-    """Likewise for the distance from the mean grey of the image."""
+    """The distance from the mean grey of the image is multiplied by a factor from 1 - this (at least 0) to 1 + this."""
     saturation: NonNegativeFloat = 0.4
-    """Likewise for the distance from the grey of the pixel."""
+    """The distance from the grey of the pixel is multiplied by a factor from 1 - this (at least 0) to 1 + this."""
     hue: Annotated[float, pydantic.Field(ge=0, le=0.5)] = 0.1
-    """Colours are turned by up to this share of the circle."""
+    """Maximum rotation of the hue, as a share of the colour circle."""
 
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
         brightness, contrast, saturation = (
-            draw.uniform(max(0.0, 1 - most), 1 + most) for most in (self.brightness, self.contrast, self.saturation)
+            draw.uniform(max(0.0, 1 - strength), 1 + strength)
+            for strength in (self.brightness, self.contrast, self.saturation)
         )
         matrix_33 = brightness * contrast * colour_matrix(saturation, draw.uniform(-self.hue, self.hue))
         grey = (1 - contrast) * brightness * mean_grey(image.pixels)
@@ -48,7 +49,7 @@ class ColorJitter(Transform):
 
 
 class Grayscale(Transform):
-    """Takes the colour out of an image, which keeps its channels."""
+    """Converts the image to grey, in all of its channels."""
 
     share: Fraction = 0.1
 

@@ -1,4 +1,4 @@
-"""Transforms of where objects are in an image. Boxes, masks and key points follow.
+"""Geometric transforms of images. Boxes, masks and key points follow.
 
 Legend: T = 4 random numbers.
 """
@@ -51,8 +51,8 @@ class PaddedCrop(Transform):
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
         height, width = self.size or (image.height, image.width)
         shift_2 = []
-        for length, wanted in ((image.width, width), (image.height, height)):
-            low, high = sorted((-self.padding, length + self.padding - wanted))
+        for length, part_length in ((image.width, width), (image.height, height)):
+            low, high = sorted((-self.padding, length + self.padding - part_length))
             shift_2.append(-draw.integer(high + 1, low))
         return image.moved(np.column_stack([np.eye(2), shift_2]), (height, width))
 
@@ -108,10 +108,10 @@ class Affine(Transform):
 
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
         turn_22 = rotation(draw.uniform(-self.degrees, self.degrees))
-        x, y = (math.tan(math.radians(draw.uniform(-most, most))) for most in self.shear)
+        x, y = (math.tan(math.radians(draw.uniform(-limit, limit))) for limit in self.shear)
         linear_22 = draw.uniform(*self.scale) * turn_22 @ np.array([[1.0, x], [y, 1.0 + x * y]])
         sides = (image.width, image.height)
-        shift_2 = [draw.uniform(-most, most) * side for most, side in zip(self.translate, sides)]
+        shift_2 = [draw.uniform(-limit, limit) * side for limit, side in zip(self.translate, sides)]
         return image.moved(around_middle(image, linear_22, shift_2))
 
 
@@ -135,17 +135,17 @@ def resized(image: LazyImage, size: Tuple[int, int]) -> LazyImage:
 
 
 def choose_part(
-    size: Sequence[float], wanted: Sequence[float], scale: Sequence[float], draws_4: Sequence[float]
+    size: Sequence[float], part_size: Sequence[float], scale: Sequence[float], draws_4: Sequence[float]
 ) -> Tuple[float, float, float, float]:
-    """Left, top, right and bottom of the part that `ResizedCrop` cuts out.
+    """Returns left, top, right and bottom of the part that `ResizedCrop` cuts out.
 
     Args:
         size: (height, width) of the image.
-        wanted: (height, width) that the part gets.
+        part_size: (height, width) to which the part is resized.
         scale: smallest and largest share of the area.
-        draws_4: random numbers from 0 to 1.
+        draws_4: random numbers from 0 to 1 for area, aspect, vertical and horizontal position.
     """
-    (full_height, full_width), (height, width) = size, wanted
+    (full_height, full_width), (height, width) = size, part_size
     area, aspect, down, right = draws_4
     low, high = scale
     area = (low + (high - low) * area) * full_width * full_height

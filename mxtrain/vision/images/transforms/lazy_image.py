@@ -1,7 +1,6 @@
-"""An image under way through a list of transforms.
+"""An image that transforms change lazily.
 
-Geometric transforms that follow each other are composed and drawn once, and the annotations of the sample go through
-the same maps.
+Consecutive geometric transforms are composed and rendered once. The annotations of the sample follow the same maps.
 
 Legend: C channels, H height, W width.
 """
@@ -14,12 +13,12 @@ from typing import Optional, Tuple
 
 import numpy as np
 
-from mxtrain.vision.images.affine import IDENTITY_23, composed, determinant, warp
+from mxtrain.vision.images.affine import IDENTITY_23, compose, determinant, warp
 
 
 @dataclass(frozen=True)
 class GeometryStep:
-    """A map that was drawn. Whatever an image is annotated with moves by these.
+    """A rendered map. Annotations of the image are transformed by the same steps.
 
     Attributes:
         matrix_23: from the image before to the image after it; see `images.affine`.
@@ -36,49 +35,54 @@ class GeometryStep:
 
 
 class LazyImage:
-    """An image that is drawn when its pixels are asked for. Its methods return a new one.
+    """An image that is rendered when its pixels are read. Its methods return a new image.
 
     Attributes:
         fill_C: colour outside of the image, white is 255.
-        steps: the maps that were drawn so far.
+        steps: the maps that were rendered so far.
     """
 
     def __init__(self, image_CHW: np.ndarray, fill_C: np.ndarray) -> None:
-        """Args: image_CHW: uint8, or float32 from 0 to 255; fill_C: see above."""
-        self._drawn_CHW, self.fill_C = image_CHW, fill_C
+        """Wraps an image.
+
+        Args:
+            image_CHW: uint8, or float32 from 0 to 255.
+            fill_C: colour outside of the image.
+        """
+        self._rendered_CHW, self.fill_C = image_CHW, fill_C
         self._pending_23 = IDENTITY_23
         self._size: Tuple[int, int] = (image_CHW.shape[1], image_CHW.shape[2])
         self.steps: Tuple[GeometryStep, ...] = ()
 
     @property
     def channels(self) -> int:
-        """1 grey, 3 colour."""
-        return len(self._drawn_CHW)
+        """Returns the number of channels: 1 grey, 3 colour."""
+        return len(self._rendered_CHW)
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """Returns the height in pixels."""
         return self._size[0]
 
     @property
     def width(self) -> int:
-        """In pixels."""
+        """Returns the width in pixels."""
         return self._size[1]
 
     @property
     def pixels(self) -> np.ndarray:
-        """(C, H, W), uint8, or float32 from 0 to 255. Do not write to it."""
-        return self.drawn()._drawn_CHW
+        """Returns the pixels (C, H, W), uint8, or float32 from 0 to 255. Do not write to them."""
+        return self.rendered()._rendered_CHW
 
-    def drawn(self) -> LazyImage:
-        """Returns the same image with no map left to be drawn."""
+    def rendered(self) -> LazyImage:
+        """Returns the same image with all pending maps rendered."""
         if self._pending_23 is IDENTITY_23:
             return self
-        made = copy.copy(self)
-        made._drawn_CHW = warp(self._drawn_CHW, self._pending_23, self._size, self.fill_C)
-        made._pending_23 = IDENTITY_23
-        made.steps = (*self.steps, GeometryStep(self._pending_23, self._size))
-        return made
+        result = copy.copy(self)
+        result._rendered_CHW = warp(self._rendered_CHW, self._pending_23, self._size, self.fill_C)
+        result._pending_23 = IDENTITY_23
+        result.steps = (*self.steps, GeometryStep(self._pending_23, self._size))
+        return result
 
     def moved(self, matrix_23: np.ndarray, size: Optional[Tuple[int, int]] = None) -> LazyImage:
         """Returns the image after an affine map; boxes, masks and key points follow.
@@ -90,22 +94,22 @@ class LazyImage:
         Raises:
             ValueError: the matrix has another shape, is not finite, or maps the image to a line or a point.
         """
-        made = copy.copy(self)
-        made._pending_23 = composed(_checked_matrix(matrix_23), self._pending_23)
-        made._size = self._size if size is None else (int(size[0]), int(size[1]))
-        return made
+        result = copy.copy(self)
+        result._pending_23 = compose(_checked_matrix(matrix_23), self._pending_23)
+        result._size = self._size if size is None else (int(size[0]), int(size[1]))
+        return result
 
     def with_pixels(self, image_CHW: np.ndarray) -> LazyImage:
         """Returns the image in other colours; annotations are unchanged.
 
         Args:
-            image_CHW: from 0 to 255, as large as this image. It is cut off at black and white, and gets its type.
+            image_CHW: pixels from 0 to 255 in the size of this image; clipped, and converted to the type of this image.
 
         Raises:
             ValueError: it has another shape, or holds NaN or infinite values.
         """
-        made = copy.copy(self.drawn())
-        before_CHW = made._drawn_CHW
+        result = copy.copy(self.rendered())
+        before_CHW = result._rendered_CHW
         if image_CHW.shape != before_CHW.shape:
             raise ValueError(
                 f"with_pixels was given an array of {image_CHW.shape}, and the image has {before_CHW.shape} (channels, "
@@ -116,8 +120,8 @@ class LazyImage:
                 raise ValueError("with_pixels was given NaN or infinite values: pixels are numbers from 0 to 255")
             image_CHW = np.clip(image_CHW, 0, 255)
             image_CHW = np.rint(image_CHW) if before_CHW.dtype == np.uint8 else image_CHW
-        made._drawn_CHW = image_CHW.astype(before_CHW.dtype, copy=False)
-        return made
+        result._rendered_CHW = image_CHW.astype(before_CHW.dtype, copy=False)
+        return result
 
 
 def _checked_matrix(matrix: np.ndarray) -> np.ndarray:

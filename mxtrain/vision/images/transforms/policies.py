@@ -103,8 +103,8 @@ def _blended(image: LazyImage, factor: float, matrix_33: np.ndarray, added: floa
 
 
 def _sharpened(image: LazyImage, strength: float) -> LazyImage:
-    """Away from, or towards, the mean of a pixel and its neighbours, in which the pixel counts five times; the border
-    stays."""
+    """Moves each pixel away from, or towards, the mean of itself, counted five times, and its neighbours. Border pixels
+    are unchanged."""
     pixel_CHW = image.pixels.astype(np.float32)
     height, width = pixel_CHW.shape[1:]
     smooth_CHW = pixel_CHW.copy()
@@ -117,24 +117,24 @@ def _sharpened(image: LazyImage, strength: float) -> LazyImage:
     return image.with_pixels(smooth_CHW + np.float32(1 + 0.9 * strength) * (pixel_CHW - smooth_CHW))
 
 
-def _looked_up(image: LazyImage, tables: List[np.ndarray]) -> LazyImage:
-    """Each channel by a table (V,) of its own."""
-    made = [
+def _apply_tables(image: LazyImage, tables: List[np.ndarray]) -> LazyImage:
+    """Maps each channel with a lookup table (V,) of its own."""
+    channels = [
         np.rint(table_V).astype(np.uint8)[channel_HW] if channel_HW.dtype == np.uint8
         else np.interp(channel_HW, _VALUE_V, table_V).astype(np.float32)
         for channel_HW, table_V in zip(image.pixels, tables)
     ]  # fmt: skip
-    return image.with_pixels(np.stack(made))
+    return image.with_pixels(np.stack(channels))
 
 
 def _posterized(image: LazyImage, strength: float) -> LazyImage:
     lost = round(4 * abs(strength))  # bits
-    return _looked_up(image, [np.floor(_VALUE_V / 2**lost) * 2**lost] * image.channels)
+    return _apply_tables(image, [np.floor(_VALUE_V / 2**lost) * 2**lost] * image.channels)
 
 
 def _solarized(image: LazyImage, strength: float) -> LazyImage:
     threshold = 255 * (1 - abs(strength))
-    return _looked_up(image, [np.where(_VALUE_V >= threshold, 255 - _VALUE_V, _VALUE_V)] * image.channels)
+    return _apply_tables(image, [np.where(_VALUE_V >= threshold, 255 - _VALUE_V, _VALUE_V)] * image.channels)
 
 
 def _inverted(image: LazyImage, strength: float) -> LazyImage:
@@ -147,7 +147,7 @@ def _auto_contrasted(image: LazyImage, strength: float) -> LazyImage:
         low, high = float(channel_HW.min()), float(channel_HW.max())
         scale = 255 / (high - low) if high > low else 0.0
         tables.append(np.floor((_VALUE_V * scale - low * scale).clip(0, 255)) if high > low else _VALUE_V)
-    return _looked_up(image, tables)
+    return _apply_tables(image, tables)
 
 
 def _equalized(image: LazyImage, strength: float) -> LazyImage:
@@ -159,7 +159,7 @@ def _equalized(image: LazyImage, strength: float) -> LazyImage:
         step = int(count_V.sum() - count_V[np.flatnonzero(count_V)[-1]]) // 255
         before_V = np.cumsum(count_V) - count_V
         tables.append(np.minimum((step // 2 + before_V) // step, 255).astype(float) if step else _VALUE_V)
-    return _looked_up(image, tables)
+    return _apply_tables(image, tables)
 
 
 OPERATIONS: Mapping[str, Operation] = {
