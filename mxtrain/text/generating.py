@@ -1,4 +1,4 @@
-"""Writes texts for clients of `mxtrain serve`: continuations and translations. Imports no MXNet."""
+"""Generates texts for clients of `mxtrain serve`: continuations and translations. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TRANSLATION: Dict[str, Wanted] = {
     "max_tokens": int, "num_best": int, "longest?": int, "tokenizer": VOCABULARY, "target_tokenizer?": VOCABULARY,
     "*": object,
 }  # fmt: skip
-"""Facts of a signature.json."""
+"""Schema of the facts in signature.json."""
 LOCAL_DECODERS = ("BPEDecoder", "ByteFallback", "ByteLevel", "Fuse", "Metaspace", "WordPiece")
 """Decoders of the package tokenizers that look at single tokens, or at runs of tokens for bytes."""
 
@@ -134,28 +134,28 @@ class TranslationGenerator:
 
 
 def pieces_of(
-    words: Vocabulary, written: Iterator[List[int]], most: int, is_local: bool = False
+    words: Vocabulary, written: Iterator[List[int]], max_tokens: int, is_local: bool = False
 ) -> Generator[TextPiece, None, None]:  # fmt: skip
-    """Yields the pieces of text that tokens add. Together they are the text of all tokens.
+    """Yields the text of generated tokens piece by piece. Concatenated, the pieces are the text of all tokens.
 
     Args:
         words: decodes tokens.
         written: tokens, as they are written.
-        most: number of tokens at which writing ends.
+        max_tokens: number of tokens at which writing ends.
         is_local: see `PieceDecoder`.
     """
     tokens: List[int] = []
     sent: List[str] = []
     decoder = PieceDecoder(words, is_local)
-    for some in written:
-        if some:
-            tokens += some
-            sent.append(decoder.add(some))
-            yield TextPiece(sent[-1], len(some))
-    text, begin = words.decode(tokens), "".join(sent)
-    if not text.startswith(begin):
+    for new_tokens in written:
+        if new_tokens:
+            tokens += new_tokens
+            sent.append(decoder.add(new_tokens))
+            yield TextPiece(sent[-1], len(new_tokens))
+    text, sent_text = words.decode(tokens), "".join(sent)
+    if not text.startswith(sent_text):
         raise ValueError("the tokenizer has changed text that was sent already")
-    yield TextPiece(text[len(begin) :], 0, "length" if len(tokens) >= most else "stop")
+    yield TextPiece(text[len(sent_text) :], 0, "length" if len(tokens) >= max_tokens else "stop")
 
 
 class PieceDecoder:
@@ -203,11 +203,11 @@ def decodes_locally(content: bytes, file: str) -> bool:
     decoder = json.loads(content).get("decoder")
     parts = decoder.get("decoders") or [decoder] if isinstance(decoder, dict) else []
     return all(
-        isinstance(one, dict) and (
-            one.get("type") in LOCAL_DECODERS
-            or one.get("type") == "Strip" and one.get("stop") == 0
-            or one.get("type") == "Replace" and len((one.get("pattern") or {}).get("String", "..")) == 1
-        ) for one in parts
+        isinstance(part, dict) and (
+            part.get("type") in LOCAL_DECODERS
+            or part.get("type") == "Strip" and part.get("stop") == 0
+            or part.get("type") == "Replace" and len((part.get("pattern") or {}).get("String", "..")) == 1
+        ) for part in parts
     )  # fmt: skip
 
 

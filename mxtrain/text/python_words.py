@@ -30,7 +30,8 @@ Line = Tuple[List[str], List[str]]
 
 
 def python_lines() -> List[Tuple[str, TaggedWords]]:
-    """By file, its logical lines as words and tags, each line only where it comes first, whatever its numbers."""
+    """Returns the logical lines of each file as words and tags, without lines that differ from an earlier one in
+    numbers only."""
     name = f"{VERSION}-{platform.python_version()}.json"
     kept = read_cached("python_words", name)
     if kept is not None:
@@ -124,7 +125,7 @@ def _tagged(line: List[tokenize.TokenInfo], type_at: Dict[Place, str]) -> Line:
 
 
 def _tag_import(words: List[str], is_name: List[bool], tags: List[str]) -> None:
-    """Modules, dots included, are one entity each; what else is imported is a variable."""
+    """Tags an import: each module, including its dots, is one entity; other imported names are variables."""
     is_module, is_inside = True, False
     for place in range(1, len(words)):
         word = words[place]

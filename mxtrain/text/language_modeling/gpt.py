@@ -86,5 +86,6 @@ class Gpt(TextModel):
                 f"dataset.max_length={length}: the network takes at most {sizes['max_length']} tokens. Type "
                 f"dataset.max_length={sizes['max_length']}, or model.max_length={length}."
             )
-        given = gpt.GptSizes(**sizes, dropout=self.dropout, gelu=self.gelu)
-        return gpt.GptNetwork(vocab_size, length, given, num_chunks(self.output_chunks, length, vocab_size), prefix="")
+        gpt_sizes = gpt.GptSizes(**sizes, dropout=self.dropout, gelu=self.gelu)
+        chunks = num_chunks(self.output_chunks, length, vocab_size)
+        return gpt.GptNetwork(vocab_size, length, gpt_sizes, chunks, prefix="")

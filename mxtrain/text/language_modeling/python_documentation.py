@@ -23,8 +23,10 @@ _VERSION = 1
 
 
 def documents() -> Dict[str, List[str]]:
-    """Returns source file -> docstrings in order, and each topic of `help()`. A text of several files is kept in the
-    first one only."""
+    """Returns the docstrings by source file, and the topics of `help()`.
+
+    A text that occurs in several files is kept in the first one only.
+    """
     name = f"documentation-{_fingerprint()}.json"
     kept = read_cached("texts", name)
     if kept is not None:
@@ -48,7 +50,7 @@ def _files() -> List[Path]:
 
 
 def _fingerprint() -> str:
-    """Returns the same for the same files of the same Python."""
+    """Returns a hash of the Python version and of the names, sizes and times of its files."""
     files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _files()]
     return hashlib.sha256(json.dumps([_VERSION, sys.version, files]).encode()).hexdigest()[:32]
 
@@ -68,7 +70,7 @@ def _read() -> Dict[str, List[str]]:
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of a file in order, indented as `help()` shows them."""
+    """Yields the docstrings of a file in order, indented as `help()` shows them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings that are not ours

@@ -22,12 +22,12 @@ VERSION = 1
 """Version of the prepared data; questions kept by another version are prepared again."""
 PACKAGES = ("numpy", "scipy")
 MOST_WORDS = 110
-"""Of a context."""
+"""Maximum number of words of a context."""
 SECTION = re.compile(r"^([ ]*)Parameters\n\1----------\n", re.MULTILINE)
 HEADING = re.compile(r"^[^\n]+\n *-{3,} *$", re.MULTILINE)
 ENTRY = re.compile(r"^(\w+) ?: ?(\S[^\n]*)$")
-Found = List[Tuple[str, List[Tuple[str, str, int]]]]
-"""(context, (name, answer, where it begins) of each question)."""
+ContextQuestions = List[Tuple[str, List[Tuple[str, str, int]]]]
+"""Contexts, each with its questions: name, answer, and first character of the answer."""
 
 
 class _Entry(NamedTuple):
@@ -37,9 +37,9 @@ class _Entry(NamedTuple):
 
 
 def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> List[Questions]:
-    """Questions to train on, to choose by and to test; a file is in one of them, and a context in one file."""
+    """Returns the questions of the training, validation and test split. Splits share no file, and files no context."""
     parts = [Questions(), Questions(), Questions()]
-    for file, contexts in _kept().items():
+    for file, contexts in _cached_contexts().items():
         place = zlib.crc32(f"{seed}:{file}".encode()) / 2**32
         part = parts[1 if place < val_fraction else 2 if place < val_fraction + test_fraction else 0]
         for context, asked in contexts:
@@ -57,21 +57,21 @@ def pattern_answer(question: str, context: str) -> str:
     return found.group(1) if found else ""
 
 
-def _kept() -> Dict[str, Found]:
+def _cached_contexts() -> Dict[str, ContextQuestions]:
     versions = "-".join(metadata.version(package) for package in PACKAGES)
     name = f"{VERSION}-{versions}.json"
     kept = read_cached("numpydoc_questions", name)
     if kept is not None:
-        found: Dict[str, Found] = json.loads(kept)
+        found: Dict[str, ContextQuestions] = json.loads(kept)
         return found
     made = _read_all()
     write_cached("numpydoc_questions", name, json.dumps(made).encode())
     return made
 
 
-def _read_all() -> Dict[str, Found]:
+def _read_all() -> Dict[str, ContextQuestions]:
     seen: set = set()
-    found: Dict[str, Found] = {}
+    found: Dict[str, ContextQuestions] = {}
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         assert spec is not None and spec.origin is not None
@@ -99,7 +99,8 @@ def _docstrings(source: str) -> Iterator[str]:
 
 
 def contexts_of(text: str) -> Iterator[Tuple[str, List[Tuple[str, str, int]]]]:
-    """The contexts of a text's sections "Parameters", and (name, answer, where it begins) of each question."""
+    """Yields the contexts in the sections "Parameters" of a text, each with its questions (name, answer, first
+    character of the answer)."""
     for section in SECTION.finditer(text):
         body = text[section.end() :]
         heading = HEADING.search(body)
@@ -115,7 +116,7 @@ def contexts_of(text: str) -> Iterator[Tuple[str, List[Tuple[str, str, int]]]]:
 
 
 def _entries(body: str, indent: int) -> Iterator[_Entry]:
-    """Name, type and all words of each parameter that has one name and at most `MOST_WORDS` words."""
+    """Yields name, type and text of each parameter that has one name and at most `MOST_WORDS` words."""
     lines: List[str] = []
     for line in [*body.split("\n"), " " * indent + "end"]:
         if line.strip() and len(line) - len(line.lstrip()) == indent:
