@@ -111,14 +111,14 @@ class Espeak:
                 place += 1
             return 0
 
-        callback, said = _Callback(take), text.encode()
+        callback, encoded = _Callback(take), text.encode()
         with _LOCK:
             if self._library.espeak_SetVoiceByName(voice.encode()) != 0:
                 raise DataError(f"dataset.voice={voice}: eSpeak NG has no such voice. `espeak-ng --voices` lists them.")
             self._library.espeak_SetParameter(_RATE, speed, 0)
             self._library.espeak_SetParameter(_PITCH, pitch, 0)
             self._library.espeak_SetSynthCallback(callback)
-            self._library.espeak_Synth(said, len(said) + 1, 0, 1, 0, _UTF8, None, None)
+            self._library.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _UTF8, None, None)
             self._library.espeak_Synchronize()
             self._library.espeak_SetSynthCallback(_Callback())
         if not parts or not events:

@@ -29,7 +29,7 @@ def read_parts(
 
 
 def _read(read: Callable[[str], List[Line]], files: Files) -> List[Line]:
-    return [one for path in _each(files) for one in read(path)]
+    return [path for path in _each(files) for path in read(path)]
 
 
 def _each(files: Files) -> List[str]:
