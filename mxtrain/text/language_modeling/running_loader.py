@@ -21,7 +21,7 @@ from mxtrain.types import Batch
 if TYPE_CHECKING:
     from mxtrain.data.loading.placing import HostArrays
 
-NOTHING = -1
+IGNORED_LABEL = -1
 """The label where no token is to be predicted."""
 
 
@@ -70,14 +70,14 @@ class RunningLoader(BatchLoader):
         if self.train:
             turn = int(integers(self.seed, epoch, np.zeros(1, np.int64), TextDraw.TEXT_BEGIN, self._num_targets)[0])
         place_BT = (place_BT + turn) % self._num_targets
-        label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(NOTHING))
+        label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(IGNORED_LABEL))
         return self._token_N[place_BT].astype(np.int32), label_BT
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
     ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         token_BT, label_BT = self.windows(share_B, epoch)
-        bytes_B = ((label_BT != NOTHING).sum(axis=1) * self._bytes_per_target).astype(np.float32)
+        bytes_B = ((label_BT != IGNORED_LABEL).sum(axis=1) * self._bytes_per_target).astype(np.float32)
         return (token_BT, label_BT), (label_BT, bytes_B)
 
 
@@ -108,5 +108,5 @@ class PromptLoader(BatchLoader):
             begin, end = self._prompts.begin[index : index + 2]
             prompt = self._prompts.value[max(begin, end - self._length) : end]
             row[: len(prompt)] = prompt
-        label_BT = np.full(token_BT.shape, NOTHING, np.float32)
+        label_BT = np.full(token_BT.shape, IGNORED_LABEL, np.float32)
         return (token_BT, label_BT), (label_BT, np.zeros(len(share_B), np.float32))

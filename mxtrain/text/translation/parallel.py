@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mxtrain.text.tokenizing.base import BaseTokenizer
     from mxtrain.text.tokenizing.config import TokenizerConfig
 
-NOTHING = -1
+IGNORED_LABEL = -1
 """Label of positions without a token to predict."""
 Tokenizers = Tuple["BaseTokenizer", "BaseTokenizer"]
 """Of sources and of targets."""
@@ -78,10 +78,10 @@ class ParallelTokens:
         <bos> and -1."""
         special = self._configs[1].tokenizer.special
         if len(self._sides) == 1:
-            return np.full((len(index_B), 1), special.bos, np.int32), np.full((len(index_B), 1), NOTHING, np.float32)
+            return np.full((len(index_B), 1), special.bos, np.int32), np.full((len(index_B), 1), IGNORED_LABEL, np.float32)
         token_BT = self._padded(1, index_B, length, special.pad or 0, 1)
         token_BT[:, 0] = special.bos
-        label_BT = self._padded(1, index_B, length, NOTHING, 0).astype(np.float32)
+        label_BT = self._padded(1, index_B, length, IGNORED_LABEL, 0).astype(np.float32)
         label_BT[np.arange(len(index_B)), self._counts[1][index_B]] = special.eos
         return token_BT, label_BT
 
