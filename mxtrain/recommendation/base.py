@@ -128,8 +128,8 @@ class InteractionDataset(BaseDataset):
         user = train.catalog.users[int(np.argmax(train.all_items.count_U))]
         if not available:
             raise DataError(
-                f"{self.data_name}: user {user} has all {len(train.catalog.items):,} items, so there is none to compare "
-                "a held-out one with. Leave that user out, or give more items."
+                f"{self.data_name}: user {user} has all {len(train.catalog.items):,} items, so there is none to "
+                "compare a held-out one with. Leave that user out, or give more items."
             )
         # All samples must have the same number of candidates, so the user with the fewest decides for all.
         log.warning(

@@ -87,7 +87,8 @@ def test_popularity_and_item_neighbours_are_ranked_as_a_loop_ranks_them(splits: 
         return item_neighbours(test.train_items)(user_B).round(9)  # sums in another order
 
     candidates = candidates_of(test)
-    for scores, score in ((popularity(test.train_items), lambda user, item: len(users[item])), (as_rounded, neighbours)):
+    popular = popularity(test.train_items)
+    for scores, score in ((popular, lambda user, item: len(users[item])), (as_rounded, neighbours)):
         expected = loop_ranks(score, test, candidates)
         assert [one.tolist() for one in ranks_of(scores, test, candidates)] == expected
         assert len(set(map(tuple, expected))) == 2 and len(set(expected[1])) > 3

@@ -78,7 +78,8 @@ class ParallelTokens:
         <bos> and -1."""
         special = self._configs[1].tokenizer.special
         if len(self._sides) == 1:
-            return np.full((len(index_B), 1), special.bos, np.int32), np.full((len(index_B), 1), IGNORED_LABEL, np.float32)
+            shape = (len(index_B), 1)
+            return np.full(shape, special.bos, np.int32), np.full(shape, IGNORED_LABEL, np.float32)
         token_BT = self._padded(1, index_B, length, special.pad or 0, 1)
         token_BT[:, 0] = special.bos
         label_BT = self._padded(1, index_B, length, IGNORED_LABEL, 0).astype(np.float32)
