@@ -183,9 +183,9 @@ def prepare_tokens(
     """
     names = [column_name(first_column + number) for number in range(num_columns)]
     dtype = "uint16" if tokenizer.size <= 1 << 16 else "int32"  # halves the size on the disk for most vocabularies
-    made_of: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
+    key_parts: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
     if ends_groups:
-        made_of.append("groups")
+        key_parts.append("groups")
     total = sum(int(texts.offsets(name)[-1]) for name in names)
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
@@ -194,7 +194,7 @@ def prepare_tokens(
         return {}
 
     forms = {name: ArrayForm(dtype, (), True) for name in names}
-    return prepare("tokens", made_of, forms, write, what=f"tokens of {what}", total=total)
+    return prepare("tokens", key_parts, forms, write, what=f"tokens of {what}", total=total)
 
 
 class Tail(NamedTuple):

@@ -212,8 +212,8 @@ def prepare_texts(
         return prepare_for_now(kind, forms, write)
     is_plain = all(ending_of(file) == Path(file).suffix != PARQUET for file in files)
     total = sum(content.num_bytes for content in contents) if is_plain else 0
-    made_of: Json = [_content_keys(contents), settings]
-    return prepare(kind, made_of, forms, write, what=f"texts of {name_of(files)}", total=total)
+    key_parts: Json = [_content_keys(contents), settings]
+    return prepare(kind, key_parts, forms, write, what=f"texts of {name_of(files)}", total=total)
 
 
 def _content_keys(contents: Sequence[FileContent]) -> Json:

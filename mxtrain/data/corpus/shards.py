@@ -92,7 +92,7 @@ class Shards:
 
     @property
     def num_bytes(self) -> int:
-        """Size on the disk."""
+        """Returns the size on the disk."""
         return sum(entry.stat().st_size for entry in os.scandir(self.folder))
 
     def array(self, name: str) -> np.ndarray:
@@ -279,8 +279,8 @@ class ShardWriter:
     def _are_whole(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
         """Returns True if the files contain the blocks of a journal, so that records can be appended to them."""
         try:
-            for name, own in blocks.items():
-                _require_blocks(self._folder / name, own)
+            for name, blocks_of_file in blocks.items():
+                _require_blocks(self._folder / name, blocks_of_file)
         except DamagedShards as error:
             log.warning("%s: preparing starts from the beginning", error)
             return False
@@ -298,8 +298,8 @@ class ShardWriter:
         """
         for name, form in self._forms.items():
             array = np.asarray(values[name], form.dtype)
-            wanted = int(lengths[name].sum()) if form.is_ragged else count
-            assert array.shape == (wanted, *form.shape), (name, array.shape, wanted)
+            length = int(lengths[name].sum()) if form.is_ragged else count
+            assert array.shape == (length, *form.shape), (name, array.shape, length)
             self._files[f"{name}.values"].write(array)
             if form.is_ragged:
                 assert len(lengths[name]) == count, name

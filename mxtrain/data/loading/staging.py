@@ -52,8 +52,8 @@ class Staging:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all buffers."""
-        return sum(one.size * np.dtype(one.dtype).itemsize for ring in self._rings.values() for one in ring)
+        """Returns the size of all buffers."""
+        return sum(buffer.size * np.dtype(buffer.dtype).itemsize for ring in self._rings.values() for buffer in ring)
 
     def _next(self, dtype: np.dtype, size: int) -> Optional[nd.NDArray]:
         """Returns a flat buffer of at least this size, or None if none can be allocated.

@@ -62,10 +62,10 @@ def read_columns(
     findings: Findings = STRICT, null: Optional[str] = None,
 ) -> RowsOfText:  # fmt: skip
     """Reads columns of all rows, and the line of each row. Arguments as in `stream_rows`."""
-    found = list(stream_rows(path, columns, header, skip_short, findings, null=null))
+    numbered = list(stream_rows(path, columns, header, skip_short, findings, null=null))
     are_records = ending_of(path) == PARQUET
-    places = DataPlaces([str(path)], [line for line, _ in found], None, are_records)
-    return RowsOfText([row for _, row in found], places)
+    places = DataPlaces([str(path)], [line for line, _ in numbered], None, are_records)
+    return RowsOfText([row for _, row in numbered], places)
 
 
 def numbered_rows(
@@ -156,13 +156,13 @@ def names_of_columns(path: Union[str, Path]) -> List[str]:
         return parquet_names(path)
     with open_text(path, "" if ending == ".csv" else "\n", STRICT) as lines:
         if ending == ".jsonl":
-            found = next((names for _, names, _ in _read_jsonl(path, lines, STRICT)), [])
+            names = next((names for _, names, _ in _read_jsonl(path, lines, STRICT)), [])
         else:
             header = next((cells for _, cells in read_cells(path, lines, ending) if _has_text(cells)), [])
-            found = [cell.strip() for cell in header]
-    if not found:
+            names = [cell.strip() for cell in header]
+    if not names:
         raise DataError(f"{path} is empty: there are no columns.")
-    return found
+    return names
 
 
 def _usable(
@@ -269,7 +269,7 @@ def _refuse_long_rows(path: Path, rows: Iterator[NamedRow], first_only: bool) ->
         if width not in row:
             yield line, names, row
             continue
-        further = [row[place] for place in range(width, _num_cells(row)) if row[place].strip()]
+        further = [row[index] for index in range(width, _num_cells(row)) if row[index].strip()]
         if further and names and (number == 0 or not first_only):
             raise DataError(
                 f"{place_of(path, line)}: the row has more cells than the header has names, so cells may be below "
@@ -305,8 +305,8 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
 def _no_text(value: object) -> str:
     """Returns the reason why a value is not valid text; "" if it is."""
     if not isinstance(value, str):
-        what = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
-        return f"is {what}, which is no text"
+        kind = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
+        return f"is {kind}, which is no text"
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -318,11 +318,11 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
     """Returns the sentence that explains why a row has no such column."""
     cells = _num_cells(row)
     if cells and (column in names or not isinstance(column, str)):
-        named = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
-        return f"it has {cells} column{'s' * (cells > 1)}, so there is none for {named}."
+        column_name = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
+        return f"it has {cells} column{'s' * (cells > 1)}, so there is none for {column_name}."
     hint = did_you_mean(str(column), names)
-    has = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
-    return f"there is no column '{column}'.{hint} {has}"
+    available = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
+    return f"there is no column '{column}'.{hint} {available}"
 
 
 def require_column(setting: str, column: str, path: str, names: Sequence[str]) -> None:
@@ -332,12 +332,12 @@ def require_column(setting: str, column: str, path: str, names: Sequence[str]) -
         DataError: there is no such column; the message says what to type.
     """
     if column not in names:
-        meant = nearest(column, names)
-        hint = f" Did you mean '{meant[0]}'?" if meant else ""
-        typed = f" Type {typed_name(setting, (meant or names)[0])}, or another of {', '.join(names)}."
+        nearest_names = nearest(column, names)
+        hint = f" Did you mean '{nearest_names[0]}'?" if nearest_names else ""
+        advice = f" Type {typed_name(setting, (nearest_names or names)[0])}, or another of {', '.join(names)}."
         raise DataError(
             f"{setting}={column}: {path}, line 1: there is no column '{column}'.{hint}"
-            f"{hint_at_separator(names) or typed}"
+            f"{hint_at_separator(names) or advice}"
         )
 
 
@@ -345,8 +345,8 @@ def hint_at_separator(names: Sequence[str]) -> str:
     """Returns a sentence if a header seems to have another separator; else ""."""
     if len(names) != 1:
         return ""
-    found = next((said for mark, said in SEPARATORS.items() if mark in names[0]), "")
-    return f" It seems to be separated by {found}: a .csv has commas, a .tsv tabs." if found else ""
+    separators = next((name for separator, name in SEPARATORS.items() if separator in names[0]), "")
+    return f" It seems to be separated by {separators}: a .csv has commas, a .tsv tabs." if separators else ""
 
 
 def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[NamedRow]:
@@ -379,8 +379,8 @@ def _add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
     for name, value in row.items():
         inner = value if isinstance(value, dict) else {}
         names += [f"{name}.{key}" for key in inner] or [name]
-        for key, one in inner.items():
-            cells.setdefault(f"{name}.{key}", _as_written(one))
+        for key, cell in inner.items():
+            cells.setdefault(f"{name}.{key}", _as_written(cell))
     return names
 
 
@@ -434,22 +434,22 @@ def read_cells(
     """
     csv.field_size_limit(1 << 27)  # the default, 128 KB, is too small for long texts
     if ending == ".tsv":
-        before = first_lines(lines) if may_be_quoted else []
-        both = itertools.chain(before, lines)
-        if is_quoted(before, header):
-            yield from _unquoted(path, both, "\t", 0)
+        first = first_lines(lines) if may_be_quoted else []
+        all_lines = itertools.chain(first, lines)
+        if is_quoted(first, header):
+            yield from _unquoted(path, all_lines, "\t", 0)
             return
-        yield from _divided(path, both, says=may_be_quoted)
+        yield from _divided(path, all_lines, says=may_be_quoted)
         return
-    before = []
+    first = []
     for line in lines:
-        before.append(line)
+        first.append(line)
         if line.strip():
             break
-    said = _EXCEL.fullmatch(before[-1]) if before else None
-    separator = said[1] if said else _separator_of(before[-1]) if before and header else ","
-    rest = lines if said else itertools.chain(before, lines)
-    yield from _unquoted(path, rest, separator, len(before) if said else 0)
+    excel_separator = _EXCEL.fullmatch(first[-1]) if first else None
+    separator = excel_separator[1] if excel_separator else _separator_of(first[-1]) if first and header else ","
+    rest = lines if excel_separator else itertools.chain(first, lines)
+    yield from _unquoted(path, rest, separator, len(first) if excel_separator else 0)
 
 
 def _unquoted(path: Path, lines: Iterator[str], separator: str, skipped: int) -> Iterator[Tuple[int, List[str]]]:
