@@ -137,10 +137,10 @@ class Recommendation(Task):
         ]}  # fmt: skip
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         users: Interactions = source  # type: ignore[assignment]  # of its own samples
-        for number, prediction in found:
+        for number, prediction in predictions:
             user = users.catalog.users[users.user_N[number]]
             yield number, {"user": user, **self.row(signature, prediction, top_k)}
 

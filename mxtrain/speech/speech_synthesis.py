@@ -76,11 +76,11 @@ class SpeechSynthesis(Task):
         return {"frames": len(prediction), "seconds": round(len(prediction) * audio.step / audio.sample_rate, 3)}
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         """Yields the text and the length of each utterance."""
         spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
-        for number, prediction in found:
+        for number, prediction in predictions:
             yield number, {"text": spoken.utterances[number].utterance.text, **self.row(signature, prediction, top_k)}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:

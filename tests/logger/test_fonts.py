@@ -69,7 +69,9 @@ def cat_font(tmp_path):
 
 
 def image_of(name):
-    samples = sample_figure.Shown(np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]]))
+    samples = sample_figure.PredictedImages(
+        np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]])
+    )
     return np.asarray(sample_figure.draw_samples(samples, [name, "b"], 1))
 
 

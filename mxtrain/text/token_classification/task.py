@@ -82,11 +82,11 @@ class TokenClassification(Task):
         return {"tags": tags_of(signature, prediction)}
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         """Yields the words of each sentence, their tags, and the entities that the tags describe."""
         sentences = source.words.sentences  # type: ignore[attr-defined]  # of TaggedSentences
-        for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in found)):
+        for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in predictions)):
             row: Dict[str, Json] = {"words": list(sentences[index]), "tags": tags}
             if not is_plain(signature.class_names):
                 row["entities"] = entities_of(signature, sentences[index], tags)

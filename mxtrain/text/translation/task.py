@@ -185,12 +185,12 @@ class Translation(BeamSearchTask):
         return {name: value for name, value in row.items() if name != "others"}
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         """Yields sources and translations. Empty lines stay empty; truncated sources have `is_cut`."""
         pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
         fits_N = pairs.tokens(configs_of(signature)).source_fits_N
-        for number, prediction in found:
+        for number, prediction in predictions:
             text = pairs.pairs[number][0]
             result = self.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
             row = {"source": text, **result}
