@@ -27,7 +27,7 @@ def system_fonts(monkeypatch):
         fonts.font_of,
         fonts._candidates,
         fonts._letters_in,
-        fonts._say_what_is_missing,
+        fonts._warn_missing_letters,
         sample_figure.open_font,
     )
 
