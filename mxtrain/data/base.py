@@ -227,18 +227,18 @@ class BaseDataset(Spec):
 
         return build_class_sampler(splits.train, splits.class_names, self.class_weights, seed)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """Returns this dataset with the preprocessing of a checkpoint, and the signature. Imports no MXNet.
 
         Args:
-            given: the checkpoint's signature.
-            typed: settings that this command was given.
+            signature: the checkpoint's signature.
+            overrides: settings that this command was given.
             source: the checkpoint's path, for messages.
 
         Raises:
             ConfigError: something of what enters the network was to be changed.
         """
-        return self, given
+        return self, signature
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns the signature of a network trained on `splits`; the model's description may require another size."""

@@ -272,12 +272,12 @@ class InteractionDataset(BaseDataset):
 def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
     """Warns about ids such as 1 and 1.0, which count as two different ids."""
     floats = [name for name in names if name.endswith(".0")]
-    known = set(names) if floats else set()
-    twice = next((name for name in floats if whole_number(name) in known), None)
-    if twice is not None:
+    ids = set(names) if floats else set()
+    duplicate = next((name for name in floats if whole_number(name) in ids), None)
+    if duplicate is not None:
         log.warning(
             "%s '%s' and '%s' count as different: write the ids of all rows in the same form.", side,
-            whole_number(twice), twice,
+            whole_number(duplicate), duplicate,
         )  # fmt: skip
 
 

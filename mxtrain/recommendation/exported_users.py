@@ -85,8 +85,8 @@ class ExportedCatalog:
         """
         text = str(name) if isinstance(name, (str, int)) and not isinstance(name, bool) else ""
         if text not in self._numbers[side]:
-            near = did_you_mean(text[:100], self._numbers[side])
-            raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{near}".rstrip("."))
+            suggestion = did_you_mean(text[:100], self._numbers[side])
+            raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{suggestion}".rstrip("."))
         return self._numbers[side][text]
 
 

@@ -71,8 +71,8 @@ class InteractionTable(InteractionDataset):
         if self.rating is None and (self.feedback == "explicit" or self.min_rating is not None):
             setting = "feedback=explicit" if self.feedback == "explicit" else "min_rating"
             raise ValueError(f"{setting} needs rating=COLUMN, which says how users rate items")
-        named = [name for name in self._columns() if isinstance(getattr(self, name), str)]
-        if named and not self.header and ending_of(self.path) in (".csv", ".tsv"):
+        named_columns = [name for name in self._columns() if isinstance(getattr(self, name), str)]
+        if named_columns and not self.header and ending_of(self.path) in (".csv", ".tsv"):
             typed = " ".join(f"dataset.{name}={number}" for number, name in enumerate(self._columns()))
             raise ValueError(f"header=false: columns have no names then, but numbers from 0. Type e.g. {typed}")
         return self
@@ -80,10 +80,10 @@ class InteractionTable(InteractionDataset):
     @pydantic.model_validator(mode="after")
     def _check_features(self) -> InteractionTable:
         for side, column in (("user", self.user), ("item", self.item)):
-            is_there, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
-            if not is_there and (id_ is not None or getattr(self, f"{side}_columns")):
+            has_features, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
+            if not has_features and (id_ is not None or getattr(self, f"{side}_columns")):
                 raise ValueError(f"{side}_id and {side}_columns describe {side}_features=FILE, which is not given")
-            if is_there and id_ is None and not isinstance(column, str):
+            if has_features and id_ is None and not isinstance(column, str):
                 raise ValueError(f"{side}_features needs {side}_id=COLUMN, which says which {side} a row is of")
             if (id_ or column) in getattr(self, f"{side}_columns"):
                 raise ValueError(f"{side}_columns names '{id_ or column}', which says which {side} a row is of")

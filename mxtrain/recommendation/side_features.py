@@ -93,11 +93,11 @@ class SideFile(NamedTuple):
         layout = FeatureLayout(read, None, ("0", "1"), self.missing, is_described=False, decimal=self.decimal)
         store = open_store(self.path, layout, findings)
         row_E = self._rows_of(store, ids, findings, logs)
-        is_there_E = row_E >= 0
+        has_row_E = row_E >= 0
         number_EN = np.full((len(ids), store.number_RN.shape[1]), np.nan, np.float32)
-        number_EN[is_there_E] = store.number_RN[row_E[is_there_E]]
+        number_EN[has_row_E] = store.number_RN[row_E[has_row_E]]
         code_EF = np.full((len(ids), store.code_RF.shape[1]), MISSING_CODE, np.uint32)
-        code_EF[is_there_E] = store.code_RF[row_E[is_there_E]]
+        code_EF[has_row_E] = store.code_RF[row_E[has_row_E]]
         label_E = np.full(len(ids), UNKNOWN, np.uint8)
         return FeatureRows([FeatureStore("", store.numbers, store.codes, number_EN, code_EF, label_E, store.texts)])
 

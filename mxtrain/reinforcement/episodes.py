@@ -154,7 +154,7 @@ class EpisodeLoader(BatchLoader):
             environment.close()
         facts_BX = np.zeros((len(index_B), NUM_FACTS + actions.size), np.float32)
         facts_BX[:, FACTS.index("return")] = environment.returns
-        facts_BX[:, FACTS.index("length")] = [len(taken) for taken in environment.actions]
+        facts_BX[:, FACTS.index("length")] = [len(episode_actions) for episode_actions in environment.actions]
         facts_BX[:, FACTS.index("ended")] = 1
         for number, index in enumerate(index_B.tolist()):
             self._source.played[index] = PlayedEpisode(environment.seeds[number], np.stack(environment.actions[number]))

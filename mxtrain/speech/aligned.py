@@ -164,10 +164,10 @@ def number_symbols(
     for aligned in utterances:
         unknown = [symbol for symbol in dict.fromkeys(aligned.symbols) if symbol not in number]
         if unknown:
-            place, shown = aligned.utterance.place, ", ".join(map(repr, unknown[:8]))
-            fact = f"{place} has {shown}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
-            known = ", ".join(map(repr, symbols[:60])) + (", ..." if len(symbols) > 60 else "")
-            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Correct it. Known are {known}."))
+            place, names = aligned.utterance.place, ", ".join(map(repr, unknown[:8]))
+            fact = f"{place} has {names}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
+            known_symbols = ", ".join(map(repr, symbols[:60])) + (", ..." if len(symbols) > 60 else "")
+            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Correct it. Known are {known_symbols}."))
             continue
         kept.append(aligned)
         symbol_numbers.append(np.array([number[symbol] for symbol in aligned.symbols], np.int32))

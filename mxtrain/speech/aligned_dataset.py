@@ -126,7 +126,7 @@ class AlignedDataset(BaseDataset):
 
     def compute_features(self, name: str, utterances: Sequence[Aligned]) -> Shards:
         """Computes the frames of utterances, or reads them from the cache; see `prepared.features_of`."""
-        recordings = [one.utterance for one in utterances]
+        recordings = [aligned.utterance for aligned in utterances]
         num_threads = count_workers(self.num_workers)
         return features_of(recordings, self.features, f"features of {name}", num_threads, are_centred=True)
 
@@ -225,15 +225,15 @@ class AlignedDataset(BaseDataset):
                 "choose another hydra.run.dir."
             )
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: uses the features and symbols of the trained network."""
-        given = SymbolSignature.cast(given)
-        wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.symbols"]
+        signature = SymbolSignature.cast(signature)
+        wrong = [name for name in overrides if name.startswith("dataset.features.") or name == "dataset.symbols"]
         if wrong:
             raise ConfigError(
                 f"{wrong[0]}: the network of {source} has learned from its own features and symbols. Leave it out."
             )
-        return self.model_copy(update={"features": given.audio, "symbols": list(given.symbols)}), given
+        return self.model_copy(update={"features": signature.audio, "symbols": list(signature.symbols)}), signature
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: AlignedSource, signature: Signature, options: LoaderOptions

@@ -55,8 +55,8 @@ def durations_of_row(row: Dict[str, object], count: int) -> Tuple[Sequence[float
     """
     keys = [key for key in UNITS if key in row]
     if len(keys) != 1:
-        near: Optional[str] = next((key for key in row if key.startswith("duration") and key != "duration"), None)
-        hint = did_you_mean(near, list(UNITS)) if near and not keys else ""
+        similar: Optional[str] = next((key for key in row if key.startswith("duration") and key != "duration"), None)
+        hint = did_you_mean(similar, list(UNITS)) if similar and not keys else ""
         has = "both" if keys else "neither"
         raise ValueError(f"needs one of {' and '.join(UNITS)}, and has {has}.{hint}".rstrip(".?"))
     key, values = keys[0], row[keys[0]]

@@ -140,21 +140,21 @@ class AudioDataset(TranscribedDataset):
     def with_characters(self, characters: str) -> AudioDataset:
         return self.model_copy(update={"characters": characters})
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `TranscribedDataset.restored`; uses the features of the trained network."""
-        if not isinstance(given, AudioSignature):
+        if not isinstance(signature, AudioSignature):
             raise ConfigError(
                 f"dataset: the network of {source} has learned from frames that are no sound. Name the dataset that it "
                 "was trained with, or leave dataset out."
             )
-        wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.characters"]
+        wrong = [name for name in overrides if name.startswith("dataset.features.") or name == "dataset.characters"]
         if wrong:
             raise ConfigError(
                 f"{wrong[0]}: the network of {source} has learned from its own features and characters. Leave it out."
             )
-        restored = self.with_characters("".join(given.class_names)).model_copy(update={"features": given.audio})
+        restored = self.with_characters("".join(signature.class_names)).model_copy(update={"features": signature.audio})
         restored._is_restored = True
-        return restored, given
+        return restored, signature
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         signature = super().infer_signature(splits, model)
@@ -225,8 +225,8 @@ class AudioDataset(TranscribedDataset):
             return False
         unknown = alphabet.unknown(utterance.text)
         if unknown:
-            shown = ", ".join(map(repr, unknown[:8]))
-            fact = f"{utterance.place} holds {shown}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
+            names = ", ".join(map(repr, unknown[:8]))
+            fact = f"{utterance.place} holds {names}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
             findings.refuse(Problem(UNKNOWN_CHARACTER, utterance.place, fact, self._remedy_for(unknown, alphabet)))
         return not unknown
 

@@ -60,10 +60,10 @@ class TranscribedDataset(BaseDataset):
             )
 
     def restored(
-        self, given: Signature, typed: Collection[str], source: str
+        self, signature: Signature, overrides: Collection[str], source: str
     ) -> Tuple[BaseDataset, Signature]:  # fmt: skip
         """See `BaseDataset.restored`: uses the alphabet of the trained network, not that of the transcripts."""
-        return self.with_characters("".join(given.class_names)), given
+        return self.with_characters("".join(signature.class_names)), signature
 
     def with_characters(self, characters: str) -> TranscribedDataset:
         """Returns this dataset with another alphabet."""

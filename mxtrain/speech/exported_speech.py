@@ -180,7 +180,7 @@ def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
         middle_M1 = (np.arange(begin, min(begin + (1 << 16), len(resampled_M))) * down)[:, None]
         index_MT = -(-(middle_M1 - half) // up) + np.arange(taps)
         tap_MT = middle_M1 - index_MT * up + half
-        is_there = (index_MT >= 0) & (index_MT < len(sound_S)) & (tap_MT >= 0) & (tap_MT <= 2 * half)
-        value_MT = np.where(is_there, sound_S[np.clip(index_MT, 0, len(sound_S) - 1)], 0)
+        is_inside = (index_MT >= 0) & (index_MT < len(sound_S)) & (tap_MT >= 0) & (tap_MT <= 2 * half)
+        value_MT = np.where(is_inside, sound_S[np.clip(index_MT, 0, len(sound_S) - 1)], 0)
         resampled_M[begin : begin + len(middle_M1)] = (value_MT * filter_H[np.clip(tap_MT, 0, 2 * half)]).sum(axis=1)
     return resampled_M

@@ -40,11 +40,11 @@ class SpokenFrames(NamedTuple):
 def draw_frames(samples: Sequence[SpokenFrames], max_samples: int) -> Image.Image:
     """Draws a strip for each sample, up to a limit, with the true text and the prediction below, which is red if wrong.
     Low frequencies are at the bottom; lines of handwriting are upright."""
-    shown: List[SpokenFrames] = list(samples[:max_samples])
+    drawn_samples: List[SpokenFrames] = list(samples[:max_samples])
     height = _STRIP + 2 * _LINE + _GAP
-    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
-    draw, longest = ImageDraw.Draw(sheet), max((len(sample.frames_TF) for sample in shown), default=1)
-    for number, sample in enumerate(shown):
+    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(drawn_samples), 1) + _GAP), PAPER)
+    draw, longest = ImageDraw.Draw(sheet), max((len(sample.frames_TF) for sample in drawn_samples), default=1)
+    for number, sample in enumerate(drawn_samples):
         top = _GAP + number * height
         width = max(round(WIDTH * len(sample.frames_TF) / longest), 1)
         sheet.paste(as_grey(sample).resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top))
@@ -67,11 +67,11 @@ class ComparedFrames(NamedTuple):
 def draw_compared(samples: Sequence[ComparedFrames], max_samples: int) -> Image.Image:
     """Draws predicted frames above true frames for each sample, up to a limit, with one grey scale and the text
     below."""
-    shown = list(samples[:max_samples])
+    drawn_samples = list(samples[:max_samples])
     height = 2 * _STRIP + 2 + _LINE + _GAP
-    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
-    draw, longest = ImageDraw.Draw(sheet), max((len(sample.true_TF) for sample in shown), default=1)
-    for number, sample in enumerate(shown):
+    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(drawn_samples), 1) + _GAP), PAPER)
+    draw, longest = ImageDraw.Draw(sheet), max((len(sample.true_TF) for sample in drawn_samples), default=1)
+    for number, sample in enumerate(drawn_samples):
         top, width = _GAP + number * height, max(round(WIDTH * len(sample.true_TF) / longest), 1)
         limits = tuple(np.percentile(sample.true_TF, [_LOW, _HIGH]).tolist())
         for row, frames_TF in enumerate((sample.predicted_TF, sample.true_TF)):

@@ -66,7 +66,7 @@ class SpeechReport(CollectingReport):
 
         by_words = any(" " in reference for reference, _ in self._transcripts.texts.values())
         process = jiwer.process_words if by_words else jiwer.process_characters
-        counted: Counter[Tuple[str, ...]] = Counter()
+        error_counts: Counter[Tuple[str, ...]] = Counter()
         for reference, hypothesis in self._transcripts.texts.values():
             if reference == hypothesis:
                 continue
@@ -75,9 +75,9 @@ class SpeechReport(CollectingReport):
                 if chunk.type != "equal":
                     units = (result.references[0][chunk.ref_start_idx : chunk.ref_end_idx],
                              result.hypotheses[0][chunk.hyp_start_idx : chunk.hyp_end_idx])  # fmt: skip
-                    counted[tuple((" " if by_words else "").join(part) for part in units)] += 1
+                    error_counts[tuple((" " if by_words else "").join(part) for part in units)] += 1
         # Equal counts are sorted by text, so that the order does not depend on that of the samples.
-        most_frequent = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_SHOWN]
+        most_frequent = sorted(error_counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_SHOWN]
         return Table("frequent_errors", ["said", "found", "count"], [[*pair, count] for pair, count in most_frequent])
 
     def _worst(self) -> Artifact:

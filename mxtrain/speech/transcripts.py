@@ -33,8 +33,8 @@ class ErrorRate(TextMetric):
         import jiwer
 
         process = jiwer.process_words if self.unit == "word" else jiwer.process_characters
-        counted = process(reference, hypothesis)
-        return [counted.substitutions, counted.deletions, counted.insertions, counted.hits]
+        alignment = process(reference, hypothesis)
+        return [alignment.substitutions, alignment.deletions, alignment.insertions, alignment.hits]
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
         """Returns edits per unit of the reference; for empty references 0 without edits, otherwise infinity."""

@@ -101,11 +101,11 @@ class FeatureFiles(FeatureDataset):
     def _open(self, path: str, columns: Sequence[Tuple[str, Kind]], findings: Findings) -> FeatureStore:
         return open_store(path, self.layout(path, columns, True), findings)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        for setting in typed:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        for setting in overrides:
             if setting.split(".")[:2] in (["dataset", name] for name in OF_THE_COLUMNS):
                 raise ConfigError(f"{setting}: {source} keeps its columns as it was trained with them. Leave it out.")
-        return self, given
+        return self, signature
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
@@ -145,7 +145,7 @@ def open_all(
     """
     opened = {name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
              for name, paths in files.items()}  # fmt: skip
-    stores = {name: [store for store in one if store is not None] for name, one in opened.items()}
+    stores = {name: [store for store in split_stores if store is not None] for name, split_stores in opened.items()}
     if any(len(stores[name]) < len(files[name]) for name in files):
         raise NoUsableSamples(f"dataset.train={files['train'][0]}: a table cannot be read.")
     return stores

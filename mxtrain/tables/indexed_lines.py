@@ -107,9 +107,9 @@ def padded_rows(
     """
     id_BL = np.zeros((len(rows), length), np.int32)
     value_BL = np.zeros((len(rows), length), np.float32)
-    is_there_BL = np.arange(length) < np.array([len(ids) for ids, _ in rows], np.int64)[:, None]
-    if is_there_BL.any():
-        id_BL[is_there_BL] = np.concatenate([ids[:length] for ids, _ in rows])
-        value_BL[is_there_BL] = np.concatenate([values[:length] for _, values in rows])
+    is_filled_BL = np.arange(length) < np.array([len(ids) for ids, _ in rows], np.int64)[:, None]
+    if is_filled_BL.any():
+        id_BL[is_filled_BL] = np.concatenate([ids[:length] for ids, _ in rows])
+        value_BL[is_filled_BL] = np.concatenate([values[:length] for _, values in rows])
     is_known_BL = id_BL < num_ids
     return np.where(is_known_BL, id_BL, 0).astype(np.int32), np.where(is_known_BL, value_BL, 0).astype(np.float32)

@@ -137,14 +137,14 @@ def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
     other_targets = {number: count for number, count in counts.items() if number not in LABELS}
     if sum(other_targets.values()) < max(3, len(texts) * _LEAST_SHARE):
         return
-    shown = " and ".join(f"{number:g}" for number in sorted(counts)[:5])
+    examples = " and ".join(f"{number:g}" for number in sorted(counts)[:5])
     remedy = (
         "Subtract 1 from them, so that 2 becomes 1 = yes: awk '{$1 -= 1} 1' FILE > NEW." if set(counts) == {1, 2}
         else "Write 1 for yes and 0 for no. A number is predicted by task=regression dataset=number_table."
     )  # fmt: skip
     raise DataError(
-        f"{path}: the targets of the first lines are {shown}{' and so on' if len(counts) > 5 else ''}; allowed are 0 "
-        f"or -1, and 1. {remedy}"
+        f"{path}: the targets of the first lines are {examples}{' and so on' if len(counts) > 5 else ''}; allowed are "
+        f"0 or -1, and 1. {remedy}"
     )
 
 
@@ -152,8 +152,8 @@ class IndexedRows(FeatureRows):
     """Rows of ids and values; see `FeatureRows`."""
 
     def take(self, indices: Any) -> IndexedRows:
-        taken = super().take(indices)
-        return IndexedRows(taken.stores, taken.row_N)
+        subset = super().take(indices)
+        return IndexedRows(subset.stores, subset.row_N)
 
     def checks(self) -> Checks:
         return IndexedChecks(self)

@@ -136,14 +136,14 @@ class NumberTable(BaseDataset):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         names = names_of_columns(path)
         require_column("dataset.target", str(self.target), path, names)
-        apart = (self.target, group_column(self.fold, path))
-        open_names = [name for name in names if name not in apart]
+        excluded = (self.target, group_column(self.fold, path))
+        open_names = [name for name in names if name not in excluded]
         kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
-        found = [name for name in open_names if kinds[name] == "number"]
+        number_columns = [name for name in open_names if kinds[name] == "number"]
         texts = [name for name in open_names if kinds[name] in ("category", "hashed")]
         if texts:
             remedy = (
-                f"Type {typed_list('dataset.features', found)} to predict from the others." if found
+                f"Type {typed_list('dataset.features', number_columns)} to predict from the others." if number_columns
                 else "Write them as numbers."
             )  # fmt: skip
             raise DataError(
@@ -151,16 +151,16 @@ class NumberTable(BaseDataset):
                 f"{'hold' if len(texts) > 1 else 'holds'} texts{self._example(path, texts[0])}, and task=regression "
                 f"predicts from numbers. {remedy}"
             )
-        if not found:
+        if not number_columns:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
-        return found
+        return number_columns
 
     def _example(self, path: str, name: str) -> str:
         """Returns the first cell of a column that is no number, and its line, as a part of a sentence."""
         for line, (cell,) in silent_rows(path, [name], self.missing):
             text = cell.strip()
-            found = read_number(text, self.decimal)
-            if text not in self.missing and (found is None or not math.isfinite(found.value)):
+            number = read_number(text, self.decimal)
+            if text not in self.missing and (number is None or not math.isfinite(number.value)):
                 return f", such as '{text:.40}' in {'record' if ending_of(path) == PARQUET else 'line'} {line}"
         return ""
 

@@ -167,15 +167,15 @@ class TextDataset(BaseDataset):
         shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
         return TextSignature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: tokenizer settings are those of the checkpoint and cannot be overridden."""
         for name in self.of_the_checkpoint:
-            if f"dataset.{name}" in typed:
+            if f"dataset.{name}" in overrides:
                 raise ConfigError(
                     f"dataset.{name}: how texts become tokens is part of what was trained, and {source} holds it. "
                     "Leave it out."
                 )
-        return super().restored(given, typed, source)
+        return super().restored(signature, overrides, source)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`: the vocabulary must be the same, since embeddings belong to tokens."""
@@ -342,12 +342,12 @@ def _labels(
     number = {class_name: index for index, class_name in enumerate(names)}
     label_K = np.array([number.get(class_name, -1) for class_name in table.names], np.int32)
     label_N = label_K[table.name_N]
-    shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
+    class_list = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
     for index in np.flatnonzero(label_N < 0).tolist():
         label = table.names[table.name_N[index]]
         place = DataPlace(name, record=index) if table.places is None else table.places[index]
-        remedy = f"{did_you_mean(label, names)} Classes: {shown}.".lstrip()
+        remedy = f"{did_you_mean(label, names)} Classes: {class_list}.".lstrip()
         sentence = f"{name}: a row has the label '{label}'. {remedy}"
         findings.refuse(Problem(UNKNOWN_CLASS, place, f"{place} has the label '{label}'.", remedy), sentence=sentence)
-    kept = np.flatnonzero(label_N >= 0)
-    return kept, label_N[kept]
+    known_rows = np.flatnonzero(label_N >= 0)
+    return known_rows, label_N[known_rows]

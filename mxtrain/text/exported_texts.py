@@ -91,8 +91,8 @@ def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     columns = signature["facts"].get("columns") or []
     pair = " (the two texts of a pair with a tab between them)" * (len(columns) > 1)
-    named = f", or a .csv or .tsv file with the columns {', '.join(columns)}" if columns and all(columns) else ""
-    return f"a text file in UTF-8, a text in each line{pair}{named}"
+    table_format = f", or a .csv or .tsv file with the columns {', '.join(columns)}" if columns and all(columns) else ""
+    return f"a text file in UTF-8, a text in each line{pair}{table_format}"
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -267,17 +267,17 @@ def continue_tokens(
         count: largest number of tokens.
     """
     facts = folder.signature["facts"]
-    known = list(prompt[-facts["max_prompt"] :]) or [0]
+    tokens = list(prompt[-facts["max_prompt"] :]) or [0]
     moving = initial_moving_state(folder, 1)
-    length = len(known)
+    length = len(tokens)
     for place in range(length + count - 1):
-        inputs = {"token": np.array([known[place]], np.int32), "place": np.array([place], np.float32), **moving}
+        inputs = {"token": np.array([tokens[place]], np.int32), "place": np.array([place], np.float32), **moving}
         score_BV, moving = step(folder, inputs)
         if place + 1 >= length:
             token = int(sampling.choose(score_BV, np.array([number]), np.array([place + 1 - length]))[0])
             if token == facts["tokenizer"]["eos"]:
                 return
-            known.append(token)
+            tokens.append(token)
             yield token
 
 
@@ -311,7 +311,9 @@ def predict_translations(folder: ExportedFolder, samples: Sequence[Tuple[str, ..
         (best, score), *others = final_translations(search)
         row: Dict[str, Any] = {"source": text, "translation": target.decode(best), "score": round(score, 4)}
         if others:
-            row["others"] = [{"translation": target.decode(one), "score": round(log_p, 4)} for one, log_p in others]
+            row["others"] = [
+                {"translation": target.decode(other_tokens), "score": round(log_p, 4)} for other_tokens, log_p in others
+            ]
         yield {**row, "is_cut": True} if is_cut else row
 
 

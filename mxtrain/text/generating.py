@@ -82,8 +82,8 @@ class ContinuationGenerator:
         self._max_prompt = require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
         self._longest: Optional[int] = facts.get("longest")
         # Earlier exports do not tell how many positions the network has: never more than they write themselves.
-        known = self._longest - 1 if self._longest else None
-        self.most_tokens: Optional[int] = known if "longest" in facts else facts["new_tokens"]
+        max_new_tokens = self._longest - 1 if self._longest else None
+        self.most_tokens: Optional[int] = max_new_tokens if "longest" in facts else facts["new_tokens"]
         self.defaults = ContinuationParameters(
             max_tokens=facts["new_tokens"], temperature=facts["temperature"], top_k=facts["top_k"],
             top_p=facts["top_p"], seed=facts["sampling_seed"],
@@ -91,10 +91,10 @@ class ContinuationGenerator:
 
     def generate(self, folder: ExportedFolder, text: str, parameters: ContinuationParameters) -> Iterator[TextPiece]:
         """See `TextGenerator.generate`."""
-        given, count = parameters, parameters.max_tokens
+        options, count = parameters, parameters.max_tokens
         room = self._max_prompt if self._longest is None else min(self._max_prompt, self._longest - count)
         prompt = self._words.encode(text)[-room:]
-        sampling = Sampling(given.temperature, given.top_k, given.top_p, given.seed)
+        sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
         written = ([token] for token in continue_tokens(folder, prompt, sampling, 0, count))
         return pieces_of(self._words, written, count, self._is_local)
 
@@ -117,8 +117,8 @@ class TranslationGenerator:
         self._source, self._target = Vocabulary(parts), target_vocabulary(parts)
         self._is_local = _decodes_locally(parts, self._target)
         require_between("max_length", self._source.facts["max_length"], 2, MAX_LENGTH)
-        for name, least in (("num_best", 1), ("max_length_ratio", 0), ("max_length_offset", 0)):
-            require_between(name, facts[name], least, MAX_LENGTH)
+        for name, minimum in (("num_best", 1), ("max_length_ratio", 0), ("max_length_offset", 0)):
+            require_between(name, facts[name], minimum, MAX_LENGTH)
         for name in ("bos", "eos"):
             require_between(name, self._target.facts[name], 0, 1 << 31)
         self.most_tokens: Optional[int] = facts["max_tokens"]
@@ -128,9 +128,9 @@ class TranslationGenerator:
         """See `TextGenerator.generate`."""
         if not text.strip():
             return iter([TextPiece("", 0, "stop")])
-        given, (tokens, _) = parameters, source_tokens(self._source, text)
-        search = translate_tokens(folder, tokens, self._target.facts, given.beam_size, given.max_tokens)
-        return pieces_of(self._target, search, given.max_tokens, self._is_local)
+        options, (tokens, _) = parameters, source_tokens(self._source, text)
+        search = translate_tokens(folder, tokens, self._target.facts, options.beam_size, options.max_tokens)
+        return pieces_of(self._target, search, options.max_tokens, self._is_local)
 
 
 def pieces_of(
@@ -184,10 +184,10 @@ class PieceDecoder:
         new, self._sent = text[len(self._sent) :], text
         # A piece of spaces is no beginning: decoders drop spaces at the beginning of a text.
         if self._is_local and new.strip() and text == self._words.decode(self._tokens):
-            known = self._tokens[self._num_known :]
-            known_text = self._words.decode(known)
-            if known_text.strip() and text.endswith(known_text):
-                self._tokens, self._num_known, self._sent = known, len(known), known_text
+            pending = self._tokens[self._num_known :]
+            pending_text = self._words.decode(pending)
+            if pending_text.strip() and text.endswith(pending_text):
+                self._tokens, self._num_known, self._sent = pending, len(pending), pending_text
         return new
 
 

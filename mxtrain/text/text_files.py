@@ -148,11 +148,11 @@ def list_text_files(
             )
         files = walk(path, endings, findings=findings) if path.is_dir() else [(path, id_of(path))]
         for file, number in files:
-            before = file_of_id.setdefault(number, file)
-            if before is not file:
-                is_one = str(file) == str(before)
-                named = f"'{file}' is named twice" if is_one else f"'{file}' and '{before}' are the same file"
-                fact = f"{named}, and counts once."
+            first = file_of_id.setdefault(number, file)
+            if first is not file:
+                is_same_name = str(file) == str(first)
+                duplicate = f"'{file}' is named twice" if is_same_name else f"'{file}' and '{first}' are the same file"
+                fact = f"{duplicate}, and counts once."
                 findings.remark(Problem(LISTED_TWICE, DataPlace(str(file)), fact, "Name it once."))
     return list(file_of_id.values())
 

@@ -76,9 +76,9 @@ class CollectedFindings(Findings):
             counts = self.ignored if problem.kind in self._ignore else self.counts
             counts[problem.kind] = counts.get(problem.kind, 0) + 1
             if counts is self.counts:
-                shown = self.shown.setdefault(problem.kind, [])
-                if len(shown) < MOST_SHOWN:
-                    shown.append(problem)
+                examples = self.shown.setdefault(problem.kind, [])
+                if len(examples) < MOST_SHOWN:
+                    examples.append(problem)
                 self._write(problem)
 
     def remark(self, problem: Problem) -> None:

@@ -187,14 +187,14 @@ def remove_tree(path: Path) -> None:
 
 
 def _digest_of_next(fd: int, size: int) -> str:
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     while size:
-        part = os.read(fd, min(size, CHUNK_BYTES))
-        if not part:
+        chunk = os.read(fd, min(size, CHUNK_BYTES))
+        if not chunk:
             break
-        made.update(part)
-        size -= len(part)
-    return made.hexdigest()
+        digest.update(chunk)
+        size -= len(chunk)
+    return digest.hexdigest()
 
 
 def _stamp(status: os.stat_result) -> List[int]:

@@ -56,13 +56,13 @@ _ARCHIVE = b"PK\x03\x04"
 
 def explain(path: object, error: OSError, verb: str = "read") -> DataError:
     """Converts an error of the system for a file or folder into a DataError with a readable message."""
-    shown = str(path)
-    shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
+    name = str(path)
+    name = name if len(name) <= 200 else f"{name[:100]}...{name[-40:]}"
     if isinstance(error, FileNotFoundError) and os.path.islink(str(path)) and verb == "read":
-        return DataError(f"'{shown}' is a link to nothing.")
+        return DataError(f"'{name}' is a link to nothing.")
     if isinstance(error, UnsuitableFile):
-        return DataError(f"'{shown}' {str(error.strerror).removeprefix('it ')}.")
-    return DataError(f"'{shown}' cannot be {verb}: {error.strerror or error}.")
+        return DataError(f"'{name}' {str(error.strerror).removeprefix('it ')}.")
+    return DataError(f"'{name}' cannot be {verb}: {error.strerror or error}.")
 
 
 def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:

@@ -84,10 +84,10 @@ def as_column_specs(specs: Any) -> Any:
 
 def as_typed(kinds: Mapping[str, str]) -> str:
     """Formats columns and their kinds as typed behind `dataset.columns=`; columns without a name are left out."""
-    named = {name: kind for name, kind in kinds.items() if name}
-    if all(_PLAIN.fullmatch(name) and name.lower() not in _WORDS for name in named):
-        return f"{{{', '.join(f'{name}: {kind}' for name, kind in named.items())}}}"
-    text = json.dumps(named, ensure_ascii=False)
+    named_kinds = {name: kind for name, kind in kinds.items() if name}
+    if all(_PLAIN.fullmatch(name) and name.lower() not in _WORDS for name in named_kinds):
+        return f"{{{', '.join(f'{name}: {kind}' for name, kind in named_kinds.items())}}}"
+    text = json.dumps(named_kinds, ensure_ascii=False)
     return "'{}'".format(text.replace("'", r"\'"))
 
 
@@ -213,11 +213,11 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         log.info("%s: all cells of '%s' differ, so it is taken for the id of rows, and not learned from.", path, name)
         return "ignore"
     cells = [text for text in texts if text not in MISSING_NUMBERS]
-    read = [read_number(text, decimal) for text in cells]
-    share = sum(one is not None and math.isfinite(one.value) for one in read) / max(len(cells), 1)
+    numbers = [read_number(text, decimal) for text in cells]
+    share = sum(number is not None and math.isfinite(number.value) for number in numbers) / max(len(cells), 1)
     kind: Guess = "category" if len(distinct) <= MOST_CATEGORIES else "hashed"
     if share >= SHARE_OF_NUMBERS:
-        reason = mixed_unit({one.unit for one in read if one is not None})
+        reason = mixed_unit({number.unit for number in numbers if number is not None})
         if not reason and any(_CODE.fullmatch(text) for text in cells):
             reason = "some of its cells begin with 0, as codes do"
         if not reason:

@@ -238,9 +238,9 @@ def _say_first_line(
     """
     for line, names, row in itertools.islice(rows, 1):
         if header and any(isinstance(column, int) for column in columns):
-            shown = ", ".join(repr(name) for name in names[:6])
+            examples = ", ".join(repr(name) for name in names[:6])
             log.info("%s: the first line is read as names of columns: %s. If it is a row, type dataset.header=false.",
-                     path, shown)  # fmt: skip
+                     path, examples)  # fmt: skip
         cells = [] if header else [str(row.get(column, "")).strip().lower() for column in columns]
         if _USUAL_NAMES.intersection(cells) and all(map(str.isidentifier, cells)):
             log.warning("%s: the first line, %s, looks like names of columns, and is read as a row. If it holds names, "
@@ -439,7 +439,7 @@ def read_cells(
         if is_quoted(first, header):
             yield from _unquoted(path, all_lines, "\t", 0)
             return
-        yield from _divided(path, all_lines, says=may_be_quoted)
+        yield from _divided(path, all_lines, warns=may_be_quoted)
         return
     first = []
     for line in lines:
@@ -464,20 +464,20 @@ def _unquoted(path: Path, lines: Iterator[str], separator: str, skipped: int) ->
         raise DataError(f"{path}, line {first} begins a row that cannot be read: {error}.") from error
 
 
-def _divided(path: Path, lines: Iterator[str], says: bool) -> Iterator[Tuple[int, List[str]]]:
+def _divided(path: Path, lines: Iterator[str], warns: bool) -> Iterator[Tuple[int, List[str]]]:
     """Yields one row per line, split at tabs. Quotes are characters.
 
     Args:
         path: path of the file.
         lines: its lines.
-        says: whether to warn at the first cell that looks quoted.
+        warns: whether to warn at the first cell that looks quoted.
     """
     for number, line in enumerate(lines, start=1):
         line = line.rstrip("\n")
         line = line[:-1] if line.endswith("\r") else line
         cells = line.split("\t") if line else []
-        if says and '""' in line and (quoted := next(filter(has_doubled_quotes, cells), None)) is not None:
-            says = False
+        if warns and '""' in line and (quoted := next(filter(has_doubled_quotes, cells), None)) is not None:
+            warns = False
             log.warning("%s: the quotes of %.60s are read as characters. If cells are quoted, call the file .csv: tabs "
                         "may separate its cells, too.", place_of(path, number), quoted)  # fmt: skip
         yield number, cells

@@ -86,8 +86,8 @@ def _in_order(names: List[str]) -> List[str]:
 
 
 def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
-    return f"{shown}, ..." if len(names) > MOST_NAMED else shown or "no value"
+    listed = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
+    return f"{listed}, ..." if len(names) > MOST_NAMED else listed or "no value"
 
 
 def label_of_text(text: str, label_of: Mapping[str, int]) -> int:

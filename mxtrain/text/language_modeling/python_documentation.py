@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.cached_json import cached_json
 
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders whose files are not the documentation of Python: tests, and what was installed beside it."""
@@ -28,13 +28,7 @@ def documents() -> Dict[str, List[str]]:
     A text that occurs in several files is kept in the first one only.
     """
     name = f"documentation-{_fingerprint()}.json"
-    kept = read_cached("texts", name)
-    if kept is not None:
-        found: Dict[str, List[str]] = json.loads(kept)
-        return found
-    made = _read()
-    write_cached("texts", name, json.dumps(made).encode())
-    return made
+    return cached_json("texts", name, _read)
 
 
 def _library() -> Path:
@@ -58,15 +52,15 @@ def _fingerprint() -> str:
 def _read() -> Dict[str, List[str]]:
     from pydoc_data.topics import topics
 
-    root, seen, found = _library(), set(), {}
+    root, seen, texts_by_source = _library(), set(), {}
     sources = {str(path.relative_to(root)): _docstrings(path) for path in _files()}
     sources.update({f"help({topic!r})": iter([text.strip("\n") + "\n"]) for topic, text in sorted(topics.items())})
     for name, texts in sources.items():
-        own = [text for text in dict.fromkeys(texts) if text not in seen]
-        seen.update(own)
-        if own:
-            found[name] = own
-    return found
+        new_texts = [text for text in dict.fromkeys(texts) if text not in seen]
+        seen.update(new_texts)
+        if new_texts:
+            texts_by_source[name] = new_texts
+    return texts_by_source
 
 
 def _docstrings(path: Path) -> Iterator[str]:

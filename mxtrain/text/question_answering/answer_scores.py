@@ -21,8 +21,8 @@ def normalized(text: str) -> str:
     of Unicode, as in the script of MLQA (https://arxiv.org/abs/1910.07475).
     """
     if is_unspaced(text):
-        kept = "".join(" " if unicodedata.category(one).startswith("P") else one for one in text.lower())
-        return " ".join(split_units(kept))
+        letters = (" " if unicodedata.category(letter).startswith("P") else letter for letter in text.lower())
+        return " ".join(split_units("".join(letters)))
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

@@ -69,13 +69,13 @@ def _answer(
     """Returns the best answer over all windows of the context."""
     question_Q, facts = np.array(words.encode(question.text), np.int32), words.facts
     special = (facts["first"], facts["last"])
-    scored: List[Tuple[Window, np.ndarray]] = []
+    scored_windows: List[Tuple[Window, np.ndarray]] = []
     samples = sample_windows(question_Q, question.text, context, special, settings, facts["max_length"])
     for first, tokens, types, begin in samples:
         span_C2 = context.span_C2[first : first + len(tokens) - begin - 1]
         score_T2 = folder.run(named_inputs(folder, tokens.tolist(), types.tolist()))["output"][0]
-        scored.append((Window(0, question, context.text, span_C2, begin, settings), score_T2))
-    return answer_of(scored)
+        scored_windows.append((Window(0, question, context.text, span_C2, begin, settings), score_T2))
+    return answer_of(scored_windows)
 
 
 Placed = Tuple[str, AskedQuestion, str]

@@ -65,9 +65,9 @@ class TokenReport(CollectingReport):
         for sentence in order[wrong[order] > 0].tolist():
             words = self._source.words.sentences[sentence]
             in_sentence_W = sentence_W == sentence
-            shown = zip(words, true_W[in_sentence_W].tolist(), predicted_W[in_sentence_W].tolist())
+            tagged_words = zip(words, true_W[in_sentence_W].tolist(), predicted_W[in_sentence_W].tolist())
             lines.append(" ".join(
                 word if true == predicted else f"{word}/{self._names[true]}>{self._names[predicted]}"
-                for word, true, predicted in shown
+                for word, true, predicted in tagged_words
             ))  # fmt: skip
         return TextLines("mistakes", lines or ["No word has a wrong tag."])

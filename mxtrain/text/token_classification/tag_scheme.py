@@ -105,10 +105,10 @@ def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
 
 def _known(words: TaggedWords, names: Sequence[str], findings: Findings) -> TaggedWords:
     """Returns the sentences whose tags are all among the names."""
-    shown = ", ".join(list(names)[:12]) + (", ..." if len(names) > 12 else "")
+    tag_list = ", ".join(list(names)[:12]) + (", ..." if len(names) > 12 else "")
     if not names:
         return words
-    return _without_unknown_tags(words, names, findings, "not in the training sentences", f"Tags: {shown}.")
+    return _without_unknown_tags(words, names, findings, "not in the training sentences", f"Tags: {tag_list}.")
 
 
 def _without_unknown_tags(

@@ -63,16 +63,16 @@ class SpecialTokens:
     sep: Optional[int] = None
 
     @classmethod
-    def named(cls, find: Callable[[str], Optional[int]], **known: int) -> SpecialTokens:
+    def named(cls, find: Callable[[str], Optional[int]], **declared: int) -> SpecialTokens:
         """Returns the special tokens of a vocabulary, identified by their usual names.
 
         Args:
             find: function that returns the id of a token, or None.
-            known: ids by role that the vocabulary declares itself.
+            declared: ids by role that the vocabulary declares itself.
         """
         by_name = {role: next((index for index in map(find, names) if index is not None), None)
                  for role, names in SPECIAL_NAMES.items()}  # fmt: skip
-        return cls(**{**by_name, **known})
+        return cls(**{**by_name, **declared})
 
     @property
     def ids(self) -> List[int]:

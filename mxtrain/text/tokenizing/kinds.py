@@ -140,8 +140,8 @@ def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> 
 
 def name_lost(characters: str) -> str:
     """Describes distinct characters: their number, and the first few of them."""
-    shown = ", ".join(map(repr, characters[:MOST_NAMED]))
-    return f"{len(characters):,} different: {shown}{', ...' if len(characters) > MOST_NAMED else ''}"
+    examples = ", ".join(map(repr, characters[:MOST_NAMED]))
+    return f"{len(characters):,} different: {examples}{', ...' if len(characters) > MOST_NAMED else ''}"
 
 
 def require_kind(settings: TokenizerSettings) -> None:

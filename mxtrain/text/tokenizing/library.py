@@ -115,11 +115,11 @@ class TokenizerFile(LibraryTokenizer):
         normalizer = self.library.normalizer
         with library_errors("a text cannot be normalized"):
             text = text if normalizer is None else normalizer.normalize_str(text)
-        known_bytes = bytes(set(range(256)) - set(self.lost_bytes))
-        if not text.encode("utf-8", "surrogatepass").translate(None, known_bytes):
+        kept_bytes = bytes(set(range(256)) - set(self.lost_bytes))
+        if not text.encode("utf-8", "surrogatepass").translate(None, kept_bytes):
             return ""
         encoded = {character: character.encode("utf-8", "surrogatepass") for character in text}  # in order
-        return "".join(character for character, code in encoded.items() if code.translate(None, known_bytes))
+        return "".join(character for character, code in encoded.items() if code.translate(None, kept_bytes))
 
     def find(self, piece: str) -> Optional[int]:
         token: Optional[int] = self.library.token_to_id(piece)

@@ -51,8 +51,8 @@ def require_bounded(pattern: str) -> None:
         if cost.degree > MOST_DEGREE or cost.ways > MOST_WAYS:
             raise _UnboundedPattern("it can match in too many ways")
     except _UnboundedPattern as refused:
-        shown = pattern if len(pattern) <= 80 else f"{pattern[:60]}..."
-        raise DataError(f"the regular expression {shown!r} may take endless time: {refused}") from None
+        excerpt = pattern if len(pattern) <= 80 else f"{pattern[:60]}..."
+        raise DataError(f"the regular expression {excerpt!r} may take endless time: {refused}") from None
 
 
 class _UnboundedPattern(Exception):

@@ -68,9 +68,9 @@ class SentencePiece(BaseTokenizer):
 
     @cached_property
     def special(self) -> SpecialTokens:
-        made = self._processor
-        said = {"pad": made.pad_id(), "unknown": made.unk_id(), "bos": made.bos_id(), "eos": made.eos_id()}
-        return SpecialTokens.named(self.find, **{role: index for role, index in said.items() if index >= 0})
+        model = self._processor
+        ids = {"pad": model.pad_id(), "unknown": model.unk_id(), "bos": model.bos_id(), "eos": model.eos_id()}
+        return SpecialTokens.named(self.find, **{role: index for role, index in ids.items() if index >= 0})
 
     def find(self, piece: str) -> Optional[int]:
         index = int(self._processor.piece_to_id(piece))  # of what it does not know, the unknown token's

@@ -189,8 +189,8 @@ def _advice_for(name: str) -> str:
         return f" {name} is one of two files, type {beginning}."
     folder = path if path.is_dir() else path.parent
     files = files_in(folder)
-    near = did_you_mean(path.name, {file.partition(".")[0] for file in files})
-    return f"{near} {folder} holds {first_of(files)}." if files else ""
+    suggestion = did_you_mean(path.name, {file.partition(".")[0] for file in files})
+    return f"{suggestion} {folder} holds {first_of(files)}." if files else ""
 
 
 def _listed(paths: Union[str, List[str]]) -> List[str]:

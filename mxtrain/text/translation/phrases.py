@@ -17,7 +17,7 @@ import numpy as np
 
 from mxtrain.data.loading.libraries import require_library
 from mxtrain.data.loading.randomness import integers
-from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.cached_json import cached_json
 from mxtrain.text.draws import TextDraw
 
 LANGUAGES = ("en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi")
@@ -65,35 +65,30 @@ def phrases(source: str, target: str, count: int, seed: int) -> List[Phrase]:
     versions = [importlib.metadata.version(name) for name in ("Babel", "num2words")]
     cache_key = json.dumps([_VERSION, versions, SHARES, source, target, count, seed])
     name = f"phrases-{hashlib.sha256(cache_key.encode()).hexdigest()[:32]}.json"
-    cached = read_cached("texts", name)
-    if cached is not None:
-        return [Phrase(*pair) for pair in json.loads(cached)]
-    made_phrases = _make(source, target, count, seed)
-    write_cached("texts", name, json.dumps(made_phrases).encode())
-    return made_phrases
+    return [Phrase(*pair) for pair in cached_json("texts", name, lambda: _make(source, target, count, seed))]
 
 
 def _make(source: str, target: str, count: int, seed: int) -> List[Phrase]:
     makers = {name: (_MAKERS[name](source), _MAKERS[name](target)) for name in SHARES}
-    made_phrases: List[Phrase] = []
+    new_phrases: List[Phrase] = []
     seen: Tuple[Set[str], Set[str]] = (set(), set())
-    total, before = 0.0, 0
+    total, num_planned = 0.0, 0
     for kind, (name, share) in enumerate(SHARES.items()):
         total += share
-        num_wanted, num_made = round(count * total) - before, 0
-        before += num_wanted
-        for number in _numbers(seed, kind, 4 * num_wanted + 100):
-            if num_made == num_wanted:
+        num_of_kind, num_phrases = round(count * total) - num_planned, 0
+        num_planned += num_of_kind
+        for number in _numbers(seed, kind, 4 * num_of_kind + 100):
+            if num_phrases == num_of_kind:
                 break
             phrase = Phrase(*(make(number) for make in makers[name]))
             if all(text and text not in texts for text, texts in zip(phrase, seen)):
-                made_phrases.append(phrase)
-                num_made += 1
+                new_phrases.append(phrase)
+                num_phrases += 1
                 for text, texts in zip(phrase, seen):
                     texts.add(text)
-    random_N = integers(seed, len(SHARES), np.arange(len(made_phrases)), TextDraw.PHRASE, 1 << 52)
+    random_N = integers(seed, len(SHARES), np.arange(len(new_phrases)), TextDraw.PHRASE, 1 << 52)
     order = np.argsort(random_N, kind="stable")
-    return [made_phrases[place] for place in order.tolist()]
+    return [new_phrases[place] for place in order.tolist()]
 
 
 def _numbers(seed: int, kind: int, count: int) -> Iterator[List[int]]:

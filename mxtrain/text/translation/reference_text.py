@@ -62,10 +62,10 @@ def by_chapter() -> List[Tuple[str, str]]:
 def documents() -> List[List[str]]:
     """Returns the paragraphs of each topic, without those of earlier topics."""
     seen: set = set()
-    found = []
+    topic_paragraphs = []
     for texts in paragraphs().values():
-        own = [text for text in dict.fromkeys(texts) if text not in seen]
-        seen.update(own)
-        if own:
-            found.append(own)
-    return found
+        new_paragraphs = [text for text in dict.fromkeys(texts) if text not in seen]
+        seen.update(new_paragraphs)
+        if new_paragraphs:
+            topic_paragraphs.append(new_paragraphs)
+    return topic_paragraphs

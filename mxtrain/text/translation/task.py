@@ -221,11 +221,11 @@ class Translation(BeamSearchTask):
 
 def _decoding_network(description: Description, signature: Signature, strategy: Strategy) -> DecodingNetwork:
     """Returns a separate network for step-by-step decoding, which reads the weights of the strategy."""
-    given = TranslationSignature.cast(signature)
-    source, target = given.tokenizer_config, given.target_tokenizer_config
+    translation = TranslationSignature.cast(signature)
+    source, target = translation.tokenizer_config, translation.target_tokenizer_config
     model = translating_model(description)
     return DecodingNetwork(
-        lambda: model.build_translator(target.size, given.shape, source.size, source == target),
+        lambda: model.build_translator(target.size, translation.shape, source.size, source == target),
         description.model.widths, strategy,
     )  # fmt: skip
 

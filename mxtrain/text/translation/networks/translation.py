@@ -32,13 +32,13 @@ class TargetScores(OutputLayer):
     def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
         label_TB = F.transpose(label_BT)
         if self._chunks == 1:
-            own, mean = self.losses(F, state_TBU, label_TB, table_VU, bias)
-            return F.transpose(own), F.transpose(mean)
+            loss, mean = self.losses(F, state_TBU, label_TB, table_VU, bias)
+            return F.transpose(loss), F.transpose(mean)
         states, labels = self._cut(F, state_TBU), self._cut(F, label_TB)
         parts = [self.losses(F, state, label, table_VU, bias) for state, label in zip(states, labels)]
-        joined = (F.reshape(F.stack(*some, axis=1), shape=(-3, 0)) for some in zip(*parts))
-        own, mean = (F.slice_like(one, label_TB, axes=(0,)) for one in joined)
-        return F.transpose(own), F.transpose(mean)
+        joined = (F.reshape(F.stack(*chunks, axis=1), shape=(-3, 0)) for chunks in zip(*parts))
+        loss, mean = (F.slice_like(array, label_TB, axes=(0,)) for array in joined)
+        return F.transpose(loss), F.transpose(mean)
 
     def _cut(self, F, array_TB):
         """Returns C chunks of equal length; the last may end with padding."""
