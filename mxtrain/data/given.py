@@ -114,13 +114,13 @@ class GivenDataset(Given, BaseDataset):
 
     batch_size: BatchSize = "auto"
     shape: List[int] = []
-    """Of one input."""
+    """Shape of one input."""
     dtype: str = "float32"
-    """Of the inputs."""
+    """Dtype of the inputs."""
     target: Literal["class", "number"] = "class"
     """Meaning of a target: the index of a class, or a number to predict."""
     num_samples: Dict[str, int] = {}
-    """By split; "all" where validation samples are held out by val_fraction."""
+    """Number of samples by split; "all" where validation samples are held out by val_fraction."""
     class_names: Names = []
     """Names of the classes; empty: 0, 1, ..."""
 

@@ -32,7 +32,7 @@ def points_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricR
     """Yields the rows of a metrics.jsonl that points can be computed from.
 
     Args:
-        path: of the file.
+        path: path of the file.
         last_step: rows of later steps are left out.
 
     Raises:

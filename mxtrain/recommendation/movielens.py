@@ -19,7 +19,7 @@ from mxtrain.types import PathText
 CSV = "ratings.csv"
 CSV_COLUMNS = ("userId", "movieId", "rating", "timestamp")
 SEPARATORS: Dict[str, str] = {"u.data": "\t", "ratings.dat": "::"}
-"""Of files without a header, whose columns are user, item, rating and time."""
+"""Separator by file name. The files have no header; their columns are user, item, rating and time."""
 NAMES: Tuple[str, ...] = (CSV, *SEPARATORS)
 
 

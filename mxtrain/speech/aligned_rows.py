@@ -80,7 +80,7 @@ def frames_of_symbols(durations: Sequence[float], in_seconds: bool, features: Fr
     """Returns the frames of each symbol, (L,) int64. Ends are rounded, not durations, so that no error adds up.
 
     Args:
-        durations: of each symbol.
+        durations: duration of each symbol.
         in_seconds: whether these are seconds; otherwise frames.
         features: settings of the frames.
     """

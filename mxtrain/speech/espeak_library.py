@@ -60,7 +60,7 @@ class Espeak:
 
     Attributes:
         rate: samples a second.
-        version: of the library.
+        version: version of the library.
 
     Raises:
         DataError: it is not installed, or cannot be used.
@@ -90,8 +90,8 @@ class Espeak:
         """Speaks a text.
 
         Args:
-            text: to be said.
-            voice: by name, e.g. en-us or en-us+f2.
+            text: text to speak.
+            voice: name of the voice, e.g. en-us or en-us+f2.
             speed: words a minute, about.
             pitch: 0 to 99.
 

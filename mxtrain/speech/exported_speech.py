@@ -31,8 +31,8 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
     Args:
         folder: with the network.
-        content: of a WAV file of 8 to 32 bits or of floats.
-        name: of the file.
+        content: content of a WAV file of 8 to 32 bits or of floats.
+        name: name of the file.
 
     Raises:
         ValueError: it is none, or the network cannot take its length.

@@ -17,9 +17,9 @@ VERSION = 1
 """Version of the synthesis: another version makes other sounds."""
 Formants = Tuple[int, int, int]
 BANDWIDTH_R = np.array([60.0, 90.0, 150.0])
-"""Of the resonances, Hz."""
+"""Bandwidth of each resonance, in Hz."""
 PITCH_HZ = (130.0, 95.0)
-"""Of the voice at the beginning and at the end of what it says."""
+"""Pitch of the voice at the beginning and at the end of an utterance."""
 _FRAME_S, _GLIDE_FRAMES, _ONSET_FRAMES = 0.01, 7, 3
 """The step of the synthesis, and over how many steps resonances and loudness move from one phoneme to the next."""
 

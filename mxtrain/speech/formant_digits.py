@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 _TEMPO = (0.7, 1.5)
-"""Of the usual duration of a phoneme: least and most."""
+"""Shortest and longest duration of a phoneme, relative to the usual one."""
 
 
 class FormantDigits(AlignedDataset):

@@ -21,7 +21,7 @@ from mxtrain.speech.source import TranscribedSource
 
 DIGITS = Alphabet("0123456789")
 MEAN, DEVIATION = 0.15, 0.3
-"""Of pixels, where ink is 1; fixed, so that a line's frames are a function of its image alone."""
+"""Statistics of pixels, where ink is 1; fixed, so that a line's frames are a function of its image alone."""
 SMALLEST, WIDEST = 0.6, 1.1
 """Height of the lowest digit as a share of the line's, and width of the widest as a share of its height."""
 GAP = (-1, 4)

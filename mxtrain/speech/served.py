@@ -100,4 +100,4 @@ def make_sound_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional
 
 
 READERS = {"AudioSignature": make_sound_reader}
-"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
+"""Readers for `mxtrain.serving.readers`, by the name of a signature's class."""

@@ -39,7 +39,7 @@ class SpeechReport(CollectingReport):
 
     Args:
         decode: predictions from outputs.
-        source: of the utterances.
+        source: source of the utterances.
     """
 
     def __init__(self, decode: Decode, source: TranscribedSource):

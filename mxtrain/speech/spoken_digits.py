@@ -39,9 +39,9 @@ VOICES = (
     "en-gb-x-gbclan+m1", "en-029+m4"),
     ("en-us+m7", "en-gb+f3"), ("en-us+f3", "en-gb-x-rp+m7"),
 )  # fmt: skip
-"""Of training, validation and test."""
+"""Voices of training, validation and test."""
 RATE = 22050
-"""At which eSpeak NG writes."""
+"""Sample rate of eSpeak NG, in Hz."""
 _SPEED, _PITCH = (130, 190), (30, 70)
 """Words a minute, and eSpeak NG's pitch."""
 _COMMIT_EVERY = 256

@@ -26,7 +26,7 @@ class SymbolMeans:
     """The mean frame of each symbol.
 
     Args:
-        source: of training.
+        source: training samples.
         num_symbols: V.
         most: utterances that are read, evenly chosen.
     """

@@ -52,8 +52,8 @@ class SynthesisReport(CollectingReport):
     """Errors in dB of all frames that were measured, of each symbol and of each utterance.
 
     Args:
-        description: of the run; its dataset has the recordings of training.
-        signature: of the network.
+        description: description of the run; its dataset has the recordings of training.
+        signature: signature of the network.
         source: the split that is measured.
     """
 

@@ -68,7 +68,7 @@ class ContinuationGenerator:
     """Continues texts with a language model, as `predict` does.
 
     Args:
-        parts: of the exported folder.
+        parts: parts of the exported folder.
 
     Raises:
         ValueError: the signature is damaged.
@@ -103,7 +103,7 @@ class TranslationGenerator:
     """Translates sentences, as `predict` does.
 
     Args:
-        parts: of the exported folder.
+        parts: parts of the exported folder.
 
     Raises:
         ValueError: the signature is damaged.
@@ -244,4 +244,4 @@ def require_between(name: str, value: Any, least: int, most: int) -> Any:
 
 
 GENERATORS = {"language_modeling": ContinuationGenerator, "translation": TranslationGenerator}
-"""Of `mxtrain.serving.generators`: by the name of a task."""
+"""Generators for `mxtrain.serving.generators`, by the name of a task."""

@@ -22,7 +22,7 @@ VERSION = 1
 SHORTEST, LONGEST = 3, 60
 """Words of a line that counts."""
 MOST_BYTES = 160_000
-"""Of a file that is read: longer ones are tables."""
+"""Size of the largest file that is read: larger ones are tables."""
 SKIPPED = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 Place = Tuple[int, int]
 Line = Tuple[List[str], List[str]]

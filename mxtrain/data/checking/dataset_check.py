@@ -35,9 +35,9 @@ from mxtrain.types import Table
 MOST_SHOWN = 20
 _SAMPLES_PER_TASK = 8
 _TASKS_AHEAD = 4
-"""For each thread: so many are kept waiting for the next in order."""
+"""Number of pending tasks per thread, so that results can be returned in order."""
 _MOST_CLASSES = 20
-"""Of a table for a person; of more, the most frequent and the rarest."""
+"""Largest number of classes in the table; of more, the most frequent and the rarest are shown."""
 
 
 class CheckProgress(Protocol):

@@ -58,7 +58,7 @@ BOX_OUTSIDE = "box_outside"
 
 EMPTY_TEXT = "empty_text"
 LONG_TEXT = "long_text"
-"""Of more tokens than a sample may have."""
+"""The text has more tokens than a sample may have."""
 LOST_TEXT = "lost_text"
 """With characters that a given vocabulary leaves out."""
 UNDECODABLE_TEXT = "undecodable_text"

@@ -35,7 +35,7 @@ KIND = "corpora"
 PART = ".part"
 """Behind the name of a folder that is not complete."""
 FORMAT = 2
-"""Of shards and of what they hold; another number makes everything anew."""
+"""Version of the format of shards and of their content; all data are prepared again after it changes."""
 _POLL_S = 0.1
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

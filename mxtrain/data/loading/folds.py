@@ -43,7 +43,7 @@ class Fold:
 
     @property
     def index(self) -> int:
-        """Its place within the repetition, from 0 on."""
+        """Returns the index within the repetition, from 0 on."""
         return (self.number - 1) % self.count
 
 

@@ -108,7 +108,7 @@ class Consumer:
 
 
 DISCARD = Consumer()
-"""For readers of batches that do not depend on the network."""
+"""Consumer for loaders whose batches do not depend on the network."""
 
 
 class EpochLoader(Protocol):

@@ -138,7 +138,7 @@ class PublicDataset(BaseDataset):
     """Base of datasets that can be downloaded into `root`."""
 
     published_as: ClassVar[str] = ""
-    """Its name in `PUBLIC_FILES`, where it has one alone."""
+    """Name of the dataset in `PUBLIC_FILES`; empty if it has several."""
 
     root: PathText
     download: bool = False

@@ -15,7 +15,7 @@ import numpy as np
 from mxtrain.engine.backend import autograd, mx, nd
 
 BUFFERS = 4
-"""Of each type and size: so many copies may be under way before the next one waits for the first of them."""
+"""Number of buffers of each dtype and size: the next copy waits for the first of this many pending ones."""
 
 
 class Staging:

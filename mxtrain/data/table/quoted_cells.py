@@ -10,7 +10,7 @@ import re
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 _MOST_CHARACTERS = 1 << 20
-"""Of the first lines of a file."""
+"""Number of characters of the first lines that are examined."""
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=[\t\n]|\r\n|\r?\Z)')
 _PLAIN = re.compile(r"[^\t\n]*")
 _DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')

@@ -21,7 +21,7 @@ SIZES: Dict[str, Dict[str, Optional[int]]] = {
     "gpt2-large": {"num_layers": 36, "units": 1280, "num_heads": 20, "max_length": 1024},
     "gpt2-xl": {"num_layers": 48, "units": 1600, "num_heads": 25, "max_length": 1024},
 }
-"""All but `small` are the published ones (table 2 of the paper, whose numbers of parameters are mended in its code)."""
+"""Hyperparameters by size. All but `small` are published (table 2 of the paper; its code corrects parameter counts)."""
 
 
 class Gpt(TextModel):

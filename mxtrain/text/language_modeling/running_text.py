@@ -29,7 +29,7 @@ PIECE_CHARACTERS = 1 << 11
 SHOWN_TOKENS = 16
 """Length of the prompts whose continuations are shown."""
 LONGEST_PIECE = 1 << 14
-"""In a document without empty lines, the next line ends a record after this number of characters."""
+"""Number of characters after which the next line ends a record, in a document without empty lines."""
 FEWEST_PIECES = 50
 """Minimum number of records: short texts have smaller records, so that some can be held out."""
 

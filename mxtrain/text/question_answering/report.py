@@ -25,7 +25,7 @@ class AnswerReport(CollectingReport):
 
     Args:
         decode: predictions from outputs.
-        source: of the questions.
+        source: source of the questions.
     """
 
     def __init__(self, decode: Decode, source: QuestionSource):

@@ -16,7 +16,7 @@ from mxtrain.files.text_lines import BLANKS, split_words
 log = logging.getLogger(__name__)
 
 ENDLESS_SENTENCE = "endless_sentence"
-"""All words of a file in one sentence."""
+"""Kind of problem: all words of a file are in one sentence."""
 _MOST_WORDS = 200
 """Maximum number of words of a file with a single sentence; longer sentences are rare."""
 DOCUMENT = "-DOCSTART-"

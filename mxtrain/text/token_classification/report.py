@@ -29,7 +29,7 @@ class TokenReport(CollectingReport):
     Args:
         decode: predictions from outputs.
         signature: names the tags.
-        source: of the sentences.
+        source: source of the sentences.
     """
 
     def __init__(self, decode: Decode, signature: Signature, source: TaggedSentences):

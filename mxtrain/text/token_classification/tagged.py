@@ -33,7 +33,7 @@ class TaggedSentences:
 
     Args:
         words: with tags as they are written, all of them of `names`; without any, there is nothing to compare with.
-        names: of the tags.
+        names: names of the tags.
     """
 
     def __init__(self, words: TaggedWords, names: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ class EncodedTags:
 
     Args:
         sentences: words.
-        tag_W: of all words.
+        tag_W: tags of all words.
         config: special tokens and the length.
     """
 

@@ -15,9 +15,9 @@ from typing import Any, Iterable, List
 
 MEMORY_BYTES = 8 << 30
 MOST_CPU_S = 60
-"""For everything; a file of 64 MB takes a tenth of it."""
+"""Processor time of the whole trial, in seconds; a file of 64 MB takes a tenth of it."""
 MOST_ENCODING_S = 8.0
-"""For the sample texts, which usual tokenizers encode in less than 0.5 s."""
+"""Time for encoding the sample texts, in seconds; usual tokenizers take less than 0.5 s."""
 _RUN = 1_500
 _CHARACTERS = "aAzZ1 .\n\t-_'\"!(\u00a0\u00e9\u00df\u0627\u0e01\u4e2d\u3042\uac00\u0301\u2581\U0001f600"
 _SENTENCE = "The quick brown fox, (17 of them) jumps over 3,141 lazy dogs; it's Caf\u00e9 \u4e2d\u6587 x_1! "

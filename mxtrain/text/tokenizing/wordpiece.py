@@ -50,7 +50,7 @@ def read_vocab(path: str, special: Sequence[str] = SPECIAL) -> Tuple[str, ...]:
     """Returns the tokens of a vocabulary file: one a line (BERT's `vocab.txt`), or GluonNLP's JSON with `idx_to_token`.
 
     Args:
-        path: of the file.
+        path: path of the file.
         special: tokens that it must have.
 
     Raises:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 IGNORED_LABEL = -1
 """Label of positions without a token to predict."""
 Tokenizers = Tuple["BaseTokenizer", "BaseTokenizer"]
-"""Of sources and of targets."""
+"""Tokenizers of sources and of targets."""
 
 
 class ParallelTokens:

@@ -20,7 +20,7 @@ class TranslationSignature(TextSignature):
 
     Attributes:
         target_tokenizer_config: how targets become tokens; equal to `tokenizer_config` where both have one vocabulary.
-        target_language: of the training targets, where words have no spaces between them; see
+        target_language: language of the training targets, where words have no spaces between them; see
             `writing.language_without_spaces`.
     """
 

@@ -270,7 +270,7 @@ class TranslationReport(Report):
     """Number of translations equal to the reference, and the first that differ.
 
     Args:
-        source: of the pairs that are measured.
+        source: pairs that are measured.
     """
 
     def __init__(self, source: AnyPairs):
