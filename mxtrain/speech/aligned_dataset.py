@@ -151,7 +151,7 @@ class AlignedDataset(BaseDataset):
         name, *parts = self.utterances(utterance_findings)
         symbols = self._symbols(parts)
         usable = [None if part is None else self._prepared(name, part, symbols, utterance_findings) for part in parts]
-        skipping.warn()
+        skipping.log_counts()
         return divide(name, usable, self, symbols)
 
     def _symbols(self, all_parts: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:

@@ -177,7 +177,7 @@ class AudioDataset(TranscribedDataset):
         ]  # fmt: skip
         alphabet = self._alphabet(name, parts[0] or [])
         usable = [None if part is None else self._prepared(name, part, alphabet, utterance_findings) for part in parts]
-        skipping.warn()
+        skipping.log_counts()
         return divide(name, usable, self, alphabet.characters)
 
     def _alphabet(self, name: str, train: Sequence[Utterance]) -> Alphabet:

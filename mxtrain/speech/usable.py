@@ -72,7 +72,7 @@ class Skipping(Findings):
     def keeps_going(self) -> bool:
         return True
 
-    def warn(self) -> None:
+    def log_counts(self) -> None:
         """Logs the number of skipped utterances by kind of problem."""
         for kind, count in self._count.items():
             log.warning("dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
