@@ -15,7 +15,7 @@ from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.checking.problems import Problem
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
-from mxtrain.speech.aligned import AlignedSource, fitted
+from mxtrain.speech.aligned import AlignedSource, fit_to_length
 from mxtrain.speech.aligned_loader import DECIBELS, AlignedLoader
 from mxtrain.speech.aligned_manifest import AlignedManifest
 from mxtrain.speech.aligned_rows import places_of
@@ -78,7 +78,7 @@ def test_each_frame_has_the_tone_of_its_symbol(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_small_differences_go_to_the_end(durations: List[int], frames: int, tolerance: int, wanted: Any) -> None:
-    found = fitted(np.array(durations), frames, tolerance)
+    found = fit_to_length(np.array(durations), frames, tolerance)
     assert (None if found is None else found.tolist()) == wanted
 
 
