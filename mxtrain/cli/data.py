@@ -19,7 +19,7 @@ from mxtrain.cli.tables import on_one_line
 from mxtrain.data.base import BaseDataset
 from mxtrain.data.checking.dataset_check import CollectedFindings, DatasetCounts, check_dataset
 from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
-from mxtrain.data.corpus.kept import folder_of_kept, list_kept, remove_kept
+from mxtrain.data.corpus.cached_data import data_cache_folder, list_cached_data, remove_cached_data
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.durable import encode_json
 from mxtrain.logger.durations import format_seconds
@@ -81,8 +81,8 @@ def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
     if overrides or settings.output or settings.ignore:
         raise ConfigError("data cache takes only remove=KEY, remove=all or e.g. remove=30d.")
     try:
-        kept = list_kept() if settings.remove is None else remove_kept(settings.remove)
-        folder = folder_of_kept()
+        kept = list_cached_data() if settings.remove is None else remove_cached_data(settings.remove)
+        folder = data_cache_folder()
     except (OSError, RuntimeError, KeyError) as error:
         raise DataError(f"There is no cache that can be used: {error}.") from error
     size = sum(one.num_bytes for one in kept)

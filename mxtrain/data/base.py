@@ -59,9 +59,9 @@ class BaseDataset(Spec):
     tasks: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
     signature_class: ClassVar[Type[Signature]] = Signature
-    """The class of what `infer_signature` gives, which a checkpoint's is read by."""
+    """Class of the signatures that `infer_signature` returns, by which those of checkpoints are read."""
     model_option: ClassVar[str] = ""
-    """The model that is meant where only the dataset is named; empty: the task's."""
+    """Default model where only the dataset is named; empty: the default of the task."""
 
     model_hints: ClassVar[Mapping[str, str]] = {}
     """Advice for models that read other samples: by task, and under "" for tasks without a usual model."""
@@ -78,7 +78,7 @@ class BaseDataset(Spec):
     """Settings that only say how samples become inputs, which a checkpoint holds: with one, they are not needed."""
 
     largest_batch: ClassVar[int] = 128
-    """The batch that `batch_size=auto` means for many samples."""
+    """Batch size that `batch_size=auto` means for many samples."""
 
     batch_size: BatchSize = 128
     """Samples per optimizer step, over all devices and workers together; auto = `largest_batch`, or fewer where an
@@ -130,8 +130,8 @@ class BaseDataset(Spec):
     @property
     def location(self) -> str:
         """Returns the file or folder that it reads, for messages; its class where no setting names one."""
-        named = (str(getattr(self, name) or "") for name in ("root", "train") if name in type(self).model_fields)
-        return next(filter(None, named), type(self).__name__)
+        paths = (str(getattr(self, name) or "") for name in ("root", "train") if name in type(self).model_fields)
+        return next(filter(None, paths), type(self).__name__)
 
     @property
     def mixes(self) -> bool:
@@ -150,32 +150,33 @@ class BaseDataset(Spec):
         return self.largest_batch if self.batch_size == "auto" else self.batch_size
 
     def for_size(self, num_samples: int, divisor: int = 1) -> BaseDataset:
-        """This dataset with a `batch_size` for its number of training samples, where the description says auto: the
-        largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `SMALLEST_BATCH` to `largest_batch`.
+        """Returns this dataset with a `batch_size` for its number of training samples, where the description says auto:
+        the largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `SMALLEST_BATCH` to `largest_batch`.
 
         Args:
-            num_samples: of the training split.
+            num_samples: number of samples of the training split.
             divisor: the batch is a multiple of it, rounded up.
         """
         if self.batch_size != "auto":
             return self
-        wanted = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), self.largest_batch, max(num_samples, 1))
-        batch_size = -(-(2 ** (wanted.bit_length() - 1)) // divisor) * divisor
+        target_size = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), self.largest_batch, max(num_samples, 1))
+        batch_size = -(-(2 ** (target_size.bit_length() - 1)) // divisor) * divisor
         return self.model_copy(update={"batch_size": batch_size})
 
     def for_task(self, name: str) -> BaseDataset:
-        """This dataset, whose samples have what a task needs of them, where samples have more than one task needs.
+        """Returns this dataset, whose samples have what a task needs of them, where samples have more than one task
+        needs.
 
         Args:
-            name: of the option of conf/task/; empty for a task of the user's own.
+            name: name of the option of conf/task/; empty for a task of the user's own.
         """
         return self
 
     def for_fold(self, fold: Optional[Fold]) -> BaseDataset:
         """Returns this dataset with a fold of its training samples as validation split; None = as the settings say."""
-        made = self.model_copy()
-        made._fold = fold
-        return made
+        dataset = self.model_copy()
+        dataset._fold = fold
+        return dataset
 
     @property
     def fold(self) -> Optional[Fold]:
@@ -214,7 +215,7 @@ class BaseDataset(Spec):
 
         Args:
             splits: what `open` gave.
-            seed: of the run.
+            seed: seed of the run.
 
         Raises:
             ConfigError: a weight is of a class that there is not.
@@ -226,18 +227,18 @@ class BaseDataset(Spec):
 
         return build_class_sampler(splits.train, splits.class_names, self.class_weights, seed)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """Returns this dataset with the preprocessing of a checkpoint, and the signature. Imports no MXNet.
 
         Args:
-            given: the checkpoint's signature.
-            typed: settings that this command was given.
+            signature: the checkpoint's signature.
+            overrides: settings that this command was given.
             source: the checkpoint's path, for messages.
 
         Raises:
             ConfigError: something of what enters the network was to be changed.
         """
-        return self, given
+        return self, signature
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns the signature of a network trained on `splits`; the model's description may require another size."""
@@ -247,8 +248,8 @@ class BaseDataset(Spec):
         """Refuses to go on with a network whose inputs mean something else now.
 
         Args:
-            signature: of the data as they are.
-            before: that of a checkpoint.
+            signature: signature of the data as they are.
+            before: signature of a checkpoint.
             source: its path, for messages.
 
         Raises:
@@ -256,18 +257,18 @@ class BaseDataset(Spec):
         """
 
     def for_model(self, model: Model) -> BaseDataset:
-        """This dataset, whose samples are as a network wants them where the description leaves that open.
+        """Returns this dataset, whose samples are as a network wants them where the description leaves that open.
 
         Args:
-            model: of the run.
+            model: model of the run.
         """
         return self
 
     def for_loss(self, loss: Loss) -> BaseDataset:
-        """This dataset, whose samples are drawn as a loss wants them where the description leaves that open.
+        """Returns this dataset, whose samples are drawn as a loss wants them where the description leaves that open.
 
         Args:
-            loss: of the run.
+            loss: loss of the run.
         """
         return self
 
@@ -289,9 +290,9 @@ class BaseDataset(Spec):
         """Returns the loader of a split.
 
         Args:
-            source: of the samples.
+            source: source of the samples.
             signature: what enters the network.
-            options: of all loaders.
+            options: options of all loaders.
         """
         raise NotImplementedError
 
@@ -357,8 +358,8 @@ class BaseDataset(Spec):
         Imports no MXNet.
 
         Args:
-            source: of the samples.
-            name: of the corruption.
+            source: source of the samples.
+            name: name of the corruption.
             severity: as `corruptions` says.
 
         Raises:
@@ -370,7 +371,7 @@ class BaseDataset(Spec):
         )
 
     def open(self) -> Splits:
-        """Find, check and split the data. Imports no MXNet.
+        """Finds, checks and splits the data. Imports no MXNet.
 
         Returns:
             The splits.
@@ -400,14 +401,14 @@ def choose_split(splits: Splits, name: str) -> Tuple[str, Samples]:
     Raises:
         DataError: there is no such split.
     """
-    named = {"train": splits.train, "val": splits.val, "test": splits.test}
+    splits_by_name = {"train": splits.train, "val": splits.val, "test": splits.test}
     chosen = name if name != "auto" else ("test" if splits.test is not None else "val")
-    source = named.get(chosen)
+    source = splits_by_name.get(chosen)
     if source is None:
-        there = [split for split, samples in named.items() if samples is not None]
+        available = [split for split, samples in splits_by_name.items() if samples is not None]
         raise DataError(
-            f"split={chosen}: this dataset has no such split.{did_you_mean(chosen, there)} Choose "
-            f"{' or '.join(f'split={split}' for split in there)}."
+            f"split={chosen}: this dataset has no such split.{did_you_mean(chosen, available)} Choose "
+            f"{' or '.join(f'split={split}' for split in available)}."
         )
     return chosen, source
 

@@ -57,12 +57,12 @@ def fingerprint(dataset: BaseDataset, splits: Splits) -> Dict[str, Json]:
     if len(settings) > 1 and settings.get("root") == [os.curdir]:
         del settings["root"]  # stands for no root: the other settings name the files
     files: Dict[str, Json] = {name: _describe_files(paths) for name, paths in settings.items()}
-    has_files = any(isinstance(one, dict) and one["files"] for one in files.values())
-    named = {"train": splits.train, "val": splits.val, "test": splits.test}
-    known = {name: source for name, source in named.items() if source is not None}
+    has_files = any(isinstance(description, dict) and description["files"] for description in files.values())
+    splits_by_name = {"train": splits.train, "val": splits.val, "test": splits.test}
+    sources = {name: source for name, source in splits_by_name.items() if source is not None}
     parts: Dict[str, Json] = {
         name: {"samples": len(source), "sha256": _hash_samples(source, has_files)}
-        for name, source in known.items()
+        for name, source in sources.items()
     }
     digest = hashlib.sha256()
     for part in (files, parts, list(splits.class_names)):
@@ -103,10 +103,10 @@ def _describe_files(paths: List[str]) -> Mapping[str, Json]:
         used, content = _hash_content(file, budget)
         budget -= used
         digest.update(content)
-    found: Dict[str, Json] = {"files": count, "bytes": total, "sha256": digest.hexdigest()}
+    description: Dict[str, Json] = {"files": count, "bytes": total, "sha256": digest.hexdigest()}
     if not is_complete:
-        found = {"files": count, "sha256": None, "not_listed": f"there are more than {MAX_FILES:,} files"}
-    return found
+        description = {"files": count, "sha256": None, "not_listed": f"there are more than {MAX_FILES:,} files"}
+    return description
 
 
 def _walk(paths: List[str]) -> Iterator[_File]:
@@ -118,10 +118,10 @@ def _walk(paths: List[str]) -> Iterator[_File]:
             yield from _walk_folder(path, top)
             continue
         # Settings of parallel files name a prefix.
-        for one in [path] if os.path.lexists(path) else sorted(glob.glob(f"{glob.escape(path)}.*")):
-            found = _regular(one, f"{top}{one[len(path):]}")
-            if found is not None:
-                yield found
+        for match in [path] if os.path.lexists(path) else sorted(glob.glob(f"{glob.escape(path)}.*")):
+            file = _regular(match, f"{top}{match[len(path):]}")
+            if file is not None:
+                yield file
 
 
 def _walk_folder(folder: str, name: str) -> Iterator[_File]:
@@ -143,9 +143,9 @@ def _walk_folder(folder: str, name: str) -> Iterator[_File]:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((entry.path, below))
                 else:
-                    found = _regular(entry.path, below)
-                    if found is not None:
-                        yield found
+                    file = _regular(entry.path, below)
+                    if file is not None:
+                        yield file
 
 
 def _regular(path: str, name: str) -> Optional[_File]:
@@ -215,8 +215,8 @@ def _update(digest: hashlib._Hash, value: object, at_most: int = MAX_ITEMS) -> N
             digest.update(np.asarray(value.flat[:at_most]).tobytes())
     elif isinstance(value, (list, tuple)):
         digest.update(str(len(value)).encode())
-        for one in value[:: max(1, len(value) // at_most)]:
-            digest.update(_text_of(one).encode("utf-8", "backslashreplace") + b"\0")
+        for item in value[:: max(1, len(value) // at_most)]:
+            digest.update(_text_of(item).encode("utf-8", "backslashreplace") + b"\0")
 
 
 def _text_of(value: object) -> str:

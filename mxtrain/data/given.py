@@ -59,7 +59,7 @@ class GivenSamples:
 
     @property
     def has_targets(self) -> bool:
-        """False for samples to predict for."""
+        """Returns False for samples to predict for."""
         return self._target_N is not None
 
     def read_labels(self) -> np.ndarray:
@@ -76,13 +76,14 @@ class GivenSamples:
         chosen_B = self._index_N[index_B]
         if isinstance(self._inputs, np.ndarray):
             return self._inputs[chosen_B]
-        found = [self._read(int(index)) for index in chosen_B]
-        for index, one in zip(chosen_B, found):
-            if one.shape != self.shape:
+        arrays = [self._read(int(index)) for index in chosen_B]
+        for index, array in zip(chosen_B, arrays):
+            if array.shape != self.shape:
                 raise LoaderError(
-                    f"dataset: sample {index} has shape {one.shape}, and the first one {self.shape}. All must be equal."
+                    f"dataset: sample {index} has shape {array.shape}, and the first one {self.shape}. All must be "
+                    "equal."
                 )
-        return np.stack(found)
+        return np.stack(arrays)
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """Returns the inputs, scaled to 0 to 255, and the targets of samples for figures."""
@@ -113,13 +114,13 @@ class GivenDataset(Given, BaseDataset):
 
     batch_size: BatchSize = "auto"
     shape: List[int] = []
-    """Of one input."""
+    """Shape of one input."""
     dtype: str = "float32"
-    """Of the inputs."""
+    """Dtype of the inputs."""
     target: Literal["class", "number"] = "class"
     """Meaning of a target: the index of a class, or a number to predict."""
     num_samples: Dict[str, int] = {}
-    """By split; "all" where validation samples are held out by val_fraction."""
+    """Number of samples by split; "all" where validation samples are held out by val_fraction."""
     class_names: Names = []
     """Names of the classes; empty: 0, 1, ..."""
 
@@ -148,10 +149,10 @@ class GivenDataset(Given, BaseDataset):
         Raises:
             ConfigError: the object is not a single dataset.
         """
-        found = cls.describe_object(value)
-        if list(found["num_samples"]) != ["all"]:
+        facts = cls.describe_object(value)
+        if list(facts["num_samples"]) != ["all"]:
             raise ConfigError("evaluate: dataset= takes (x, y) arrays, or one dataset whose items are (x, y).")
-        return {**found, "num_samples": {"test": found["num_samples"]["all"]}}
+        return {**facts, "num_samples": {"test": facts["num_samples"]["all"]}}
 
     @property
     def sample_type(self) -> str:  # type: ignore[override]  # a class variable in other datasets
@@ -175,14 +176,14 @@ class GivenDataset(Given, BaseDataset):
         assert train is not None
         names = self._names(splits)
         if self.fold is not None:
-            splits = {"all" if name == "train" else name: one for name, one in splits.items()}
+            splits = {"all" if name == "train" else name: samples for name, samples in splits.items()}
             self.own_validation(splits.pop("val", None))
         if "all" in splits:
             label_N = train.read_labels() if self.target == "class" else np.zeros(len(train), int)
             parts = self.divide(label_N, has_test="test" in splits)
             refuse_empty("dataset", len(parts[0]), len(parts[1]), self.val_fraction)
-            held = {name: train.take(part.tolist()) for name, part in zip(SPLITS, parts) if len(part)}
-            splits = {**held, **{name: one for name, one in splits.items() if name != "all"}}
+            held_out = {name: train.take(part.tolist()) for name, part in zip(SPLITS, parts) if len(part)}
+            splits = {**held_out, **{name: samples for name, samples in splits.items() if name != "all"}}
         mean, std = _moments(splits.get("train", train))
         val, test = splits.get("val", train), splits.get("test")
         return Splits(splits.get("train", train), val, test, names, tuple(self.shape), mean, std)
@@ -204,10 +205,10 @@ class GivenDataset(Given, BaseDataset):
         return list(self.class_names)
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        made = Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
+        signature = Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
         if self.target == "class":
-            return made
-        return with_target_scale(made, splits.train.read_labels())  # type: ignore[attr-defined]  # `GivenSamples`
+            return signature
+        return with_target_scale(signature, splits.train.read_labels())  # type: ignore[attr-defined]  # `GivenSamples`
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         if list(before.class_names) != list(signature.class_names):
@@ -220,11 +221,11 @@ class GivenDataset(Given, BaseDataset):
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         inputs = "x".join(map(str, self.shape)) or "one number"
-        how = "standardised" if signature.mean else "as they are"
-        said = f"inputs of {inputs} ({self.dtype}) enter the network {how}"
+        treatment = "standardised" if signature.mean else "as they are"
+        text = f"inputs of {inputs} ({self.dtype}) enter the network {treatment}"
         if self.target == "class":
-            return said
-        return f"{said}; {target_remark(signature, splits.val.read_labels())}"  # type: ignore[attr-defined]
+            return text
+        return f"{text}; {target_remark(signature, splits.val.read_labels())}"  # type: ignore[attr-defined]
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: GivenSamples, signature: Signature, options: LoaderOptions
@@ -271,33 +272,33 @@ def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
         ConfigError: the inputs have another shape or dtype than those of the run.
         DataError: an input is not finite.
     """
-    shape, shown = dataset.shape, dataset.object
-    if any(isinstance(one, (str, os.PathLike)) for one in (value if isinstance(value, (list, tuple)) else [value])):
+    shape, object_name = dataset.shape, dataset.object
+    if any(isinstance(item, (str, os.PathLike)) for item in (value if isinstance(value, (list, tuple)) else [value])):
         raise ConfigError(
-            f"predict: this run was trained on arrays ({shown}), so it reads no files. Read them in Python, and give "
-            f"numbers of shape (N{''.join(f', {size}' for size in shape)})."
+            f"predict: this run was trained on arrays ({object_name}), so it reads no files. Read them in Python, and "
+            f"give numbers of shape (N{''.join(f', {size}' for size in shape)})."
         )
-    rows = [as_array(one) for one in value] if isinstance(value, (list, tuple)) else None
-    found = None
+    rows = [as_array(item) for item in value] if isinstance(value, (list, tuple)) else None
+    array = None
     if rows is None or len({row.shape for row in rows}) == 1:
-        found = as_array(value) if rows is None else np.stack(rows)
-        found = found[None] if found.shape == tuple(shape) else found
-    if found is None or found.shape[1:] != tuple(shape) or found.dtype.kind not in "fiub":
-        kinds = "of several shapes" if found is None else f"{found.dtype} {found.shape}"
+        array = as_array(value) if rows is None else np.stack(rows)
+        array = array[None] if array.shape == tuple(shape) else array
+    if array is None or array.shape[1:] != tuple(shape) or array.dtype.kind not in "fiub":
+        kinds = "of several shapes" if array is None else f"{array.dtype} {array.shape}"
         raise ConfigError(
-            f"predict: the inputs are {kinds}. This run was trained on arrays ({shown}): give numbers of shape "
+            f"predict: the inputs are {kinds}. This run was trained on arrays ({object_name}): give numbers of shape "
             f"(N{''.join(f', {size}' for size in shape)}), or one sample of {tuple(shape)}."
         )
-    is_byte = found.dtype.kind != "f" and bool(((found >= 0) & (found <= 255)).all())
+    is_byte = array.dtype.kind != "f" and bool(((array >= 0) & (array <= 255)).all())
     if dataset.dtype == "uint8" and not is_byte:
         raise ConfigError(
-            f"predict: the inputs are {found.dtype}, and this run was trained on uint8, which it standardises. Give "
+            f"predict: the inputs are {array.dtype}, and this run was trained on uint8, which it standardises. Give "
             "whole numbers from 0 to 255."
         )
-    wrong_N = ~np.isfinite(found).all(axis=tuple(range(1, found.ndim)))
+    wrong_N = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if wrong_N.any():
         raise DataError(f"predict: input {int(np.argmax(wrong_N))} has a number that is not finite (NaN or infinite).")
-    return GivenSamples(found, None)
+    return GivenSamples(array, None)
 
 
 def splits_of(value: Any) -> Dict[str, GivenSamples]:
@@ -307,7 +308,7 @@ def splits_of(value: Any) -> Dict[str, GivenSamples]:
         ConfigError: the object is not a dataset.
     """
     if isinstance(value, (tuple, list)) and len(value) in (2, 3) and not _is_array(value[0]):
-        return {name: _samples_of(one, name) for name, one in zip(SPLITS, value)}
+        return {name: _samples_of(part, name) for name, part in zip(SPLITS, value)}
     return {"all": _samples_of(value, "")}
 
 
@@ -324,12 +325,12 @@ def _samples_of(value: Any, split: str) -> GivenSamples:
             items = [_parts_of(_item(value, index), index)[1] for index in range(len(value))]
         except LoaderError as error:
             raise ConfigError(str(error)) from error
-        inputs, target_N = value, np.asarray([as_array(one) for one in items])
+        inputs, target_N = value, np.asarray([as_array(target) for target in items])
     else:
         if _is_array(value):
             raise ConfigError(f"{place}={class_of(value)}: an array without targets. Give (x, y).")
-        loaded = " It is a loader: give its dataset." if hasattr(value, "dataset") or hasattr(value, "__iter__") else ""
-        raise ConfigError(f"{place}={value!r:.60} ({class_of(value)}) is no dataset.{loaded} {ADVICE}")
+        hint = " It is a loader: give its dataset." if hasattr(value, "dataset") or hasattr(value, "__iter__") else ""
+        raise ConfigError(f"{place}={value!r:.60} ({class_of(value)}) is no dataset.{hint} {ADVICE}")
     if target_N.ndim == 2 and target_N.shape[1] == 1:
         target_N = target_N[:, 0]
     if not len(inputs):

@@ -28,10 +28,10 @@ class Signature:
     datasets name it in `signature_class`.
 
     Attributes:
-        shape: of one sample as it enters the network, or of each of several inputs.
+        shape: shape of one sample as it enters the network, or of each of several inputs.
         mean, std: per channel of images, in units where white is 1; empty for other samples.
         class_names: names of the predicted classes, if they have names.
-        target_mean, target_std: of a number to predict, over the training samples: networks learn it standardised.
+        target_mean, target_std: statistics of a target over the training samples: networks learn it standardised.
     """
 
     form: ClassVar[Dict[str, Wanted]] = {
@@ -75,14 +75,14 @@ class Signature:
 
     @classmethod
     def extending(cls, signature: Signature, **more: Any) -> Self:
-        """Returns a signature of this class: what another one says that it has too, and more.
+        """Builds a signature of this class from the fields that it shares with another one, and further arguments.
 
         Args:
-            signature: of another class, such as that of the base class of a dataset.
+            signature: signature of another class, such as that of the base class of a dataset.
             more: further arguments.
         """
-        given = vars(signature)
-        return cls(**{**{one.name: given[one.name] for one in fields(cls) if one.name in given}, **more})
+        values = vars(signature)
+        return cls(**{**{field.name: values[field.name] for field in fields(cls) if field.name in values}, **more})
 
     @property
     def scales_targets(self) -> bool:
@@ -95,12 +95,12 @@ class Signature:
         return self.class_names
 
     def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:
-        """Returns the network of a model for such samples, uninitialized; by default the one for a single array.
+        """Builds the network of a model for such samples, uninitialized; by default the one for a single array.
 
         Args:
-            model: the description.
-            num_classes: the width of its first output.
-            output_shapes: of each output for one sample; empty where only the network knows.
+            model: description of the model.
+            num_classes: width of its first output.
+            output_shapes: shape of each output for one sample; empty where only the network knows.
         """
         return model.build(num_classes, shapes_of(self.shape)[0])
 
@@ -110,14 +110,14 @@ class Signature:
 
     def to_json(self) -> Dict[str, Json]:
         """Returns the plain values that a checkpoint holds. Subclasses add theirs."""
-        found: Dict[str, Json] = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
+        values: Dict[str, Json] = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
         if self.scales_targets:
-            found.update(target_mean=self.target_mean, target_std=self.target_std)
-        return found
+            values.update(target_mean=self.target_mean, target_std=self.target_std)
+        return values
 
     @classmethod
     def from_json(cls, values: JsonObject) -> Self:
-        """Inverse of `to_json`, of values that have the form.
+        """Builds a signature from what `to_json` returns.
 
         Raises:
             DamagedCheckpoint: no samples can become inputs so.
@@ -144,11 +144,11 @@ def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:
         LaterCheckpoint: names all that is there and not known: another kind of dataset or a later version made it.
     """
     misfits = []
-    for one in kind.__mro__:
-        if issubclass(one, Signature):
-            misfit = _misfit(checkpoint, one)
+    for base_class in kind.__mro__:
+        if issubclass(base_class, Signature):
+            misfit = _misfit(checkpoint, base_class)
             if misfit is None:
-                return one.from_json(checkpoint.state["run"]["input"])
+                return base_class.from_json(checkpoint.state["run"]["input"])
             misfits.append(misfit)
     raise misfits[0]  # of `kind` itself
 

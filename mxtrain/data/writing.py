@@ -26,9 +26,9 @@ _LETTER = re.compile(r"[^\W\d_]")
 _UNSPACED = re.compile(f"[{''.join(characters for name, characters in _SCRIPTS.items() if name != 'ko')}]")
 _UNITS = re.compile(f"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\\S)+")
 _SHARE = 0.3
-"""Of all letters, from which on a script decides: texts in Chinese also hold Latin names."""
+"""Smallest share of letters by which a script decides the language: texts in Chinese also hold Latin names."""
 _KANA_SHARE = 0.05
-"""Of Han and kana, from which on texts are Japanese: Chinese texts hold a Japanese name at most."""
+"""Smallest share of kana in Han and kana of Japanese texts: Chinese texts hold a Japanese name at most."""
 MOST_TEXTS = 2000
 
 

@@ -31,13 +31,13 @@ class Aim(Tracker):
     def connect(self, run: TrackedRun) -> TrackerConnection:
         import aim
 
-        opened = aim.Run(
+        aim_run = aim.Run(
             run.remote_id, repo=self.repo, experiment=self.experiment, system_tracking_interval=None,
             capture_terminal_logs=False,
         )  # fmt: skip
-        opened.name = run.name
-        opened["settings"] = dict(run.settings)
-        return AimConnection(opened)
+        aim_run.name = run.name
+        aim_run["settings"] = dict(run.settings)
+        return AimConnection(aim_run)
 
 
 class AimConnection(TrackerConnection):

@@ -12,14 +12,13 @@ class Logger(Spec):
 
     @property
     def writes_to(self) -> Optional[str]:
-        """Returns the file in the run directory that it writes rows to, and cuts back when a run resumes; None: it has
-        none."""
+        """Returns the file of rows in the run directory, which is truncated when a run resumes; None: it has none."""
         return None
 
     def build(self) -> Callback:
-        """Make the callback that watches one run.
+        """Builds the callback that watches one run.
 
         Returns:
-            A callback that never stops a run because it cannot write: it says so once and goes on.
+            A callback that does not raise if it cannot write while a run goes on: it logs one warning.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its callback.")

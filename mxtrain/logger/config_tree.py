@@ -42,20 +42,20 @@ def render_config(
     title = Text("configuration", style="bold")
     if not full:
         title.append(f"  {HIDDEN_DEFAULTS}", style="not bold dim")
-    typed = Text("overrides", style="bold cyan").append(
+    overrides_label = Text("overrides", style="bold cyan").append(
         f" {shlex.join(command.words) or 'none'}", style="not bold default"
     )
-    branches = [(typed, []), *_branches(config, command.choices, full)]
+    branches = [(overrides_label, []), *_branches(config, command.choices, full)]
     if plain:
         lines = [title]
         for label, nested in branches:
-            lines += [Text("  ").append_text(label), *(Text("    ").append_text(part) for part in nested)]
+            lines += [Text("  ").append_text(label), *(Text("    ").append_text(setting) for setting in nested)]
         return Group(*lines)
     tree = Tree(title, guide_style="dim")
     for label, nested in branches:
         branch = tree.add(label)
-        for part in nested:
-            branch.add(part)
+        for setting in nested:
+            branch.add(setting)
     return tree
 
 
@@ -64,16 +64,16 @@ def _branches(config: Config, choices: Mapping[str, str], full: bool) -> Iterato
     scalars = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     if scalars:
         yield _label("", scalars), []
-    silent = Text()
+    default_groups = Text()
     for name in sorted((name for name in config if name not in scalars), key=_rank):
         settings, nested = _split(name, config[name], full)
         head = _head(name, config[name], choices)
         if full or settings or nested or name in ORDER:
-            yield _label(head, settings), [_label(part, values) for part, values in nested.items()]
+            yield _label(head, settings), [_label(part_name, values) for part_name, values in nested.items()]
         elif config[name] and choices.get(name) != "default":
-            silent.append(" " if silent else "").append(head, style="bold cyan")
-    if silent:
-        yield silent, []
+            default_groups.append(" " if default_groups else "").append(head, style="bold cyan")
+    if default_groups:
+        yield default_groups, []
 
 
 def _rank(name: str) -> Tuple[int, str]:
@@ -87,7 +87,7 @@ def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
     object: `dataset=(arrays)`, `model=Dense`.
     """
     if "given_as" in group:
-        return f"{name}={_given(group)}"
+        return f"{name}={_object_name(group)}"
     if name in choices:
         return name if choices[name] == "default" else f"{name}={choices[name]}"
     if "_target_" in group:
@@ -95,14 +95,14 @@ def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
     return f"{name}=[{','.join(map(str, group))}]" if group else name
 
 
-def _given(group: Config) -> str:
-    networks = [f"{name}: {_class(one)}" for name, one in group.get("networks", {}).items()]
+def _object_name(group: Config) -> str:
+    networks = [f"{name}: {_class(path)}" for name, path in group.get("networks", {}).items()]
     if networks:
         return f"({', '.join(networks)})"
-    parts = [_class(one) for one in group["object"].strip("()").split(", ")]
-    if {"ndarray", "NDArray"}.issuperset(parts):
+    classes = [_class(path) for path in group["object"].strip("()").split(", ")]
+    if {"ndarray", "NDArray"}.issuperset(classes):
         return "(arrays)"
-    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+    return classes[0] if len(classes) == 1 else f"({', '.join(classes)})"
 
 
 def _class(path: str) -> str:
@@ -116,15 +116,15 @@ def _split(
     values = group if full else changed_settings(group, ALWAYS_SHOWN.get(name, ()))
     if "given_as" in group:  # the head shows these
         values = {key: value for key, value in values.items() if key not in ("given_as", "object", "networks")}
-    own = {key: value for key, value in values.items() if not isinstance(value, Mapping) and key != "_target_"}
+    settings = {key: value for key, value in values.items() if not isinstance(value, Mapping) and key != "_target_"}
     parts = {str(key): value for key, value in values.items() if isinstance(value, Mapping)}
     if not full:
         parts = {key: changed_settings(value) if "_target_" in value else value for key, value in parts.items()}
-    return own, {key: value for key, value in parts.items() if value}
+    return settings, {key: value for key, value in parts.items() if value}
 
 
-def changed_settings(node: Config, always: Sequence[str] = ()) -> Dict[str, Any]:
-    """Returns the settings of a node that differ from the defaults of its class, and those of `always`.
+def changed_settings(node: Config, always_shown: Sequence[str] = ()) -> Dict[str, Any]:
+    """Returns the settings of a node that differ from the defaults of its class, and those of `always_shown`.
 
     A user's own class that is no `Spec` has no known defaults, so all of its settings are returned.
     """
@@ -132,23 +132,23 @@ def changed_settings(node: Config, always: Sequence[str] = ()) -> Dict[str, Any]
     with suppress(ConfigError):
         target = import_target(str(node.get("_target_", "")), "")
     fields = target.model_fields if isinstance(target, type) and issubclass(target, Spec) else {}
-    shown = {}
+    changed = {}
     for key, value in node.items():
         if key == "_target_":
             continue
         default = _plain(fields[key].default) if key in fields else None
         if isinstance(value, Mapping) and isinstance(default, Mapping):
-            value = {name: one for name, one in value.items() if default.get(name) != one}
+            value = {name: entry for name, entry in value.items() if default.get(name) != entry}
             if value:
-                shown[key] = value
-        elif key in always or key not in fields or _plain(value) != default:
-            shown[key] = value
-    return shown
+                changed[key] = value
+        elif key in always_shown or key not in fields or _plain(value) != default:
+            changed[key] = value
+    return changed
 
 
 def _plain(value: object) -> object:
     if isinstance(value, pydantic.BaseModel):
-        return {key: _plain(one) for key, one in value.model_dump().items()}
+        return {key: _plain(item) for key, item in value.model_dump().items()}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -172,5 +172,5 @@ def as_typed_value(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(as_typed_value, value))}]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{as_typed_value(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{as_typed_value(item)}" for key, item in value.items()) + "}"
     return str(value) if value != "" else "''"

@@ -1,4 +1,4 @@
-"""metrics.csv: the rows of metrics.jsonl as a table with fixed columns."""
+"""Writes metrics.csv: the rows of metrics.jsonl as a table with fixed columns."""
 
 from __future__ import annotations
 
@@ -53,28 +53,28 @@ def columns_for(metric_names: Iterable[str]) -> list[str]:
 
 
 def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
-    """Make the table, or bring an existing one back to what it was at `step`.
+    """Creates the table, or restores an existing one to its content at `step`.
 
     Args:
-        path: The CSV file.
-        columns: The columns that this run writes.
-        step: The last step to keep.
+        path: CSV file.
+        columns: columns that this run writes.
+        step: last step to keep.
 
     Returns:
         Columns of the table: `columns`, then the ones that only older rows have.
 
     Raises:
-        RunDirectoryError: The file cannot be read or written.
+        RunDirectoryError: the file cannot be read or written.
     """
     try:
         data = read_regular(path) if path.exists() else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        lines = split_lines(whole.decode("utf-8", "replace"))
+        complete_lines = data[: data.rfind(b"\n") + 1]
+        lines = split_lines(complete_lines.decode("utf-8", "replace"))
         old_columns = next(csv.reader(lines[:1]), [])
-        kept = [row for row in csv.DictReader(lines) if _is_kept(row, step)]
-        all_columns = list(dict.fromkeys([*columns, *(old_columns if kept else ())]))
-        cells = [all_columns, *([row.get(name) or "" for name in all_columns] for row in kept)]
-        table = b"".join(map(_encode, cells))
+        kept_rows = [row for row in csv.DictReader(lines) if _is_kept(row, step)]
+        all_columns = list(dict.fromkeys([*columns, *(old_columns if kept_rows else ())]))
+        table_rows = [all_columns, *([row.get(name) or "" for name in all_columns] for row in kept_rows)]
+        table = b"".join(map(_encode, table_rows))
         if data[: len(table)] != table:
             replace_file(path, table)
         elif len(data) > len(table):

@@ -16,7 +16,7 @@ from mxtrain.files.durable import to_strict_json
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun
 from mxtrain.logger.tracker_points import points_of
-from mxtrain.logger.tracker_process import MOST_POINTS
+from mxtrain.logger.tracker_process import MAX_POINTS
 from mxtrain.search_path import module_command
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 SEND_INTERVAL_S = 2.0
-"""Between two requests with points: fewer and larger ones cost this machine and the service less."""
+"""Seconds between two requests with points: fewer and larger ones cost this machine and the service less."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _LOCAL_PATIENCE_S = 60.0
-"""For an answer that needs no network. Importing MLflow and creating its database takes 10 s on a slow machine."""
+"""Timeout of answers that need no network. Importing MLflow and creating its database takes 10 s on a slow machine."""
 _GRACE_S = 2.0
-"""The end waits at least so long, for one more attempt to reach a service that has failed before."""
+"""Shortest wait at the end of a run, for one more attempt to reach a service that has failed before."""
 _KILL_S = 5.0
 
 
@@ -51,7 +51,7 @@ class TrackerProcess:
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def ask(self, request: JsonObject) -> Any:
+    def send(self, request: JsonObject) -> Any:
         """Sends a request and waits for the answer, for ever if need be; `kill` ends it.
 
         Raises:
@@ -67,12 +67,12 @@ class TrackerProcess:
             line = ""
         if not line:
             raise ServiceError(f"its process ended with exit code {process.wait()}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ServiceError(answer["error"])
-        if answer["warning"]:
-            _LOG.warning("%s", answer["warning"])
-        return answer["answer"]
+        response = json.loads(line)
+        if "error" in response:
+            raise ServiceError(response["error"])
+        if response["warning"]:
+            _LOG.warning("%s", response["warning"])
+        return response["answer"]
 
     def _start(self) -> subprocess.Popen[str]:
         with self._lock:
@@ -90,7 +90,7 @@ class TrackerProcess:
         """Ends the process; the next request starts another one."""
         with self._lock:
             process, self._process = self._process, None
-        _end(process)
+        _terminate(process)
 
     def kill(self) -> None:
         """Ends the process, whatever it waits for. Further requests fail."""
@@ -101,13 +101,13 @@ class TrackerProcess:
             process.kill()
 
     def close(self) -> None:
-        """Ends the process and closes its pipes. Call from the thread that asks."""
+        """Ends the process and closes its pipes. Call from the thread that calls `send`."""
         self.kill()
-        _end(self._process)
+        _terminate(self._process)
         self._process = None
 
 
-def _end(process: Optional[subprocess.Popen[str]]) -> None:
+def _terminate(process: Optional[subprocess.Popen[str]]) -> None:
     if process is not None:
         process.kill()
         process.wait()
@@ -116,28 +116,29 @@ def _end(process: Optional[subprocess.Popen[str]]) -> None:
                 if stream:
                     stream.close()
             except OSError:
-                pass  # what was not sent to a process that is gone
+                pass  # closing flushes what was not sent yet to a process that is gone
 
 
 class Delivery:
     """Sends points of one run to one service. No method raises because of the service, and none but `close` waits.
 
     Args:
-        tracker: the description of the service.
-        run: of which the points are.
-        catch_up: which points to read from metrics.jsonl first; see `tracker_process.TrackerSession`. None: none.
-        advice: what to type for points that could not be sent.
+        tracker: description of the service.
+        run: run whose points are sent.
+        catch_up: file and steps of points to read from metrics.jsonl first; see `tracker_process.TrackerSession`. None:
+            none.
+        advice: sentence with the command that sends points later, for warnings.
     """
 
     def __init__(self, tracker: Tracker, run: TrackedRun, catch_up: Optional[JsonObject], advice: str) -> None:
         self.name = tracker.service
         self._tracker, self._advice = tracker, advice
-        kind = type(tracker)
-        self._load: JsonObject = {
-            "do": "load", "sys_path": list(sys.path), "module": kind.__module__, "class": kind.__qualname__,
-            "fields": tracker.model_dump(mode="json"),
+        tracker_class = type(tracker)
+        self._load_request: JsonObject = {
+            "do": "load", "sys_path": list(sys.path), "module": tracker_class.__module__,
+            "class": tracker_class.__qualname__, "fields": tracker.model_dump(mode="json"),
         }  # fmt: skip
-        self._open: JsonObject = {
+        self._connect_request: JsonObject = {
             "do": "connect", "name": run.name, "run_dir": str(run.run_dir), "settings": to_strict_json(run.settings),
             "catch_up": catch_up,
         }  # fmt: skip
@@ -145,8 +146,8 @@ class Delivery:
         self._process = TrackerProcess()
         self._is_connected = self._has_caught_up = False
         self._points: Deque[Point] = deque()
-        self._changed = threading.Condition()
-        self._end: Optional[JsonObject] = None
+        self._condition = threading.Condition()
+        self._close_request: Optional[JsonObject] = None
         self._dropped = 0
         self._unanswered_since: Optional[float] = time.monotonic()
         self.error = ""
@@ -157,9 +158,9 @@ class Delivery:
         self._thread.start()
 
     def add(self, points: Sequence[Point]) -> None:
-        """Puts points into the queue. If it is full, these and all later ones are left to `push`."""
-        with self._changed:
-            if self._end is not None:
+        """Puts points into the queue. If it is full, drops these and all later ones; `mxtrain push` can send them."""
+        with self._condition:
+            if self._close_request is not None:
                 return
             if self._dropped or len(self._points) + len(points) > self._tracker.queue_size:
                 is_first = not self._dropped
@@ -167,7 +168,7 @@ class Delivery:
             else:
                 is_first = False
                 self._points.extend(points)
-                self._changed.notify()
+                self._condition.notify()
         if is_first:
             _LOG.warning(
                 "%s does not keep up: %d points wait, and no more are kept. Training goes on. %s",
@@ -175,21 +176,21 @@ class Delivery:
             )  # fmt: skip
 
     def close(self, state: str, step: int, metrics: Mapping[str, float]) -> bool:
-        """Sends what waits and ends the service's run; gives up if the service does not answer for long.
+        """Sends the queued points and ends the service's run; gives up if the service does not answer for long.
 
         Returns:
             True if the service has all points.
         """
-        with self._changed:
-            self._end = self._end or {
+        with self._condition:
+            self._close_request = self._close_request or {
                 "do": "close", "state": state, "step": step, "is_complete": not self._dropped,
                 "metrics": {point.tag: point.value for point in points_of(metrics, step, 0)},
             }  # fmt: skip
-            self._changed.notify()
-        earliest = time.monotonic() + _GRACE_S
+            self._condition.notify()
+        earliest_end_s = time.monotonic() + _GRACE_S
         while self._thread.is_alive():
-            now, since = time.monotonic(), self._unanswered_since
-            if since is not None and now > max(since + self._patience_s, earliest):
+            now_s, since_s = time.monotonic(), self._unanswered_since
+            if since_s is not None and now_s > max(since_s + self._patience_s, earliest_end_s):
                 break
             self._thread.join(0.1)
         if self._thread.is_alive():
@@ -209,24 +210,24 @@ class Delivery:
         try:
             if not self._deliver({"do": "catch_up"}):
                 return
-            while points := self._take():
+            while points := self._next_points():
                 if not self._deliver({"do": "log", "points": points}):
                     return
                 self.sent += len(points)
-            assert self._end is not None
-            self._deliver(self._end)
+            assert self._close_request is not None
+            self._deliver(self._close_request)
         except Exception as error:  # a defect here must not end the run either
             self.error = hide_secrets(f"{type(error).__name__}: {error}")
         finally:
             self._process.close()
 
-    def _take(self) -> List[Point]:
-        """Waits for points, and some time for more of them; returns none at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._points or self._end)
-            self._changed.wait_for(lambda: self._end or len(self._points) >= MOST_POINTS, SEND_INTERVAL_S)
+    def _next_points(self) -> List[Point]:
+        """Waits until points are queued, then `SEND_INTERVAL_S` for more; returns none at the end of the run."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._points or self._close_request)
+            self._condition.wait_for(lambda: self._close_request or len(self._points) >= MAX_POINTS, SEND_INTERVAL_S)
             self._unanswered_since = time.monotonic()
-            return [self._points.popleft() for _ in range(min(len(self._points), MOST_POINTS))]
+            return [self._points.popleft() for _ in range(min(len(self._points), MAX_POINTS))]
 
     def _deliver(self, request: JsonObject) -> bool:
         """Repeats a request until it succeeds. Returns False if it cannot be carried out before the end."""
@@ -234,14 +235,14 @@ class Delivery:
         while True:
             try:
                 self._connect()
-                self._ask(request)
+                self._send(request)
             except ServiceError as error:
                 failures += 1
                 self._note_failure(error)
-                with self._changed:
-                    if self._end is not None and failures > 1:
+                with self._condition:
+                    if self._close_request is not None and failures > 1:
                         return False
-                    self._changed.wait_for(lambda: self._end, pause)
+                    self._condition.wait_for(lambda: self._close_request, pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 continue
             if self.error:
@@ -257,18 +258,18 @@ class Delivery:
             self._is_connected = self._has_caught_up = False
         if not self._is_connected:
             self._patience_s = _LOCAL_PATIENCE_S
-            self._ask(self._load)
+            self._send(self._load_request)
             self._patience_s = _LOCAL_PATIENCE_S if self._tracker.is_local else self._tracker.timeout_s
-            remote_id = self._ask(self._open)
+            remote_id = self._send(self._connect_request)
             self._is_connected = True
             _LOG.info("%s: run %s at %s", self.name, remote_id, self._tracker.shown_destination)
         while not self._has_caught_up:
-            count = self._ask({"do": "catch_up"})
+            count = self._send({"do": "catch_up"})
             self._has_caught_up = not count
             self.sent += count
 
-    def _ask(self, request: JsonObject) -> Any:
-        answer = self._process.ask(request)
+    def _send(self, request: JsonObject) -> Any:
+        answer = self._process.send(request)
         self._unanswered_since = time.monotonic()
         return answer
 

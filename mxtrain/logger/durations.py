@@ -7,5 +7,5 @@ def format_seconds(seconds: float) -> str:
     """Formats a duration as h:mm:ss, or below a minute as seconds with one decimal."""
     if seconds < 60:
         return f"{seconds:.1f}s"
-    whole = int(round(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    rounded_s = int(round(seconds))
+    return f"{rounded_s // 3600}:{rounded_s // 60 % 60:02d}:{rounded_s % 60:02d}"

@@ -19,7 +19,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 
-from mxtrain.logger.files import AppendedFile
+from mxtrain.logger.files import AppendedFile, OnceLogger
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class EventFile:
         name = f"events.out.tfevents.{now_ns // 10**9:010d}.{socket.gethostname()}.{now_ns % 10**9:09d}"
         self._file = AppendedFile(Path(run_dir) / name)
         self._jobs: queue.Queue[Optional[Callable[[], None]]] = queue.Queue(MAX_WAITING_JOBS)
-        self._said: set[str] = set()
+        self._problems = OnceLogger(_LOG)
         self._append(Event(wall_time=now_ns / 1e9, file_version="brain.Event:2"))
         restart = SessionLog(status=SessionLog.START)
         self._append(Event(wall_time=now_ns / 1e9, step=first_step, session_log=restart))
@@ -91,7 +91,9 @@ class EventFile:
             self._jobs.put_nowait(job)
             return True
         except queue.Full:
-            self._say("full", "TensorBoard events are written too slowly (%s); some are left out.", self._file.path)
+            self._problems.warn(
+                "full", "TensorBoard events are written too slowly (%s); some are left out.", self._file.path
+            )
             return False
 
     def _run(self) -> None:
@@ -105,15 +107,10 @@ class EventFile:
                 if self._jobs.empty():
                     self._file.flush()
             except Exception as error:  # an error in drawing an image or a histogram must not end the thread
-                self._say(repr(error), "A TensorBoard event was left out: %r", error)
+                self._problems.warn(repr(error), "A TensorBoard event was left out: %r", error)
 
     def _append(self, event: Event) -> None:
         data = event.SerializeToString()
         header = struct.pack("<Q", len(data))
         checks = struct.pack("<I", masked_crc32c(header)), struct.pack("<I", masked_crc32c(data))
         self._file.append(b"".join((header, checks[0], data, checks[1])))
-
-    def _say(self, kind: str, message: str, *arguments: object) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            _LOG.warning(message, *arguments)

@@ -16,6 +16,20 @@ _LOG = logging.getLogger(__name__)
 MAX_PENDING_BYTES = 32 * 2**20
 
 
+class OnceLogger:
+    """Logs one warning of each kind of problem."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._logged_kinds: set[str] = set()
+
+    def warn(self, kind: str, message: str, *arguments: object) -> None:
+        """Logs a warning, unless one of its kind was logged before."""
+        if kind not in self._logged_kinds:
+            self._logged_kinds.add(kind)
+            self._log.warning(message, *arguments)
+
+
 class AppendedFile:
     """An append-only file. A record is either completely in the file or not at all.
 
@@ -33,7 +47,7 @@ class AppendedFile:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._max_pending_bytes = max_pending_bytes
-        self._said: set[str] = set()
+        self._problems = OnceLogger(_LOG)
         self._failing = False
         try:
             self._fd = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -47,7 +61,7 @@ class AppendedFile:
     def append(self, record: bytes) -> None:
         """Adds one complete record, which the next `flush` writes."""
         if self._pending_bytes + len(record) > self._max_pending_bytes and not self.flush():
-            self._say("drop", "%s: too much waits to be written; newer records are dropped.", self.path)
+            self._problems.warn("drop", "%s: too much waits to be written; newer records are dropped.", self.path)
             return
         self._pending.append(record)
         self._pending_bytes += len(record)
@@ -66,7 +80,7 @@ class AppendedFile:
                 self._sync()
         except OSError as error:
             self._failing = True
-            self._say(
+            self._problems.warn(
                 "fail",
                 "Cannot write %s: %s. Training goes on; the records wait in memory for room.",
                 self.path,
@@ -87,7 +101,7 @@ class AppendedFile:
 
     def _write(self, data: bytes) -> None:
         if self._failing:
-            # The last failed write may have left a part of a record, if undoing it has failed as well.
+            # If the last write failed and undoing it failed too, a part of a record is at the end of the file.
             self._undo()
         written = 0
         try:
@@ -107,14 +121,9 @@ class AppendedFile:
     def _sync(self) -> None:
         status = os.fstat(self._fd)
         if status.st_nlink == 0:
-            self._say("gone", "%s was deleted while the run writes to it; what follows is lost.", self.path)
+            self._problems.warn("gone", "%s was deleted while the run writes to it; what follows is lost.", self.path)
         elif stat.S_ISREG(status.st_mode):
             os.fsync(self._fd)
-
-    def _say(self, kind: str, message: str, *arguments: object) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            _LOG.warning(message, *arguments)
 
 
 def cut_file(path: Path, size: int) -> None:

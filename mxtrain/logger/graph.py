@@ -52,23 +52,23 @@ def _scoped_names(nodes: Sequence[Node]) -> Dict[str, str]:
             users.setdefault(source, []).append(name)
     variables = [name for name, op, *_ in nodes if op == "null"]
     # The first variable is the network's input, even where only one operator reads it.
-    owned = {name: users[name][0] for name in variables[1:] if len(set(users.get(name, ()))) == 1}
-    owners = set(owned.values())
+    layer_of_variable = {name: users[name][0] for name in variables[1:] if len(set(users.get(name, ()))) == 1}
+    layers_with_variables = set(layer_of_variable.values())
     prefix = _common_prefix([name for name, op, *_ in nodes if op != "null"])
-    shown = {name: _shown(name, op, prefix) for name, op, *_ in nodes}
+    display_names = {name: _display_name(name, op, prefix) for name, op, *_ in nodes}
     paths: Dict[str, str] = {}
-    taken: set[str] = set()
+    used_paths: set[str] = set()
     for name, op, *_ in nodes:
-        path = shown[name]
-        if name in owned:
-            path = f"{shown[owned[name]]}/{name.replace('.', '_').rsplit('_', 1)[-1]}"
-        elif name in owners:
+        path = display_names[name]
+        if name in layer_of_variable:
+            path = f"{display_names[layer_of_variable[name]]}/{name.replace('.', '_').rsplit('_', 1)[-1]}"
+        elif name in layers_with_variables:
             path = f"{path}/{op}"
         unique, count = path, 1
-        while unique in taken:
+        while unique in used_paths:
             count += 1
             unique = f"{path}_{count}"
-        taken.add(unique)
+        used_paths.add(unique)
         paths[name] = unique
     return paths
 
@@ -82,10 +82,10 @@ def _common_prefix(names: Sequence[str]) -> str:
     return shared[: max(shared.rfind("_"), shared.rfind(".")) + 1]
 
 
-def _shown(name: str, op: str, prefix: str) -> str:
+def _display_name(name: str, op: str, prefix: str) -> str:
     """Returns the name as a TensorBoard path; short, because TensorBoard cuts names after some fifteen letters.
 
-    A layer that has only a number for a name is told by its operator as well.
+    The operator is appended to a name that is only a number.
     """
     short = name[len(prefix) :] if name.startswith(prefix) else name
     for ending in ("_fwd", ".fwd"):

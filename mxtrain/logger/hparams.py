@@ -28,7 +28,7 @@ _WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers",
 
 
 def select_hparams(config: Config, swept: Sequence[str] = ()) -> Dict[str, Value]:
-    """Returns the values of the configuration in which runs differ, flat; settings that a sweep varies come first.
+    """Selects the settings in which runs usually differ, by dotted key; settings that a sweep varies come first.
 
     The group's name is the key of its class (`model: LeNet`), other keys are dotted paths (`optimizer.lr: 0.1`).
     """
@@ -41,19 +41,19 @@ def select_hparams(config: Config, swept: Sequence[str] = ()) -> Dict[str, Value
             chosen[path] = value
     trainer = config.get("trainer") or {}
     chosen.update({f"trainer.{name}": trainer[name] for name in _TRAINER if trainer.get(name) is not None})
-    known = dict(_leaves(config, ""))
-    every = {**known, **chosen}
-    first = {key: every[key] for key in swept if key in every}
+    all_values = dict(_leaves(config, ""))
+    values = {**all_values, **chosen}
+    swept_values = {key: values[key] for key in swept if key in values}
     if swept:
-        return {**first, **chosen}
+        return {**swept_values, **chosen}
     # For runs without a sweep, TensorBoard selects the columns that differ, then the first five by name, upper case
     # first. Runs with different models have different settings: a list of columns would hide them.
-    shown = {"Learning rate": known.get("optimizer.lr"), "Model": chosen.get("model")}
-    return {**{name: value for name, value in shown.items() if value is not None}, **chosen}
+    leading = {"Learning rate": all_values.get("optimizer.lr"), "Model": chosen.get("model")}
+    return {**{name: value for name, value in leading.items() if value is not None}, **chosen}
 
 
 def experiment_summary(hparams: Mapping[str, Value], swept: Sequence[str], metrics: Sequence[str]) -> Summary:
-    """Returns the columns of a sweep's table: swept settings first, then metrics in this order."""
+    """Returns the record with the columns of a sweep's table: swept settings first, then metrics in this order."""
     columns = []
     for name, value in hparams.items():
         kind = "BOOL" if isinstance(value, bool) else "FLOAT64" if isinstance(value, (int, float)) else "STRING"
@@ -61,13 +61,13 @@ def experiment_summary(hparams: Mapping[str, Value], swept: Sequence[str], metri
         if name in swept:
             column.MergeFromString(DIFFERS)
         columns.append(column)
-    shown = [MetricInfo(name=MetricName(tag=tag)) for tag in metrics]
-    experiment = Experiment(hparam_infos=columns, metric_infos=shown, time_created_secs=time.time())
+    metric_infos = [MetricInfo(name=MetricName(tag=tag)) for tag in metrics]
+    experiment = Experiment(hparam_infos=columns, metric_infos=metric_infos, time_created_secs=time.time())
     return _summary("_hparams_/experiment", HParamsPluginData(experiment=experiment, version=0))
 
 
 def start_summary(hparams: Mapping[str, Value]) -> Summary:
-    """Returns the beginning of a session with these values."""
+    """Returns the record of the start of a session with these hyperparameters."""
     info = SessionStartInfo(start_time_secs=time.time())
     for name, value in hparams.items():
         if isinstance(value, bool):
@@ -80,7 +80,7 @@ def start_summary(hparams: Mapping[str, Value]) -> Summary:
 
 
 def end_summary() -> Summary:
-    """Returns the end of a session that finished."""
+    """Returns the record of the end of a session that finished."""
     info = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"), end_time_secs=time.time())
     return _summary("_hparams_/session_end_info", HParamsPluginData(session_end_info=info, version=0))
 

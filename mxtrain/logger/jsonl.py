@@ -89,8 +89,8 @@ def drop_rows_after(path: Path, step: int) -> None:
                     kept_size += len(line)
         if not is_prefix:
             with open_regular(path) as (file, _):
-                kept = b"".join(line for line in _lines(file) if _is_kept(line, step))
-            replace_file(path, kept)
+                kept_lines = b"".join(line for line in _lines(file) if _is_kept(line, step))
+            replace_file(path, kept_lines)
         elif kept_size < size:
             cut_file(path, kept_size)
     except OSError as error:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 SQLITE = "sqlite:///"
 LOCAL = f"{SQLITE}mlflow.db"
-_MOST_PARAMETERS = 100
-_LONGEST_VALUE = 500
+_MAX_PARAMETERS = 100
+_MAX_VALUE_LENGTH = 500
 _STATES = {"finished": "FINISHED", "stopped_early": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
@@ -62,10 +62,10 @@ class Mlflow(Tracker):
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(self.experiment)
         tags = {"mlflow.source.name": "mxtrain", "mxtrain.run_dir": str(run.run_dir)}
         remote_id = client.create_run(experiment_id, run_name=run.name, tags=tags).info.run_id
-        settings = list(text_of_settings(run.settings, _LONGEST_VALUE).items())
-        for start in range(0, len(settings), _MOST_PARAMETERS):
-            part = settings[start : start + _MOST_PARAMETERS]
-            client.log_batch(remote_id, params=[mlflow.entities.Param(name, value) for name, value in part])
+        settings = list(text_of_settings(run.settings, _MAX_VALUE_LENGTH).items())
+        for start in range(0, len(settings), _MAX_PARAMETERS):
+            chunk = settings[start : start + _MAX_PARAMETERS]
+            client.log_batch(remote_id, params=[mlflow.entities.Param(name, value) for name, value in chunk])
         return MlflowConnection(client, remote_id)
 
 

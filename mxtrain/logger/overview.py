@@ -56,7 +56,7 @@ def model_text(run: RunInfo) -> str:
 
 
 def result_text(result: Result) -> str:
-    """State, work and metrics of a run as Markdown: a row for each metric, a column for each split."""
+    """Returns state, work and metrics of a run as Markdown: a row for each metric, a column for each split."""
     cause = f": {result.cause}" if result.cause else ""
     rate = format_rate(result.samples_per_s)
     work = f"steps={result.step} epochs={result.epoch} wall={format_seconds(result.wall_s)} samples_per_s={rate}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """The latest values of a run. `rich` renders it as two lines, a progress bar and values, that fit any width."""
+    """Latest values of a run. `rich` renders them as two lines that fit any width: a progress bar, and values."""
 
     def __init__(self, run: RunInfo) -> None:
         self.epochs_done = run.resumed_step // max(1, run.steps_per_epoch)
@@ -39,20 +39,20 @@ class RunProgress:
         self._steps_per_epoch = max(1, run.steps_per_epoch)
         self._monitor = run.monitor
         self._began_at = self._warm_at = (time.monotonic(), run.resumed_step)
-        """When, and at which step, the run began; and when the first steps, which are slower, were over."""
+        """(time, step) of the start of the run, and of the end of the first logged steps, which are slower."""
 
     def update_train(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         """Updates the training values with the means of the newest rows, and the speed with that of the last row."""
-        first = self._step == self._began_at[1]
+        is_first = self._step == self._began_at[1]
         self._update("train", rows, progress)
-        if first:
+        if is_first:
             self._warm_at = (time.monotonic(), self._step)
         if rows and rows[-1].get("samples_per_s"):
             self._samples_per_s = float(rows[-1]["samples_per_s"])
-        self._fullest_gpu = max(progress.gpu_memory, key=lambda one: one.used_mb, default=None)
+        self._fullest_gpu = max(progress.gpu_memory, key=lambda memory: memory.used_mb, default=None)
 
     def update_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Replaces shown values by other scalars: at the end of an epoch, values of its last rows by its averages."""
+        """Replaces displayed values: at the end of an epoch, those of its last rows by the averages of the epoch."""
         for name, value in scalars.items():
             tag = name[: -len(OF_EPOCH)] if name.endswith(OF_EPOCH) else name
             if tag in self._values:
@@ -66,7 +66,7 @@ class RunProgress:
             self._values["best"] = validation.best["value"]
             self._is_best = validation.best["step"] == validation.row["step"]
 
-    def left_s(self) -> Optional[float]:
+    def remaining_s(self) -> Optional[float]:
         """Returns the estimated seconds until the end of the run; None if unknown.
 
         The estimate uses the mean time per step, including validations and checkpoints. It leaves out the first logged
@@ -86,15 +86,15 @@ class RunProgress:
             tags: values to show, by the part of their tag before the slash.
         """
         words = [split, f"epoch={self._row_epoch}", f"step={self._step_of_total()}"]
-        shown = {tag: value for tag, value in self._values.items() if tag.split("/")[0] in tags}
-        words += [f"{tag}={format_value(value)}" for tag, value in shown.items()]
+        values = {tag: value for tag, value in self._values.items() if tag.split("/")[0] in tags}
+        words += [f"{tag}={format_value(value)}" for tag, value in values.items()]
         if self._samples_per_s is not None:
             words.append(f"samples_per_s={format_rate(self._samples_per_s)}")
         if self._fullest_gpu is not None:
             words.append(f"gpu_memory_mb={self._fullest_gpu.used_mb:.0f} peak={self._fullest_gpu.peak_mb:.0f}")
-        left_s = self.left_s()
-        if left_s is not None:
-            words.append(f"left={format_seconds(left_s)}")
+        remaining_s = self.remaining_s()
+        if remaining_s is not None:
+            words.append(f"left={format_seconds(remaining_s)}")
         if split == "val" and self._part:
             words.append(f"(val/... of {self._part})")
         return " ".join(words)
@@ -107,14 +107,15 @@ class RunProgress:
         head = Text(self._epoch_of_total(self._row_epoch), style="bold")
         values = {tag: value for tag, value in self._values.items() if tag.split("/")[0] in ("train", split)}
         star = Text(" *" if split == "val" and self._is_best else "", style="bold green")
-        first = ("train/loss", "val/loss", self._monitor, *values)
-        words = {tag: format_value(values[tag]) for tag in dict.fromkeys(first) if tag in values and tag != "train/lr"}
-        return Text("  ").join([head, self._fitting(words, words, width - len(head) - 4)]).append_text(star)
+        preferred = ("train/loss", "val/loss", self._monitor, *values)
+        tags = [tag for tag in dict.fromkeys(preferred) if tag in values and tag != "train/lr"]
+        words = {tag: format_value(values[tag]) for tag in tags}
+        return Text("  ").join([head, self._fit_words(words, words, width - len(head) - 4)]).append_text(star)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         total = self._total_steps or self._steps_per_epoch
         done = self._step if self._total_steps else self._step % self._steps_per_epoch
-        left_s = self.left_s()
+        remaining_s = self.remaining_s()
         bar = Table.grid(padding=(0, 1), expand=True)
         for ratio in (None, 1, None, None):
             bar.add_column(no_wrap=True, ratio=ratio)
@@ -122,10 +123,10 @@ class RunProgress:
             Text(self._epoch_of_total(self.epochs_done + 1), style="bold"),
             ProgressBar(total=total, completed=done),
             Text(f"step {self._step_of_total()}"),
-            Text(f"{format_seconds(left_s)} left" if left_s is not None else "", style="dim"),
+            Text(f"{format_seconds(remaining_s)} left" if remaining_s is not None else "", style="dim"),
         )
         yield bar
-        yield self._numbers(options.max_width)
+        yield self._values_line(options.max_width)
 
     def _update(self, split: str, rows: Sequence[MetricRow], progress: Progress) -> None:
         self._step, self.epochs_done = progress.step, progress.epoch
@@ -134,27 +135,27 @@ class RunProgress:
             self._row_epoch = rows[-1].get("epoch", progress.epoch)
         self._values.update({f"{split}/{name}": value for name, value in mean_of_rows(rows).items()})
 
-    def _numbers(self, width: int) -> Text:
+    def _values_line(self, width: int) -> Text:
         """Returns the line with as many whole values as fit: loss, monitored value, best value and speed first."""
         words = {tag: format_value(value) for tag, value in self._values.items()}
         if self._samples_per_s is not None:
             words["samples/s"] = format_rate(self._samples_per_s)
         if self._fullest_gpu is not None:
             words["GPU GB"] = f"{self._fullest_gpu.used_mb / 1e3:.1f} (peak {self._fullest_gpu.peak_mb / 1e3:.1f})"
-        first = ("train/loss", self._monitor, "best", "samples/s")
-        return self._fitting(words, sorted(words, key=lambda name: name not in first), width)
+        preferred = ("train/loss", self._monitor, "best", "samples/s")
+        return self._fit_words(words, sorted(words, key=lambda name: name not in preferred), width)
 
-    def _fitting(self, words: Mapping[str, str], by_weight: Iterable[str], width: int) -> Text:
+    def _fit_words(self, words: Mapping[str, str], by_priority: Iterable[str], width: int) -> Text:
         """Returns the words that fit into the width.
 
         Args:
-            words: name -> value, in the order in which they are shown.
-            by_weight: the names in the order in which they are chosen.
-            width: number of columns.
+            words: values as text by name, in the order in which they are shown.
+            by_priority: names, the most important first.
+            width: number of columns of the terminal.
         """
         room = width
         chosen = set()
-        for name in by_weight:
+        for name in by_priority:
             room -= len(f"{name} {words[name]}  ")
             if room >= -2:  # the last word needs no two spaces after it
                 chosen.add(name)

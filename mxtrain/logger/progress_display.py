@@ -1,4 +1,4 @@
-"""Shows on standard error how far something is that takes a while: a bar on a terminal, plain lines elsewhere."""
+"""Shows the progress of long work on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProgressDisplay:
         self, stream: Optional[TextIO] = None, *, quiet_s: float = 2.0, refresh_s: float = 0.2,
         plain_interval_s: float = 10.0,
     ) -> None:  # fmt: skip
-        """Begin with nothing.
+        """Starts without work to show.
 
         Args:
             stream: output stream; default: standard error.
@@ -39,16 +39,16 @@ class ProgressDisplay:
         self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
 
     def begin(self, what: str, total: int) -> None:
-        """The next part of the work begins.
+        """Starts the next part of the work.
 
         Args:
-            what: is done, e.g. "reading".
+            what: description, e.g. "reading".
             total: final count; 0 = unknown.
         """
         self._what, self._total, self._done, self._began_s = what, total, 0, time.monotonic()
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Adds `count` to the work that is done."""
         self._done += count
 
     def __enter__(self) -> ProgressDisplay:
@@ -86,9 +86,9 @@ class ProgressDisplay:
 
     def line(self) -> str:
         """Returns the progress in one line."""
-        took_s = time.monotonic() - self._began_s
+        elapsed_s = time.monotonic() - self._began_s
         if not self._total:
-            return f"{self._what}, {format_seconds(took_s)}"
+            return f"{self._what}, {format_seconds(elapsed_s)}"
         line = f"{self._what} {self._done:,} of {self._total:,} ({self._done / self._total:.0%})"
-        left_s = took_s * (self._total - self._done) / self._done if self._done else None
-        return line if left_s is None else f"{line}, {format_seconds(left_s)} left"
+        remaining_s = elapsed_s * (self._total - self._done) / self._done if self._done else None
+        return line if remaining_s is None else f"{line}, {format_seconds(remaining_s)} left"

@@ -55,13 +55,13 @@ class _ResultRow(NamedTuple):
     """Values that were measured with the weights of one step."""
 
     name: str
-    """A split, "best", or what tags of no split begin with."""
+    """A split, "best", or the part before the slash of other tags."""
     values: List[Tuple[str, str]]
     """Pairs of a tag, such as val/loss, and its value as text."""
     step: Optional[int]
     """The step of the weights; None if unknown."""
     part: str = ""
-    """Measured part of the split; empty: all of it."""
+    """Measured part of the split; empty: the whole split."""
     is_kept: bool = True
     """True if there is a checkpoint of these weights, or may be one."""
 
@@ -77,8 +77,8 @@ def _rows_of(result: Result) -> Iterator[_ResultRow]:
             yield _ResultRow(name, [(best["metric"], format_value(best["value"]))], best["step"], is_kept=is_kept)
         values = [(tag, format_value(result.metrics[tag])) for tag in tags if _split_of(tag) == name]
         if values:
-            of = result.measured.get(name, {})
-            yield _ResultRow(name, values, of.get("step"), of.get("part") or "")
+            measured = result.measured.get(name, {})
+            yield _ResultRow(name, values, measured.get("step"), measured.get("part") or "")
 
 
 def _split_of(tag: str) -> str:
@@ -92,8 +92,8 @@ def _plain_lines(rows: Iterable[_ResultRow]) -> Iterator[str]:
         if row.name == "best":
             yield f"best {words[0]} at step {row.step}{'' if row.is_kept else ' (its weights were not kept)'}"
             continue
-        of = [] if row.step is None else [f"({', '.join(filter(None, [f'step {row.step}', row.part]))})"]
-        yield " ".join([*words, *of])
+        place = [] if row.step is None else [f"({', '.join(filter(None, [f'step {row.step}', row.part]))})"]
+        yield " ".join([*words, *place])
 
 
 def _weights_of(row: _ResultRow, result: Result) -> str:
@@ -110,16 +110,16 @@ def _weights_of(row: _ResultRow, result: Result) -> str:
 
 def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    found = {tag.partition("/")[2] for row in rows for tag, _ in row.values}
-    names = sorted(found, key=lambda name: (name != "loss", name))
+    metric_names = {tag.partition("/")[2] for row in rows for tag, _ in row.values}
+    names = sorted(metric_names, key=lambda name: (name != "loss", name))
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("measured with the weights of", style="dim")
     for row in rows:
         values = {tag.partition("/")[2]: value for tag, value in row.values}
-        marked = Text(row.name, style="bold green" if row.name == "best" else "")
-        table.add_row(marked, *(values.get(name, "") for name in names), _weights_of(row, result))
+        name_cell = Text(row.name, style="bold green" if row.name == "best" else "")
+        table.add_row(name_cell, *(values.get(name, "") for name in names), _weights_of(row, result))
     return table
 
 
@@ -140,61 +140,69 @@ def next_commands(
     Returns:
         (purpose, command for a POSIX shell) pairs.
     """
-    place = _short(run_dir)
+    run_path = _relative(run_dir)
     # A path with `=`, or with one of these prefixes, would be parsed as an override or a flag.
-    place = shlex.quote(f"./{place}" if "=" in place or place.startswith(("+", "~", "-")) else place)
-    own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(command.words))
+    run_path = shlex.quote(f"./{run_path}" if "=" in run_path or run_path.startswith(("+", "~", "-")) else run_path)
+    code_options = "".join(f" {shlex.quote(word)}" for word in code_arguments(command.words))
     loggers = (config.get("logger") or {}).values()
     is_trained = result.checkpoint is not None and Path(result.checkpoint).name != "step-00000000"
-    steps: List[Tuple[str, str]] = []
+    commands: List[Tuple[str, str]] = []
     if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
-        steps.append(("watch", f"{command.tensorboard} --logdir {place}"))
-    given = [group for group, node in config.items() if isinstance(node, Mapping) and "given_as" in node]
-    if given:  # objects of the Python API cannot be given on a command line
-        again = "".join(f", {group}=..." for group in given if group != "optimizer")
-        return [*steps, ("evaluate and predict in Python", f"run = mxtrain.load({str(_short(run_dir))!r}{again})")]
+        commands.append(("watch", f"{command.tensorboard} --logdir {run_path}"))
+    api_groups = [group for group, node in config.items() if isinstance(node, Mapping) and "given_as" in node]
+    if api_groups:  # objects of the Python API cannot be given on a command line
+        arguments = "".join(f", {group}=..." for group in api_groups if group != "optimizer")
+        load = f"run = mxtrain.load({str(_relative(run_dir))!r}{arguments})"
+        return [*commands, ("evaluate and predict in Python", load)]
     if is_trained:
-        steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
+        commands.append(("evaluate", f"{command.program} eval {run_path}{code_options}"))
     if is_trained and predicts:
         if predict_inputs == "FILE...":  # `sample=` also works for datasets that are not files
-            steps.append(("predict for its own data", f"{command.program} predict {place} sample=5{own_code}"))
-        words = f"{place} {predict_inputs}".rstrip()
-        steps.append(("predict", f"{command.program} predict {words}{own_code}"))
+            sample_command = f"{command.program} predict {run_path} sample=5{code_options}"
+            commands.append(("predict for its own data", sample_command))
+        predict_arguments = f"{run_path} {predict_inputs}".rstrip()
+        commands.append(("predict", f"{command.program} predict {predict_arguments}{code_options}"))
     if result.exit_code == EXIT_FINISHED:
-        return steps
+        return commands
     if result.exit_code == EXIT_NON_FINITE:
-        return [_steadier(config, command), *steps]
-    return [_again(result, run_dir, command), *steps]
+        return [_stabilized_command(config, command), *commands]
+    return [_resume_command(result, run_dir, command), *commands]
 
 
-def _again(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, str]:
+def _resume_command(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, str]:
     """Returns the command that resumes the run in its directory, without the limit that ended it."""
     ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
     budgets = ("trainer.max_steps", "trainer.epoch_budget")
-    is_used_up = ended_by in budgets and "trainer.max_epochs=null" not in command.overrides
-    left_out = ["checkpoint.resume=never", *([f"{ended_by}="] if is_used_up else [])]
-    text = _retyped(command, left_out, f"hydra.run.dir={_hydra_value(_short(run_dir))}")
-    return ("go on with this run" if result.checkpoint else "try again"), text
+    is_budget_spent = ended_by in budgets and "trainer.max_epochs=null" not in command.overrides
+    omitted = ["checkpoint.resume=never", *([f"{ended_by}="] if is_budget_spent else [])]
+    command_text = _edited_command(command, omitted, f"hydra.run.dir={_hydra_value(_relative(run_dir))}")
+    return ("go on with this run" if result.checkpoint else "try again"), command_text
 
 
-def _steadier(config: Config, command: CommandLine) -> Tuple[str, str]:
+def _stabilized_command(config: Config, command: CommandLine) -> Tuple[str, str]:
     """Returns the command of a new run with settings that help against a diverging loss."""
     lr = (config.get("optimizer") or {}).get("lr")
     # With tables on servers no worker knows the global norm, so elements are clipped instead.
-    is_served = (config.get("kvstore") or {}).get("tables") == "servers"
-    clip = "optimizer.clip_gradient=" if is_served else "trainer.clip_global_norm="
+    is_on_servers = (config.get("kvstore") or {}).get("tables") == "servers"
+    clip = "optimizer.clip_gradient=" if is_on_servers else "trainer.clip_global_norm="
     changes = [f"{clip}1"]
     if isinstance(lr, (int, float)) and lr:
         changes.insert(0, f"optimizer.lr={lr / 10:g}")
     advice = "the loss diverged: a lower rate, clipped gradients and a warm-up (lr_scheduler.warmup=EPOCHS) help"
-    return advice, _retyped(command, ["optimizer.lr=", clip], *changes)
+    return advice, _edited_command(command, ["optimizer.lr=", clip], *changes)
 
 
-def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
-    """Returns the typed command without its run directory and the overrides `left_out`, and with those of `added`."""
-    without = ("hydra.run.", "hydra.sweep.", *left_out)
-    kept = [word for word in command.words if not word.lstrip("+").startswith(without)]
-    return " ".join([command.program, *(shlex.quote(word) for word in (*kept, *added))])
+def _edited_command(command: CommandLine, omitted: Sequence[str], *overrides: str) -> str:
+    """Returns the command of a run with other overrides.
+
+    Args:
+        command: command that has started the run; its run directory is left out.
+        omitted: prefixes of overrides to leave out.
+        overrides: overrides to append.
+    """
+    prefixes = ("hydra.run.", "hydra.sweep.", *omitted)
+    kept_words = [word for word in command.words if not word.lstrip("+").startswith(prefixes)]
+    return " ".join([command.program, *(shlex.quote(word) for word in (*kept_words, *overrides))])
 
 
 def print_end(
@@ -206,15 +214,15 @@ def print_end(
         console.print(line, soft_wrap=isinstance(line, Text))
     # A sweep prints its suggestions once, at its end.
     is_single = command.job is None
-    steps = next_commands(result, run_dir, config, command, predicts, predict_inputs) if is_single else []
-    print_commands(console, steps)
+    commands = next_commands(result, run_dir, config, command, predicts, predict_inputs) if is_single else []
+    print_commands(console, commands)
 
 
-def print_commands(console: Console, steps: Sequence[Tuple[str, str]]) -> None:
+def print_commands(console: Console, commands: Sequence[Tuple[str, str]]) -> None:
     """Prints (purpose, command) pairs."""
-    for purpose, text in steps:
+    for purpose, command in commands:
         console.print(Text(f"# {purpose}", style="dim"))
-        console.print(Text(text), soft_wrap=True)
+        console.print(Text(command), soft_wrap=True)
 
 
 def format_value(value: object) -> str:
@@ -229,7 +237,7 @@ def format_rate(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _short(run_dir: Path) -> str:
+def _relative(run_dir: Path) -> str:
     """Returns the run directory relative to the current directory if it is below it, else absolute."""
     absolute = Path(os.path.abspath(run_dir))
     try:

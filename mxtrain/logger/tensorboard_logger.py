@@ -46,7 +46,8 @@ class TensorBoardLogger(Callback):
         self._hparams = hparams
         self._validations = 0
         self._newest_step: Dict[str, int] = {}
-        """The last point of each tag: rows and further scalars may give the same value, e.g. the learning rate."""
+        """Step of the newest point of each tag. Rows and other scalars may have the same point, e.g. the learning
+        rate."""
         self._events: Optional[EventFile] = None
 
     def on_start(self, run: RunInfo) -> None:
@@ -172,7 +173,7 @@ def metric_tags(run: RunInfo) -> List[str]:
     """Returns the tags that compare the jobs of a sweep: the monitored one, then those of val, test and train."""
     split, _, name = run.monitor.partition("/")
     names = list(dict.fromkeys(["loss", *run.metric_names]))
-    tags = [f"{one}/{metric}" for one in ("val", "test", "train") for metric in names]
+    tags = [f"{split_name}/{metric}" for split_name in ("val", "test", "train") for metric in names]
     return list(dict.fromkeys([f"{split}/best_{name}", run.monitor, *tags]))
 
 

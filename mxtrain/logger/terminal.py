@@ -102,9 +102,9 @@ class LogRedirection:
 
 def _handlers_of(logger: logging.Logger) -> List[logging.Handler]:
     """Returns all handlers that a record of `logger` reaches, including those of its parents."""
-    found: List[logging.Handler] = []
+    handlers: List[logging.Handler] = []
     current: Optional[logging.Logger] = logger
     while current:
-        found.extend(current.handlers)
+        handlers.extend(current.handlers)
         current = current.parent if current.propagate else None
-    return found
+    return handlers

@@ -36,8 +36,8 @@ class Tracker(Logger):
     install: ClassVar[str] = ""
     """Arguments of pip that install it."""
     drops_repeated_points: ClassVar[bool] = False
-    """True if the service keeps a point once that is sent twice with the same time. Then points on their way while
-    the process was killed are sent again; otherwise they are left out, so that none is there twice."""
+    """True if the service stores a point once that is sent twice with the same time. Then points that were being sent
+    when the process was killed are sent again; otherwise they are left out, so that none is stored twice."""
 
     queue_size: Positive = 20_000
     """Points that wait in memory while the service does not answer; later ones are left to `push`."""
@@ -46,7 +46,8 @@ class Tracker(Logger):
 
     @property
     def destination(self) -> str:
-        """Server and project, as text: a run directory whose points went elsewhere begins a new run there."""
+        """Returns server and project as text. Where it differs from that of the points that a run directory has sent,
+        a new run of the service begins."""
         return self.service
 
     @property
@@ -68,7 +69,7 @@ class Tracker(Logger):
         """Begins a run of the service, or continues `run.remote_id`. Called in another process.
 
         Raises:
-            Exception: the service cannot be reached; it is tried again later.
+            Exception: any failure; the call is repeated later.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to connect.")
 
@@ -92,24 +93,24 @@ class Tracker(Logger):
         """Checks that another process can import the class and its client library.
 
         Args:
-            path: of the logger in the configuration, e.g. "logger.mlflow".
+            path: key of the logger in the configuration, e.g. "logger.mlflow".
 
         Raises:
             ConfigError: it cannot.
         """
-        kind = type(self)
+        tracker_class = type(self)
         if not self.service:
-            raise ConfigError(f"{path}: {kind.__name__} needs a name: service: ClassVar[str] = \"NAME\".")
-        if kind.__module__ == "__main__" or "<" in kind.__qualname__:
+            raise ConfigError(f"{path}: {tracker_class.__name__} needs a name: service: ClassVar[str] = \"NAME\".")
+        if tracker_class.__module__ == "__main__" or "<" in tracker_class.__qualname__:
             raise ConfigError(
-                f"{path}: a tracker runs in a process of its own, which cannot import {kind.__name__}. Define the "
-                "class at the top level of a module."
+                f"{path}: a tracker runs in a process of its own, which cannot import {tracker_class.__name__}. Define "
+                "the class at the top level of a module."
             )
         if self.package and importlib.util.find_spec(self.package.partition(".")[0]) is None:
             command = shlex.join([sys.executable, "-m", "pip", "install", *self.install.split()])
             raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")
 
 
-def text_of_settings(settings: Mapping[str, Json], longest: int) -> Dict[str, str]:
+def text_of_settings(settings: Mapping[str, Json], max_length: int) -> Dict[str, str]:
     """Returns settings as strings of limited length, for services that take nothing else."""
-    return {name: str(value)[:longest] for name, value in settings.items()}
+    return {name: str(value)[:max_length] for name, value in settings.items()}

@@ -1,4 +1,4 @@
-"""Points of the curves of a run that are read from its metrics.jsonl, and the position up to which a service has them.
+"""Computes the points of a run's curves from its metrics.jsonl, and stores which of them a service has received.
 
 A run computes its points while it trains (`mxtrain.training.recorder`). The ones that a tracker could not send, or of
 a run that had no tracker, are computed again from the rows: at the same steps, with the same tags.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
 
 _MAX_POSITION_BYTES = 1 << 22
-_LONGEST_TAG = 250
+_MAX_TAG_LENGTH = 250
 _MAX_VALUES = 1000
 """A row of a real run has tens of values."""
 
@@ -32,77 +32,77 @@ def points_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricR
     """Yields the rows of a metrics.jsonl that points can be computed from.
 
     Args:
-        path: of the file.
+        path: path of the file.
         last_step: rows of later steps are left out.
 
     Raises:
         OSError: the file cannot be read.
     """
     for row in read_rows(path):
-        if _has_form(row) and (last_step is None or row["step"] <= last_step):
+        if _is_valid_row(row) and (last_step is None or row["step"] <= last_step):
             yield row
 
 
-def _has_form(row: Mapping[str, Any]) -> bool:
+def _is_valid_row(row: Mapping[str, Any]) -> bool:
     counts = [row.get("step"), row.get("epoch")]
     return (
         len(row) <= _MAX_VALUES and row.get("split") in ("train", "val")
         and all(type(count) is int and count >= 0 for count in counts)
-        and all(len(name) <= _LONGEST_TAG for name in row)
+        and all(len(name) <= _MAX_TAG_LENGTH for name in row)
     )  # fmt: skip
 
 
 def curves_of(
     rows: Iterable[MetricRow], log_interval: int, steps_per_epoch: int, total_steps: Optional[int]
 ) -> Iterator[Tuple[int, Dict[str, float]]]:
-    """Yields (step, values by tag) of the points of rows, as a run gives them to `Callback.on_scalars`.
+    """Yields (step, values by tag) of the curves, as a run passes them to `Callback.on_scalars`.
 
     A value of several steps is the mean of their rows, while a run weights each step by its samples; both differ only
     where batches differ in size.
 
     Args:
-        rows: of metrics.jsonl, in order.
+        rows: rows of metrics.jsonl, in order.
         log_interval: `trainer.log_interval`.
-        steps_per_epoch: of the run.
-        total_steps: of the run; its last step is the end of a window, too.
+        steps_per_epoch: steps per epoch of the run.
+        total_steps: steps of the run, whose last one also ends a window; None if unknown.
     """
     interval = min(log_interval, steps_per_epoch)
-    window: List[MetricRow] = []
-    epoch: List[MetricRow] = []
+    window_rows: List[MetricRow] = []
+    epoch_rows: List[MetricRow] = []
     for row in rows:
         step = row["step"]
         if row["split"] == "val":
             yield step, {f"val/{name}": value for name, value in mean_of_rows([row]).items()}
             continue
-        window.append(row)
-        epoch.append(row)
+        window_rows.append(row)
+        epoch_rows.append(row)
         ends_epoch = step % steps_per_epoch == 0
-        is_whole_epoch = ends_epoch and len(window) == len(epoch)
+        is_epoch_window = ends_epoch and len(window_rows) == len(epoch_rows)
         values: Dict[str, float] = {}
-        if is_whole_epoch or step % interval == 0 or step == total_steps:
-            values = {f"train/{name}": value for name, value in mean_of_rows(window).items()}
+        if is_epoch_window or step % interval == 0 or step == total_steps:
+            values = {f"train/{name}": value for name, value in mean_of_rows(window_rows).items()}
             values.update({f"train/{name}": row[name] for name in ("lr",) if name in row})
             if "samples_per_s" in row:
                 values["perf/samples_per_s"] = row["samples_per_s"]
-            window = []
-        if ends_epoch and not is_whole_epoch:
-            means = mean_of_rows(epoch)
+            window_rows = []
+        if ends_epoch and not is_epoch_window:
+            means = mean_of_rows(epoch_rows)
             values.update({f"train/{name}{OF_EPOCH}": value for name, value in means.items() if name != "lr"})
         if ends_epoch:
-            epoch = []
+            epoch_rows = []
         if values:
             yield step, values
 
 
 def points_of(values: Mapping[str, Any], step: int, time_ms: int) -> List[Point]:
     """Returns the finite values as points. Most services refuse NaN and infinity."""
-    found = []
+    points = []
     for tag, value in values.items():
         if isinstance(value, (int, float)) or hasattr(value, "item"):
             number = float(value)
             if math.isfinite(number):
-                found.append(Point(str(tag), number, int(step), time_ms))
-    return found
+                points.append(Point(str(tag), number, int(step), time_ms))
+    return points
 
 
 @dataclass
@@ -110,12 +110,12 @@ class Position:
     """The points of a run that a service has received. The position is stored in the run directory before each request.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         destination: server and project; see `Tracker.destination`.
         remote_id: the service's id of the run; None before the first connection.
-        sent: the last step of each tag that was sent, or was on its way.
-        pending: points on their way; the service may have them or not.
-        complete_step: the service has all points up to this step; -1 if unknown.
+        sent: by tag, the last step that was sent or is being sent.
+        pending: points being sent; the service may have received them or not.
+        complete_step: step up to which the service has all points; -1 if unknown.
     """
 
     path: Path
@@ -135,15 +135,15 @@ class Position:
         path = run_dir / position_file(service)
         position = cls(path, destination)
         try:
-            found = read_json(path, _MAX_POSITION_BYTES)
-            if found["destination"] == destination:
-                position.remote_id = _text_or_none(found["remote_id"])
-                position.sent = {str(tag): int(step) for tag, step in found["sent"].items()}
+            content = read_json(path, _MAX_POSITION_BYTES)
+            if content["destination"] == destination:
+                position.remote_id = _text_or_none(content["remote_id"])
+                position.sent = {str(tag): int(step) for tag, step in content["sent"].items()}
                 position.pending = [
                     Point(str(tag), float(value), int(step), int(time_ms))
-                    for tag, value, step, time_ms in found["pending"]
+                    for tag, value, step, time_ms in content["pending"]
                 ]
-                position.complete_step = int(found["complete_step"])
+                position.complete_step = int(content["complete_step"])
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -162,11 +162,11 @@ class Position:
 
     @property
     def newest_step(self) -> int:
-        """Returns the last step of which anything was sent; -1 if nothing was."""
+        """Returns the last step of any sent point; -1 if none was sent."""
         return max(self.sent.values(), default=-1)
 
     def begin(self, points: Sequence[Point]) -> None:
-        """Notes that points are on their way."""
+        """Records that points are being sent."""
         self.pending = list(points)
         for point in points:
             self.sent[point.tag] = max(point.step, self.sent.get(point.tag, -1))

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from mxtrain.logger.tracker import Tracker
 
 _ABANDONED_S = 5.0
-"""After the run was killed: for what was on its way, and what the library holds back."""
-MOST_POINTS = 1000
-"""Points of one request; MLflow takes no more."""
-_LONGEST_ERROR = 300
+"""Seconds that this process lives on after the run was killed, to send points that wait here or in the library."""
+MAX_POINTS = 1000
+"""Largest number of points in one request; MLflow takes no more."""
+_MAX_ERROR_LENGTH = 300
 
 
 def main() -> None:
     """Answers requests until the run ends the process or is gone itself."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with open(os.devnull, "r+b") as nothing:
-        for descriptor in (1, 2):  # what the libraries print is nobody's
-            os.dup2(nothing.fileno(), descriptor)
+    with open(os.devnull, "r+b") as devnull:
+        for descriptor in (1, 2):  # the run must not see what the libraries print
+            os.dup2(devnull.fileno(), descriptor)
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     # A thread, so that the end of the run is seen while a request hangs.
     threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()
@@ -72,28 +72,30 @@ class TrackerSession:
         self._has_warned = False
 
     def answer(self, request: JsonObject) -> Dict[str, Any]:
-        """Carries out one request. An exception becomes an answer without the keys that its text may hold."""
+        """Executes one request and returns its answer, with exceptions as text in which secrets are replaced."""
         try:
             answer = {"answer": getattr(self, f"_{request['do']}")(request), "warning": self._warning}
         except BaseException as error:  # also SystemExit, which some libraries raise when they are not configured
             text = " ".join(f"{type(error).__name__}: {error}".split(None))
-            return {"error": _shortened(hide_secrets(text))}
+            return {"error": _shorten(hide_secrets(text))}
         self._warning = ""
         return answer
 
     def abandon(self) -> None:
-        """Ends the run of the service after the process that trains was killed. It may be continued later, so nothing
-        is written into its directory, which another process may be using by now."""
+        """Ends the run of the service after the training process was killed.
+
+        Writes nothing into the run directory: another process may already be continuing the run there.
+        """
         with contextlib.suppress(BaseException):
             self._connection.close("interrupted", {})
 
     def _load(self, request: JsonObject) -> None:
-        """Builds the tracker and imports its library: a request of its own, since this is no time of the service's."""
+        """Builds the tracker and imports its library, in a separate request because it has a timeout of its own."""
         sys.path.extend(folder for folder in request["sys_path"] if folder not in sys.path)
-        kind: Any = importlib.import_module(request["module"])
+        tracker_class: Any = importlib.import_module(request["module"])
         for name in request["class"].split("."):
-            kind = getattr(kind, name)
-        self._tracker: Tracker = kind.model_validate_json(json.dumps(request["fields"]))
+            tracker_class = getattr(tracker_class, name)
+        self._tracker: Tracker = tracker_class.model_validate_json(json.dumps(request["fields"]))
         if self._tracker.package:
             importlib.import_module(self._tracker.package)
 
@@ -110,23 +112,24 @@ class TrackerSession:
         self._missing = self._find_missing(request["catch_up"])
         return position.remote_id
 
-    def _find_missing(self, wanted: Optional[JsonObject]) -> Iterator[Point]:
+    def _find_missing(self, catch_up: Optional[JsonObject]) -> Iterator[Point]:
         """Yields the points of metrics.jsonl that the service lacks."""
         position = self._position
-        last_step = wanted["last_step"] if wanted else None
+        last_step = catch_up["last_step"] if catch_up else None
         # Points are sent in order of their steps, so the service lacks none before the newest step.
-        is_known = last_step is not None and max(position.complete_step, position.newest_step - 1) >= last_step
-        if wanted is None or is_known or not os.path.isfile(wanted["file"]):
+        is_complete = last_step is not None and max(position.complete_step, position.newest_step - 1) >= last_step
+        if catch_up is None or is_complete or not os.path.isfile(catch_up["file"]):
             return
-        rows = points_rows(Path(wanted["file"]), last_step)
-        for step, values in curves_of(rows, wanted["log_interval"], wanted["steps_per_epoch"], wanted["total_steps"]):
-            time_ms = int(wanted["start_ms"] + step * wanted["ms_per_step"])
+        rows = points_rows(Path(catch_up["file"]), last_step)
+        intervals = (catch_up["log_interval"], catch_up["steps_per_epoch"], catch_up["total_steps"])
+        for step, values in curves_of(rows, *intervals):
+            time_ms = int(catch_up["start_ms"] + step * catch_up["ms_per_step"])
             yield from (point for point in points_of(values, step, time_ms) if not position.has(point))
 
     def _catch_up(self, request: JsonObject) -> int:
         """Sends some of the missing points; returns their number, 0 at the end."""
         self._send_pending()
-        points = list(itertools.islice(self._missing, MOST_POINTS))
+        points = list(itertools.islice(self._missing, MAX_POINTS))
         self._send(points)
         return len(points)
 
@@ -158,15 +161,15 @@ class TrackerSession:
         except OSError as error:
             if not self._has_warned:
                 reason = "its folder was deleted" if isinstance(error, FileNotFoundError) else error.strerror
-                twice = "After a resume, points may be there twice."
-                self._warning = f"Cannot write {self._position.path}: {reason}. {twice}"
+                consequence = "After a resume, points may be there twice."
+                self._warning = f"Cannot write {self._position.path}: {reason}. {consequence}"
             self._has_warned = True
 
 
-def _shortened(text: str) -> str:
-    """Both ends of a long message: the last of nested causes is the one that helps."""
-    half = _LONGEST_ERROR // 2
-    return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} ... {text[-half:]}"
+def _shorten(text: str) -> str:
+    """Removes the middle of a long message: the last of nested causes is the one that helps."""
+    half = _MAX_ERROR_LENGTH // 2
+    return text if len(text) <= _MAX_ERROR_LENGTH else f"{text[:half]} ... {text[-half:]}"
 
 
 if __name__ == "__main__":

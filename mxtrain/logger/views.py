@@ -25,10 +25,10 @@ class _View:
         self._console = console
         self._progress = progress
         self._epoch_line: Optional[Text] = None
-        """The line of an epoch that has ended: it waits, because a validation may follow and say the same and more."""
+        """Line of an ended epoch, printed with the next step, unless the line of a validation replaces it."""
 
     def steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
-        """Take the rows of the newest steps."""
+        """Shows the rows of the newest steps."""
         self._print_epoch_line()
         epochs_before = self._progress.epochs_done
         self._progress.update_train(rows, progress)
@@ -36,27 +36,27 @@ class _View:
             self._epoch_line = self._line("train")
 
     def scalars(self, scalars: Mapping[str, float]) -> None:
-        """Take what comes after rows: the values of a whole epoch at its end."""
+        """Shows values that follow the rows: those of a whole epoch at its end."""
         self._progress.update_scalars(scalars)
         if self._epoch_line is not None:
             self._epoch_line = self._line("train")
 
     def validation(self, validation: Validation, progress: Progress) -> None:
-        """Take the result of a validation."""
+        """Shows the result of a validation."""
         self._epoch_line = None
         self._progress.update_validation(validation, progress)
         self._print(self._line("val"))
 
     def message(self, text: str) -> None:
-        """Print a sentence."""
+        """Prints a sentence."""
         self._print(Text(text))
 
     def close(self) -> None:
-        """Print what waits."""
+        """Prints the pending line of an epoch."""
         self._print_epoch_line()
 
     def _line(self, split: str) -> Text:
-        """Returns the line of what has just happened, an epoch ("train") or a validation ("val")."""
+        """Returns the line of an epoch ("train") or of a validation ("val") that has just ended."""
         raise NotImplementedError
 
     def _print_epoch_line(self) -> None:
@@ -69,7 +69,7 @@ class _View:
 
 
 class PlainView(_View):
-    """One line per validation or epoch, and in between at most one per interval."""
+    """Prints one line per validation or epoch, and in between at most one per interval."""
 
     def __init__(self, console: Console, progress: RunProgress, interval_s: float) -> None:
         super().__init__(console, progress)
@@ -110,16 +110,16 @@ def _wait_for_first_step(view: weakref.ref[PlainView], has_begun: threading.Even
     """Prints now and then that no step is done yet, so that a long one is not taken for a hang."""
     began_s, pause_s = time.monotonic(), max(interval_s, 1.0)
     while not has_begun.wait(pause_s):
-        shown = view()
-        if shown is None:
+        open_view = view()
+        if open_view is None:
             return
-        shown._print(Text(f"working on the first steps for {time.monotonic() - began_s:.0f} s"))
-        del shown
+        open_view._print(Text(f"working on the first steps for {time.monotonic() - began_s:.0f} s"))
+        del open_view
         pause_s *= 2
 
 
 class BarView(_View):
-    """A bar with the newest numbers below it, at the foot of a terminal; each epoch leaves a line above it."""
+    """Shows a bar and the newest values at the foot of a terminal, and prints a line above them for each epoch."""
 
     def __init__(self, console: Console, progress: RunProgress, refresh_s: float) -> None:
         super().__init__(console, progress)
@@ -141,7 +141,7 @@ class BarView(_View):
         self._refresh()
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Removes the bar."""
         super().close()
         self._live.stop()
 

@@ -39,14 +39,14 @@ class Wandb(Tracker):
         import wandb
 
         mode = self.mode or os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
-        opened = wandb.init(
+        wandb_run = wandb.init(
             project=self.project, entity=self.entity, name=run.name, id=run.remote_id or uuid.uuid4().hex[:12],
             resume="allow", dir=str(run.run_dir), mode=mode, config=dict(run.settings), allow_val_change=True,
             # Neither this process' console nor the packages and the source of whoever started it are part of a run.
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )  # fmt: skip
-        opened.define_metric("*", step_metric="step")
-        return WandbConnection(opened)
+        wandb_run.define_metric("*", step_metric="step")
+        return WandbConnection(wandb_run)
 
 
 class WandbConnection(TrackerConnection):

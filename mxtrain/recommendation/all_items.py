@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch
 
 SCORES_AT_ONCE = 1 << 17
-"""Of users times candidates: a network that scores them one by one has a few vectors for each."""
+"""Maximum number of pairs of user and candidate that a network scores at a time; each needs a few vectors."""
 
 
 class ScoresOfAllItems:
-    """(outputs, batch) -> scores of all items for each user of a batch, (B, I), minus infinity for the user's items
-    other than the sample's own.
+    """Computes the scores of all items for each user of a batch, (B, I), minus infinity for items that the user has,
+    except the item of the sample.
 
     Args:
-        description: of the run.
-        signature: of the network.
-        strategy: has the weights.
+        description: description of the run.
+        signature: signature of the network.
+        strategy: holds the weights.
     """
 
     def __init__(self, description: Description, signature: Signature, strategy: Strategy) -> None:
@@ -49,14 +49,14 @@ class ScoresOfAllItems:
         if not isinstance(self._model, Recommender):
             scores = self._one_by_one_joined(first)
         else:
-            inputs, at_once = (first, *batch.inputs[2:]), None
-            if not self._strategy.remote.names:  # else no worker has the vectors of all items at once
-                at_once = self._model.score_all(self._strategy.values, inputs)
-            scores = self._one_by_one(*inputs) if at_once is None else at_once
+            inputs, all_scores = (first, *batch.inputs[2:]), None
+            if not self._strategy.remote.names:  # otherwise no worker has the vectors of all items
+                all_scores = self._model.score_all(self._strategy.values, inputs)
+            scores = self._one_by_one(*inputs) if all_scores is None else all_scores
         score_BI = scores.asnumpy()
         if batch.meta is not None:
-            for row, has in enumerate(batch.meta):
-                score_BI[row, has] = -np.inf
+            for row, owned_items in enumerate(batch.meta):
+                score_BI[row, owned_items] = -np.inf
         return nd.array(score_BI, dtype="float32")
 
     def _one_by_one(self, user_B: NDArray, *history: NDArray) -> NDArray:
@@ -70,7 +70,7 @@ class ScoresOfAllItems:
         return _joined_scores(parts)
 
     def _one_by_one_joined(self, id_BK: NDArray) -> NDArray:
-        """Does the same of a network that reads rows of features."""
+        """Returns the scores of a network for features."""
         from mxtrain.engine.backend import nd
 
         if self._joined is None:
@@ -80,17 +80,22 @@ class ScoresOfAllItems:
         user_B = id_BK[:, 0].asnumpy().astype(np.int64)  # users are the first ids of the joined table
         for begin, end in self._parts(len(user_B), joined.item_IW.shape[1], joined.user_UV.shape[1]):
             item_BC = np.broadcast_to(np.arange(begin, end), (len(user_B), end - begin))
-            given = [nd.array(one, ctx=id_BK.context, dtype=one.dtype) for one in joined.inputs(user_B, item_BC)]
-            parts += self._strategy.predict(given)
+            inputs = [nd.array(array, ctx=id_BK.context, dtype=array.dtype) for array in joined.inputs(user_B, item_BC)]
+            parts += self._strategy.predict(inputs)
         return _joined_scores(parts)
 
     def _parts(self, num_users: int, width: int, before: int) -> Iterator[Tuple[int, int]]:
-        """Yields begin and end of the items scored at once: a candidate has `width` ids, after `before` ids of the
-        user."""
+        """Yields the ranges [begin, end) of items that are scored at once.
+
+        Args:
+            num_users: number of users of the batch.
+            width: number of ids of a candidate.
+            before: number of ids of a user.
+        """
         step = SCORES_AT_ONCE // num_users
-        room = self._strategy.room_for_ids
-        if room is not None:
-            step = min(step, (room - before) // width)
+        max_ids = self._strategy.room_for_ids
+        if max_ids is not None:
+            step = min(step, (max_ids - before) // width)
         step = max(step, 1)
         for begin in range(0, self._num_items, step):
             yield begin, min(begin + step, self._num_items)

@@ -27,8 +27,8 @@ from mxtrain.recommendation.source import (
     FEWEST,
     InteractionRows,
     Interactions,
+    keep_last_of_each,
     leave_one_out,
-    newest_of_each,
 )
 from mxtrain.types import LARGEST_COUNT, BatchSize, Positive, Shape
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALL = "all"
-"""Word that means all users, in place of a file of user ids."""
+"""Input of `predict` that means all users, instead of a file of user ids."""
 
 
 class InteractionDataset(BaseDataset):
@@ -95,7 +95,7 @@ class InteractionDataset(BaseDataset):
         return None
 
     @property
-    def named(self) -> str:
+    def data_name(self) -> str:
         """Returns the name of the data, for messages."""
         raise NotImplementedError
 
@@ -106,7 +106,7 @@ class InteractionDataset(BaseDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         is_rated = self.feedback == "explicit"
-        pairs = newest_of_each(self.read(findings), findings, remarks=is_rated)
+        pairs = keep_last_of_each(self.read(findings), findings, remarks=is_rated)
         for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
             _warn_of_two_spellings(side, names)
         for file, ids in self._side_files(pairs.catalog) if findings.keeps_going else ():
@@ -114,7 +114,7 @@ class InteractionDataset(BaseDataset):
         train, val, test = leave_one_out(pairs, self.split_seed, findings)
         if not len(val):
             raise DataError(
-                f"{self.named}: no user has {FEWEST} items, so none can be held out. Give more interactions."
+                f"{self.data_name}: no user has {FEWEST} items, so none can be held out. Give more interactions."
             )
         if not is_rated:
             self._check_num_sampled(train)
@@ -125,11 +125,11 @@ class InteractionDataset(BaseDataset):
         available = self._num_sampled(train)
         if available == self.sampled_negatives:
             return
-        user = train.catalog.users[int(np.argmax(train.seen.count_U))]
+        user = train.catalog.users[int(np.argmax(train.all_items.count_U))]
         if not available:
             raise DataError(
-                f"{self.named}: user {user} has all {len(train.catalog.items):,} items, so there is none to compare a "
-                "held-out one with. Leave that user out, or give more items."
+                f"{self.data_name}: user {user} has all {len(train.catalog.items):,} items, so there is none to "
+                "compare a held-out one with. Leave that user out, or give more items."
             )
         # All samples must have the same number of candidates, so the user with the fewest decides for all.
         log.warning(
@@ -139,12 +139,12 @@ class InteractionDataset(BaseDataset):
 
     def _num_sampled(self, source: Interactions) -> int:
         """Returns `sampled_negatives`, at most the number of items that the user with the most items does not have."""
-        return min(self.sampled_negatives, len(source.catalog.items) - int(source.seen.count_U.max()))
+        return min(self.sampled_negatives, len(source.catalog.items) - int(source.all_items.count_U.max()))
 
     def _side_files(self, catalog: Catalog) -> List[Tuple[SideFile, Sequence[str]]]:
         """Returns the tables of additional features, each with the ids of its users or items."""
-        both = ((self.side_file("user"), catalog.users), (self.side_file("item"), catalog.items))
-        return [(file, ids) for file, ids in both if file is not None]
+        files = ((self.side_file("user"), catalog.users), (self.side_file("item"), catalog.items))
+        return [(file, ids) for file, ids in files if file is not None]
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Interactions)
@@ -154,16 +154,16 @@ class InteractionDataset(BaseDataset):
             history: Tuple[Shape, ...] = ((self.max_history,), ()) if model.reads_history else ()
             return RecommendationSignature(((), (num_candidates,), *history), mean=mean, catalog=catalog)
         columns = {file.side: file.measure(ids) for file, ids in self._side_files(catalog)}
-        made = RecommendationSignature(
+        signature = RecommendationSignature(
             (), mean=mean, catalog=catalog, user_columns=columns.get("user"), item_columns=columns.get("item")
         )  # fmt: skip
-        fields = made.recommender_fields
+        fields = signature.recommender_fields
         if sum(fields.sizes) > LARGEST_COUNT:
             raise ConfigError(
                 f"dataset: users, items and their features have {sum(fields.sizes):,} ids together, and MXNet 1.9.1 "
                 f"counts to {LARGEST_COUNT:,}. Choose fewer buckets, or a larger min_count."
             )
-        return replace(made, shape=fields.shapes(num_candidates))
+        return replace(signature, shape=fields.shapes(num_candidates))
 
     def join(self, signature: Signature) -> JoinedRows:
         """Reads the feature tables and returns the features of all users and items.
@@ -173,14 +173,14 @@ class InteractionDataset(BaseDataset):
         """
         signature = RecommendationSignature.cast(signature)
         catalog, fields = signature.catalog, signature.recommender_fields
-        found = {}
+        features = {}
         for side, ids in (("user", catalog.users), ("item", catalog.items)):
             columns = signature.user_columns if side == "user" else signature.item_columns
             file = self.side_file(side)
             if columns is not None and file is None:
                 raise DataError(f"The network was trained with features of {side}s. Type dataset.{side}_features=FILE.")
-            found[side] = None if columns is None or file is None else file.encode(columns, ids)
-        return join_rows(fields, found["user"], found["item"])
+            features[side] = None if columns is None or file is None else file.encode(columns, ids)
+        return join_rows(fields, features["user"], features["item"])
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         signature = RecommendationSignature.cast(signature)
@@ -201,11 +201,11 @@ class InteractionDataset(BaseDataset):
         signature = RecommendationSignature.cast(signature)
         train = splits.train
         assert isinstance(train, Interactions)
-        users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.seen)
-        columns = [one for one in (signature.user_columns, signature.item_columns) if one is not None]
-        features = ", ".join(column.name for one in columns for column in one.columns)
-        first, *others = (" ".join(pair) for pair in train.catalog.origin or [("",)])
-        origin = f"{first} and {len(others)} packages, whose versions checkpoints hold" if others else first
+        users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.all_items)
+        columns = [side for side in (signature.user_columns, signature.item_columns) if side is not None]
+        features = ", ".join(column.name for side in columns for column in side.columns)
+        first, *packages = (" ".join(pair) for pair in train.catalog.origin or [("",)])
+        origin = f"{first} and {len(packages)} packages, whose versions checkpoints hold" if packages else first
         return (
             f"{count:,} interactions of {users:,} users with {items:,} items, {len(splits.val):,} held out for "
             f"validation and {len(splits.test or ()):,} for testing{f'; of {origin}' if origin else ''}"
@@ -218,20 +218,21 @@ class InteractionDataset(BaseDataset):
         from mxtrain.recommendation.loader import InteractionLoader
 
         self._refuse_others(source.catalog, signature)
-        num_others = None
+        num_negatives = None
         if self.feedback == "implicit":
-            num_others = self.negatives if options.train else self._num_sampled(source)
+            num_negatives = self.negatives if options.train else self._num_sampled(source)
         max_history = signature.shape[2][0] if len(signature.shape) > 2 else 0  # type: ignore[index]  # one of several
         joined = self.join(signature) if signature.shape[0] != () else None
         return InteractionLoader(
-            source, options, num_others=num_others, max_history=max_history, split_seed=self.split_seed, joined=joined
-        )
+            source, options, num_negatives=num_negatives, max_history=max_history, split_seed=self.split_seed,
+            joined=joined,
+        )  # fmt: skip
 
     def _refuse_others(self, catalog: Catalog, signature: Signature) -> None:
         difference = catalog.difference_from(RecommendationSignature.cast(signature).catalog)
         if difference:
             raise DataError(
-                f"{self.named} is not what the network was trained on: {difference}. Name the right data with "
+                f"{self.data_name} is not what the network was trained on: {difference}. Name the right data with "
                 "dataset=..., or train anew."
             )
 
@@ -257,13 +258,13 @@ class InteractionDataset(BaseDataset):
                 users += range(len(user_of))
                 places += [f"{ALL}:{number}" for number in range(1, len(user_of) + 1)]
                 continue
-            for line, given in _lines(name):
-                if given not in user_of:
-                    why = f"{name}, line {line}: there is no user '{given}'.{did_you_mean(given, list(user_of))}"
+            for line, user in _lines(name):
+                if user not in user_of:
+                    reason = f"{name}, line {line}: there is no user '{user}'.{did_you_mean(user, list(user_of))}"
                     if not skip_unreadable:
-                        raise DataError(f"{why} Or type skip_unreadable=true to go on without such users.")
-                    unreadable[len(users)] = why
-                users.append(user_of.get(given, 0))
+                        raise DataError(f"{reason} Or type skip_unreadable=true to go on without such users.")
+                    unreadable[len(users)] = reason
+                users.append(user_of.get(user, 0))
                 places.append(f"{name}:{line}")
         return train.for_users(np.array(users, np.int32)), places
 
@@ -271,17 +272,17 @@ class InteractionDataset(BaseDataset):
 def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
     """Warns about ids such as 1 and 1.0, which count as two different ids."""
     floats = [name for name in names if name.endswith(".0")]
-    known = set(names) if floats else set()
-    both = next((name for name in floats if whole_number(name) in known), None)
-    if both is not None:
+    ids = set(names) if floats else set()
+    duplicate = next((name for name in floats if whole_number(name) in ids), None)
+    if duplicate is not None:
         log.warning(
             "%s '%s' and '%s' count as different: write the ids of all rows in the same form.", side,
-            whole_number(both), both,
+            whole_number(duplicate), duplicate,
         )  # fmt: skip
 
 
 def _check(file: SideFile, ids: Sequence[str], findings: Findings) -> None:
-    file.read([(column.name, column.read_kind) for column in file.wanted()], ids, findings, says=True)
+    file.read([(column.name, column.read_kind) for column in file.column_settings()], ids, findings, logs=True)
 
 
 def _lines(name: str) -> List[Tuple[int, str]]:

@@ -1,6 +1,6 @@
 """Baselines for recommendation: popularity, item neighbours and mean ratings.
 
-Legend: N samples, P known pairs of user and item, B users at a time, I items.
+Legend: N samples, P training pairs of user and item, B users at a time, I items.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ if TYPE_CHECKING:
     from mxtrain.recommendation.user_items import UserItems
 
 MOST_ITEMS = 30_000
-"""Of which neighbours are counted: each pair of items that a user has is one number."""
+"""Maximum number of items for which neighbours are counted, because this needs a number per pair of items."""
 _USERS_AT_ONCE = 1024
 _ITEM_DAMPING, _USER_DAMPING = 25.0, 10.0
 
 Scores = Callable[[np.ndarray], np.ndarray]
-"""Users (B,) to the scores of all items (B, I)."""
+"""Function of users (B,) that returns the scores of all items (B, I)."""
 
 
-def popularity(known: UserItems) -> Scores:
-    """Returns the number of users of each item."""
-    count_I = np.bincount(known.item_P, minlength=known.num_items).astype(np.float64)
+def popularity(train_items: UserItems) -> Scores:
+    """Returns a function that scores items by their number of users."""
+    count_I = np.bincount(train_items.item_P, minlength=train_items.num_items).astype(np.float64)
     return lambda user_B: np.repeat(count_I[None], len(user_B), axis=0)
 
 
-def item_neighbours(known: UserItems) -> Scores:
-    """Returns the sum over the items that a user has of their cosine with each item, which is how many users have both,
-    over the root of the product of how many have each. The item itself counts 0.
+def item_neighbours(train_items: UserItems) -> Scores:
+    """Returns a function that scores an item by its cosine similarities with the items of the user, summed.
+
+    The cosine of two items is the number of users of both, divided by the root of the product of the numbers of users
+    of each. The similarity of an item with itself is 0.
 
     Source: Sarwar et al., "Item-based Collaborative Filtering Recommendation Algorithms" (2001), section 3.1.1.
     """
     from scipy.sparse import diags
 
-    matrix = _matrix(known)
+    matrix = _matrix(train_items)
     count_I = np.asarray(matrix.sum(axis=0)).ravel()
     scaled = matrix @ diags(1 / np.sqrt(np.maximum(count_I, 1)))
     cosine = (scaled.T @ scaled).tolil()
@@ -49,24 +51,25 @@ def item_neighbours(known: UserItems) -> Scores:
     return lambda user_B: np.asarray((matrix[user_B] @ cosine).todense())
 
 
-def _matrix(known: UserItems) -> csr_matrix:
+def _matrix(train_items: UserItems) -> csr_matrix:
     from scipy.sparse import csr_matrix
 
-    ones = np.ones(len(known), np.float64)
-    return csr_matrix((ones, (known.user_P, known.item_P)), shape=(known.num_users, known.num_items))
+    ones = np.ones(len(train_items), np.float64)
+    shape = (train_items.num_users, train_items.num_items)
+    return csr_matrix((ones, (train_items.user_P, train_items.item_P)), shape=shape)
 
 
 def ranks_of(scores: Scores, source: Interactions, candidate_NC: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Returns the rank of each sample's item among its candidates, (N,), and among all that the user has in no split,
-    (N,); ties as in `metric.ranking`.
+    """Returns the rank of each sample's item among its candidates, and among all items that the user has in no split,
+    (N,) each; ties as in `metric.ranking`.
 
     Args:
-        scores: of all items.
-        source: of the samples.
-        candidate_NC: the item of each, then others.
+        scores: function that scores all items.
+        source: samples.
+        candidate_NC: candidates of each sample, of which the first is its item.
     """
-    found = [_ranks(scores, source, rows, candidate_NC) for rows in _blocks(len(source))]
-    sampled, among_all = zip(*found)
+    blocks = [_ranks(scores, source, rows, candidate_NC) for rows in _blocks(len(source))]
+    sampled, among_all = zip(*blocks)
     return np.concatenate(sampled), np.concatenate(among_all)
 
 
@@ -75,7 +78,7 @@ def _ranks(
 ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
     score_BI = scores(source.user_N[rows]).astype(np.float64)
     for row, (user, item) in enumerate(zip(source.user_N[rows].tolist(), source.item_N[rows].tolist())):
-        score_BI[row, source.seen.without(user, item)] = -np.inf
+        score_BI[row, source.all_items.without(user, item)] = -np.inf
     return sampled_ranks(score_BI, candidate_NC[rows]), ranks_in(score_BI, source.item_N[rows])
 
 
@@ -90,21 +93,23 @@ def _blocks(count: int) -> Iterator[np.ndarray]:
         yield np.arange(begin, min(begin + _USERS_AT_ONCE, count))
 
 
-def mean_ratings(known_by: Interactions, source: Interactions) -> Tuple[np.ndarray, np.ndarray]:
-    """For each sample of `source` the mean of the training ratings, and that plus how far the item's and then the
-    user's ratings are from it, damped as if 25 and 10 further ratings were as expected.
+def mean_ratings(train: Interactions, source: Interactions) -> Tuple[np.ndarray, np.ndarray]:
+    """Predicts ratings: the mean of the training ratings, and this mean plus the deviations of the item and of the
+    user.
+
+    Deviations are damped as if each item had 25 and each user 10 further ratings without deviation.
 
     Source: Koren, https://doi.org/10.1145/1401890.1401944 (2008), section 2.1, as in "Factor in the Neighbors" (2010).
     """
-    known, rating_P = known_by.known, known_by.known_rating_P.astype(np.float64)
+    train_items, rating_P = train.train_items, train.train_rating_P.astype(np.float64)
     mean = rating_P.mean()
 
-    def damped(id_P: np.ndarray, left_P: np.ndarray, size: int, damping: float) -> np.ndarray:
-        sums, counts = np.bincount(id_P, weights=left_P, minlength=size), np.bincount(id_P, minlength=size)
-        found: np.ndarray = sums / (counts + damping)
-        return found
+    def damped(id_P: np.ndarray, residual_P: np.ndarray, size: int, damping: float) -> np.ndarray:
+        sums, counts = np.bincount(id_P, weights=residual_P, minlength=size), np.bincount(id_P, minlength=size)
+        damped_mean: np.ndarray = sums / (counts + damping)
+        return damped_mean
 
-    item_I = damped(known.item_P, rating_P - mean, known.num_items, _ITEM_DAMPING)
-    left_P = rating_P - mean - item_I[known.item_P]
-    user_U = damped(known.user_P, left_P, known.num_users, _USER_DAMPING)
+    item_I = damped(train_items.item_P, rating_P - mean, train_items.num_items, _ITEM_DAMPING)
+    residual_P = rating_P - mean - item_I[train_items.item_P]
+    user_U = damped(train_items.user_P, residual_P, train_items.num_users, _USER_DAMPING)
     return np.full(len(source), mean), mean + item_I[source.item_N] + user_U[source.user_N]

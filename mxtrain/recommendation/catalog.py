@@ -1,4 +1,4 @@
-"""The users and items that a network for recommendation knows, which a checkpoint keeps.
+"""Users and items of a recommendation network; a checkpoint stores them.
 
 Ids are texts as in the files, for numbers of any size and for names. Inputs of a network are indices into the catalog,
 from 0.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json, Wanted
 
 CATALOG_STATE: Wanted = {"users": [str], "items": [str], "origin": [[str]]}
-"""The form of a catalog in a checkpoint, which may come from anybody."""
+"""Schema of a catalog in a checkpoint, which is untrusted."""
 _MOST_NAMED = 5
 
 
@@ -35,7 +35,7 @@ class Catalog:
 
     @cached_property
     def user_of(self) -> Mapping[str, int]:
-        """Returns the place of each user."""
+        """Returns the index of each user."""
         return {name: number for number, name in enumerate(self.users)}
 
     def difference_from(self, learned: Catalog) -> str:
@@ -43,28 +43,31 @@ class Catalog:
         if (self.users, self.items) == (learned.users, learned.items):
             return ""
         parts: List[str] = []
-        for what, found, before in (("users", self.users, learned.users), ("items", self.items, learned.items)):
-            if found != before:
-                known = set(before)
-                new = [name for name in found if name not in known]
-                named = f", {len(new):,} of them new: {_some(new)}" if new else ""
-                parts.append(f"{len(found):,} {what} instead of {len(before):,}{named}")
+        for side, current, previous in (("users", self.users, learned.users), ("items", self.items, learned.items)):
+            if current != previous:
+                learned_names = set(previous)
+                new = [name for name in current if name not in learned_names]
+                new_text = f", {len(new):,} of them new: {_some(new)}" if new else ""
+                parts.append(f"{len(current):,} {side} instead of {len(previous):,}{new_text}")
         now = dict(self.origin)
         changed = [f"{name} {now.get(name, 'is missing')} instead of {version}" for name, version in learned.origin
                    if now.get(name) != version]  # fmt: skip
-        because = f"; what they were read from differs: {', '.join(changed)}" if changed else ""
-        return f"{' and '.join(parts)}{because}"
+        reason = f"; what they were read from differs: {', '.join(changed)}" if changed else ""
+        return f"{' and '.join(parts)}{reason}"
 
     def to_json(self) -> Json:
-        """Plain values."""
+        """Returns plain values, in the form of `CATALOG_STATE`."""
         return {"users": list(self.users), "items": list(self.items), "origin": [list(pair) for pair in self.origin]}
 
     @classmethod
     def from_json(cls, values: Any) -> Catalog:
-        """Inverse of `to_json`, of values in the form of `CATALOG_STATE`.
+        """Restores a catalog from `to_json`.
+
+        Args:
+            values: untrusted values in the form of `CATALOG_STATE`.
 
         Raises:
-            DamagedCheckpoint: they are no catalog.
+            DamagedCheckpoint: the values are no catalog.
         """
         users, items = tuple(values["users"]), tuple(values["items"])
         if not users or not items or len(set(users)) < len(users) or len(set(items)) < len(items):

@@ -20,15 +20,15 @@ from mxtrain.recommendation.joined_rows import join_rows
 from mxtrain.recommendation.user_items import HISTORY, with_lowest_keys
 
 TOP = 3
-"""Items that are recommended."""
+"""Number of recommended items."""
 AT_ONCE = 1 << 14
-"""Candidates that are scored together if the network takes any number of them."""
+"""Number of candidates per call of a network that accepts any number."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     catalog = signature["signature"]["catalog"]
-    user, items = catalog["users"][0], ", ".join(f'"{one}"' for one in catalog["items"][:2])
+    user, items = catalog["users"][0], ", ".join(f'"{item}"' for item in catalog["items"][:2])
     lines = f'lines of JSON with a user and the items that the user has, such as {{"user": "{user}", '
     lines += f'"history": [{items}]}}'
     return lines if _reads_history(signature) else f"{lines}; or a .csv file with the columns user and item"
@@ -47,11 +47,11 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: a column or a key is missing, or an id is unknown.
     """
-    own = folder.signature["signature"]
-    if own.get("user_columns") or own.get("item_columns"):
+    values = folder.signature["signature"]
+    if values.get("user_columns") or values.get("item_columns"):
         raise ValueError(f"{name}: this network reads features of users and items, which the folder does not hold. "
                          "Give its inputs as arrays, in a .npz file")  # fmt: skip
-    catalog = ExportedCatalog(own["catalog"])
+    catalog = ExportedCatalog(values["catalog"])
     is_table = name.lower().endswith((".csv", ".tsv"))
     yield from (_pairs if is_table else _users)(folder, catalog, content, name)
 
@@ -65,11 +65,11 @@ class ExportedCatalog:
 
     def __init__(self, state: Dict[str, Any]) -> None:
         self.items: List[str] = state["items"]
-        self._numbers = {side: {one: k for k, one in enumerate(state[f"{side}s"])} for side in ("user", "item")}
+        self._numbers = {side: {name: k for k, name in enumerate(state[f"{side}s"])} for side in ("user", "item")}
 
     @property
     def num_users(self) -> int:
-        """Number of users."""
+        """Returns the number of users."""
         return len(self._numbers["user"])
 
     def number(self, side: str, name: Any, place: str) -> int:
@@ -85,8 +85,8 @@ class ExportedCatalog:
         """
         text = str(name) if isinstance(name, (str, int)) and not isinstance(name, bool) else ""
         if text not in self._numbers[side]:
-            near = did_you_mean(text[:100], self._numbers[side])
-            raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{near}".rstrip("."))
+            suggestion = did_you_mean(text[:100], self._numbers[side])
+            raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{suggestion}".rstrip("."))
         return self._numbers[side][text]
 
 
@@ -97,7 +97,7 @@ def _users(folder: ExportedFolder, catalog: ExportedCatalog, content: bytes, nam
         if not isinstance(row, dict) or not {"user", "history"} <= set(row) or not isinstance(row["history"], list):
             raise ValueError(f'{place} is no line of JSON such as {{"user": "...", "history": ["...", ...]}}')
         user = catalog.number("user", row["user"], place)
-        has_H = np.unique([catalog.number("item", one, place) for one in row["history"]]).astype(np.int64)
+        has_H = np.unique([catalog.number("item", item, place) for item in row["history"]]).astype(np.int64)
         score_I = scores_of(folder, catalog, user, np.arange(len(catalog.items)), has_H)
         score_I[has_H] = -np.inf
         best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
@@ -122,7 +122,7 @@ def _pairs(folder: ExportedFolder, catalog: ExportedCatalog, content: bytes, nam
 
 
 def scores_of(
-    folder: ExportedFolder, catalog: ExportedCatalog, user: int, item_N: np.ndarray, has_H: np.ndarray
+    folder: ExportedFolder, catalog: ExportedCatalog, user: int, item_N: np.ndarray, history_H: np.ndarray
 ) -> np.ndarray:  # fmt: skip
     """Returns the scores of some items for a user, (N,).
 
@@ -131,11 +131,11 @@ def scores_of(
         catalog: its catalog.
         user: number of the user.
         item_N: numbers of the items.
-        has_H: numbers of the items that the user has, ascending.
+        history_H: numbers of the items that the user has, ascending.
     """
     inputs = folder.signature["inputs"]
     joined = join_rows(RecommenderFields((catalog.num_users,), (len(catalog.items),)), None, None)
-    history = _history(folder.signature, user, has_H) if len(inputs) > 2 else []
+    history = _history(folder.signature, user, history_H) if len(inputs) > 2 else []
     is_joined = len(inputs[0]["shape"]) == 2
     size = inputs[0]["shape"][1] if is_joined else inputs[1]["shape"][1]
     at_once = AT_ONCE if isinstance(size, str) else size - is_joined
@@ -146,8 +146,8 @@ def scores_of(
         if not isinstance(size, str):
             item_1C = np.pad(item_1C, ((0, 0), (0, at_once - count)))
         first = joined.inputs(np.array([user]), item_1C) if is_joined else [np.array([user]), item_1C]
-        given = {one["name"]: array.astype(one["dtype"]) for one, array in zip(inputs, [*first, *history])}
-        parts.append(folder.run(given)["output"][0, :count])
+        named_inputs = {spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(inputs, [*first, *history])}
+        parts.append(folder.run(named_inputs)["output"][0, :count])
     return np.concatenate(parts).astype(np.float32)
 
 
@@ -155,14 +155,14 @@ def _reads_history(signature: Dict[str, Any]) -> bool:
     return len(signature["inputs"]) > 2
 
 
-def _history(signature: Dict[str, Any], user: int, has_H: np.ndarray) -> Sequence[np.ndarray]:
+def _history(signature: Dict[str, Any], user: int, owned_H: np.ndarray) -> Sequence[np.ndarray]:
     """Returns the history of a user as input of the network: items (1, H), and their number (1,)."""
     facts = signature["facts"]
     key_1N = np.zeros((1, 0), np.float32)
-    if len(has_H) > facts["max_history"]:
-        key_1N = uniform_rows(facts["split_seed"], 0, np.array([user]), HISTORY, len(has_H))
-    items = with_lowest_keys(has_H, key_1N[0], facts["max_history"])
-    wanted = signature["inputs"][2]["shape"][1]
-    item_1H = np.zeros((1, max(len(items), 1) if isinstance(wanted, str) else wanted), np.int64)
+    if len(owned_H) > facts["max_history"]:
+        key_1N = uniform_rows(facts["split_seed"], 0, np.array([user]), HISTORY, len(owned_H))
+    items = with_lowest_keys(owned_H, key_1N[0], facts["max_history"])
+    length = signature["inputs"][2]["shape"][1]
+    item_1H = np.zeros((1, max(len(items), 1) if isinstance(length, str) else length), np.int64)
     item_1H[0, : len(items)] = items
     return item_1H, np.array([len(items)], np.float32)

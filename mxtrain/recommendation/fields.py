@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 class RecommenderFields(NamedTuple):
-    """Users and items as rows of features, of whose ids one table is joined: fields of users, then of items; ids of a
-    field begin at the sum of the sizes of those before it.
+    """Sizes of the features of users and items, whose ids share one joined table: fields of users, then of items. The
+    ids of a field begin at the sum of the sizes of the previous fields.
 
     Attributes:
-        user_sizes: ids of each field of a user, of which the first is the user itself.
-        item_sizes: the same of items.
-        user_numbers, item_numbers: how many numbers each has.
+        user_sizes: number of ids of each field of users, of which the first is the user itself.
+        item_sizes: number of ids of each field of items, of which the first is the item itself.
+        user_numbers, item_numbers: number of numeric features of a user, and of an item.
     """
 
     user_sizes: Tuple[int, ...]
@@ -30,10 +30,10 @@ class RecommenderFields(NamedTuple):
 
     @property
     def num_numbers(self) -> int:
-        """Returns the count of numbers of a user and an item together."""
+        """Returns the number of numeric features of a user and an item together."""
         return self.user_numbers + self.item_numbers
 
     def shapes(self, num_candidates: int) -> Tuple[Shape, ...]:
-        """Shapes of what enters a network of one sample: ids, and numbers where there are any."""
+        """Returns the input shapes of a sample: ids and, if there are numeric features, numbers."""
         ids = len(self.user_sizes) + num_candidates * len(self.item_sizes)
         return ((ids,), (num_candidates * self.num_numbers,))[: 1 + bool(self.num_numbers)]

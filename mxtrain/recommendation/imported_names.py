@@ -12,7 +12,7 @@ from mxtrain.data.checking.problems import DataPlaces, Findings
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.python_imports import read_imports
-from mxtrain.recommendation.source import InteractionRows, at_least
+from mxtrain.recommendation.source import InteractionRows, filter_by_count
 from mxtrain.types import BatchSize, Positive
 
 
@@ -31,18 +31,18 @@ class ImportedNames(InteractionDataset):
     """Minimum number of files that import a name; other names are left out."""
 
     @property
-    def named(self) -> str:
+    def data_name(self) -> str:
         return "dataset=imported_names"
 
     def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
         imports = read_imports()
         files = list(imports.names_of)
-        names = sorted({name for found in imports.names_of.values() for name in found})
+        names = sorted({name for imported in imports.names_of.values() for name in imported})
         number_of = {name: number for number, name in enumerate(names)}
         user_P = np.repeat(np.arange(len(files)), [len(imports.names_of[file]) for file in files])
         item_P = np.array([number_of[name] for file in files for name in imports.names_of[file]], np.int64)
         places = DataPlaces(files, np.zeros(len(user_P), np.int64), user_P, are_records=True)
         catalog = Catalog(tuple(files), tuple(names), imports.origin)
         pairs = InteractionRows(catalog, user_P, item_P, np.ones(len(user_P), np.float32), None, places)
-        return at_least(pairs, self.min_user_items, self.min_item_users)
+        return filter_by_count(pairs, self.min_user_items, self.min_item_users)

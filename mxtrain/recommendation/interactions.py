@@ -14,7 +14,7 @@ from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, header_of
 from mxtrain.data.table.columns import Column, require_table, stream_rows
 from mxtrain.recommendation.base import InteractionDataset
-from mxtrain.recommendation.kept import kept_pairs
+from mxtrain.recommendation.interaction_cache import cached_interactions
 from mxtrain.recommendation.rows import Columns, read_pairs
 from mxtrain.recommendation.side_features import SideFile
 from mxtrain.recommendation.source import InteractionRows
@@ -69,10 +69,10 @@ class InteractionTable(InteractionDataset):
     @pydantic.model_validator(mode="after")
     def _check_rating(self) -> InteractionTable:
         if self.rating is None and (self.feedback == "explicit" or self.min_rating is not None):
-            asked = "feedback=explicit" if self.feedback == "explicit" else "min_rating"
-            raise ValueError(f"{asked} needs rating=COLUMN, which says how users rate items")
-        named = [name for name in self._columns() if isinstance(getattr(self, name), str)]
-        if named and not self.header and ending_of(self.path) in (".csv", ".tsv"):
+            setting = "feedback=explicit" if self.feedback == "explicit" else "min_rating"
+            raise ValueError(f"{setting} needs rating=COLUMN, which says how users rate items")
+        named_columns = [name for name in self._columns() if isinstance(getattr(self, name), str)]
+        if named_columns and not self.header and ending_of(self.path) in (".csv", ".tsv"):
             typed = " ".join(f"dataset.{name}={number}" for number, name in enumerate(self._columns()))
             raise ValueError(f"header=false: columns have no names then, but numbers from 0. Type e.g. {typed}")
         return self
@@ -80,10 +80,10 @@ class InteractionTable(InteractionDataset):
     @pydantic.model_validator(mode="after")
     def _check_features(self) -> InteractionTable:
         for side, column in (("user", self.user), ("item", self.item)):
-            is_there, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
-            if not is_there and (id_ is not None or getattr(self, f"{side}_columns")):
+            has_features, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
+            if not has_features and (id_ is not None or getattr(self, f"{side}_columns")):
                 raise ValueError(f"{side}_id and {side}_columns describe {side}_features=FILE, which is not given")
-            if is_there and id_ is None and not isinstance(column, str):
+            if has_features and id_ is None and not isinstance(column, str):
                 raise ValueError(f"{side}_features needs {side}_id=COLUMN, which says which {side} a row is of")
             if (id_ or column) in getattr(self, f"{side}_columns"):
                 raise ValueError(f"{side}_columns names '{id_ or column}', which says which {side} a row is of")
@@ -100,7 +100,7 @@ class InteractionTable(InteractionDataset):
                         self.min_count, self.decimal)  # fmt: skip
 
     @property
-    def described(self) -> str:
+    def feature_setting(self) -> str:
         """Returns the first of the settings that name a file of features; empty if there is none."""
         return "user_features" if self.user_features else "item_features" if self.item_features else ""
 
@@ -109,7 +109,7 @@ class InteractionTable(InteractionDataset):
         return ["user", "item", *(name for name in ("rating", "timestamp") if getattr(self, name) is not None)]
 
     @property
-    def named(self) -> str:
+    def data_name(self) -> str:
         return f"dataset.path={self.path}"
 
     def read(self, findings: Findings) -> InteractionRows:
@@ -126,4 +126,4 @@ class InteractionTable(InteractionDataset):
             rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)
             return read_pairs(Path(self.path), rows, columns, findings)
 
-        return kept_pairs(Path(self.path), [list(chosen.values()), self.header], columns, read, findings)
+        return cached_interactions(Path(self.path), [list(chosen.values()), self.header], columns, read, findings)

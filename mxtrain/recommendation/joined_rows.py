@@ -32,24 +32,24 @@ class JoinedRows(NamedTuple):
     def inputs(self, user_B: np.ndarray, item_BC: np.ndarray) -> List[np.ndarray]:
         """Returns the network's inputs: ids (B, V + C W) and, if there are any, numbers (B, C (M + N))."""
         item_BK = self.item_IW[item_BC].reshape(len(user_B), -1)
-        found = [np.concatenate([self.user_UV[user_B], item_BK], axis=1)]
+        arrays = [np.concatenate([self.user_UV[user_B], item_BK], axis=1)]
         count = self.user_UM.shape[1] + self.item_IN.shape[1]
         if count:
             shape = (*item_BC.shape, self.user_UM.shape[1])
             user_BCM = np.broadcast_to(self.user_UM[user_B][:, None], shape)
             number_BCN = np.concatenate([user_BCM, self.item_IN[item_BC]], axis=2)
-            found.append(number_BCN.reshape(len(user_B), -1))
-        return found
+            arrays.append(number_BCN.reshape(len(user_B), -1))
+        return arrays
 
 
 def join_rows(fields: RecommenderFields, users: Optional[Features], items: Optional[Features]) -> JoinedRows:
-    """Returns all users and items.
+    """Returns all users and items as rows of one joined table.
 
     Args:
-        fields: of the network.
-        users, items: their features; None = they have none.
+        fields: fields of the network.
+        users, items: features; None = no features.
     """
-    found: List[Tuple[np.ndarray, np.ndarray]] = []
+    rows: List[Tuple[np.ndarray, np.ndarray]] = []
     begin = 0
     for sizes, features in ((fields.user_sizes, users), (fields.item_sizes, items)):
         id_EF = begin + np.arange(sizes[0], dtype=np.int32)[:, None]
@@ -57,7 +57,7 @@ def join_rows(fields: RecommenderFields, users: Optional[Features], items: Optio
         if features is not None:
             id_EF = np.concatenate([id_EF, begin + sizes[0] + features[0]], axis=1).astype(np.int32)
             number_EM = features[1]
-        found.append((id_EF, number_EM))
+        rows.append((id_EF, number_EM))
         begin += sum(sizes)
-    (user_UV, user_UM), (item_IW, item_IN) = found
+    (user_UV, user_UM), (item_IW, item_IN) = rows
     return JoinedRows(user_UV, item_IW, user_UM, item_IN)

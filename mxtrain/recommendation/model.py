@@ -25,36 +25,38 @@ class Recommender(Model):
     """True if the network takes the items of each user and their number as its third and fourth input."""
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.Block:
-        """Returns the network, uninitialized. It takes users (B,), candidates (B, C) and, where `reads_history`, the
-        items that each user has, (B, H), all int32, and how many these are, (B,); it returns (B, C).
+        """Returns the network, uninitialized. It takes users (B,), candidates (B, C) and, if `reads_history`, the items
+        of each user (B, H), all int32, and their numbers (B,); it returns scores (B, C).
 
         Args:
-            num_users: users are from 0 to this.
-            num_items: items are from 0 to this.
-            mean: of ratings in training; 0 where there are none.
+            num_users: number of users.
+            num_items: number of items.
+            mean: mean of the training ratings; 0 without ratings.
         """
         raise missing_method(self, "build_recommender")
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
-        """Returns the scores of all items for users, (B, I), where the network has a faster way to them than to score
-        each as a candidate; None if it has not.
+        """Returns the scores of all items for users, (B, I), if the model can compute them faster than by scoring each
+        item as a candidate; otherwise None.
 
         Args:
             values: parameters by structural name, in float32.
-            inputs: users (B,) and, where `reads_history`, the items that each has (B, H) and how many, (B,), on their
+            inputs: users (B,) and, if `reads_history`, the items of each user (B, H) and their numbers (B,), on their
                 device.
         """
         return None
 
 
 def build_feature_recommender(model: Model, fields: RecommenderFields) -> gluon.Block:
-    """Returns the network of a model of features where users and items are rows of features, uninitialized. It takes
-    ids (B, K) int32 of one joined table: the user's, then those of each of C candidates; with numeric features also (B,
-    C N) float32, for each candidate the user's and its own; and returns (B, C).
+    """Returns the recommendation network of a model for features, uninitialized.
+
+    It takes ids (B, K) int32 of one joined table, those of the user and then those of each of C candidates, and with
+    numeric features numbers (B, C N) float32, for each candidate those of the user and its own; it returns scores (B,
+    C).
 
     Args:
-        model: builds the network that scores one row of features.
-        fields: of users and items, whose first are user and item themselves.
+        model: model that scores one row of features.
+        fields: fields of users and items, of which the first are user and item themselves.
     """
     from mxtrain.recommendation.networks import FeatureScores
 

@@ -11,7 +11,7 @@ from mxtrain.data.loading.regular_files import exists, nearest_there
 from mxtrain.data.table.columns import stream_rows
 from mxtrain.errors import DataError
 from mxtrain.recommendation.base import InteractionDataset
-from mxtrain.recommendation.kept import kept_pairs
+from mxtrain.recommendation.interaction_cache import cached_interactions
 from mxtrain.recommendation.rows import Columns, read_pairs, separated_rows
 from mxtrain.recommendation.source import InteractionRows
 from mxtrain.types import PathText
@@ -19,7 +19,7 @@ from mxtrain.types import PathText
 CSV = "ratings.csv"
 CSV_COLUMNS = ("userId", "movieId", "rating", "timestamp")
 SEPARATORS: Dict[str, str] = {"u.data": "\t", "ratings.dat": "::"}
-"""Of files without a header, whose columns are user, item, rating and time."""
+"""Separator by file name. The files have no header; their columns are user, item, rating and time."""
 NAMES: Tuple[str, ...] = (CSV, *SEPARATORS)
 
 
@@ -40,7 +40,7 @@ class MovieLens(PublicDataset, InteractionDataset):
         return [f"movielens-{self.version}"]
 
     @property
-    def named(self) -> str:
+    def data_name(self) -> str:
         return f"dataset.root={self.root}"
 
     def read(self, findings: Findings) -> InteractionRows:
@@ -55,20 +55,20 @@ class MovieLens(PublicDataset, InteractionDataset):
             rows = separated_rows(path, SEPARATORS[path.name], len(CSV_COLUMNS), findings)
             return read_pairs(path, rows, columns, findings)
 
-        return kept_pairs(path, path.name, columns, read, findings)
+        return cached_interactions(path, path.name, columns, read, findings)
 
     def _file(self) -> Path:
         root = Path(self.root) / f"ml-{self.version}" if self.download else Path(self.root)
-        found = root if root.name in NAMES else next((root / name for name in NAMES if exists(root / name)), None)
-        if found is None or not exists(found):
-            lacks = f"none of {', '.join(NAMES)} in it." if exists(root) else f"no such folder.{nearest_there(root)}"
+        path = root if root.name in NAMES else next((root / name for name in NAMES if exists(root / name)), None)
+        if path is None or not exists(path):
+            problem = f"none of {', '.join(NAMES)} in it." if exists(root) else f"no such folder.{nearest_there(root)}"
             raise DataError(
-                f"{self.named}: there is {lacks} Name the folder that GroupLens' archive unpacks to"
+                f"{self.data_name}: there is {problem} Name the folder that GroupLens' archive unpacks to"
                 f"{self._inside(root)}."
             )
-        return found
+        return path
 
     def _inside(self, root: Path) -> str:
-        """Folders in it that have such a file, which may be meant."""
-        found = sorted({str(file.parent) for name in NAMES for file in root.glob(f"*/{name}")})
-        return f": dataset.root={' or '.join(found)}" if found else ""
+        """Returns a hint with the subfolders that contain such a file."""
+        folders = sorted({str(file.parent) for name in NAMES for file in root.glob(f"*/{name}")})
+        return f": dataset.root={' or '.join(folders)}" if folders else ""

@@ -111,12 +111,12 @@ class NeuMFNetwork(gluon.HybridBlock):
         with self.name_scope():
             self.gmf_users, self.gmf_items = (EmbeddingTable(size, units, scale) for size in (num_users, num_items))
             self.mlp_users, self.mlp_items = (EmbeddingTable(size, side, scale) for size in (num_users, num_items))
-            first, *others = hidden[1:]
+            first, *further = hidden[1:]
             self.user_part = nn.Dense(first, flatten=False, use_bias=False, in_units=side)
             self.item_part = nn.Dense(first, flatten=False, in_units=side)
             self.mlp = nn.HybridSequential(prefix="")
             self.mlp.add(build_activation(activation))
-            for count in others:
+            for count in further:
                 self.mlp.add(nn.Dense(count, flatten=False), build_activation(activation))
             if dropout:
                 self.mlp.add(nn.Dropout(dropout))
@@ -155,7 +155,7 @@ class FeatureScores(gluon.HybridBlock):
         user_BCF = F.broadcast_like(F.expand_dims(user_BF, axis=1), item_BCF, lhs_axes=(1,), rhs_axes=(1,))
         width = self._user_width + self._item_width
         id_NF = F.reshape(F.concat(user_BCF, item_BCF, dim=2), shape=(-1, width))
-        score_N1 = self.network(id_NF, *[F.reshape(one, shape=(-1, self._num_numbers)) for one in numbers])
+        score_N1 = self.network(id_NF, *[F.reshape(array, shape=(-1, self._num_numbers)) for array in numbers])
         return last_of(F, F.reshape_like(score_N1, F.slice_axis(item_BCF, axis=2, begin=0, end=1)))
 
 
@@ -172,8 +172,8 @@ def last_of(F: OperatorModule, array_BC1: Array) -> Array:
 def pooled(F: OperatorModule, vector_BHU: Array, length_B: Array, alpha: float) -> Array:
     """Returns the sum of a history's vectors divided by their number to the power of `alpha`, (B, U); 0 if empty."""
     one_BH = F.ones_like(last_of(F, F.slice_axis(vector_BHU, axis=2, begin=0, end=1)))
-    kept_BH = F.SequenceMask(one_BH, length_B, use_sequence_length=True, axis=1)
-    number_B1 = F.expand_dims(F.relu(length_B - 1) + 1, axis=1)  # at least 1
-    weight_BH = F.broadcast_div(kept_BH, number_B1**alpha)
+    mask_BH = F.SequenceMask(one_BH, length_B, use_sequence_length=True, axis=1)
+    length_B1 = F.expand_dims(F.relu(length_B - 1) + 1, axis=1)  # at least 1
+    weight_BH = F.broadcast_div(mask_BH, length_B1**alpha)
     # A matrix product takes half the time of masking and adding the vectors.
     return F.reshape(F.batch_dot(F.expand_dims(weight_BH, axis=1), vector_BHU), shape=(0, -1))

@@ -62,12 +62,14 @@ def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
     # Size and time of each file are enough to detect changes, and much faster than reading the files.
     stamps = [(name, status.st_size, status.st_mtime_ns) for name, path in files for status in (path.stat(),)]
     key = hashlib.sha256(json.dumps([_VERSION, origin, stamps]).encode()).hexdigest()[:32]
-    kept = read_cached("imports", f"{key}.json")
-    if kept is not None:
-        return Imports(json.loads(kept), origin)
-    found = {name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name))) for name, path in files}
-    write_cached("imports", f"{key}.json", json.dumps(found).encode())
-    return Imports(found, origin)
+    cached = read_cached("imports", f"{key}.json")
+    if cached is not None:
+        return Imports(json.loads(cached), origin)
+    names_of_files = {
+        name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name))) for name, path in files
+    }
+    write_cached("imports", f"{key}.json", json.dumps(names_of_files).encode())
+    return Imports(names_of_files, origin)
 
 
 def _files(packages: Sequence[str]) -> Iterator[Tuple[str, Path]]:
@@ -109,13 +111,13 @@ def imported_names(text: str, package: Sequence[str]) -> Iterator[str]:
         package: package that relative imports refer to.
     """
     seen = {""}
-    for found in IMPORT.finditer(text):
-        if found["modules"]:
-            names = [_without_alias(part) for part in found["modules"].split(",")]
+    for match in IMPORT.finditer(text):
+        if match["modules"]:
+            names = [_without_alias(part) for part in match["modules"].split(",")]
         else:
-            inside = _COMMENT.sub("", found["names"]).strip("() \t\n").replace("\\\n", " ")
+            inside = _COMMENT.sub("", match["names"]).strip("() \t\n").replace("\\\n", " ")
             parts = [_without_alias(part) for part in inside.split(",")]
-            module = _absolute(found["module"], package)
+            module = _absolute(match["module"], package)
             names = [f"{module}.{part}" for part in parts if part.isidentifier() and module != "__future__"]
         for name in names:
             if name not in seen:

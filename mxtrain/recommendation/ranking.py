@@ -78,10 +78,10 @@ class Ranks(Collected):
 
 def ranks_in(score_BI: np.ndarray, item_B: np.ndarray) -> np.ndarray:
     """Returns the number of other items whose score is not lower than that of each sample's item, (B,)."""
-    own_B1 = np.take_along_axis(score_BI, item_B[:, None].astype(np.int64), axis=1)
+    positive_B1 = np.take_along_axis(score_BI, item_B[:, None].astype(np.int64), axis=1)
     # `~(x < y)`, not `x >= y`: comparisons with NaN are False, and NaN must count against the item.
-    found: np.ndarray = (~(score_BI < own_B1)).sum(axis=1) - 1  # the item itself is counted, too
-    return found
+    rank_B: np.ndarray = (~(score_BI < positive_B1)).sum(axis=1) - 1  # the item itself is counted, too
+    return rank_B
 
 
 class AllItemsMetric(RankingMetric, HostMetric):

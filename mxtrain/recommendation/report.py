@@ -26,7 +26,7 @@ Row = Tuple[Union[str, float], ...]
 
 
 class CandidateRanks(Collected):
-    """The rank of each sample's item among its candidates, among all, and these candidates."""
+    """Collects the rank of each sample's item among its candidates and among all items, and the candidates."""
 
     width: ClassVar[int]
 
@@ -44,14 +44,13 @@ class CandidateRanks(Collected):
 
 
 class RankReport(CollectingReport):
-    """A table of the network, popularity and item neighbours: how often the held-out item is among the first, and how
-    far in front, among its candidates and among all items.
+    """Compares the network with popularity and item neighbours by HR@k and NDCG@k, among candidates and all items.
 
     Args:
-        source: the split that is measured.
-        depth: the highest places, which count.
-        num_sampled: candidates beside the item.
-        with_baselines: adds rows of baselines.
+        source: evaluated split.
+        depth: k.
+        num_sampled: number of candidates besides the held-out item.
+        with_baselines: True to add rows of baselines.
     """
 
     def __init__(self, source: Interactions, depth: int, num_sampled: int, with_baselines: bool) -> None:
@@ -76,24 +75,25 @@ class RankReport(CollectingReport):
         return [Table("recommenders", header, rows)]
 
     def _baseline_rows(self, measured: Interactions, candidate_NC: np.ndarray) -> List[Row]:
-        known = self._source.known
-        rows = [self._row("popularity", *baselines.ranks_of(baselines.popularity(known), measured, candidate_NC))]
-        if known.num_items > baselines.MOST_ITEMS:
+        train_items = self._source.train_items
+        rows = [self._row("popularity", *baselines.ranks_of(baselines.popularity(train_items), measured, candidate_NC))]
+        if train_items.num_items > baselines.MOST_ITEMS:
             return [*rows, (f"no item neighbours, for more than {baselines.MOST_ITEMS:,} items", "", "", "", "")]
-        scores = baselines.item_neighbours(known)
+        scores = baselines.item_neighbours(train_items)
         return [*rows, self._row("item neighbours (cosine)", *baselines.ranks_of(scores, measured, candidate_NC))]
 
     def _row(self, name: str, sampled_N: np.ndarray, among_all_N: np.ndarray) -> Row:
         kinds = (HitRate(k=self._depth), NDCG(k=self._depth))
-        return (name, *(round(float(kind.gain(one).mean()), 4) for one in (sampled_N, among_all_N) for kind in kinds))
+        ranks = (sampled_N, among_all_N)
+        return (name, *(round(float(kind.gain(rank_N).mean()), 4) for rank_N in ranks for kind in kinds))
 
 
 class RatingReport(Report):
-    """A table of the network and of means of ratings: how far predicted ratings are from the right ones.
+    """Compares the errors of the network with those of mean ratings.
 
     Args:
-        source: the split that is measured.
-        with_baselines: adds rows of baselines.
+        source: evaluated split.
+        with_baselines: True to add rows of baselines.
     """
 
     def __init__(self, source: Interactions, with_baselines: bool) -> None:
@@ -109,14 +109,14 @@ class RatingReport(Report):
         """See `Report`."""
         index_N = np.concatenate([index_B for index_B, _ in self._found])
         measured = self._source.take(index_N.tolist())
-        predictions = {"this network": np.concatenate([found.asnumpy() for _, found in self._found])}
+        predictions = {"this network": np.concatenate([prediction.asnumpy() for _, prediction in self._found])}
         if self._with_baselines:
             means = baselines.mean_ratings(self._source, measured)
             predictions.update(zip(("mean of all ratings", "means of item and user"), means))
-        rows = [_rating_row(name, found, measured.rating_N) for name, found in predictions.items()]
+        rows = [_rating_row(name, prediction, measured.rating_N) for name, prediction in predictions.items()]
         return [Table("raters", ("model", "RMSE", "MAE"), rows)]
 
 
-def _rating_row(name: str, found_N: np.ndarray, right_N: np.ndarray) -> Row:
-    wrong_N = found_N.astype(np.float64) - right_N
-    return name, round(float(np.sqrt(np.mean(wrong_N**2))), 4), round(float(np.abs(wrong_N).mean()), 4)
+def _rating_row(name: str, prediction_N: np.ndarray, rating_N: np.ndarray) -> Row:
+    error_N = prediction_N.astype(np.float64) - rating_N
+    return name, round(float(np.sqrt(np.mean(error_N**2))), 4), round(float(np.abs(error_N).mean()), 4)

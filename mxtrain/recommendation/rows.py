@@ -1,4 +1,4 @@
-"""Reads interactions from rows of files: who, what, how rated and when, each with its line.
+"""Reads interactions from rows of files: user, item, rating, time and line number.
 
 Legend: P interactions.
 """
@@ -30,16 +30,16 @@ from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.source import InteractionRows
 
 NumberedRows = Iterable[Tuple[int, Sequence[str]]]
-"""Place and cells of each row: user, item, then rating and time if present."""
+"""Line or record number and cells of each row: user, item, then rating and time if present."""
 
 
 class Columns(NamedTuple):
     """Optional columns of a row, after user and item.
 
     Attributes:
-        has_rating, has_time: whether these follow, in this order.
+        has_rating, has_time: True if ratings and times follow, in this order.
         least: lowest rating that counts as an interaction; None = any.
-        missing: cells that are no id.
+        missing: cells that mean a missing id.
     """
 
     has_rating: bool
@@ -49,34 +49,34 @@ class Columns(NamedTuple):
 
     @property
     def names(self) -> List[str]:
-        """Names of all cells, for messages."""
+        """Returns the names of all cells, for messages."""
         return ["user", "item", *(["rating"] if self.has_rating else []), *(["timestamp"] if self.has_time else [])]
 
 
 def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findings) -> InteractionRows:
-    """Returns the interactions of a file; users and items have their places in the order in which they come.
+    """Converts the rows of a file to interactions. Users and items are numbered in the order of first occurrence.
 
     Args:
-        path: of the file.
-        rows: of it.
-        columns: what the cells are.
-        findings: gets rows that cannot be used.
+        path: path of the file.
+        rows: rows of the file.
+        columns: columns of the rows.
+        findings: collects unusable rows.
 
     Raises:
-        DataError: there is none.
+        DataError: there are no interactions.
     """
     users: Dict[str, int] = {}
     items: Dict[str, int] = {}
     user_P, item_P, rating_P, time_P, number_P = array("l"), array("l"), array("f"), array("d"), array("l")
     for number, cells in rows:
         user, item, *numbers = (cell.strip() for cell in cells)
-        wrong = _what_is_wrong(user, item, numbers, columns)
-        if wrong:
-            kind, said = wrong
+        problem = _what_is_wrong(user, item, numbers, columns)
+        if problem:
+            kind, reason = problem
             place = place_of(path, number)
-            findings.refuse(Problem(kind, place, f"{place}: {said}", "Correct or remove the row."))
+            findings.refuse(Problem(kind, place, f"{place}: {reason}", "Correct or remove the row."))
             continue
-        values = [number_of(one) for one in numbers]
+        values = [number_of(text) for text in numbers]
         if columns.least is not None and values[0] < columns.least:
             continue
         user_P.append(users.setdefault(user, len(users)))
@@ -95,9 +95,9 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
 
 
 def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Columns) -> Optional[Tuple[str, str]]:
-    for side, one in (("user", user), ("item", item)):
-        if one in columns.missing or not one:
-            return UNREADABLE_ROW, f"its {side} is {repr(one) + ', a missing value' if one else 'empty'}."
+    for side, id_ in (("user", user), ("item", item)):
+        if id_ in columns.missing or not id_:
+            return UNREADABLE_ROW, f"its {side} is {repr(id_) + ', a missing value' if id_ else 'empty'}."
     for name, text in zip(columns.names[2:], numbers):
         value = parse_number(text, allow_special=True)
         if value is None:
@@ -111,12 +111,12 @@ def separated_rows(path: Path, separator: str, count: int, findings: Findings) -
     """Yields the line number of each row, from 1, and its first cells, for a file without header and with a separator.
 
     Args:
-        path: of the file.
+        path: path of the file.
         separator: "::" or a tab.
-        count: of cells; further ones are left out.
-        findings: gets rows that are too short.
+        count: number of cells that are read; further ones are ignored.
+        findings: collects rows that are too short.
     """
-    named = {"\t": "tabs", "::": "'::'"}[separator]
+    separator_name = {"\t": "tabs", "::": "'::'"}[separator]
     with open_text(path, "\n", findings) as lines:
         for number, line in enumerate(lines, start=1):
             cells = line.rstrip("\r\n").split(separator)
@@ -124,7 +124,7 @@ def separated_rows(path: Path, separator: str, count: int, findings: Findings) -
                 continue
             if len(cells) < count:
                 place = DataPlace(str(path), number)
-                fact = f"{place}: it has {len(cells)} columns between {named}, and {count} are needed."
+                fact = f"{place}: it has {len(cells)} columns between {separator_name}, and {count} are needed."
                 findings.refuse(Problem(SHORT_ROW, place, fact, "Complete or remove it."))
                 continue
             yield number, cells[:count]

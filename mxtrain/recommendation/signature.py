@@ -65,7 +65,8 @@ class RecommendationSignature(Signature):
     def to_json(self) -> Dict[str, Json]:
         columns = {name: getattr(self, name) for name in _COLUMNS}
         return {
-            **super().to_json(), **{name: one.to_json() for name, one in columns.items() if one is not None},
+            **super().to_json(),
+            **{name: features.to_json() for name, features in columns.items() if features is not None},
             "catalog": self.catalog.to_json(),
         }  # fmt: skip
 

@@ -14,7 +14,7 @@ from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_o
 from mxtrain.data.checking.problems import DUPLICATE, DataPlaces, Findings, Problem
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.recommendation.catalog import Catalog
-from mxtrain.recommendation.user_items import NOTHING, UserItems
+from mxtrain.recommendation.user_items import NO_ITEM, UserItems
 
 FEWEST = 3
 """Minimum number of interactions of a user with held-out interactions: one each for training, validation and test."""
@@ -54,11 +54,11 @@ class Interactions:
 
     Attributes:
         catalog: ids of users and items.
-        user_N, item_N: indices in the catalog; the item is `NOTHING` in a sample for prediction.
+        user_N, item_N: indices in the catalog; the item is `NO_ITEM` in a sample for prediction.
         rating_N: ratings, float32.
-        known: items of each user that the network may use as input, i.e. those of the training split.
-        known_rating_P: rating of each interaction in `known`.
-        seen: items of each user in all splits.
+        train_items: items of each user that the network may use as input, i.e. those of the training split.
+        train_rating_P: rating of each interaction in `train_items`.
+        all_items: items of each user in all splits.
         places: source location of each sample.
     """
 
@@ -66,9 +66,9 @@ class Interactions:
     user_N: np.ndarray
     item_N: np.ndarray
     rating_N: np.ndarray
-    known: UserItems
-    known_rating_P: np.ndarray
-    seen: UserItems
+    train_items: UserItems
+    train_rating_P: np.ndarray
+    all_items: UserItems
     places: Optional[DataPlaces] = None
 
     def __len__(self) -> int:
@@ -88,10 +88,10 @@ class Interactions:
 
     def for_users(self, user_N: np.ndarray) -> Interactions:
         """Returns one sample without an item per user, for prediction; all items of a user may be inputs."""
-        nothing = np.full(len(user_N), NOTHING, np.int32)
+        no_item_N = np.full(len(user_N), NO_ITEM, np.int32)
         return replace(
-            self, user_N=user_N, item_N=nothing, rating_N=np.zeros(len(user_N), np.float32), known=self.seen,
-            places=None,
+            self, user_N=user_N, item_N=no_item_N, rating_N=np.zeros(len(user_N), np.float32),
+            train_items=self.all_items, places=None,
         )  # fmt: skip
 
 
@@ -104,8 +104,8 @@ class InteractionChecks(SourceChecks):
         return Checked(digest=digest_of(pair.tobytes()))
 
 
-def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
-    """Removes repeated interactions: returns the last one of each pair of user and item, sorted by user and item.
+def keep_last_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
+    """Keeps the last interaction of each pair of user and item; sorts by user and item.
 
     The last one is determined by time if times are known, otherwise by the order of the rows.
 
@@ -161,17 +161,18 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
     is_test, is_val = is_measured_P & (from_end_P == 0), is_measured_P & (from_end_P == 1)
     parts = [np.flatnonzero(~is_test & ~is_val), np.flatnonzero(is_val), np.flatnonzero(is_test)]
     train = parts[0]
-    known = UserItems(pairs.user_P[train], pairs.item_P[train], num_users, num_items)
-    rating_P = pairs.rating_P[train[np.lexsort((pairs.item_P[train], pairs.user_P[train]))]]  # as `known` is sorted
-    seen = UserItems(pairs.user_P, pairs.item_P, num_users, num_items)
+    train_items = UserItems(pairs.user_P[train], pairs.item_P[train], num_users, num_items)
+    # Sorted like `train_items`.
+    rating_P = pairs.rating_P[train[np.lexsort((pairs.item_P[train], pairs.user_P[train]))]]
+    all_items = UserItems(pairs.user_P, pairs.item_P, num_users, num_items)
     return [
-        Interactions(pairs.catalog, pairs.user_P[part], pairs.item_P[part], pairs.rating_P[part], known, rating_P,
-                     seen, pairs.places.take(part))
+        Interactions(pairs.catalog, pairs.user_P[part], pairs.item_P[part], pairs.rating_P[part], train_items, rating_P,
+                     all_items, pairs.places.take(part))
         for part in parts
     ]  # fmt: skip
 
 
-def at_least(pairs: InteractionRows, fewest_items: int, fewest_users: int) -> InteractionRows:
+def filter_by_count(pairs: InteractionRows, fewest_items: int, fewest_users: int) -> InteractionRows:
     """Removes users with fewer than `fewest_items` items and items with fewer than `fewest_users` users.
 
     Each removal can push other users or items below the limit, so this repeats until nothing changes (k-core).

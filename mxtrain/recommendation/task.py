@@ -63,20 +63,20 @@ class Recommendation(Task):
         super().check(description)
         dataset, loss = description.dataset, description.loss
         is_rated = isinstance(dataset, InteractionDataset) and dataset.feedback == "explicit"
-        described = dataset.described if isinstance(dataset, InteractionTable) else ""
-        if described and isinstance(description.model, Recommender):
+        feature_setting = dataset.feature_setting if isinstance(dataset, InteractionTable) else ""
+        if feature_setting and isinstance(description.model, Recommender):
             raise ConfigError(
-                f"dataset.{described}: {type(description.model).__name__} knows users and items by their ids alone. "
-                "Type model=factorization_machine, deepfm or wide_deep."
+                f"dataset.{feature_setting}: {type(description.model).__name__} knows users and items by their ids "
+                "alone. Type model=factorization_machine, deepfm or wide_deep."
             )
         loss.require_unsmoothed("task=recommendation has no classes to smooth over")
         ranks = isinstance(loss, RankingLoss)
         if is_rated == ranks and not isinstance(loss, CustomLoss):
-            given = type(loss).__name__
-            instead = "dataset.feedback=explicit means ratings, which have no sampled items: type loss=l2" if is_rated \
+            loss_name = type(loss).__name__
+            advice = "dataset.feedback=explicit means ratings, which have no sampled items: type loss=l2" if is_rated \
                 else "dataset.feedback=implicit means items without ratings: type loss=sampled_bce"  # fmt: skip
-            also = f" {_fitting_metrics(is_rated)}" if _unfitting(description.metric, is_rated) else ""
-            raise ConfigError(f"loss: {given} does not fit. {instead}{also}.")
+            metric_advice = f" {_fitting_metrics(is_rated)}" if _unfitting(description.metric, is_rated) else ""
+            raise ConfigError(f"loss: {loss_name} does not fit. {advice}{metric_advice}.")
         for name in _unfitting(description.metric, is_rated):
             raise ConfigError(
                 f"metric.{name}: it does not fit dataset.feedback={'explicit' if is_rated else 'implicit'}. Type "
@@ -116,11 +116,11 @@ class Recommendation(Task):
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """Adds the number of sampled items to the signatures of metrics that sample."""
         count = RecommendationSignature.cast(signature).num_candidates - 1
-        found = dict(super().metric_signatures(description, signature))
+        signatures = dict(super().metric_signatures(description, signature))
         for name, metric in description.metric.items():
             if isinstance(metric, SampledItemsMetric):
-                found[name] = f"k={metric.k},among={count}_sampled_unseen_items,ties=worst"
-        return found
+                signatures[name] = f"k={metric.k},among={count}_sampled_unseen_items,ties=worst"
+        return signatures
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
         from mxtrain.recommendation.all_items import ScoresOfAllItems
@@ -137,19 +137,19 @@ class Recommendation(Task):
         ]}  # fmt: skip
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         users: Interactions = source  # type: ignore[assignment]  # of its own samples
-        for number, prediction in found:
+        for number, prediction in predictions:
             user = users.catalog.users[users.user_N[number]]
             yield number, {"user": user, **self.row(signature, prediction, top_k)}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """Returns the row with one column per item and score: item_1, score_1, item_2, ..."""
-        found = {name: value for name, value in row.items() if name != "items"}
-        for number, one in enumerate(row["items"], start=1):
-            found[f"item_{number}"], found[f"score_{number}"] = one["item"], one["score"]
-        return found
+        cells = {name: value for name, value in row.items() if name != "items"}
+        for number, item in enumerate(row["items"], start=1):
+            cells[f"item_{number}"], cells[f"score_{number}"] = item["item"], item["score"]
+        return cells
 
     def can_show(self, description: Description) -> bool:
         return True
@@ -162,10 +162,10 @@ class Recommendation(Task):
         rows = []
         for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
             names = samples.catalog.items
-            has = _ITEMS.join(names[one] for one in samples.known.items_of(user)[:_SHOWN_ITEMS].tolist())
+            owned = _ITEMS.join(names[index] for index in samples.train_items.items_of(user)[:_SHOWN_ITEMS].tolist())
             rank = int((~(score_I < score_I[item])).sum())
             first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
-            rows.append((samples.catalog.users[user], has, f"{names[item]} ({rank})", first))
+            rows.append((samples.catalog.users[user], owned, f"{names[item]} ({rank})", first))
         # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
         return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_SHOWN_ITEMS}"), rows)]
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from mxtrain.data.loading.uniform_hash import uniform, uniform_rows
 
-NOTHING = -1
+NO_ITEM = -1
 """Padding of rows of items."""
 HISTORY = 751
-"""Stream of random numbers that choose the items of a long history, see `loader.RecommendationDraw`."""
+"""Random stream that chooses the items of a long history, see `loader.RecommendationDraw`."""
 
 
 class UserItems:
@@ -34,8 +34,8 @@ class UserItems:
         self.begin_U = np.searchsorted(self.user_P, np.arange(num_users + 1))
         # For each item of a user, the number of smaller items that the user does not have. Within a user these numbers
         # never decrease, so a binary search finds the n-th item that the user does not have.
-        below_P = self.item_P - (np.arange(len(self.item_P)) - self.begin_U[self.user_P])
-        self._missing_P = self.user_P.astype(np.int64) * (num_items + 1) + below_P
+        num_missing_P = self.item_P - (np.arange(len(self.item_P)) - self.begin_U[self.user_P])
+        self._missing_P = self.user_P.astype(np.int64) * (num_items + 1) + num_missing_P
 
     def __len__(self) -> int:
         return len(self.item_P)
@@ -47,20 +47,20 @@ class UserItems:
 
     def items_of(self, user: int) -> np.ndarray:
         """Returns the items of a user, ascending."""
-        found: np.ndarray = self.item_P[self.begin_U[user] : self.begin_U[user + 1]]
-        return found
+        items: np.ndarray = self.item_P[self.begin_U[user] : self.begin_U[user + 1]]
+        return items
 
     def without(self, user: int, item: int) -> np.ndarray:
         """Returns the items of a user except `item`."""
-        found = self.items_of(user)
-        return found[found != item]
+        items = self.items_of(user)
+        return items[items != item]
 
     def missing_at(self, user_B: np.ndarray, number_BN: np.ndarray) -> np.ndarray:
         """Returns the items with these indices among the items that each user does not have, (B, N)."""
         key_BN = user_B[:, None].astype(np.int64) * (self.num_items + 1) + number_BN
         place_BN = np.searchsorted(self._missing_P, key_BN, side="right")
-        found: np.ndarray = number_BN + place_BN - self.begin_U[user_B][:, None]
-        return found.astype(np.int32)
+        item_BN: np.ndarray = number_BN + place_BN - self.begin_U[user_B][:, None]
+        return item_BN.astype(np.int32)
 
     def draw_missing(
         self, user_B: np.ndarray, index_B: np.ndarray, count: int, seed: int, epoch: int, draw: int
@@ -68,12 +68,12 @@ class UserItems:
         """Samples items that each user does not have, uniformly with replacement, by (seed, epoch, index).
 
         Returns:
-            Items (B, count); `NOTHING` for users who have all items.
+            Items (B, count); `NO_ITEM` for users who have all items.
         """
         missing_B = self.num_items - self.count_U[user_B]
         random_BN = np.stack([uniform(seed, epoch, index_B, draw + number) for number in range(count)], axis=1)
         number_BN = (random_BN * missing_B[:, None]).astype(np.int64)
-        return np.where(missing_B[:, None] > 0, self.missing_at(user_B, number_BN), NOTHING).astype(np.int32)
+        return np.where(missing_B[:, None] > 0, self.missing_at(user_B, number_BN), NO_ITEM).astype(np.int32)
 
     def draw_different(self, user_B: np.ndarray, count: int, seed: int, draw: int) -> np.ndarray:
         """Samples items that each user does not have, uniformly without replacement, as a function of seed and user.
@@ -90,33 +90,33 @@ class UserItems:
             number_BN[row] = _sample_distinct(random_BN[row], missing)
         return self.missing_at(user_B, number_BN)
 
-    def rows(self, user_B: np.ndarray, key_BN: np.ndarray, except_B: np.ndarray, most: int) -> List[np.ndarray]:
-        """Returns items of each user without one item, ascending: all, or the `most` items with the lowest keys.
+    def rows(self, user_B: np.ndarray, key_BN: np.ndarray, except_B: np.ndarray, max_items: int) -> List[np.ndarray]:
+        """Returns items of each user without one item, ascending: all, or the `max_items` items with the lowest keys.
 
         Args:
             user_B: users.
             key_BN: random sort keys; N is at least the largest number of items of a user.
             except_B: item to exclude for each user.
-            most: maximum number of items per user.
+            max_items: maximum number of items per user.
         """
-        found = []
-        for row, (user, left_out) in enumerate(zip(user_B.tolist(), except_B.tolist())):
-            items = self.without(user, left_out)
-            found.append(with_lowest_keys(items, key_BN[row], most))
-        return found
+        item_rows = []
+        for row, (user, excluded) in enumerate(zip(user_B.tolist(), except_B.tolist())):
+            items = self.without(user, excluded)
+            item_rows.append(with_lowest_keys(items, key_BN[row], max_items))
+        return item_rows
 
 
-def with_lowest_keys(item_H: np.ndarray, key_N: np.ndarray, most: int) -> np.ndarray:
-    """Returns the items of a history, if there are more than `most` the ones with the lowest keys, ascending.
+def with_lowest_keys(item_H: np.ndarray, key_N: np.ndarray, max_items: int) -> np.ndarray:
+    """Returns the items of a history, if there are more than `max_items` the ones with the lowest keys, ascending.
 
     Args:
         item_H: the items, ascending.
         key_N: a random number for each item, and possibly more.
-        most: largest number of items.
+        max_items: largest number of items.
     """
-    if len(item_H) <= most:
+    if len(item_H) <= max_items:
         return item_H
-    return np.sort(item_H[np.argsort(key_N[: len(item_H)], kind="stable")[:most]])
+    return np.sort(item_H[np.argsort(key_N[: len(item_H)], kind="stable")[:max_items]])
 
 
 def _sample_distinct(random_N: np.ndarray, limit: int) -> np.ndarray:
@@ -125,8 +125,8 @@ def _sample_distinct(random_N: np.ndarray, limit: int) -> np.ndarray:
     Source: Floyd's algorithm, Bentley and Floyd, "A Sample of Brilliance" (1987).
     """
     count = len(random_N)
-    found: dict = {}  # a dict keeps the order, unlike a set, so the result is reproducible
+    sampled: dict = {}  # a dict keeps the order, unlike a set, so the result is reproducible
     for last, random in zip(range(limit - count, limit), random_N.tolist()):
         number = int(random * (last + 1))
-        found[last if number in found else number] = None
-    return np.fromiter(found, np.int64, count)
+        sampled[last if number in sampled else number] = None
+    return np.fromiter(sampled, np.int64, count)

@@ -20,7 +20,7 @@ class ActionLimits:
 
     Attributes:
         start: number of the first discrete action.
-        low, high: limits of each number of a continuous action.
+        low, high: limits of each component of a continuous action.
         shape, dtype: shape and type of continuous actions.
     """
 
@@ -39,14 +39,16 @@ class ActionLimits:
 
     def to_json(self) -> Dict[str, Any]:
         """Returns plain values; a limit that is infinite is None."""
-        low, high = ([float(one) if np.isfinite(one) else None for one in limits] for limits in (self.low, self.high))
+        low, high = (
+            [float(limit) if np.isfinite(limit) else None for limit in limits] for limits in (self.low, self.high)
+        )
         return {"start": self.start, "low": low, "high": high, "shape": list(self.shape), "dtype": self.dtype}
 
     @classmethod
     def from_json(cls, values: Dict[str, Any]) -> ActionLimits:
-        """The inverse of `to_json`."""
+        """Restores the limits from `to_json`."""
         low, high = (
-            np.array([infinite if one is None else one for one in values[name]], np.float32)
+            np.array([infinite if limit is None else limit for limit in values[name]], np.float32)
             for name, infinite in (("low", -np.inf), ("high", np.inf))
         )
         return cls(values["start"], low, high, tuple(values["shape"]), values["dtype"])

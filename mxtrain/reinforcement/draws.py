@@ -9,10 +9,10 @@ class ReinforcementDraw(NamedInt):
     """Random streams of reinforcement learning; see `mxtrain.data.loading.randomness.Draw`."""
 
     ACTION = 740
-    """Noise that is added to a policy before it acts; the stream 741 as well."""
+    """Noise that is added to the outputs of the policy; also stream 741."""
     EPISODE = 742
-    """The seed that an episode of a roll-out begins with."""
+    """Seeds of the episodes of roll-outs."""
     MEASURED_EPISODE = 743
-    """And 2 above it: the same of validation, testing and prediction."""
+    """Seeds of the episodes of validation; 744 for testing and 745 for prediction."""
     MINIBATCH = 746
     """Steps of a roll-out that form a minibatch."""

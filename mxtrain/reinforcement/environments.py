@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mxtrain")
 ATARI = re.compile(r"ALE/|\w+NoFrameskip-v4$")
-"""Ids of Atari's games, which gymnasium knows only where ale_py was imported."""
+"""Ids of Atari's games, which gymnasium knows only after ale_py was imported."""
 FAILURES = (Exception, SystemExit)
-"""Whatever an environment's own code raises: some leave the whole program."""
+"""Exceptions of environment code, some of which calls `sys.exit`."""
 
 
 def require_gymnasium() -> Any:
@@ -74,14 +74,14 @@ class EnvironmentFactory:
                 " `python -c 'import gymnasium; gymnasium.pprint_registry()'` lists all."
             )
         # Pass on requested arguments only: an environment may not take the other ones.
-        asked = {"max_episode_steps": self.max_episode_steps, "render_mode": render_mode}
-        options = {name: value for name, value in asked.items() if value is not None}
+        requested = {"max_episode_steps": self.max_episode_steps, "render_mode": render_mode}
+        options = {name: value for name, value in requested.items() if value is not None}
         try:
             return gymnasium.make(self.id, disable_env_checker=True, **options, **self.arguments)
         except FAILURES as error:
             remedy = "Install that" if _lacks_package(error) else "Correct dataset.kwargs, or install what it needs"
             raise DataError(
-                f"dataset.id={self.id}: the environment cannot be opened: {_said(error)}. {remedy}."
+                f"dataset.id={self.id}: the environment cannot be opened: {_describe_error(error)}. {remedy}."
             ) from error  # fmt: skip
 
 
@@ -163,15 +163,15 @@ class Spaces:
         """Returns True if observations need no conversion."""
         return self.space is None and self.images is None
 
-    def observed(self, observation: Any) -> Any:
+    def convert_observation(self, observation: Any) -> Any:
         """Converts an observation of the environment to network input."""
         if self.images is not None:
             return self.images.read(observation)
         if self.space is None:
             return observation
-        wanted = self.space.shape
-        if wanted is not None and np.shape(observation) != wanted:
-            raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {wanted}")
+        shape = self.space.shape
+        if shape is not None and np.shape(observation) != shape:
+            raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {shape}")
         return require_gymnasium().spaces.flatten(self.space, observation)
 
     def actions_for(self, action_EA: np.ndarray) -> Sequence[Any]:
@@ -191,7 +191,7 @@ class VectorEnvironment:
     Attributes:
         observation_E: current observation of each environment, (E, ...).
         seeds: seed of each current episode.
-        taken: actions of the policy in each current episode, each (A,).
+        actions: actions of the policy in each current episode, each (A,).
         returns: sum of rewards of each current episode.
     """
 
@@ -203,29 +203,29 @@ class VectorEnvironment:
         self._environments = [maker.make(render_mode) for _ in names]
         self.observation_E = np.zeros((len(names), *spaces.shape), spaces.dtype)
         self.seeds = [0] * len(names)
-        self.taken: List[List[np.ndarray]] = [[] for _ in names]
+        self.actions: List[List[np.ndarray]] = [[] for _ in names]
         self.returns = [0.0] * len(names)
 
     def start_episode(self, number: int, seed: int) -> None:
-        """Begins an episode.
+        """Starts an episode.
 
         Raises:
-            LoaderError: the environment raised something.
+            LoaderError: the environment raised an exception.
         """
-        self.seeds[number], self.taken[number], self.returns[number] = seed, [], 0.0
+        self.seeds[number], self.actions[number], self.returns[number] = seed, [], 0.0
         try:
             observation, _ = self._environments[number].reset(seed=seed)
-            self._keep(number, self._spaces.observed(observation))
+            self._keep(number, self._spaces.convert_observation(observation))
         except FAILURES as error:
-            raise self._failure(number, _said(error)) from error
+            raise self._failure(number, _describe_error(error)) from error
 
-    def step(self, number: int, action: Any, taken_A: np.ndarray) -> Tuple[float, bool, bool]:
+    def step(self, number: int, action: Any, action_A: np.ndarray) -> Tuple[float, bool, bool]:
         """Takes a step in one environment.
 
         Args:
             number: index of the environment.
             action: action in the form that the environment expects.
-            taken_A: the same action in the form of the policy.
+            action_A: the same action in the form of the policy.
 
         Returns:
             Reward, whether the episode terminated, and whether it was truncated.
@@ -233,23 +233,23 @@ class VectorEnvironment:
         Raises:
             LoaderError: the environment raised an exception.
         """
-        self.taken[number].append(taken_A)
+        self.actions[number].append(action_A)
         try:
             observation, reward, terminated, truncated, _ = self._environments[number].step(action)
-            self._keep(number, observation if self._is_plain else self._spaces.observed(observation))
+            self._keep(number, observation if self._is_plain else self._spaces.convert_observation(observation))
             reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
         except FAILURES as error:
-            raise self._failure(number, _said(error)) from error
+            raise self._failure(number, _describe_error(error)) from error
         if not math.isfinite(reward):
             raise self._failure(number, f"its reward is {reward}")
         self.returns[number] += reward
         return reward, terminated, truncated
 
     def _keep(self, number: int, observation: Any) -> None:
-        wanted = self.observation_E.shape[1:]
+        shape = self.observation_E.shape[1:]
         # Without this check, NumPy would broadcast smaller arrays. `.shape` takes a tenth of the time of `np.shape`.
-        if getattr(observation, "shape", None) != wanted and (np.shape(observation) or (1,)) != wanted:
-            raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {wanted}")
+        if getattr(observation, "shape", None) != shape and (np.shape(observation) or (1,)) != shape:
+            raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {shape}")
         self.observation_E[number] = observation
 
     def step_all(self, action_EA: np.ndarray) -> Tuple[List[float], List[Tuple[int, bool]]]:
@@ -275,8 +275,8 @@ class VectorEnvironment:
     def replay(self, number: int, seed: int, action_TA: np.ndarray) -> bool:
         """Replays an unfinished episode. Returns True if it is still unfinished after its last action."""
         self.start_episode(number, seed)
-        for action, taken_A in zip(self._spaces.actions_for(action_TA), action_TA):
-            _, terminated, truncated = self.step(number, action, taken_A)
+        for action, action_A in zip(self._spaces.actions_for(action_TA), action_TA):
+            _, terminated, truncated = self.step(number, action, action_A)
             if terminated or truncated:
                 return False
         return True
@@ -288,30 +288,31 @@ class VectorEnvironment:
         number = int(np.argmin(np.isfinite(self.observation_E.reshape((len(self._names), -1))).all(axis=1)))
         raise self._failure(number, f"its observation is not finite: {self.observation_E[number]!s:.100}")
 
-    def drawn(self, number: int) -> np.ndarray:
+    def render(self, number: int) -> np.ndarray:
         """Returns the current frame of an environment, (H, W, 3) uint8.
 
         Raises:
             DataError: the environment cannot be drawn.
         """
         try:
-            found = self._environments[number].render()
+            frame = self._environments[number].render()
         except FAILURES as error:
-            raise DataError(f"{self._id} cannot be drawn: {_said(error)}. Install what it draws with.") from error
-        if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] != 3:
+            reason = _describe_error(error)
+            raise DataError(f"{self._id} cannot be drawn: {reason}. Install what it draws with.") from error
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
             raise DataError(f"{self._id} cannot be drawn: it renders no image (render_mode=rgb_array).")
-        return found.astype(np.uint8)
+        return frame.astype(np.uint8)
 
     def close(self) -> None:
         """Closes all environments."""
         for environment in self._environments:
             close(environment)
 
-    def _failure(self, number: int, said: str) -> LoaderError:
-        step = len(self.taken[number])
+    def _failure(self, number: int, reason: str) -> LoaderError:
+        step = len(self.actions[number])
         return LoaderError(
             f"{self._names[number]} of {self._id} failed in step {step} of its episode, which began with the seed "
-            f"{self.seeds[number]}: {said}."
+            f"{self.seeds[number]}: {reason}."
         )
 
 
@@ -320,14 +321,14 @@ def close(environment: Any) -> None:
     try:
         environment.close()
     except FAILURES as error:
-        log.warning("an environment cannot be closed: %s", _said(error))
+        log.warning("an environment cannot be closed: %s", _describe_error(error))
 
 
 def _lacks_package(error: BaseException) -> bool:
     return isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled"  # gymnasium's
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 

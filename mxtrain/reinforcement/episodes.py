@@ -1,4 +1,4 @@
-"""Evaluation on whole episodes, in which the policy takes its most probable action: a sample is an episode.
+"""Evaluation on whole episodes with the most probable actions; a sample is an episode.
 
 Legend: B episodes of a batch, N episodes, T steps, A numbers of an action, X facts about a sample.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mxtrain.reinforcement.policy_client import PolicyClient
 
 SCREEN = "SDL_VIDEODRIVER"
-"""The variable by which pygame, with which most environments draw, chooses a screen: it needs none here."""
-MOST_STEPS = 100_000
-"""After which an episode ends that would go on for ever: an environment may have no limit of its own."""
+"""Environment variable with which pygame, which draws most environments, chooses a screen; none is needed here."""
+MAX_STEPS = 100_000
+"""Maximum length of an episode, because environments may have no limit."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Episodes:
         maker: factory of the environment.
         spaces: observation and action spaces.
         seed_N: seed of each episode.
-        played: number -> episode as it was last played.
+        played: last played episode by index.
     """
 
     maker: EnvironmentFactory
@@ -52,7 +52,7 @@ class Episodes:
     played: Dict[int, PlayedEpisode] = field(default_factory=dict)
 
     @classmethod
-    def drawn(cls, maker: EnvironmentFactory, spaces: Spaces, count: int, seed: int, draw: int) -> Episodes:
+    def from_seed(cls, maker: EnvironmentFactory, spaces: Spaces, count: int, seed: int, draw: int) -> Episodes:
         """Builds `count` episodes, whose seeds are a function of `seed` and `draw`."""
         return cls(maker, spaces, (bits(seed, 0, np.arange(count), draw) >> np.uint64(33)).astype(np.int64))
 
@@ -64,33 +64,35 @@ class Episodes:
         kept = [index for index in indices if index < len(self)]
         return Episodes(self.maker, self.spaces, self.seed_N[kept])
 
-    def frames(self, index: int, most: Optional[int] = None) -> List[np.ndarray]:
+    def frames(self, index: int, max_frames: Optional[int] = None) -> List[np.ndarray]:
         """Replays a played episode and returns its frames, (H, W, 3) uint8 each.
 
         Args:
             index: index of the episode.
-            most: approximate number of frames, evenly spaced over the episode; None = all.
+            max_frames: approximate number of frames, evenly spaced over the episode; None = all.
 
         Raises:
             DataError: the environment cannot be drawn.
             LoaderError: the environment raised an exception.
         """
-        one = self.played[index]
-        playing = VectorEnvironment(self.maker, self.spaces, [f"episode {index}"], render_mode="rgb_array")
+        episode = self.played[index]
+        environment = VectorEnvironment(self.maker, self.spaces, [f"episode {index}"], render_mode="rgb_array")
         screen = os.environ.get(SCREEN)
         os.environ.setdefault(SCREEN, "dummy")
         try:
-            count = len(one.action_TA)
-            wanted = set(range(count + 1)) if most is None else {*np.linspace(0, count, most).astype(int).tolist()}
-            playing.start_episode(0, one.seed)
-            found = [playing.drawn(0)] if 0 in wanted else []
-            for number, action in enumerate(self.spaces.actions_for(one.action_TA), start=1):
-                playing.step(0, action, one.action_TA[number - 1])
-                if number in wanted:
-                    found.append(playing.drawn(0))
-            return found
+            count = len(episode.action_TA)
+            steps = set(range(count + 1))
+            if max_frames is not None:
+                steps = {*np.linspace(0, count, max_frames).astype(int).tolist()}
+            environment.start_episode(0, episode.seed)
+            frames = [environment.render(0)] if 0 in steps else []
+            for number, action in enumerate(self.spaces.actions_for(episode.action_TA), start=1):
+                environment.step(0, action, episode.action_TA[number - 1])
+                if number in steps:
+                    frames.append(environment.render(0))
+            return frames
         finally:
-            playing.close()
+            environment.close()
             if screen is None:
                 del os.environ[SCREEN]
 
@@ -122,38 +124,38 @@ class EpisodeLoader(BatchLoader):
         """Plays whole episodes side by side; returns their first observations (B, ...) and facts (B, X)."""
         spaces, actions = self._source.spaces, self._source.spaces.actions
         client.refresh()
-        playing = VectorEnvironment(self._source.maker, spaces, [f"episode {index}" for index in index_B])
+        environment = VectorEnvironment(self._source.maker, spaces, [f"episode {index}" for index in index_B])
         try:
-            for place, index in enumerate(index_B):
-                playing.start_episode(place, int(self._source.seed_N[index]))
-            first_B = playing.observation_E.astype(np.float32)
-            playing.require_finite()
-            open_places = list(range(len(index_B)))
+            for number, index in enumerate(index_B):
+                environment.start_episode(number, int(self._source.seed_N[index]))
+            first_B = environment.observation_E.astype(np.float32)
+            environment.require_finite()
+            open_numbers = list(range(len(index_B)))
             # Without noise, the policy chooses the most probable action.
-            still = np.zeros((len(index_B), actions.count or actions.size), np.float32)
-            for step in range(MOST_STEPS + 1):
-                if step == MOST_STEPS:
+            no_noise = np.zeros((len(index_B), actions.count or actions.size), np.float32)
+            for step in range(MAX_STEPS + 1):
+                if step == MAX_STEPS:
                     raise LoaderError(
-                        f"episode {index_B[open_places[0]]} of {self._source.maker.id} has not ended after {step:,} "
+                        f"episode {index_B[open_numbers[0]]} of {self._source.maker.id} has not ended after {step:,} "
                         "steps. Type dataset.max_episode_steps=N."
                     )
                 # Finished episodes stay in the batch, so that its size does not change.
-                action_BA = actions.choose(client.act(playing.observation_E), still)
-                chosen, still_open = spaces.actions_for(action_BA), []
-                for place in open_places:
-                    _, terminated, truncated = playing.step(place, chosen[place], action_BA[place])
+                action_BA = actions.choose(client.act(environment.observation_E), no_noise)
+                chosen, unfinished = spaces.actions_for(action_BA), []
+                for number in open_numbers:
+                    _, terminated, truncated = environment.step(number, chosen[number], action_BA[number])
                     if not (terminated or truncated):
-                        still_open.append(place)
-                playing.require_finite()
-                open_places = still_open
-                if not open_places:
+                        unfinished.append(number)
+                environment.require_finite()
+                open_numbers = unfinished
+                if not open_numbers:
                     break
         finally:
-            playing.close()
+            environment.close()
         facts_BX = np.zeros((len(index_B), NUM_FACTS + actions.size), np.float32)
-        facts_BX[:, FACTS.index("return")] = playing.returns
-        facts_BX[:, FACTS.index("length")] = [len(taken) for taken in playing.taken]
+        facts_BX[:, FACTS.index("return")] = environment.returns
+        facts_BX[:, FACTS.index("length")] = [len(episode_actions) for episode_actions in environment.actions]
         facts_BX[:, FACTS.index("ended")] = 1
-        for place, index in enumerate(index_B.tolist()):
-            self._source.played[index] = PlayedEpisode(playing.seeds[place], np.stack(playing.taken[place]))
+        for number, index in enumerate(index_B.tolist()):
+            self._source.played[index] = PlayedEpisode(environment.seeds[number], np.stack(environment.actions[number]))
         return first_B, facts_BX

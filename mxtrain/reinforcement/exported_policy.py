@@ -45,8 +45,8 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         try:
             observation = np.asarray(row, np.float32)
         except (ValueError, TypeError) as error:
-            said = _described(native_shape(folder.signature))
-            raise ValueError(f"{place} is no observation, which is {said}") from error
+            expected = _described(native_shape(folder.signature))
+            raise ValueError(f"{place} is no observation, which is {expected}") from error
         yield {"file": place, **act(folder, observation, place)}
 
 
@@ -62,23 +62,23 @@ def act(folder: ExportedFolder, observation: np.ndarray, place: str = "the obser
         ValueError: the observation has another shape, or numbers that are not finite.
     """
     signature, facts = folder.signature, folder.signature["facts"]
-    wanted = tuple(native_shape(signature))
-    if observation.shape != wanted:
-        raise ValueError(f"{place} has the shape {observation.shape}; an observation has {wanted}")
+    shape = tuple(native_shape(signature))
+    if observation.shape != shape:
+        raise ValueError(f"{place} has the shape {observation.shape}; an observation has {shape}")
     if not np.isfinite(observation).all():
         raise ValueError(f"{place} holds a number that is not finite")
     if facts.get("images"):
         image = np.transpose(observation, facts["images"]["order"]).reshape(signature["signature"]["shape"])
         observation = image * np.float32(facts["images"]["scale"])
-    (given,) = signature["inputs"]
-    output_1O = folder.run({given["name"]: observation[None].astype(given["dtype"])})["output"]
+    (spec,) = signature["inputs"]
+    output_1O = folder.run({spec["name"]: observation[None].astype(spec["dtype"])})["output"]
     actions = Actions.from_json(signature["signature"]["actions"])
-    still = np.zeros((1, actions.count or actions.size), np.float32)
-    (action,) = ActionLimits.from_json(facts["limits"]).actions_for(actions, actions.choose(output_1O, still))
-    found = action if isinstance(action, int) else np.asarray(action, np.float64).tolist()
-    row: Dict[str, Any] = {"action": found, "value": round(float(output_1O[0, -1]), 6)}
+    no_noise = np.zeros((1, actions.count or actions.size), np.float32)
+    (action,) = ActionLimits.from_json(facts["limits"]).actions_for(actions, actions.choose(output_1O, no_noise))
+    native_action = action if isinstance(action, int) else np.asarray(action, np.float64).tolist()
+    row: Dict[str, Any] = {"action": native_action, "value": round(float(output_1O[0, -1]), 6)}
     if actions.count:
         score_K = output_1O[0, : actions.count].astype(np.float64)
         share_K = np.exp(score_K - score_K.max())
-        row["probabilities"] = [round(float(one), 6) for one in share_K / math.fsum(share_K)]
+        row["probabilities"] = [round(float(probability), 6) for probability in share_K / math.fsum(share_K)]
     return row

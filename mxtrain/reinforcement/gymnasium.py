@@ -119,7 +119,7 @@ class Gymnasium(BaseDataset):
             name: getattr(self, name) for name in RolloutSettings.__dataclass_fields__ if name != "passes"
         }, passes=1 if self.passes == "auto" else self.passes)  # fmt: skip
         val, test = (
-            Episodes.drawn(maker, spaces, count, self.split_seed, draw)
+            Episodes.from_seed(maker, spaces, count, self.split_seed, draw)
             for count, draw in ((self.val_episodes, ReinforcementDraw.MEASURED_EPISODE),
                                 (self.test_episodes, ReinforcementDraw.MEASURED_EPISODE + 1))
         )  # fmt: skip
@@ -180,5 +180,5 @@ class Gymnasium(BaseDataset):
             )
         count = self.predicted_episodes
         maker, spaces = self._open_environment()
-        episodes = Episodes.drawn(maker, spaces, count, self.split_seed, ReinforcementDraw.MEASURED_EPISODE + 2)
+        episodes = Episodes.from_seed(maker, spaces, count, self.split_seed, ReinforcementDraw.MEASURED_EPISODE + 2)
         return episodes, [f"episode-{number}" for number in range(count)]

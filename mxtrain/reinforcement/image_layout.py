@@ -1,7 +1,7 @@
 """Finds the images in observations: which axis holds channels and which holds stacked frames.
 
-Environments say the shape of an observation, and not what its axes are: images are (H, W, C), as gymnasium gives them,
-(C, H, W), or (H, W) of one channel; wrappers stack frames in front, (S, H, W) and (S, H, W, C).
+Environments declare the shape of an observation, but not the meaning of its axes: images are (H, W, C), as in
+gymnasium, (C, H, W), or (H, W) with one channel; wrappers stack frames in front, (S, H, W) and (S, H, W, C).
 
 Legend: S stacked frames, C channels, H, W height and width.
 """
@@ -15,12 +15,12 @@ import numpy as np
 from typing_extensions import Literal
 
 from mxtrain.errors import DataError
-from mxtrain.reinforcement.policy import LEAST_IMAGE_SIDE
+from mxtrain.reinforcement.policy import MIN_IMAGE_SIDE
 from mxtrain.types import Shape
 
 Channels = Literal["auto", "first", "last"]
 MAX_CHANNELS = 32
-"""More channels, or frames, are not taken for such without `dataset.channels`."""
+"""Maximum number of channels or frames that are detected without `dataset.channels`."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class ImageLayout:
     """The axes of images in observations.
 
     Attributes:
-        native: shape of an observation as the environment gives it.
-        order: its axes in the order S, C, H, W, as far as there are such.
-        shape: of an observation as it enters the network: (S C, H, W).
-        scale: by which numbers are multiplied, to be in units of 0 to 255.
+        native: shape of an observation of the environment.
+        order: its axes in the order S, C, H, W, as far as they exist.
+        shape: input shape of the network, (S C, H, W).
+        scale: factor that converts values to the range from 0 to 255.
     """
 
     native: Shape
@@ -40,10 +40,10 @@ class ImageLayout:
     scale: float = 1.0
 
     def read(self, observation: Any) -> np.ndarray:
-        """Returns an observation as it enters the network.
+        """Converts an observation to network input.
 
         Raises:
-            ValueError: it has another shape.
+            ValueError: the observation has another shape.
         """
         if np.shape(observation) != self.native:
             raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {self.native}")
@@ -52,35 +52,36 @@ class ImageLayout:
 
     @property
     def remark(self) -> str:
-        """Says an unusual order of axes, and that images are too small for convolutions; empty if there is nothing."""
+        """Returns remarks about an unusual order of axes and images too small for convolutions; may be empty."""
         count, height, width = self.shape
-        said = []
+        sentences = []
         if self.order != (2, 0, 1):
-            said.append(f"observations of {self.native} are read as images of {height} x {width} with "
+            sentences.append(f"observations of {self.native} are read as images of {height} x {width} with "
                         f"{count} channel{'s' * (count != 1)}")  # fmt: skip
         if self.order == (0, 1, 2):
-            said.append("dataset.channels=last reads the last axis as channels")
-        if min(height, width) < LEAST_IMAGE_SIDE:
-            said.append(
-                f"images of {height} x {width} are smaller than {LEAST_IMAGE_SIDE} x {LEAST_IMAGE_SIDE}: "
+            sentences.append("dataset.channels=last reads the last axis as channels")
+        if min(height, width) < MIN_IMAGE_SIDE:
+            sentences.append(
+                f"images of {height} x {width} are smaller than {MIN_IMAGE_SIDE} x {MIN_IMAGE_SIDE}: "
                 "model=actor_critic has no convolutions for them, and their pixels enter dense layers"
             )
-        return ". ".join(said)
+        return ". ".join(sentences)
 
 
 def find_images(space: Any, channels: Channels, name: str) -> Optional[ImageLayout]:
-    """Returns the layout of a Box whose observations are images; None if they are other numbers.
+    """Returns the layout of a Box whose observations are images; None if they are not images.
 
-    Images are uint8 of three axes, of two if they go up to 255, and of four if the first axis is a small stack; numbers
-    of another type if they lie between 0 and 1 or 0 and 255 and are large enough for convolutions.
+    Images are arrays of uint8 with three axes, with two if values go up to 255, and with four if the first axis is a
+    small stack; arrays of other types are images if values are between 0 and 1 or 0 and 255 and the size suffices for
+    convolutions.
 
     Args:
         space: gymnasium's Box.
-        channels: of `dataset.channels`.
-        name: of the environment, for messages.
+        channels: value of `dataset.channels`.
+        name: id of the environment, for messages.
 
     Raises:
-        DataError: it is not known which axis holds the channels, or images were asked for and there are none.
+        DataError: the channel axis is unknown, or `channels` is set although observations are not images.
     """
     shape = tuple(int(size) for size in space.shape)
     is_stacked = len(shape) == 4 and shape[0] <= MAX_CHANNELS
@@ -96,10 +97,10 @@ def find_images(space: Any, channels: Channels, name: str) -> Optional[ImageLayo
     is_scaled = low == 0.0 and high in (1.0, 255.0) and space.dtype != np.bool_
     if not (is_pixels or is_scaled or channels != "auto"):
         return None
-    found = _layout(shape, channels, name if is_pixels or is_scaled else "")
-    if not is_pixels and channels == "auto" and min(found.shape[1:]) < LEAST_IMAGE_SIDE:
+    layout = _layout(shape, channels, name if is_pixels or is_scaled else "")
+    if not is_pixels and channels == "auto" and min(layout.shape[1:]) < MIN_IMAGE_SIDE:
         return None
-    return found if space.dtype == np.uint8 or high != 1.0 else ImageLayout(shape, found.order, found.shape, 255.0)
+    return layout if space.dtype == np.uint8 or high != 1.0 else ImageLayout(shape, layout.order, layout.shape, 255.0)
 
 
 def _layout(shape: Shape, channels: Channels, name: str) -> ImageLayout:
@@ -120,7 +121,7 @@ def _channel_axis(image: Shape, channels: Channels, name: str) -> str:
         return "first"
     if last <= MAX_CHANNELS and last < min(first, middle):
         return "last"
-    if max(min(first, middle), min(middle, last)) >= LEAST_IMAGE_SIDE:
+    if max(min(first, middle), min(middle, last)) >= MIN_IMAGE_SIDE:
         raise DataError(
             f"dataset.id={name}: observations of {image} are images, and neither their first nor their last axis "
             f"is the shortest one with at most {MAX_CHANNELS} channels. Type dataset.channels=first or "
@@ -130,7 +131,7 @@ def _channel_axis(image: Shape, channels: Channels, name: str) -> str:
 
 
 def holds_images(space: Any) -> bool:
-    """Returns True if a space is of images, or a composed space (Dict, Tuple) has images among its parts."""
+    """Returns True if observations of a space are images, or if a composed space (Dict, Tuple) contains images."""
     parts = getattr(space, "spaces", None)
     if parts is not None:
         return any(holds_images(part) for part in (parts.values() if hasattr(parts, "values") else parts))

@@ -12,12 +12,12 @@ from mxtrain.reinforcement.policy import Actions, facts_of
 
 
 class PolicyLossBlock(gluon.HybridBlock):
-    """Outputs (B, O) and facts (B, X) to the loss of each sample, (B,).
+    """Policy gradient loss with value loss and entropy bonus: outputs (B, O) and facts (B, X) to the loss (B,).
 
     Args:
-        actions: what the agent may do.
-        value_coefficient, entropy_coefficient: weights of the three parts; that of the first is 1.
-        clip_range: of ratios; None: log p takes the place of the ratio.
+        actions: action space.
+        value_coefficient, entropy_coefficient: weights of value loss and entropy bonus.
+        clip_range: maximum distance of the ratio of new to old p from 1 (PPO); None = use log p instead of the ratio.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PolicyLossBlock(gluon.HybridBlock):
 
 
 class EpisodeLossBlock(gluon.HybridBlock):
-    """Outputs and facts (B, X) of whole episodes to what there is to lose of each: minus its return, (B,)."""
+    """Loss of whole episodes in evaluations: the negative return, (B,), from outputs and facts (B, X)."""
 
     def __call__(self, output_BO, facts_BX):
         return super().__call__(facts_BX)

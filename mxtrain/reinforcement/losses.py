@@ -1,4 +1,4 @@
-"""Losses of agents: of what came of their actions."""
+"""Policy gradient losses."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ class PolicyLoss(Loss):
     """Weight of the entropy bonus, in nats."""
 
     def build_for(self, actions: Actions) -> gluon.Block:
-        """Returns a HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see `dataset.acting.policy`."""
+        """Returns a HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see
+        `mxtrain.reinforcement.policy`."""
         from mxtrain.reinforcement.loss_blocks import PolicyLossBlock
 
         return PolicyLossBlock(actions, self.value_coefficient, self.entropy_coefficient, self.clips_ratio())
 
     def clips_ratio(self) -> Optional[float]:
-        """Maximum distance from 1 of the ratio of new to old p; beyond it the gradient is 0. None: all actions were
-        chosen by the current weights."""
+        """Returns the maximum distance from 1 of the ratio of new to old p, beyond which the gradient is 0. None means
+        that all actions were chosen with the current weights."""
         return None
 
 

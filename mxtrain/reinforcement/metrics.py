@@ -1,4 +1,4 @@
-"""Metrics of agents: of the episodes that ended among samples, and of the policy.
+"""Metrics of reinforcement learning: of finished episodes, and of the policy.
 
 Legend: B batch, O outputs of the network, X facts about a sample.
 """
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 
 def sums_of(F: OperatorModule, *arrays: Array) -> Array:
-    """Returns the sum of each array (B,), one after the other."""
+    """Returns the sum of each array (B,), concatenated."""
     sums = [F.sum(array, axis=0, keepdims=True) for array in arrays]
     return sums[0] if len(sums) == 1 else F.concat(*sums, dim=0)
 
 
 class EpisodeMetric(Metric):
-    """Base of means over the episodes that ended with one of the samples; not a number where none did. The sums are
-    the sums of all `facts` from returns to episodes, so that several metrics share one operator."""
+    """Base class of means over the episodes that ended with one of the samples; NaN without such episodes.
+
+    The sums are those of all `facts`, so that several metrics share one operator.
+    """
 
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
-    of: ClassVar[str]
-    """Index of the value in the step's facts."""
+    fact: ClassVar[str]
+    """Name of the averaged fact."""
 
     facts: ClassVar[Tuple[str, ...]] = FACTS[FACTS.index("return") : FACTS.index("ended") + 1]
 
@@ -42,24 +44,24 @@ class EpisodeMetric(Metric):
         return F.sum(F.slice_axis(facts_BX, axis=1, begin=begin, end=begin + len(self.facts)), axis=0)
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        found, ended = (float(sums[self.facts.index(name)]) for name in (self.of, "ended"))
-        return found / ended if ended else math.nan
+        total, ended = (float(sums[self.facts.index(name)]) for name in (self.fact, "ended"))
+        return total / ended if ended else math.nan
 
 
 class EpisodeReturn(EpisodeMetric):
     """Mean return: the sum of an episode's rewards, neither discounted nor normalised."""
 
-    of: ClassVar[str] = "return"
+    fact: ClassVar[str] = "return"
 
 
 class EpisodeLength(EpisodeMetric):
     """Mean length of an episode in steps."""
 
-    of: ClassVar[str] = "length"
+    fact: ClassVar[str] = "length"
 
 
 class PolicyMetric(Metric):
-    """Base of what shows how training goes; validations have none of it."""
+    """Base class of metrics of the policy in training; validations do not have them."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
@@ -104,6 +106,6 @@ class ExplainedVariance(PolicyMetric):
         return sums_of(F, target_B, F.square(target_B), error_B, F.square(error_B))
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        target, target_squared, error, error_squared = (float(one) / count for one in sums)
+        target, target_squared, error, error_squared = (float(total) / count for total in sums)
         variance = target_squared - target**2
         return 1.0 - (error_squared - error**2) / max(variance, EPSILON)

@@ -14,18 +14,17 @@ if TYPE_CHECKING:
 
 
 class PolicyModel(Model):
-    """Base of networks that are made for the actions of an environment. Of any other model the network for as many
-    numbers is taken (`Model.build`)."""
+    """Base class of policy networks. Other models are used as networks with one vector as output (`Model.build`)."""
 
     input_types: ClassVar[Tuple[str, ...]] = ("observations",)
     dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=gymnasium"}
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
 
     def build_policy(self, actions: Actions, input_shape: Shape) -> gluon.Block:
-        """Returns the network that acts, uninitialized: (B, ...) to (B, O), see `mxtrain.reinforcement.policy`.
+        """Returns the policy network, uninitialized: (B, ...) to (B, O), see `mxtrain.reinforcement.policy`.
 
         Args:
-            actions: what it may do.
-            input_shape: of one observation.
+            actions: action space.
+            input_shape: shape of an observation.
         """
         raise missing_method(self, "build_policy")

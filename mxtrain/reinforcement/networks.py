@@ -10,7 +10,7 @@ from typing import NamedTuple, Sequence
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks.classifier import build_activation
-from mxtrain.reinforcement.policy import LEAST_IMAGE_SIDE, Actions
+from mxtrain.reinforcement.policy import MIN_IMAGE_SIDE, Actions
 from mxtrain.types import Shape
 
 nn = gluon.nn
@@ -31,8 +31,11 @@ class ActorCriticSizes(NamedTuple):
 
 
 class Normalize(gluon.HybridBlock):
-    """Takes running means out of observations, and divides by running deviations. Whoever plays keeps the statistics,
-    as parameters without a gradient, so that they are where the weights are."""
+    """Normalizes observations by running means and standard deviations.
+
+    The statistics are parameters without gradients, so that they are placed and saved with the weights; `PolicyClient`
+    updates them.
+    """
 
     def __init__(self, shape: Shape, **kwargs):
         super().__init__(**kwargs)
@@ -51,7 +54,7 @@ class Normalize(gluon.HybridBlock):
 
 
 class LogStd(gluon.HybridBlock):
-    """Logarithms of standard deviations, the same for each observation: means (B, A) to (B, A)."""
+    """Learned log standard deviations that do not depend on the observation: means (B, A) to (B, A)."""
 
     def __init__(self, size: int, initial: float, **kwargs):
         super().__init__(**kwargs)
@@ -63,12 +66,14 @@ class LogStd(gluon.HybridBlock):
 
 
 class ActorCriticNetwork(gluon.HybridBlock):
-    """Observations (B, ...) to (B, O), see `dataset.acting.policy`: one array, as it is one way to the host.
+    """Policy and value network: observations (B, ...) to (B, O), see `mxtrain.reinforcement.policy`.
+
+    The output is a single array, because each copy to the host costs time.
 
     Args:
-        actions: what the agent may do.
-        input_shape: of one observation.
-        sizes: widths and variants.
+        actions: action space.
+        input_shape: shape of an observation.
+        sizes: sizes and variants of the network.
     """
 
     def __init__(self, actions: Actions, input_shape: Shape, sizes: ActorCriticSizes, **kwargs):
@@ -80,7 +85,7 @@ class ActorCriticNetwork(gluon.HybridBlock):
                 self.features.add(Normalize(tuple(input_shape)))
             elif len(input_shape) == 3:
                 self.features.add(nn.HybridLambda(lambda F, x: x / 255.0))
-            if len(input_shape) == 3 and min(input_shape[1:]) >= LEAST_IMAGE_SIDE:
+            if len(input_shape) == 3 and min(input_shape[1:]) >= MIN_IMAGE_SIDE:
                 for channels, side, stride in CONVOLUTIONS:
                     weights = mx.init.Orthogonal(math.sqrt(2))
                     self.features.add(nn.Conv2D(channels, side, stride, weight_initializer=weights),
@@ -102,7 +107,7 @@ class ActorCriticNetwork(gluon.HybridBlock):
 
 
 def hidden_layers(sizes: ActorCriticSizes) -> gluon.HybridBlock:
-    """Dense layers with activations."""
+    """Builds dense layers with activations."""
     layers = nn.HybridSequential()
     for units in sizes.hidden:
         layers.add(dense(units, math.sqrt(2)), build_activation(sizes.activation))
@@ -110,5 +115,5 @@ def hidden_layers(sizes: ActorCriticSizes) -> gluon.HybridBlock:
 
 
 def dense(units: int, gain: float) -> gluon.HybridBlock:
-    """Returns a dense layer of orthogonal weights."""
+    """Builds a dense layer with orthogonal initial weights."""
     return nn.Dense(units, weight_initializer=mx.init.Orthogonal(gain))

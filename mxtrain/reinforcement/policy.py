@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, Json, JsonObject, OperatorModule
 
 LOG_STD_LIMITS = (-20.0, 2.0)
-"""Of a Gaussian policy; beyond them a standard deviation stays what it is there."""
-LEAST_IMAGE_SIDE = 36
-"""Of images that the convolutions of `model=actor_critic` can take; the pixels of smaller ones enter dense layers."""
+"""Log standard deviations of a Gaussian policy are clipped to this range."""
+MIN_IMAGE_SIDE = 36
+"""Minimum height and width of images for the convolutions of `model=actor_critic`; the pixels of smaller images enter
+dense layers."""
 _LOG_2_PI = math.log(2 * math.pi)
 
 FACTS = ("log_probability", "advantage", "value_target", "value", "return", "length", "ended")
-"""First columns of the target of a sample: log p of its action when it was chosen, its advantage, the target of its
-value and the predicted value; then return and length of the episode and 1, if it ended with this sample, else 0. The
-action follows these columns."""
+"""First columns of the target of a sample: log p of the action when it was chosen, its advantage, the target of the
+value and the predicted value; then return and length of the episode so far, and 1 if the episode ended with this
+sample, else 0. The action follows these columns."""
 NUM_FACTS = len(FACTS)
 
 
 def facts_of(F: OperatorModule, facts_NX: Array, *names: str) -> List[Array]:
     """Returns some of `FACTS` of each sample, (N,) each."""
     # Facts are constants of the loss: no gradient may flow into e.g. the advantages.
-    known_NX = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=0, end=NUM_FACTS))
-    columns = F.split(known_NX, num_outputs=NUM_FACTS, axis=1, squeeze_axis=True)
+    constant_NX = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=0, end=NUM_FACTS))
+    columns = F.split(constant_NX, num_outputs=NUM_FACTS, axis=1, squeeze_axis=True)
     return [columns[FACTS.index(name)] for name in names]
 
 
@@ -44,7 +45,7 @@ class Actions:
 
     Attributes:
         count: number K of discrete actions; 0 = actions are continuous.
-        size: A, the numbers of a continuous action; 1 for discrete actions.
+        size: A, the number of components of a continuous action; 1 for discrete actions.
     """
 
     count: int = 0
@@ -52,14 +53,14 @@ class Actions:
 
     @property
     def num_outputs(self) -> int:
-        """O, the number of outputs of the network for an observation."""
+        """Returns O, the number of outputs of the network for an observation."""
         return (self.count or 2 * self.size) + 1
 
     def names(self) -> List[str]:
         """Returns the name of each output."""
         if self.count:
             return [*(f"score {number}" for number in range(self.count)), "value"]
-        means, deviations = ([f"{what} {number}" for number in range(self.size)] for what in ("mean", "log_std"))
+        means, deviations = ([f"{name} {number}" for number in range(self.size)] for name in ("mean", "log_std"))
         return [*means, *deviations, "value"]
 
     def to_json(self) -> Mapping[str, Json]:
@@ -69,7 +70,7 @@ class Actions:
     def from_json(cls, values: JsonObject) -> Actions:
         return cls(values["count"], values["size"])
 
-    # On the host.
+    # On the host, without gradients.
 
     def choose(self, output_NO: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Chooses an action for each policy.

@@ -1,4 +1,4 @@
-"""The network that acts: asked with its weights as they are. Imports MXNet.
+"""Inference of the policy with the current weights. Imports MXNet.
 
 Legend: E environments, O outputs of the network.
 """
@@ -26,26 +26,26 @@ MOMENTS = ("observation_mean", "observation_variance")
 
 
 class PolicyClient:
-    """A network whose weights others change.
+    """Evaluates the policy network, whose weights training changes.
 
     Args:
-        strategies: have its weights; the first one predicts.
-        device: where it takes its input.
+        strategies: strategies with the weights; the first one predicts.
+        device: device of the inputs.
     """
 
     def __init__(self, strategies: Sequence[Strategy], device: Union[str, Context] = "cpu:0"):
-        assert strategies, "a loader whose samples come from the weights is given a network"
+        assert strategies, "loaders that depend on the weights need a network"
         self._device = as_device(device)
         self._strategies = strategies
         self._key: Optional[Tuple[Tuple[int, ...], str]] = None
         values = strategies[0].values
         self._dtype = np.dtype(next(iter(values.values())).dtype).name
-        ends = ((end, name) for name in values for end in MOMENTS if name.rpartition(".")[2] == end)
-        self._moment_names: Dict[str, str] = dict(ends)
+        suffixes = ((suffix, name) for name in values for suffix in MOMENTS if name.rpartition(".")[2] == suffix)
+        self._moment_names: Dict[str, str] = dict(suffixes)
         self._host: Optional[HostGraph] = strategies[0].on_host()
 
     def refresh(self) -> None:
-        """Acts with the weights as they are now; to be called again whenever they have changed."""
+        """Reads the current weights. Must be called whenever they have changed."""
         if self._host is not None:
             values = self._strategies[0].values
             self._host.set_parameters({name: values[name].asnumpy() for name in self._host.parameters})
@@ -63,9 +63,12 @@ class PolicyClient:
         return outputs[0].asnumpy().astype(np.float32, copy=False)
 
     def _entering(self, observation_E: np.ndarray) -> nd.NDArray:
-        """Observations on the device. On a CPU they are written to memory that the device reads: MXNet's copy waits for
-        an empty operator in its engine, which takes as long as a small network. Nothing reads it when this is called,
-        as `act` waits for what comes out."""
+        """Copies observations to the device.
+
+        On a CPU they are written to the memory of an array: MXNet's copy waits for an empty operator in its engine,
+        which takes as long as a small network. This is safe because `act` waits for its outputs, so nothing reads the
+        array.
+        """
         if self._device.device_type != "cpu" or observation_E.ndim != 2:
             return copy_to(observation_E.astype(self._dtype), self._device)
         key = (observation_E.shape, self._dtype)
@@ -76,13 +79,13 @@ class PolicyClient:
         return self._buffer
 
     def publish(self, moments: RunningMoments) -> None:
-        """Gives statistics of observations to the network, if it wants them."""
+        """Copies the statistics of observations to the network, if it normalizes observations."""
         if not self.has_moments:
             return
-        found = dict(zip(MOMENTS, (moments.mean, moments.variance)))
+        values = dict(zip(MOMENTS, (moments.mean, moments.variance)))
         for strategy in self._strategies:
-            for end, name in self._moment_names.items():
+            for suffix, name in self._moment_names.items():
                 value = strategy.values[name]
-                array = found[end].reshape(value.shape)
+                array = values[suffix].reshape(value.shape)
                 nd.array(array, ctx=value.context, dtype=value.dtype).copyto(value)
             strategy.publish(list(self._moment_names.values()))

@@ -1,4 +1,5 @@
-"""Batches of roll-outs: each is gone through several times, in parts that hold as many steps of each environment.
+"""Loads minibatches of roll-outs. Each roll-out is used for several passes; a batch has the same number of steps of
+each environment.
 
 Legend: B batch, E environments of this worker, T steps of a roll-out, S steps of each in a batch, P batches of a pass.
 """
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class RolloutLoader(BatchLoader):
-    """Batches of what the network does with its weights as they are.
+    """Collects roll-outs with the current weights and loads their minibatches.
 
     Args:
         source: environments.
-        options: of all loaders; nothing is made ahead, whatever `prefetch` says.
+        options: options of all loaders; `prefetch` is ignored, because batches depend on the current weights.
     """
 
     def __init__(self, source: Environments, options: LoaderOptions):
@@ -38,7 +39,7 @@ class RolloutLoader(BatchLoader):
 
     @property
     def world(self) -> World:
-        """Returns the workers, of whom this one plays its share of the environments."""
+        """Returns the workers; each has a share of the environments."""
         return self._world
 
     @world.setter
@@ -56,30 +57,30 @@ class RolloutLoader(BatchLoader):
         settings, client = self._settings, PolicyClient(consumer.strategies, self._device)
         parts = settings.rollout_steps // self._steps_each
         for number in range(start, self.num_batches):
-            turn, part = divmod(number, settings.passes * parts)
-            rollout_number = epoch * settings.rollouts_per_epoch + turn
+            rollout_of_epoch, part = divmod(number, settings.passes * parts)
+            rollout_number = epoch * settings.rollouts_per_epoch + rollout_of_epoch
             rollout = self.rollouts.collect(rollout_number, part == 0, client, consumer.workers)
             if part == settings.passes * parts - 1 or number == self.num_batches - 1:
                 self.rollouts.forget()
             yield self._batch(rollout, rollout_number, *divmod(part, parts))
 
-    def _batch(self, rollout: Rollout, number: int, turn: int, part: int) -> Batch:
-        """Returns a part of a pass over a roll-out, environment after environment."""
+    def _batch(self, rollout: Rollout, number: int, pass_number: int, part: int) -> Batch:
+        """Returns the batch with this part of a pass over a roll-out, grouped by environment."""
         count, global_size = len(rollout.facts_ETX), self._settings.num_envs * self._steps_each
         if not count:
             return Batch((), (), 0, global_size)
-        is_whole = self._steps_each == self._settings.rollout_steps
-        key = (number, 0 if is_whole else turn)
+        is_single = self._steps_each == self._settings.rollout_steps
+        key = (number, 0 if is_single else pass_number)
         if self._placed is None or self._placed[0] is not rollout or self._placed[1] != key:
             self._placed = (rollout, key, self._place(rollout, key))
         size = count * self._steps_each
         observations, facts = self._placed[2]
         placed = Batch((observations,), (facts,), len(facts), global_size)
-        return placed if is_whole else placed.slice(part * size, (part + 1) * size, global_size)
+        return placed if is_single else placed.slice(part * size, (part + 1) * size, global_size)
 
     def _place(self, rollout: Rollout, key: Tuple[int, int]) -> Tuple[NDArray, NDArray]:
-        """Returns all batches of a pass on the device, one after the other: few copies, each of which costs as much as
-        a small network."""
+        """Copies all batches of a pass to the device, concatenated, because each copy costs as much as a small
+        network."""
         from mxtrain.data.loading.placing import copy_to
 
         count, steps = rollout.facts_ETX.shape[:2]
@@ -95,12 +96,12 @@ class RolloutLoader(BatchLoader):
         return observations, facts
 
     def _steps_of(self, key: Tuple[int, int], count: int) -> np.ndarray:
-        """Returns the order in which a pass goes through the steps of each environment, (E, T)."""
-        number, turn = key
+        """Returns the order of the steps of each environment in a pass, (E, T)."""
+        number, pass_number = key
         steps = self._settings.rollout_steps
         if self._steps_each == steps:
             return np.tile(np.arange(steps), (count, 1))
         first, _ = self.world.share(self._settings.num_envs)
         index = first * steps + np.arange(count * steps)
-        random = bits(self.seed, number * self._settings.passes + turn, index, ReinforcementDraw.MINIBATCH)
+        random = bits(self.seed, number * self._settings.passes + pass_number, index, ReinforcementDraw.MINIBATCH)
         return np.argsort(random.reshape((count, steps)), axis=1, kind="stable")

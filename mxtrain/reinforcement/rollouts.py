@@ -35,7 +35,8 @@ EPSILON = 1e-8
 LARGEST_REWARD = 10.0
 """Normalised rewards are clipped to +- this, as in OpenAI's Baselines."""
 _EPISODE_FACTS = 3
-"""Columns of an open episode in a checkpoint before its last observation: seed, actions so far, discounted sum."""
+"""Number of columns of an unfinished episode in a checkpoint before its observation: seed, number of actions,
+discounted sum of rewards."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ class Rollouts:
         self._source, self._seed = source, seed
         self._workers: Optional[Store] = None
         self._world = ALONE
-        self._playing: Optional[VectorEnvironment] = None
+        self._environment: Optional[VectorEnvironment] = None
         self._discounted_E = np.zeros(0)
-        self._open: Optional[Rollout] = None
+        self._current: Optional[Rollout] = None
         self._restored: Mapping[str, np.ndarray] = {}
         self._moments = {
             "observation": RunningMoments(source.spaces.shape), "return": RunningMoments(()),
@@ -111,9 +112,9 @@ class Rollouts:
 
     def end(self) -> None:
         """Closes the environments."""
-        if self._playing is not None:
-            self._playing.close()
-        self._playing, self._open = None, None
+        if self._environment is not None:
+            self._environment.close()
+        self._environment, self._current = None, None
 
     def collect(self, number: int, is_new: bool, client: PolicyClient, workers: Optional[Store] = None) -> Rollout:
         """Returns a roll-out. Collective: statistics are computed over all workers.
@@ -125,15 +126,15 @@ class Rollouts:
             workers: store that connects to the workers with the other environments.
         """
         self._workers = workers
-        if self._playing is None:
+        if self._environment is None:
             self._begin(number)
-        if is_new or self._open is None:
-            self._open = self._collect(number, client)
-        return self._open
+        if is_new or self._current is None:
+            self._current = self._collect(number, client)
+        return self._current
 
     def forget(self) -> None:
-        """Discards the last roll-out, of which the coming batch is the last one."""
-        self._open = None
+        """Discards the last roll-out; called before its last batch is used."""
+        self._current = None
 
     def _total(self, values: Numbers) -> np.ndarray:
         """Sums over all workers; with dist_async only over this one, because workers must not wait for each other."""
@@ -144,46 +145,47 @@ class Rollouts:
         """Returns the rows of the environments of all workers, in their order."""
         return rows if self._workers is None else self._workers.gather_rows(rows)
 
-    # Playing.
+    # Steps in the environments.
 
     def _local_environments(self) -> range:
         """Returns the global numbers of this worker's environments."""
         return range(*self._world.share(self._source.settings.num_envs))
 
     def _begin(self, number: int) -> None:
-        source, own = self._source, self._local_environments()
-        self._playing = playing = VectorEnvironment(source.maker, source.spaces, [f"environment {one}" for one in own])
-        self._discounted_E = np.zeros(len(own))
+        source, numbers = self._source, self._local_environments()
+        names = [f"environment {global_index}" for global_index in numbers]
+        self._environment = environment = VectorEnvironment(source.maker, source.spaces, names)
+        self._discounted_E = np.zeros(len(numbers))
         restored, self._restored = self._restored, {}
         seed_E = self._episode_seeds(number)[0]
-        for place, one in enumerate(own):
-            if restored and self._resume(place, restored["episodes"][one], restored["actions"][one]):
-                continue
+        for index, global_index in enumerate(numbers):
             if restored:
+                if self._resume(index, restored["episodes"][global_index], restored["actions"][global_index]):
+                    continue
                 log.warning(
                     "environment %d of %s is no function of its seed and the actions in it: its open episode could not "
-                    "be played again as it was, and it begins a new one", one, source.maker.id,
+                    "be played again as it was, and it begins a new one", global_index, source.maker.id,
                 )  # fmt: skip
-            self._discounted_E[place] = 0.0
-            playing.start_episode(place, int(seed_E[place]))
+            self._discounted_E[index] = 0.0
+            environment.start_episode(index, int(seed_E[index]))
         if "facts" in restored:
-            steps, (begin, end) = source.settings.rollout_steps, (own.start, own.stop)
+            steps, (begin, end) = source.settings.rollout_steps, (numbers.start, numbers.stop)
             observation_ET, facts_ETX = (restored[name][begin:end] for name in ("observations", "facts"))
-            self._open = Rollout(
-                observation_ET.reshape((len(own), steps, *source.spaces.shape)),
-                facts_ETX.reshape((len(own), steps, -1)),
+            self._current = Rollout(
+                observation_ET.reshape((len(numbers), steps, *source.spaces.shape)),
+                facts_ETX.reshape((len(numbers), steps, -1)),
             )
 
-    def _resume(self, place: int, episode: np.ndarray, actions: np.ndarray) -> bool:
+    def _resume(self, index: int, episode: np.ndarray, actions: np.ndarray) -> bool:
         """Replays an unfinished episode. Returns True if it ends at the stored observation."""
-        assert self._playing is not None
+        assert self._environment is not None
         seed, length = int(episode[0]), int(episode[1])
         size = self._source.spaces.actions.size
         action_TA = actions[: length * size].reshape((length, size)).astype(np.float32)
-        is_open = self._playing.replay(place, seed, action_TA)
-        self._discounted_E[place] = episode[2]
-        found = self._playing.observation_E[place].reshape(-1).astype(np.float64)
-        return is_open and bool((found == episode[_EPISODE_FACTS:]).all())
+        is_open = self._environment.replay(index, seed, action_TA)
+        self._discounted_E[index] = episode[2]
+        observation = self._environment.observation_E[index].reshape(-1).astype(np.float64)
+        return is_open and bool((observation == episode[_EPISODE_FACTS:]).all())
 
     def _episode_seeds(self, number: int) -> np.ndarray:
         """Returns the seed of an episode that would begin before each step or after the last one, (T + 1, E)."""
@@ -214,33 +216,33 @@ class Rollouts:
         return (np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)).astype(np.float32)
 
     def _collect(self, number: int, client: PolicyClient) -> Rollout:
-        assert self._playing is not None
-        playing, spaces, settings = self._playing, self._source.spaces, self._source.settings
+        assert self._environment is not None
+        environment, spaces, settings = self._environment, self._source.spaces, self._source.settings
         steps, size, actions = settings.rollout_steps, len(self._local_environments()), spaces.actions
         client.publish(self._moments["observation"])
         client.refresh()
         noise_TE, seed_TE = self._noise(number), self._episode_seeds(number)
-        observation_TE = np.empty((steps, *playing.observation_E.shape), spaces.dtype)
+        observation_TE = np.empty((steps, *environment.observation_E.shape), spaces.dtype)
         output_TE = np.empty((steps, size, actions.num_outputs), np.float32)
         action_TE = np.empty((steps, size, actions.size), np.float32)
-        reward_TE, ended_TE, over_TE = (np.zeros((steps, size)) for _ in range(3))
+        reward_TE, ended_TE, terminated_TE = (np.zeros((steps, size)) for _ in range(3))
         return_TE, length_TE = (np.zeros((steps, size)) for _ in range(2))
-        cut_off: List[Tuple[int, int, np.ndarray]] = []
+        truncated: List[Tuple[int, int, np.ndarray]] = []
         for step in range(steps if size else 0):  # a worker without environments only takes part in the collectives
-            observation_TE[step] = playing.observation_E
-            output_TE[step] = output_EO = client.act(playing.observation_E)
+            observation_TE[step] = environment.observation_E
+            output_TE[step] = output_EO = client.act(environment.observation_E)
             action_TE[step] = action_EA = actions.choose(output_EO, noise_TE[step])
-            reward_TE[step], ended = playing.step_all(action_EA)
-            for place, is_over in ended:
-                ended_TE[step, place], over_TE[step, place] = 1.0, is_over
-                return_TE[step, place] = playing.returns[place]
-                length_TE[step, place] = len(playing.taken[place])
-                if not is_over:  # copied, because the next episode overwrites the observation
-                    cut_off.append((step, place, playing.observation_E[place].copy()))
-                playing.start_episode(place, int(seed_TE[step + 1, place]))
-            playing.require_finite()
+            reward_TE[step], ended = environment.step_all(action_EA)
+            for index, is_terminated in ended:
+                ended_TE[step, index], terminated_TE[step, index] = 1.0, is_terminated
+                return_TE[step, index] = environment.returns[index]
+                length_TE[step, index] = len(environment.actions[index])
+                if not is_terminated:  # copied, because the next episode overwrites the observation
+                    truncated.append((step, index, environment.observation_E[index].copy()))
+                environment.start_episode(index, int(seed_TE[step + 1, index]))
+            environment.require_finite()
         value_TE = output_TE[:, :, -1].astype(np.float64)
-        next_value_TE = self._next_values(value_TE, ended_TE, cut_off, client)
+        next_value_TE = self._next_values(value_TE, ended_TE, truncated, client)
         if settings.normalize_rewards:
             reward_TE = self._normalized(reward_TE, ended_TE)
         advantage_TE = generalised_advantages(
@@ -262,26 +264,26 @@ class Rollouts:
                        np.ascontiguousarray(facts_TEX.swapaxes(0, 1)))  # fmt: skip
 
     def _next_values(
-        self, value_TE: np.ndarray, ended_TE: np.ndarray, cut_off: Sequence[Tuple[int, int, np.ndarray]],
+        self, value_TE: np.ndarray, ended_TE: np.ndarray, truncated: Sequence[Tuple[int, int, np.ndarray]],
         client: PolicyClient,
     ) -> np.ndarray:  # fmt: skip
         """Returns the value of the observation after each step, (T, E).
 
         It is 0 if the episode terminated. If it was truncated, the value of its last observation is bootstrapped.
         """
-        assert self._playing is not None
+        assert self._environment is not None
         size = value_TE.shape[1]
         if not size:
             return value_TE
-        last_E = client.act(self._playing.observation_E)[:, -1]
+        last_E = client.act(self._environment.observation_E)[:, -1]
         next_TE = np.concatenate([value_TE[1:], last_E[None]]) * (1.0 - ended_TE)
-        for begin in range(0, len(cut_off), size):
+        for begin in range(0, len(truncated), size):
             # Batches of always the same size, for which the network's memory is already allocated.
-            some = cut_off[begin : begin + size]
-            observation_E = self._playing.observation_E.copy()
-            observation_E[: len(some)] = [observation for _, _, observation in some]
-            for (step, place, _), value in zip(some, client.act(observation_E)[:, -1]):
-                next_TE[step, place] = value
+            block = truncated[begin : begin + size]
+            observation_E = self._environment.observation_E.copy()
+            observation_E[: len(block)] = [observation for _, _, observation in block]
+            for (step, index, _), value in zip(block, client.act(observation_E)[:, -1]):
+                next_TE[step, index] = value
         return next_TE
 
     def _normalized(self, reward_TE: np.ndarray, ended_TE: np.ndarray) -> np.ndarray:
@@ -303,24 +305,29 @@ class Rollouts:
 
     def save_state(self) -> Tuple[Mapping[str, np.ndarray], Mapping[str, Json]]:
         """See `Stateful`. Collective, unless the environments have not been started."""
-        arrays = {f"{name}.{key}": array for name, one in self._moments.items() for key, array in one.arrays().items()}
-        return {**arrays, **(self._restored if self._playing is None else self._rows(self._playing))}, {}
+        arrays = {
+            f"{name}.{key}": array
+            for name, moments in self._moments.items() for key, array in moments.arrays().items()
+        }  # fmt: skip
+        return {**arrays, **(self._restored if self._environment is None else self._rows(self._environment))}, {}
 
-    def _rows(self, playing: VectorEnvironment) -> Dict[str, np.ndarray]:
+    def _rows(self, environment: VectorEnvironment) -> Dict[str, np.ndarray]:
         """Returns the unfinished episodes and the current roll-out of all workers, one row per environment."""
         size = len(self._local_environments())
-        taken = [np.concatenate(one) if one else np.zeros(0, np.float32) for one in playing.taken]
-        lengths = [len(one) // self._source.spaces.actions.size for one in taken]
-        facts = np.stack([np.array(playing.seeds, np.float64), lengths, self._discounted_E], axis=1)
-        episodes = np.concatenate([facts, playing.observation_E.reshape((size, -1))], axis=1)
+        actions_of_episodes = [
+            np.concatenate(actions) if actions else np.zeros(0, np.float32) for actions in environment.actions
+        ]
+        lengths = [len(actions) // self._source.spaces.actions.size for actions in actions_of_episodes]
+        facts = np.stack([np.array(environment.seeds, np.float64), lengths, self._discounted_E], axis=1)
+        episodes = np.concatenate([facts, environment.observation_E.reshape((size, -1))], axis=1)
         rows = {"episodes": self._gather(episodes)}
         longest = max(int(rows["episodes"][:, 1].max()), 1) * self._source.spaces.actions.size
         padded = np.zeros((size, longest))
-        for row, one in zip(padded, taken):
-            row[: len(one)] = one
+        for row, actions in zip(padded, actions_of_episodes):
+            row[: len(actions)] = actions
         rows["actions"] = self._gather(padded).astype(np.float32)
-        if self._open is not None:
-            for name, array in (("observations", self._open.observation_ET), ("facts", self._open.facts_ETX)):
+        if self._current is not None:
+            for name, array in (("observations", self._current.observation_ET), ("facts", self._current.facts_ETX)):
                 rows[name] = self._gather(array.reshape((size, -1)).astype(np.float64)).astype(array.dtype)
         return rows
 
@@ -328,18 +335,18 @@ class Rollouts:
         """See `Stateful`."""
         settings, spaces = self._source.settings, self._source.spaces
         width = int(np.prod(spaces.shape))
-        wanted = {"episodes": (settings.num_envs, _EPISODE_FACTS + width)}
+        shapes = {"episodes": (settings.num_envs, _EPISODE_FACTS + width)}
         if "facts" in arrays:
-            wanted["observations"] = (settings.num_envs, settings.rollout_steps * width)
-            wanted["facts"] = (settings.num_envs, settings.rollout_steps * (NUM_FACTS + spaces.actions.size))
+            shapes["observations"] = (settings.num_envs, settings.rollout_steps * width)
+            shapes["facts"] = (settings.num_envs, settings.rollout_steps * (NUM_FACTS + spaces.actions.size))
         rows = {name: array for name, array in arrays.items() if "." not in name}
         if rows and ("actions" not in rows or any(name not in rows or rows[name].shape != shape
-                                                  for name, shape in wanted.items())):  # fmt: skip
+                                                  for name, shape in shapes.items())):  # fmt: skip
             raise CheckpointError(f"{source} holds roll-outs of other environments, or of another number or length.")
         for name, moments in self._moments.items():
-            own = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
-            if set(own) != set(moments.arrays()) or own["mean"].shape != moments.arrays()["mean"].shape:
+            state = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
+            if set(state) != set(moments.arrays()) or state["mean"].shape != moments.arrays()["mean"].shape:
                 raise CheckpointError(f"{source} holds the statistics of another environment.")
-            moments.load(own)
+            moments.load(state)
         self.end()
         self._restored = rows

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ActionSignature(Signature):
-    """Observations.
+    """Signature of observations and actions.
 
     Attributes:
-        actions: what may be done.
+        actions: action space.
     """
 
     form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "actions": {"count": int, "size": int}}

@@ -158,8 +158,8 @@ class ReinforcementLearning(Task):
         """Returns an animated GIF of the episode."""
         from mxtrain.reinforcement.episode_figure import encode_animation
 
-        played: Episodes = source  # type: ignore[assignment]  # of environments
-        return encode_animation(played.frames(index), self.frames_per_s)
+        episodes: Episodes = source  # type: ignore[assignment]  # of environments
+        return encode_animation(episodes.frames(index), self.frames_per_s)
 
     def can_show(self, description: Description) -> bool:
         return self.shown_frames > 0
@@ -170,14 +170,14 @@ class ReinforcementLearning(Task):
         """Returns frames of the first episode; empty if the environment cannot be drawn."""
         from mxtrain.reinforcement.episode_figure import draw_episode
 
-        played: Episodes = source  # type: ignore[assignment]  # of environments
+        episodes: Episodes = source  # type: ignore[assignment]  # of environments
         try:
-            frames = played.frames(0, self.shown_frames)
+            frames = episodes.frames(0, self.shown_frames)
         except MxtrainError as error:
             log.warning("no figures of episodes: %s Type task.shown_frames=0 to leave them out.", error)
             return []
-        said = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
-        return [Figure("episode", lambda most: draw_episode(frames, said, int(predictions[0][1])))]
+        caption = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
+        return [Figure("episode", lambda max_images: draw_episode(frames, caption, int(predictions[0][1])))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return EpisodeReport()
@@ -209,13 +209,13 @@ class EpisodeReport(Report):
         facts_NX = np.concatenate([facts.asnumpy() for _, facts in self._found]).astype(np.float64)
         order = np.argsort(index_N, kind="stable")
         return_N, length_N = (facts_NX[order, FACTS.index(name)] for name in ("return", "length"))
-        rows = [[int(index), float(found), int(length)]
-                for index, found, length in zip(index_N[order], return_N, length_N)]  # fmt: skip
-        spread: List[Sequence[Union[str, float]]] = [
+        rows = [[int(index), float(return_of_episode), int(length)]
+                for index, return_of_episode, length in zip(index_N[order], return_N, length_N)]  # fmt: skip
+        statistics: List[Sequence[Union[str, float]]] = [
             [name, float(function(return_N)), float(function(length_N))]
             for name, function in (("mean", np.mean), ("deviation", np.std), ("least", np.min), ("most", np.max))
         ]
         return [
-            Table("returns", ["over episodes", "return", "length"], spread),
+            Table("returns", ["over episodes", "return", "length"], statistics),
             Table("episodes", ["episode", "return", "length"], rows, is_shown=False),
         ]

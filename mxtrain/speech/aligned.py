@@ -31,8 +31,8 @@ class Aligned(NamedTuple):
     Attributes:
         utterance: the recording, its transcript and the source location of the transcript.
         symbols: characters or phonemes.
-        durations: of each symbol, at least 0.
-        in_seconds: whether these are seconds; else frames.
+        durations: duration of each symbol, at least 0.
+        in_seconds: True if durations are in seconds, False for frames.
     """
 
     utterance: Utterance
@@ -45,9 +45,11 @@ class Aligned(NamedTuple):
         return frames_of_symbols(self.durations, self.in_seconds, features)
 
 
-def fitted(frames_L: np.ndarray, num_frames: int, tolerance: int) -> Optional[np.ndarray]:
-    """Returns durations in frames that add up to `num_frames`: missing frames are added to the last symbol, surplus
-    ones are removed from the end. None if the difference is above `tolerance`."""
+def fit_to_length(frames_L: np.ndarray, num_frames: int, tolerance: int) -> Optional[np.ndarray]:
+    """Returns durations in frames that add up to `num_frames`, or None if the difference exceeds `tolerance`.
+
+    Missing frames are added to the last symbol; surplus frames are removed from the end.
+    """
     if abs(int(frames_L.sum()) - num_frames) > tolerance:
         return None
     end_L = np.minimum(np.cumsum(frames_L), num_frames)
@@ -59,8 +61,8 @@ class AlignedSource:
     """Utterances of one split. Reading is safe from several threads at once.
 
     Attributes:
-        given: the utterances.
-        frame_N: frames of each.
+        utterances: the utterances.
+        frame_N: number of frames of each utterance.
         width: F.
         store: the stored arrays, if they are deleted together with this object.
 
@@ -74,17 +76,17 @@ class AlignedSource:
     """
 
     def __init__(
-        self, given: Sequence[Aligned], symbol: Ragged, duration: Ragged, feature: Optional[Ragged], row_N: np.ndarray,
-        width: int,
+        self, utterances: Sequence[Aligned], symbol: Ragged, duration: Ragged, feature: Optional[Ragged],
+        row_N: np.ndarray, width: int,
     ) -> None:  # fmt: skip
-        self.given, self.symbol, self.duration, self.width = list(given), symbol, duration, width
+        self.utterances, self.symbol, self.duration, self.width = list(utterances), symbol, duration, width
         self._feature, self._row_N = feature, np.asarray(row_N, np.int64)
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(duration.value, dtype=np.int64)])
         self.frame_N = sums[duration.begin[1:]] - sums[duration.begin[:-1]]
         self.store: Optional[Shards] = None
 
     def __len__(self) -> int:
-        return len(self.given)
+        return len(self.utterances)
 
     @property
     def has_sound(self) -> bool:
@@ -102,20 +104,20 @@ class AlignedSource:
         return self.symbol.value[self.symbol.begin[index] : self.symbol.begin[index + 1]]
 
     def durations_of(self, index: int) -> np.ndarray:
-        """Frames of each symbol of an utterance, (L,)."""
+        """Returns the number of frames of each symbol of an utterance, (L,)."""
         return self.duration.value[self.duration.begin[index] : self.duration.begin[index + 1]]
 
     def take(self, indices: Sequence[int]) -> AlignedSource:
         """Returns some of the samples; those beyond the end are left out."""
         kept = [int(index) for index in indices if index < len(self)]
         return AlignedSource(
-            [self.given[index] for index in kept], ragged([self.symbols_of(index) for index in kept]),
+            [self.utterances[index] for index in kept], ragged([self.symbols_of(index) for index in kept]),
             ragged([self.durations_of(index) for index in kept]), self._feature, self._row_N[kept], self.width,
         )  # fmt: skip
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of a sample."""
-        return self.given[index].utterance.place
+        return self.utterances[index].utterance.place
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""
@@ -138,46 +140,66 @@ class AlignedChecks(SourceChecks):
 
 
 def ragged(rows: Sequence[np.ndarray]) -> Ragged:
-    """Rows of int32, one after the other."""
+    """Concatenates rows of int32."""
     begin = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=begin[1:])
     return Ragged(np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32), begin)
 
 
-def numbered(
-    given: Sequence[Aligned], symbols: Sequence[str], findings: Findings
+def number_symbols(
+    utterances: Sequence[Aligned], symbols: Sequence[str], findings: Findings
 ) -> Tuple[List[Aligned], List[np.ndarray]]:
-    """Those utterances whose symbols are all known, and the numbers of these; findings get the others."""
+    """Converts symbols to numbers.
+
+    Args:
+        utterances: utterances.
+        symbols: known symbols, in the order of their numbers.
+        findings: collects utterances with unknown symbols.
+
+    Returns:
+        The utterances without unknown symbols, and the symbol numbers (L,) int32 of each.
+    """
     number: Dict[str, int] = {symbol: index for index, symbol in enumerate(symbols)}
-    kept, found = [], []
-    for one in given:
-        unknown = [symbol for symbol in dict.fromkeys(one.symbols) if symbol not in number]
+    kept, symbol_numbers = [], []
+    for aligned in utterances:
+        unknown = [symbol for symbol in dict.fromkeys(aligned.symbols) if symbol not in number]
         if unknown:
-            place, shown = one.utterance.place, ", ".join(map(repr, unknown[:8]))
-            fact = f"{place} has {shown}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
-            known = ", ".join(map(repr, symbols[:60])) + (", ..." if len(symbols) > 60 else "")
-            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Correct it. Known are {known}."))
+            place, names = aligned.utterance.place, ", ".join(map(repr, unknown[:8]))
+            fact = f"{place} has {names}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
+            known_symbols = ", ".join(map(repr, symbols[:60])) + (", ..." if len(symbols) > 60 else "")
+            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Correct it. Known are {known_symbols}."))
             continue
-        kept.append(one)
-        found.append(np.array([number[symbol] for symbol in one.symbols], np.int32))
-    return kept, found
+        kept.append(aligned)
+        symbol_numbers.append(np.array([number[symbol] for symbol in aligned.symbols], np.int32))
+    return kept, symbol_numbers
 
 
 def fit_durations(
-    given: Sequence[Aligned], frame_N: Sequence[int], features: Features, tolerance: int, findings: Findings
+    utterances: Sequence[Aligned], frame_N: Sequence[int], features: Features, tolerance: int, findings: Findings
 ) -> Dict[int, np.ndarray]:
-    """Index of an utterance whose durations match its recording -> frames of each symbol."""
-    found: Dict[int, np.ndarray] = {}
-    for index, (one, num_frames) in enumerate(zip(given, frame_N)):
-        frames_L = one.frames(features)
-        fits = fitted(frames_L, num_frames, tolerance)
+    """Makes the durations of utterances add up to the lengths of their recordings.
+
+    Args:
+        utterances: utterances.
+        frame_N: number of frames of each recording.
+        features: settings of the frames.
+        tolerance: maximum difference in frames.
+        findings: collects utterances with larger differences.
+
+    Returns:
+        The frames of each symbol, (L,), by the index of the utterance; without those that do not fit.
+    """
+    durations: Dict[int, np.ndarray] = {}
+    for index, (aligned, num_frames) in enumerate(zip(utterances, frame_N)):
+        frames_L = aligned.frames(features)
+        fits = fit_to_length(frames_L, num_frames, tolerance)
         if fits is not None:
-            found[index] = fits
+            durations[index] = fits
             continue
-        place, step_s = one.utterance.place, features.step / features.sample_rate
-        said = f"{frames_L.sum():,} frames ({frames_L.sum() * step_s:.2f} s)"
+        place, step_s = aligned.utterance.place, features.step / features.sample_rate
+        length = f"{frames_L.sum():,} frames ({frames_L.sum() * step_s:.2f} s)"
         fact = (
-            f"{place}: its durations add up to {said}, and '{one.utterance.path}' has {num_frames:,} "
+            f"{place}: its durations add up to {length}, and '{aligned.utterance.path}' has {num_frames:,} "
             f"({num_frames * step_s:.2f} s)."
         )
         remedy = (
@@ -185,14 +207,19 @@ def fit_durations(
             "dataset.features.step_ms."
         )
         findings.refuse(Problem(DURATION_MISMATCH, place, fact, remedy))
-    return found
+    return durations
 
 
-def frame_statistics(source: AlignedSource, most: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation (F,) of the frames of at most so many utterances, evenly chosen."""
-    chosen = np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(int)).tolist()
+def evenly_spaced(count: int, max_count: int) -> List[int]:
+    """Returns at most `max_count` indices below `count`, evenly spaced."""
+    indices: List[int] = np.unique(np.linspace(0, count - 1, min(max_count, count)).astype(int)).tolist()
+    return indices
+
+
+def frame_statistics(source: AlignedSource, max_utterances: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard deviation (F,) of the frames of at most `max_utterances` evenly spaced utterances."""
     total, squares, count = np.zeros(source.width), np.zeros(source.width), 0
-    for index in chosen:
+    for index in evenly_spaced(len(source), max_utterances):
         frames_TF = source.read(index).astype(np.float64)
         total += frames_TF.sum(axis=0)
         squares += np.square(frames_TF).sum(axis=0)

@@ -38,7 +38,7 @@ from mxtrain.speech.aligned import (
     AlignedSource,
     fit_durations,
     frame_statistics,
-    numbered,
+    number_symbols,
     ragged,
 )
 from mxtrain.speech.aligned_lines import read_aligned
@@ -47,7 +47,7 @@ from mxtrain.speech.loader import padded_frames
 from mxtrain.speech.prepared import FEATURE, SECONDS, features_of, problems_of
 from mxtrain.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_soundfile
 from mxtrain.speech.signature import SymbolSignature
-from mxtrain.speech.usable import Skipping, divide, frames_of, is_there, is_whole
+from mxtrain.speech.usable import Skipping, can_open, divide, frames_of, is_complete
 from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Names, NonNegative, Positive, PositiveFloat
 
@@ -74,7 +74,7 @@ class AlignedDataset(BaseDataset):
     model_hints: ClassVar[Mapping[str, str]] = {"": "model=fastspeech"}
     tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
     problem_kinds: ClassVar[Tuple[str, ...]] = (SILENT_AUDIO, CUT_AUDIO, UNKNOWN_SYMBOL, DURATION_MISMATCH)
-    is_made: ClassVar[bool] = False
+    is_generated: ClassVar[bool] = False
     """If true, recordings are generated on demand: there are no files, and the symbols of every split are known."""
 
     largest_batch: ClassVar[int] = 16
@@ -124,15 +124,15 @@ class AlignedDataset(BaseDataset):
         """
         raise NotImplementedError
 
-    def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[Aligned]) -> Shards:
         """Computes the frames of utterances, or reads them from the cache; see `prepared.features_of`."""
-        utterances = [one.utterance for one in given]
-        what = f"features of {name}"
-        return features_of(utterances, self.features, what, count_workers(self.num_workers), are_centred=True)
+        recordings = [aligned.utterance for aligned in utterances]
+        num_threads = count_workers(self.num_workers)
+        return features_of(recordings, self.features, f"features of {name}", num_threads, are_centred=True)
 
-    def is_there(self, one: Utterance, findings: Findings) -> bool:
+    def can_open(self, utterance: Utterance, findings: Findings) -> bool:
         """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
-        return self.is_made or is_there(one, findings)
+        return self.is_generated or can_open(utterance, findings)
 
     @property
     def batch_unit(self) -> Tuple[str, int]:
@@ -147,37 +147,37 @@ class AlignedDataset(BaseDataset):
         """See `BaseDataset.examine`."""
         require_soundfile()
         skipping = Skipping()
-        of_each = skipping if self.skip_unreadable and not findings.keeps_going else findings
-        name, *given = self.utterances(of_each)
-        symbols = self._symbols(given)
-        found = [None if part is None else self._prepared(name, part, symbols, of_each) for part in given]
-        skipping.say()
-        return divide(name, found, self, symbols)
+        utterance_findings = skipping if self.skip_unreadable and not findings.keeps_going else findings
+        name, *parts = self.utterances(utterance_findings)
+        symbols = self._symbols(parts)
+        usable = [None if part is None else self._prepared(name, part, symbols, utterance_findings) for part in parts]
+        skipping.log_counts()
+        return divide(name, usable, self, symbols)
 
-    def _symbols(self, given: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
+    def _symbols(self, all_parts: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
         if self.symbols != "auto":
             return list(dict.fromkeys(self.symbols))
         # Symbols that only validation or test files have cannot be learned.
-        parts = given if self.is_made else given[:1]
-        return sorted({symbol for part in parts for one in part or () for symbol in one.symbols})
+        parts = all_parts if self.is_generated else all_parts[:1]
+        return sorted({symbol for part in parts for aligned in part or () for symbol in aligned.symbols})
 
     def _prepared(
-        self, name: str, given: Sequence[Aligned], symbols: Sequence[str], findings: Findings
+        self, name: str, utterances: Sequence[Aligned], symbols: Sequence[str], findings: Findings
     ) -> AlignedSource:  # fmt: skip
         """Returns the usable utterances, with symbol numbers, frames and durations in frames."""
-        there = [one for one in given if self.is_there(one.utterance, findings)]
-        readable, symbol = numbered(there, symbols, findings)
+        existing = [aligned for aligned in utterances if self.can_open(aligned.utterance, findings)]
+        readable, symbol = number_symbols(existing, symbols, findings)
         if not readable:
             return AlignedSource([], ragged([]), ragged([]), None, np.zeros(0, np.int64), self.features.num_mels)
         shards = self.compute_features(name, readable)
         feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
-        whole = [index for index, one in enumerate(readable)
-                 if is_whole(one.utterance, problems[index], float(seconds_N[index]), findings)]  # fmt: skip
-        frame_N = feature.length[whole].tolist()
+        complete = [index for index, aligned in enumerate(readable)
+                 if is_complete(aligned.utterance, problems[index], float(seconds_N[index]), findings)]  # fmt: skip
+        frame_N = feature.length[complete].tolist()
         fits = fit_durations(
-            [readable[index] for index in whole], frame_N, self.features, self.tolerance_frames, findings
+            [readable[index] for index in complete], frame_N, self.features, self.tolerance_frames, findings
         )
-        kept = [whole[number] for number in fits]
+        kept = [complete[number] for number in fits]
         return AlignedSource(
             [readable[index] for index in kept], ragged([symbol[index] for index in kept]),
             ragged(list(fits.values())), feature, np.array(kept, np.int64), self.features.num_mels,
@@ -225,25 +225,26 @@ class AlignedDataset(BaseDataset):
                 "choose another hydra.run.dir."
             )
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: uses the features and symbols of the trained network."""
-        given = SymbolSignature.cast(given)
-        wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.symbols"]
+        signature = SymbolSignature.cast(signature)
+        wrong = [name for name in overrides if name.startswith("dataset.features.") or name == "dataset.symbols"]
         if wrong:
             raise ConfigError(
                 f"{wrong[0]}: the network of {source} has learned from its own features and symbols. Leave it out."
             )
-        return self.model_copy(update={"features": given.audio, "symbols": list(given.symbols)}), given
+        return self.model_copy(update={"features": signature.audio, "symbols": list(signature.symbols)}), signature
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: AlignedSource, signature: Signature, options: LoaderOptions
     ) -> BatchLoader:  # fmt: skip
         from mxtrain.speech.aligned_loader import AlignedLoader
 
-        most = None if self.batch_seconds is None else frames_of(self.batch_seconds, self.features)
+        max_frames = None if self.batch_seconds is None else frames_of(self.batch_seconds, self.features)
         return AlignedLoader(
-            source, signature.mean, signature.std, options, batches_per_pool=self.batches_per_pool, batch_budget=most
-        )
+            source, signature.mean, signature.std, options, batches_per_pool=self.batches_per_pool,
+            batch_budget=max_frames,
+        )  # fmt: skip
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
@@ -251,16 +252,16 @@ class AlignedDataset(BaseDataset):
         """Reads lines of JSON with symbols and durations; a source location is `file:line`."""
         signature = SymbolSignature.cast(signature)
         findings: Findings = Unreadable(unreadable) if skip_unreadable else STRICT
-        given = [one for name in names for one in read_aligned(name, findings, has_audio=False)]
-        kept, symbol = numbered(given, signature.symbols, findings)
-        frames = [one.frames(signature.audio) for one in kept]
-        empty = [str(one.utterance.place) for one, frames_L in zip(kept, frames) if not frames_L.sum()]
+        utterances = [aligned for name in names for aligned in read_aligned(name, findings, has_audio=False)]
+        kept, symbol = number_symbols(utterances, signature.symbols, findings)
+        frames = [aligned.frames(signature.audio) for aligned in kept]
+        empty = [str(aligned.utterance.place) for aligned, frames_L in zip(kept, frames) if not frames_L.sum()]
         if empty:
             raise DataError(f"{empty[0]}: its durations are less than half a frame.")
         source = AlignedSource(
             kept, ragged(symbol), ragged(frames), None, np.arange(len(kept)), signature.audio.num_mels
         )
-        return source, [f"{one.utterance.place.file}:{one.utterance.place.line}" for one in kept]
+        return source, [f"{aligned.utterance.place.file}:{aligned.utterance.place.line}" for aligned in kept]
 
 
 class Unreadable(Findings):
@@ -270,12 +271,12 @@ class Unreadable(Findings):
         said: dict for the reasons; keys are negative, because skipped lines are no samples.
     """
 
-    def __init__(self, said: Dict[int, str]) -> None:
-        self._said = said
+    def __init__(self, reasons: Dict[int, str]) -> None:
+        self._reasons = reasons
 
     def refuse(self, *problems: Any, sentence: str = "") -> None:
         for problem in problems:
-            self._said[-1 - len(self._said)] = problem.sentence
+            self._reasons[-1 - len(self._reasons)] = problem.sentence
 
     @property
     def keeps_going(self) -> bool:
@@ -283,7 +284,8 @@ class Unreadable(Findings):
 
 
 def input_shapes(length: int, frames: int) -> Tuple[Tuple[int, ...], ...]:
-    """Input shapes of a network for a sample with `length` symbols and `frames` frames, see `AlignedLoader`."""
+    """Returns the input shapes of a network for a sample with `length` symbols and `frames` frames, see
+    `AlignedLoader`."""
     from mxtrain.speech.aligned_rows import NUM_PLACES
 
     return (length,), (), (frames,), (frames, NUM_PLACES)

@@ -18,17 +18,17 @@ from mxtrain.speech.utterances import Utterance, json_rows, utterance_of
 
 
 def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[Aligned]:
-    """Returns the utterances of a file, one in each line that is not empty.
+    """Reads the utterances of a file, one per non-empty line.
 
     Args:
-        path: of the file; recordings are named relative to its folder.
+        path: path of the file; recordings are relative to its folder.
         findings: collects problems of lines.
-        has_audio: whether lines name recordings.
+        has_audio: True if lines name recordings.
 
     Raises:
-        DataError: it cannot be read, has no utterances, or a line is wrong.
+        DataError: the file cannot be read, has no utterances, or a line is invalid.
     """
-    folder, found = Path(path).parent, []
+    folder, utterances = Path(path).parent, []
     for line, row in json_rows(path, read_text(path, findings), findings):
         place = DataPlace(path, line)
         try:
@@ -38,7 +38,7 @@ def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[
         except ValueError as error:
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
             continue
-        found.append(Aligned(utterance, symbols, durations, in_seconds))
-    if not found and not findings.keeps_going:
+        utterances.append(Aligned(utterance, symbols, durations, in_seconds))
+    if not utterances and not findings.keeps_going:
         raise DataError(f"{path}: there are no utterances.")
-    return found
+    return utterances

@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.placing import HostArrays
 
 DECIBELS = 10 / np.log(10)
-"""In one natural logarithm of power."""
+"""Decibels per unit of the natural logarithm of power."""
 
 
 class AlignedLoader(SizedLoader):
-    """Batches of one split: symbols (B, L) int32, how many there are (B,), of which symbol each frame is, (B, T), -1
-    behind the last, and where it is, (B, T, 4); against frames (B, T, F), how many there are (B,), and the decibels of
-    a unit of each band (B, F).
+    """Loads the batches of one split.
 
-    A batch is as long as its longest sample, whoever computes which part of it. The size of a sample is its frames.
+    Inputs are symbols (B, L), int32, their numbers (B,), the symbol index of each frame (B, T), -1 = padding, and frame
+    positions (B, T, 4); targets are normalized frames (B, T, F), their numbers (B,), and the decibels of a unit of each
+    band (B, F). The length of a batch is that of the longest sample in the global batch. The size of a sample is its
+    number of frames.
 
     Args:
-        source: samples; of those without sound the frames are 0.
-        mean: of each band.
-        deviation: of each band: frames have mean 0 and deviation 1.
-        options: of all loaders.
-        settings: of `SizedLoader`.
+        source: samples; frames are 0 for samples without sound.
+        mean: mean of each band.
+        deviation: standard deviation of each band.
+        options: options of all loaders.
+        settings: settings of `SizedLoader`.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class AlignedLoader(SizedLoader):
         self._length_N = np.diff(source.symbol.begin)
 
     def _meta(self, index_B: np.ndarray) -> np.ndarray:
-        """Frames of each sample, (B,)."""
+        """Returns the number of frames of each sample, (B,)."""
         return self.source.frame_N[index_B]
 
     def _read_share(

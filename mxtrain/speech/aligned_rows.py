@@ -22,15 +22,15 @@ UNITS = {"durations_frames": False, "durations_s": True}
 MOST_SYMBOLS, MOST_SECONDS = 5000, 3600.0
 _MOST_FRAMES = 1_000_000
 NUM_PLACES = 4
-"""Numbers that say where a frame is, see `places_of`."""
+"""Number of values that describe the position of a frame, see `places_of`."""
 _SECOND = 100.0
 
 
 def symbols_of_row(row: Dict[str, object]) -> Tuple[Sequence[str], str]:
-    """Symbols of a line: its phonemes, or else each character of its text, as it is written; and its text.
+    """Returns the symbols of a line (its phonemes, otherwise the characters of its text), and its text.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the line has no symbols.
     """
     text = next((row[key] for key in TEXT_KEYS if key in row), None)
     phonemes = row.get(PHONEMES)
@@ -40,7 +40,7 @@ def symbols_of_row(row: Dict[str, object]) -> Tuple[Sequence[str], str]:
         if not isinstance(text, str) or not text:
             raise ValueError(f"has no symbols: neither '{PHONEMES}' nor a text in one of {', '.join(TEXT_KEYS)}")
         phonemes = list(text)
-    elif not isinstance(phonemes, list) or not all(isinstance(one, str) and one for one in phonemes) or not phonemes:
+    elif not isinstance(phonemes, list) or not all(isinstance(name, str) and name for name in phonemes) or not phonemes:
         raise ValueError(f"has '{PHONEMES}' that are no list of names")
     if len(phonemes) > MOST_SYMBOLS:
         raise ValueError(f"has {len(phonemes):,} symbols; at most {MOST_SYMBOLS:,} are read as one utterance")
@@ -48,15 +48,15 @@ def symbols_of_row(row: Dict[str, object]) -> Tuple[Sequence[str], str]:
 
 
 def durations_of_row(row: Dict[str, object], count: int) -> Tuple[Sequence[float], bool]:
-    """Durations of a line, and whether they are seconds.
+    """Returns the durations of a line, and True if they are in seconds.
 
     Raises:
-        ValueError: they are no durations of so many symbols.
+        ValueError: the line has no durations of `count` symbols.
     """
     keys = [key for key in UNITS if key in row]
     if len(keys) != 1:
-        near: Optional[str] = next((key for key in row if key.startswith("duration") and key != "duration"), None)
-        hint = did_you_mean(near, list(UNITS)) if near and not keys else ""
+        similar: Optional[str] = next((key for key in row if key.startswith("duration") and key != "duration"), None)
+        hint = did_you_mean(similar, list(UNITS)) if similar and not keys else ""
         has = "both" if keys else "neither"
         raise ValueError(f"needs one of {' and '.join(UNITS)}, and has {has}.{hint}".rstrip(".?"))
     key, values = keys[0], row[keys[0]]
@@ -65,11 +65,11 @@ def durations_of_row(row: Dict[str, object], count: int) -> Tuple[Sequence[float
     if len(values) != count:
         raise ValueError(f"has {len(values):,} {key} for {count:,} symbols")
     in_seconds = UNITS[key]
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MOST_FRAMES
         if not is_number or not (in_seconds or value == int(value)):
-            wanted = "a number of seconds" if in_seconds else "a whole number of frames"
-            raise ValueError(f"has {value!r:.40} in {key}, at symbol {place + 1}; each is {wanted}, at least 0")
+            expected = "a number of seconds" if in_seconds else "a whole number of frames"
+            raise ValueError(f"has {value!r:.40} in {key}, at symbol {index + 1}; each is {expected}, at least 0")
     total = math.fsum(values)
     if not 0 < total <= (MOST_SECONDS if in_seconds else _MOST_FRAMES):
         raise ValueError(f"has {key} that add up to {total:g}")
@@ -80,7 +80,7 @@ def frames_of_symbols(durations: Sequence[float], in_seconds: bool, features: Fr
     """Returns the frames of each symbol, (L,) int64. Ends are rounded, not durations, so that no error adds up.
 
     Args:
-        durations: of each symbol.
+        durations: duration of each symbol.
         in_seconds: whether these are seconds; otherwise frames.
         features: settings of the frames.
     """
@@ -97,6 +97,6 @@ def places_of(duration_L: np.ndarray) -> np.ndarray:
     total = int(end_L[-1])
     duration_T = np.repeat(duration_L, duration_L)
     middle_T = np.arange(total) + 0.5
-    passed_T = (middle_T - np.repeat(end_L - duration_L, duration_L)) / np.maximum(duration_T, 1)
-    columns = (passed_T, np.log1p(duration_T) / 4, middle_T / _SECOND, (total - middle_T) / _SECOND)
+    elapsed_T = (middle_T - np.repeat(end_L - duration_L, duration_L)) / np.maximum(duration_T, 1)
+    columns = (elapsed_T, np.log1p(duration_T) / 4, middle_T / _SECOND, (total - middle_T) / _SECOND)
     return np.stack(columns, axis=1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The characters that transcripts are made of, and how many frames CTC needs for a row of them.
+"""Alphabets of transcripts, and the number of frames that CTC needs for a transcript.
 
 Legend: N samples, L characters of a transcript.
 """
@@ -12,15 +12,15 @@ import numpy as np
 
 SPACE = " "
 _APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'"})
-_SAID = "%&@#"
+_SPOKEN_SIGNS = "%&@#"
 """Characters that Unicode counts as punctuation but that are spoken."""
 
 
 class Alphabet:
-    """Characters with numbers from 0. The blank of CTC is the number behind the last and no character.
+    """Characters and their class indices, from 0. CTC's blank has the next index and is not part of the alphabet.
 
     Args:
-        characters: each one code point.
+        characters: characters of one code point each.
     """
 
     def __init__(self, characters: Sequence[str]) -> None:
@@ -28,7 +28,7 @@ class Alphabet:
         self._number = {character: number for number, character in enumerate(self.characters)}
 
     def unknown(self, text: str) -> List[str]:
-        """Returns the different characters of a text that are none of these, in their order."""
+        """Returns the distinct characters of a text that are not in the alphabet, in order."""
         return [character for character in dict.fromkeys(text) if character not in self._number]
 
     def encode(self, text: str) -> np.ndarray:
@@ -45,7 +45,7 @@ class Transcript(NamedTuple):
 
     Attributes:
         text: transcript; empty if unknown.
-        alphabet: makes text of what was decoded.
+        alphabet: alphabet that converts predictions to text.
     """
 
     text: str
@@ -57,11 +57,10 @@ class Transcript(NamedTuple):
 
 
 def normalized(text: str, case: str, punctuation: str = "keep") -> str:
-    """Returns a transcript as it is compared: Unicode's NFC, in one case, with single spaces between words and none
-    around.
+    """Normalizes a transcript for comparison: Unicode's NFC, one case, single spaces between words and none around.
 
     Args:
-        text: as it was written.
+        text: original transcript.
         case: lower, upper or keep.
         punctuation: keep or remove.
     """
@@ -72,33 +71,33 @@ def normalized(text: str, case: str, punctuation: str = "keep") -> str:
 
 
 def without_punctuation(text: str) -> str:
-    """Returns a text with spaces instead of punctuation, but for apostrophes between two letters, which become `'`, and
-    for the spoken words: %, &, @ and #."""
+    """Replaces punctuation with spaces, except apostrophes between two letters, which become `'`, and the signs that
+    are spoken: %, &, @ and #."""
     text = text.translate(_APOSTROPHES)
-    kept = list(text)
+    characters = list(text)
     for place, character in enumerate(text):
         if is_punctuation(character):
-            around = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
-            if character != "'" or not all(map(str.isalpha, around)):
-                kept[place] = SPACE
-    return "".join(kept)
+            neighbours = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+            if character != "'" or not all(map(str.isalpha, neighbours)):
+                characters[place] = SPACE
+    return "".join(characters)
 
 
 def is_punctuation(character: str) -> bool:
-    """Returns True for a character that is not spoken."""
-    return unicodedata.category(character).startswith("P") and character not in _SAID
+    """Returns True for punctuation that is not spoken."""
+    return unicodedata.category(character).startswith("P") and character not in _SPOKEN_SIGNS
 
 
 def needed_frames(value: np.ndarray, begin_N1: np.ndarray) -> np.ndarray:
-    """Returns the fewest scores of which CTC can make each transcript: one for each character, and a blank between two
-    that are the same.
+    """Returns the minimum number of scores that CTC needs for each transcript: one for each character, and a blank
+    between two equal characters.
 
     Args:
-        value: the characters of all transcripts, one after the other.
-        begin_N1: where each transcript begins in it, and the end of the last.
+        value: characters of all transcripts, concatenated.
+        begin_N1: offset of each transcript, and the end of the last.
 
     Returns:
-        (N,) int64.
+        Minimum numbers (N,), int64.
     """
     repeats = np.zeros(len(value) + 1, np.int64)
     repeats[1:-1] = value[1:] == value[:-1]

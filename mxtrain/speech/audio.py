@@ -48,7 +48,7 @@ from mxtrain.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_s
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.speech.source import SHORT_AUDIO, short_problem
 from mxtrain.speech.spec_augment import SpecAugment
-from mxtrain.speech.usable import Skipping, divide, frames_of, is_there, is_whole
+from mxtrain.speech.usable import Skipping, can_open, divide, frames_of, is_complete
 from mxtrain.speech.utterances import PIPE, Utterance
 from mxtrain.types import BatchSize, Positive, PositiveFloat
 
@@ -116,13 +116,13 @@ class AudioDataset(TranscribedDataset):
         """See `BaseDataset.batch_unit`."""
         return super().batch_unit if self.batch_seconds is None else ("batch_seconds", math.ceil(self.batch_seconds))
 
-    def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[Utterance]) -> Shards:
         """Computes the frames of utterances, or reads them from the cache; see `prepared.features_of`."""
-        return features_of(given, self.features, f"features of {name}", count_workers(self.num_workers))
+        return features_of(utterances, self.features, f"features of {name}", count_workers(self.num_workers))
 
-    def is_there(self, one: Utterance, findings: Findings) -> bool:
+    def can_open(self, utterance: Utterance, findings: Findings) -> bool:
         """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
-        return is_there(one, findings)
+        return can_open(utterance, findings)
 
     @property
     def transcript_signature(self) -> str:
@@ -140,21 +140,21 @@ class AudioDataset(TranscribedDataset):
     def with_characters(self, characters: str) -> AudioDataset:
         return self.model_copy(update={"characters": characters})
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `TranscribedDataset.restored`; uses the features of the trained network."""
-        if not isinstance(given, AudioSignature):
+        if not isinstance(signature, AudioSignature):
             raise ConfigError(
                 f"dataset: the network of {source} has learned from frames that are no sound. Name the dataset that it "
                 "was trained with, or leave dataset out."
             )
-        wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.characters"]
+        wrong = [name for name in overrides if name.startswith("dataset.features.") or name == "dataset.characters"]
         if wrong:
             raise ConfigError(
                 f"{wrong[0]}: the network of {source} has learned from its own features and characters. Leave it out."
             )
-        restored = self.with_characters("".join(given.class_names)).model_copy(update={"features": given.audio})
+        restored = self.with_characters("".join(signature.class_names)).model_copy(update={"features": signature.audio})
         restored._is_restored = True
-        return restored, given
+        return restored, signature
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         signature = super().infer_signature(splits, model)
@@ -168,17 +168,17 @@ class AudioDataset(TranscribedDataset):
         """See `BaseDataset.examine`."""
         require_soundfile()
         skipping = Skipping()
-        of_each = skipping if self.skip_unreadable and not findings.keeps_going else findings
-        name, train, val, test = self.utterances(of_each)
-        given = [
+        utterance_findings = skipping if self.skip_unreadable and not findings.keeps_going else findings
+        name, train, val, test = self.utterances(utterance_findings)
+        parts = [
             None if part is None else
             [one._replace(text=normalized(one.text, self.case, self.punctuation)) for one in part]
             for part in (train, val, test)
         ]  # fmt: skip
-        alphabet = self._alphabet(name, given[0] or [])
-        found = [None if part is None else self._prepared(name, part, alphabet, of_each) for part in given]
-        skipping.say()
-        return divide(name, found, self, alphabet.characters)
+        alphabet = self._alphabet(name, parts[0] or [])
+        usable = [None if part is None else self._prepared(name, part, alphabet, utterance_findings) for part in parts]
+        skipping.log_counts()
+        return divide(name, usable, self, alphabet.characters)
 
     def _alphabet(self, name: str, train: Sequence[Utterance]) -> Alphabet:
         """Returns the alphabet: `characters`, or the characters of the training transcripts.
@@ -186,16 +186,19 @@ class AudioDataset(TranscribedDataset):
         Raises:
             DataError: the alphabet is empty.
         """
-        found = sorted(set("".join(one.text for one in train))) if self.characters == "auto" else self.characters
-        if not found:
+        setting = self.characters
+        characters = sorted(set("".join(utterance.text for utterance in train))) if setting == "auto" else setting
+        if not characters:
             raise DataError(f"{name}: the training transcripts hold no characters.")
-        return Alphabet(list(dict.fromkeys(found)))
+        return Alphabet(list(dict.fromkeys(characters)))
 
-    def _prepared(self, name: str, given: Sequence[Utterance], alphabet: Alphabet, findings: Findings) -> Recordings:
+    def _prepared(
+        self, name: str, utterances: Sequence[Utterance], alphabet: Alphabet, findings: Findings
+    ) -> Recordings:  # fmt: skip
         """Returns the usable utterances with their frames; problems of the others are added to the findings."""
         readable = [
-            one for one in given
-            if self._has_right_text(one, alphabet, findings) and self.is_there(one, findings)
+            utterance for utterance in utterances
+            if self._has_right_text(utterance, alphabet, findings) and self.can_open(utterance, findings)
         ]  # fmt: skip
         if not readable:
             # An empty split is not an error here: `divide` decides, which knows the other splits.
@@ -204,27 +207,27 @@ class AudioDataset(TranscribedDataset):
         shards = self.compute_features(name, readable)
         feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
         kept = [
-            index for index, one in enumerate(readable)
-            if is_whole(one, problems[index], float(seconds_N[index]), findings)
+            index for index, utterance in enumerate(readable)
+            if is_complete(utterance, problems[index], float(seconds_N[index]), findings)
         ]  # fmt: skip
         row_N = np.array(kept, np.int64)
-        made = Recordings([readable[index] for index in kept], feature, row_N, alphabet, self.augment)
-        score_N = np.array([self._count_scores(frames) for frames in made.frame_N.tolist()], np.int64)
-        short = made.too_short(score_N)
+        recordings = Recordings([readable[index] for index in kept], feature, row_N, alphabet, self.augment)
+        score_N = np.array([self._count_scores(frames) for frames in recordings.frame_N.tolist()], np.int64)
+        short = recordings.too_short(score_N)
         for index in short.tolist():
-            findings.refuse(short_problem(made, index, int(score_N[index])))
-        return made.take(np.setdiff1d(np.arange(len(made)), short).tolist()) if len(short) else made
+            findings.refuse(short_problem(recordings, index, int(score_N[index])))
+        return recordings.take(np.setdiff1d(np.arange(len(recordings)), short).tolist()) if len(short) else recordings
 
-    def _has_right_text(self, one: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
-        if not one.text:
-            fact = f"{one.place} has an empty transcript."
-            findings.refuse(Problem(EMPTY_TEXT, one.place, fact, "Write the spoken words, or remove it."))
+    def _has_right_text(self, utterance: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
+        if not utterance.text:
+            fact = f"{utterance.place} has an empty transcript."
+            findings.refuse(Problem(EMPTY_TEXT, utterance.place, fact, "Write the spoken words, or remove it."))
             return False
-        unknown = alphabet.unknown(one.text)
+        unknown = alphabet.unknown(utterance.text)
         if unknown:
-            shown = ", ".join(map(repr, unknown[:8]))
-            fact = f"{one.place} holds {shown}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
-            findings.refuse(Problem(UNKNOWN_CHARACTER, one.place, fact, self._remedy_for(unknown, alphabet)))
+            names = ", ".join(map(repr, unknown[:8]))
+            fact = f"{utterance.place} holds {names}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
+            findings.refuse(Problem(UNKNOWN_CHARACTER, utterance.place, fact, self._remedy_for(unknown, alphabet)))
         return not unknown
 
     def _remedy_for(self, unknown: Sequence[str], alphabet: Alphabet) -> str:
@@ -245,24 +248,24 @@ class AudioDataset(TranscribedDataset):
         """Opens recordings, and all recordings in folders."""
         signature = AudioSignature.cast(signature)
         require_soundfile()
-        given: List[Utterance] = []
+        utterances: List[Utterance] = []
         for name in names:
             paths = [str(path) for path, _ in walk(name, ENDINGS)] if os.path.isdir(name) else [name]
             if not paths:
                 raise DataError(f"'{name}' holds no recordings: no file ends in {', '.join(ENDINGS)}.")
-            given += [Utterance(path, "", DataPlace(path)) for path in paths]
-        shards = features_for_now(given, signature.audio, count_workers(self.num_workers))
+            utterances += [Utterance(path, "", DataPlace(path)) for path in paths]
+        shards = features_for_now(utterances, signature.audio, count_workers(self.num_workers))
         kept = []
-        for index, (one, problem) in enumerate(zip(given, problems_of(shards))):
+        for index, (utterance, problem) in enumerate(zip(utterances, problems_of(shards))):
             if not problem:
                 kept.append(index)
                 continue
-            fact = f"'{one.path}' {problem.partition(chr(9))[2]}"
+            fact = f"'{utterance.path}' {problem.partition(chr(9))[2]}"
             if not skip_unreadable:
                 raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without it.")
             unreadable[-1 - index] = fact
         alphabet = Alphabet(signature.class_names)
-        some = [given[index] for index in kept]
-        made = Recordings(some, shards.ragged(FEATURE), np.array(kept, np.int64), alphabet, are_known=False)
-        made.store = shards  # removed from the disk when it is no longer read
-        return made, [one.path for one in some]
+        readable = [utterances[index] for index in kept]
+        recordings = Recordings(readable, shards.ragged(FEATURE), np.array(kept, np.int64), alphabet, are_known=False)
+        recordings.store = shards  # removed from the disk when it is no longer read
+        return recordings, [utterance.path for utterance in readable]

@@ -32,7 +32,7 @@ class TranscribedDataset(BaseDataset):
 
     @property
     def batch_frames(self) -> Optional[int]:
-        """Frames of a batch of training at most, padding included; None = batch_size samples."""
+        """Returns the maximum number of frames of a training batch, including padding; None = batch_size samples."""
         return None
 
     @property
@@ -41,7 +41,7 @@ class TranscribedDataset(BaseDataset):
         return "none"
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        """Frames of the longest sample, and how many a sample has."""
+        """Returns a signature with the inputs frames, padded to the longest sample, and number of frames."""
         from mxtrain.speech.loader import padded_frames
 
         sources = [source for source in (splits.train, splits.val, splits.test) if source is not None]
@@ -51,7 +51,7 @@ class TranscribedDataset(BaseDataset):
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`: scores would mean other characters."""
-        width, width_before = (shapes_of(one.shape)[0][1] for one in (signature, before))
+        width, width_before = (shapes_of(each.shape)[0][1] for each in (signature, before))
         if list(before.class_names) != list(signature.class_names) or width != width_before:
             raise CheckpointError(
                 f"{source} was made with other characters ({''.join(before.class_names)!r}) or frames of another width "
@@ -60,21 +60,21 @@ class TranscribedDataset(BaseDataset):
             )
 
     def restored(
-        self, given: Signature, typed: Collection[str], source: str
+        self, signature: Signature, overrides: Collection[str], source: str
     ) -> Tuple[BaseDataset, Signature]:  # fmt: skip
-        """See `BaseDataset.restored`: with the characters that the network knows, whatever the transcripts have now."""
-        return self.with_characters("".join(given.class_names)), given
+        """See `BaseDataset.restored`: uses the alphabet of the trained network, not that of the transcripts."""
+        return self.with_characters("".join(signature.class_names)), signature
 
     def with_characters(self, characters: str) -> TranscribedDataset:
-        """This dataset with this alphabet."""
+        """Returns this dataset with another alphabet."""
         return self
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         frames, width = shapes_of(signature.shape)[0]
-        said = f"samples of up to {frames} frames of {width} numbers, {len(signature.class_names)} characters"
+        text = f"samples of up to {frames} frames of {width} numbers, {len(signature.class_names)} characters"
         if language_without_spaces(signature.class_names) in ("", "ko"):
-            return said
-        return f"{said}; no spaces divide its words, so the character error rate counts (trainer.monitor=val/cer)"
+            return text
+        return f"{text}; no spaces divide its words, so the character error rate counts (trainer.monitor=val/cer)"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TranscribedSource, signature: Signature, options: LoaderOptions

@@ -47,10 +47,10 @@ class CTCLoss(gluon.Block):
 
 
 def _loss(score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, count_B: nd.NDArray) -> nd.NDArray:
-    """-log p of transcripts that fit, (B,), by MXNet's operator in float32.
+    """Returns -log p of transcripts that fit, (B,), by MXNet's operator in float32.
 
-    The operator leaves its outputs unwritten if all transcripts are empty. So where the first one is empty it is told
-    of one character, whose loss is then replaced by that of blanks only.
+    The operator leaves its outputs unwritten if all transcripts are empty. So if the first one is empty, the operator
+    gets one character, whose loss is then replaced by that of blanks only.
     """
     is_empty_B = nd.broadcast_logical_and(
         length_B < 1, nd.arange(len(length_B), ctx=length_B.context) < 1
@@ -68,7 +68,8 @@ def _loss(score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, cou
 def _lengths(
     num_scores: int, label_BL: nd.NDArray, count_B: nd.NDArray
 ) -> Tuple[nd.NDArray, nd.NDArray, nd.NDArray]:
-    """Scores and characters of each sample as the operator may be given them, and whether a transcript fits."""
+    """Returns valid numbers of scores and of characters for the operator, and a mask of transcripts that fit, (B,)
+    each."""
     counts_BL = label_BL >= 0
     length_B, needed_B = counts_BL.sum(axis=1), counts_BL.sum(axis=1)
     if label_BL.shape[1] > 1:
@@ -81,16 +82,16 @@ def _lengths(
 def log_likelihood(
     score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, count_B: nd.NDArray
 ) -> nd.NDArray:  # fmt: skip
-    """log p of transcripts that fit, (B,), in the precision of the scores.
+    """Returns log p of transcripts that fit, (B,), in the precision of the scores.
 
     Source: Graves et al. (2006), section 4.1, in logarithms.
     """
     dtype, context, blank = score_BTK.dtype, score_BTK.context, score_BTK.shape[2] - 1
     label = label_BL.asnumpy()
-    count, length = (one.asnumpy().astype(np.int64) for one in (count_B, length_B))
+    count, length = (array.asnumpy().astype(np.int64) for array in (count_B, length_B))
     state_BS = np.full((len(label), 2 * label.shape[1] + 1), blank)
     state_BS[:, 1::2] = np.where(label >= 0, label, blank)
-    # A blank between two may be left out where the two differ.
+    # The blank between two characters may be skipped if they differ.
     skips_BS = np.zeros(state_BS.shape, bool)
     skips_BS[:, 3::2] = state_BS[:, 3::2] != state_BS[:, 1:-2:2]
 
@@ -105,20 +106,20 @@ def log_likelihood(
     begin[:, :2] = 0
     alpha_BS = constant(begin) + emitted_BTS[:, 0]
     for step in range(1, score_BTK.shape[1]):
-        one_BS = nd.concat(never_B1, alpha_BS[:, :-1], dim=1)
-        two_BS = nd.concat(never_B1, never_B1, alpha_BS[:, :-2], dim=1) + blocked_BS
-        found_BS = _add(alpha_BS, one_BS, two_BS) + emitted_BTS[:, step]
+        one_back_BS = nd.concat(never_B1, alpha_BS[:, :-1], dim=1)
+        two_back_BS = nd.concat(never_B1, never_B1, alpha_BS[:, :-2], dim=1) + blocked_BS
+        next_alpha_BS = _add(alpha_BS, one_back_BS, two_back_BS) + emitted_BTS[:, step]
         counts_B1 = constant(np.broadcast_to((step < count)[:, None], state_BS.shape))
-        alpha_BS = nd.where(counts_B1, found_BS, alpha_BS)
+        alpha_BS = nd.where(counts_B1, next_alpha_BS, alpha_BS)
     last_B = alpha_BS.pick(constant(2 * length))
     before_B = nd.where(constant(length > 0), alpha_BS.pick(constant(np.maximum(2 * length - 1, 0))), never_B1[:, 0])
     return _add(last_B, before_B)
 
 
 def _add(*logs: nd.NDArray) -> nd.NDArray:
-    """Returns the logarithm of the sum of what these are the logarithms of."""
+    """Returns the logarithm of the sum of exponentials (logsumexp) of arrays."""
     largest = logs[0]
-    for one in logs[1:]:
-        largest = nd.maximum(largest, one)
+    for log in logs[1:]:
+        largest = nd.maximum(largest, log)
     largest = nd.BlockGrad(largest)
-    return largest + nd.log(sum(nd.exp(one - largest) for one in logs))
+    return largest + nd.log(sum(nd.exp(log - largest) for log in logs))

@@ -63,7 +63,7 @@ class DigitLines(TranscribedDataset):
         parts = split_indices(label_N, self.val_fraction, self.test_fraction, self.split_seed)
         refuse_empty("dataset=digit_lines", len(parts[0]), len(parts[1]), self.val_fraction)
         sizes = (self.num_train, self.num_val, self.num_val)
-        found: List[WrittenLines] = []
+        sources: List[WrittenLines] = []
         for number, (index_N, size) in enumerate(zip(parts, sizes)):
             if not len(index_N):
                 continue
@@ -73,17 +73,16 @@ class DigitLines(TranscribedDataset):
                     "dataset.val_fraction and dataset.test_fraction (or dataset.test_fraction=0)."
                 )
             first = sum(sizes[:number])
-            found.append(WrittenLines(
+            sources.append(WrittenLines(
                 image_N1GG[index_N, 0], label_N[index_N], range(first, first + size),
                 (self.length[0], self.length[1]), self.height, self.split_seed,
             ))  # fmt: skip
-        return Splits(found[0], found[1], found[2] if len(found) > 2 else None, class_names=DIGITS.characters)
+        return Splits(sources[0], sources[1], sources[2] if len(sources) > 2 else None, class_names=DIGITS.characters)
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Images of lines, white on black, each as high as it is."""
-
+        """Opens images of lines, white on black, which are resized to the height of training."""
         height, places, frames = shapes_of(signature.shape)[0][1], [], []
         for number, file in enumerate(find_given(names, list_images, "image", skip_unreadable)):
             try:
@@ -97,15 +96,15 @@ class DigitLines(TranscribedDataset):
 
 
 def list_images(folder: Path, findings: Findings) -> List[Path]:
-    """Image files in a folder and below, sorted by path.
+    """Lists the image files in a folder and below, sorted by path.
 
     Raises:
-        DataError: there is none.
+        DataError: there are no image files.
     """
-    found = [path for path, _ in walk(folder, EXTENSIONS, findings=findings)]
-    if not found and not findings.keeps_going:
+    files = [path for path, _ in walk(folder, EXTENSIONS, findings=findings)]
+    if not files and not findings.keeps_going:
         raise DataError(f"'{folder}' holds no images: no file there or below ends in {', '.join(EXTENSIONS)}.")
-    return found
+    return files
 
 
 def read_line(file: Path, content: bytes, height: int) -> np.ndarray:
@@ -130,8 +129,8 @@ class GivenFrames(TranscribedSource):
     """
 
     def __init__(self, frames: Sequence[np.ndarray], width: int) -> None:
-        none = Ragged(np.zeros(0, np.int32), np.zeros(len(frames) + 1, np.int64))
-        super().__init__(np.array([len(one) for one in frames], np.int64), width, none, DIGITS)
+        no_labels = Ragged(np.zeros(0, np.int32), np.zeros(len(frames) + 1, np.int64))
+        super().__init__(np.array([len(frames_TF) for frames_TF in frames], np.int64), width, no_labels, DIGITS)
         self._frames = frames
 
     def read(self, index: int, *, seed: int, epoch: int, train: bool) -> np.ndarray:

@@ -60,7 +60,7 @@ class Espeak:
 
     Attributes:
         rate: samples a second.
-        version: of the library.
+        version: version of the library.
 
     Raises:
         DataError: it is not installed, or cannot be used.
@@ -90,8 +90,8 @@ class Espeak:
         """Speaks a text.
 
         Args:
-            text: to be said.
-            voice: by name, e.g. en-us or en-us+f2.
+            text: text to speak.
+            voice: name of the voice, e.g. en-us or en-us+f2.
             speed: words a minute, about.
             pitch: 0 to 99.
 
@@ -111,14 +111,14 @@ class Espeak:
                 place += 1
             return 0
 
-        callback, said = _Callback(take), text.encode()
+        callback, encoded = _Callback(take), text.encode()
         with _LOCK:
             if self._library.espeak_SetVoiceByName(voice.encode()) != 0:
                 raise DataError(f"dataset.voice={voice}: eSpeak NG has no such voice. `espeak-ng --voices` lists them.")
             self._library.espeak_SetParameter(_RATE, speed, 0)
             self._library.espeak_SetParameter(_PITCH, pitch, 0)
             self._library.espeak_SetSynthCallback(callback)
-            self._library.espeak_Synth(said, len(said) + 1, 0, 1, 0, _UTF8, None, None)
+            self._library.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _UTF8, None, None)
             self._library.espeak_Synchronize()
             self._library.espeak_SetSynthCallback(_Callback())
         if not parts or not events:

@@ -31,15 +31,15 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
     Args:
         folder: with the network.
-        content: of a WAV file of 8 to 32 bits or of floats.
-        name: of the file.
+        content: content of a WAV file of 8 to 32 bits or of floats.
+        name: name of the file.
 
     Raises:
         ValueError: it is none, or the network cannot take its length.
     """
-    sound_SC, own_rate = read_wav(content, name)
+    sound_SC, source_rate = read_wav(content, name)
     numbers = StoredNumbers.from_mapping(folder.signature["signature"]["audio"])
-    sound_S = resampled(sound_SC.mean(axis=1, dtype=np.float32), own_rate, numbers.sample_rate)
+    sound_S = resampled(sound_SC.mean(axis=1, dtype=np.float32), source_rate, numbers.sample_rate)
     inputs, share = sound_inputs(folder.signature, sound_S, numbers, name)
     score_TK = folder.run(inputs)["output"][0]
     beam_size = folder.signature["facts"]["beam_size"]
@@ -87,24 +87,35 @@ def sound_inputs(
         ValueError: the network has a fixed length, and the recording is longer.
     """
     frames_TF = stored(log_mel(sound_S, numbers)).astype(np.float32)
-    given, share = {}, 1.0
-    for one in signature["inputs"]:
-        if len(one["shape"]) == 3:
-            wanted = one["shape"][1]
+    inputs, share = {}, 1.0
+    for spec in signature["inputs"]:
+        if len(spec["shape"]) == 3:
+            fixed_length = spec["shape"][1]
             array_1TF = frames_TF[None]
-            if not isinstance(wanted, str):
-                share = len(frames_TF) / wanted
-                if len(frames_TF) > wanted:
-                    raise ValueError(f"{name} has {len(frames_TF)} frames, and the network takes {wanted}")
-                array_1TF = np.pad(array_1TF, ((0, 0), (0, wanted - len(frames_TF)), (0, 0)))
-            given[one["name"]] = array_1TF.astype(one["dtype"])
+            if not isinstance(fixed_length, str):
+                share = len(frames_TF) / fixed_length
+                if len(frames_TF) > fixed_length:
+                    raise ValueError(f"{name} has {len(frames_TF)} frames, and the network takes {fixed_length}")
+                array_1TF = np.pad(array_1TF, ((0, 0), (0, fixed_length - len(frames_TF)), (0, 0)))
+            inputs[spec["name"]] = array_1TF.astype(spec["dtype"])
         else:
-            given[one["name"]] = np.array([len(frames_TF)], one["dtype"])
-    return given, share
+            inputs[spec["name"]] = np.array([len(frames_TF)], spec["dtype"])
+    return inputs, share
 
 
 def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
-    """Sound (S, channels) float32 from -1 to 1, and its rate. Raises: ValueError: it is no such file."""
+    """Decodes a WAV file.
+
+    Args:
+        content: content of the file.
+        name: name of the file, for messages.
+
+    Returns:
+        Sound (S, channels), float32 from -1 to 1, and the sample rate in Hz.
+
+    Raises:
+        ValueError: the file cannot be decoded.
+    """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ValueError(f"{name} is no WAV file")
     place, layout, data = 12, None, None
@@ -146,24 +157,30 @@ def _samples(data: bytes, form: int, bits: int, name: str) -> np.ndarray:
     raise ValueError(f"{name} holds sound of the kind {form} with {bits} bits; PCM and floats are read")
 
 
-def resampled(sound_S: np.ndarray, own_rate: int, rate: int) -> np.ndarray:
-    """Sound at another rate, by the polyphase filter of `scipy.signal.resample_poly` (a Kaiser window, beta 5)."""
-    common = math.gcd(own_rate, rate)
-    up, down = rate // common, own_rate // common
+def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
+    """Resamples sound with the polyphase filter of `scipy.signal.resample_poly` (Kaiser window, beta 5).
+
+    Args:
+        sound_S: sound.
+        source_rate: its sample rate in Hz.
+        rate: sample rate of the result in Hz.
+    """
+    common = math.gcd(source_rate, rate)
+    up, down = rate // common, source_rate // common
     if up == down:
         return sound_S
     half = 10 * max(up, down)
     place_H = np.arange(-half, half + 1)
     filter_H = np.sinc(place_H / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
     filter_H = filter_H * (up / filter_H.sum())
-    # Sample m of the result lies at m * down among the samples with up - 1 zeros between them.
-    found_M = np.zeros(-(-len(sound_S) * up // down), np.float32)
+    # Sample m of the result is at position m * down of the input upsampled with up - 1 zeros between samples.
+    resampled_M = np.zeros(-(-len(sound_S) * up // down), np.float32)
     taps = 2 * half // up + 1
-    for begin in range(0, len(found_M), 1 << 16):
-        middle_M1 = (np.arange(begin, min(begin + (1 << 16), len(found_M))) * down)[:, None]
+    for begin in range(0, len(resampled_M), 1 << 16):
+        middle_M1 = (np.arange(begin, min(begin + (1 << 16), len(resampled_M))) * down)[:, None]
         index_MT = -(-(middle_M1 - half) // up) + np.arange(taps)
-        at_MT = middle_M1 - index_MT * up + half
-        is_there = (index_MT >= 0) & (index_MT < len(sound_S)) & (at_MT >= 0) & (at_MT <= 2 * half)
-        value_MT = np.where(is_there, sound_S[np.clip(index_MT, 0, len(sound_S) - 1)], 0)
-        found_M[begin : begin + len(middle_M1)] = (value_MT * filter_H[np.clip(at_MT, 0, 2 * half)]).sum(axis=1)
-    return found_M
+        tap_MT = middle_M1 - index_MT * up + half
+        is_inside = (index_MT >= 0) & (index_MT < len(sound_S)) & (tap_MT >= 0) & (tap_MT <= 2 * half)
+        value_MT = np.where(is_inside, sound_S[np.clip(index_MT, 0, len(sound_S) - 1)], 0)
+        resampled_M[begin : begin + len(middle_M1)] = (value_MT * filter_H[np.clip(tap_MT, 0, 2 * half)]).sum(axis=1)
+    return resampled_M

@@ -37,9 +37,9 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: a line is invalid, or has a symbol that the network does not know.
     """
-    own, signature = folder.signature["signature"], folder.signature
-    numbers = StoredNumbers.from_mapping(own["audio"])
-    index = {symbol: number for number, symbol in enumerate(own["symbols"])}
+    values, signature = folder.signature["signature"], folder.signature
+    numbers = StoredNumbers.from_mapping(values["audio"])
+    index = {symbol: number for number, symbol in enumerate(values["symbols"])}
     for line, row in json_lines_of(content, name):
         place = f"{name}:{line}"
         if not isinstance(row, dict):
@@ -52,7 +52,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         unknown = [symbol for symbol in dict.fromkeys(symbols) if symbol not in index]
         if unknown:
             raise ValueError(f"{place} has {', '.join(map(repr, unknown[:8]))}; known symbols are "
-                             f"{', '.join(map(repr, own['symbols'][:60]))}")  # fmt: skip
+                             f"{', '.join(map(repr, values['symbols'][:60]))}")  # fmt: skip
         duration_L = frames_of_symbols(durations, in_seconds, numbers)
         if not duration_L.sum():
             raise ValueError(f"{place}: its durations are less than half a frame")
@@ -77,18 +77,18 @@ def frames_of(folder: ExportedFolder, symbols: List[int], duration_L: np.ndarray
     Raises:
         ValueError: the network has a fixed length, and the utterance is longer.
     """
-    own, total = folder.signature["signature"], int(duration_L.sum())
+    values, total = folder.signature["signature"], int(duration_L.sum())
     arrays = [
         np.array(symbols), np.array(len(symbols)), np.repeat(np.arange(len(duration_L)), duration_L),
         places_of(duration_L),
     ]  # fmt: skip
-    given = {}
-    for one, array, filler in zip(folder.signature["inputs"], arrays, (0, 0, -1, 0)):
-        if array.ndim and not isinstance(one["shape"][1], str):
-            missing = one["shape"][1] - len(array)
-            if missing < 0:
-                raise ValueError(f"{place} needs {len(array)}, and the network takes {one['shape'][1]} at most")
-            array = np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), constant_values=filler)
-        given[one["name"]] = array[None].astype(one["dtype"])
-    frames_TF = folder.run(given)["output"][0, :total].astype(np.float32)
-    return frames_TF * np.asarray(own["std"], np.float32) + np.asarray(own["mean"], np.float32)
+    inputs = {}
+    for spec, array, filler in zip(folder.signature["inputs"], arrays, (0, 0, -1, 0)):
+        if array.ndim and not isinstance(spec["shape"][1], str):
+            padding = spec["shape"][1] - len(array)
+            if padding < 0:
+                raise ValueError(f"{place} needs {len(array)}, and the network takes {spec['shape'][1]} at most")
+            array = np.pad(array, [(0, padding)] + [(0, 0)] * (array.ndim - 1), constant_values=filler)
+        inputs[spec["name"]] = array[None].astype(spec["dtype"])
+    frames_TF = folder.run(inputs)["output"][0, :total].astype(np.float32)
+    return frames_TF * np.asarray(values["std"], np.float32) + np.asarray(values["mean"], np.float32)

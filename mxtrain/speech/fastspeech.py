@@ -51,7 +51,7 @@ class FastSpeech(SymbolModel):
 
         Args:
             num_classes: mel bands.
-            input_shape: of each of its four inputs.
+            input_shape: shape of each of its four inputs.
             vocab_size: symbols that there are.
         """
         from mxtrain.speech.networks.conformer import ConformerSizes

@@ -17,9 +17,9 @@ VERSION = 1
 """Version of the synthesis: another version makes other sounds."""
 Formants = Tuple[int, int, int]
 BANDWIDTH_R = np.array([60.0, 90.0, 150.0])
-"""Of the resonances, Hz."""
+"""Bandwidth of each resonance, in Hz."""
 PITCH_HZ = (130.0, 95.0)
-"""Of the voice at the beginning and at the end of what it says."""
+"""Pitch of the voice at the beginning and at the end of an utterance."""
 _FRAME_S, _GLIDE_FRAMES, _ONSET_FRAMES = 0.01, 7, 3
 """The step of the synthesis, and over how many steps resonances and loudness move from one phoneme to the next."""
 
@@ -84,10 +84,10 @@ def say(symbols: Sequence[str], samples_N: Sequence[int], sample_rate: int, seed
     """Returns the sound of phonemes, (S,) float32 from -1 to 1.
 
     Args:
-        symbols: of `PHONEMES`.
-        samples_N: of each, at least 0.
-        sample_rate: samples a second.
-        seed: of the noise.
+        symbols: names in `PHONEMES`.
+        samples_N: number of samples of each phoneme, at least 0.
+        sample_rate: sample rate in Hz.
+        seed: seed of the noise.
     """
     step = max(round(_FRAME_S * sample_rate), 1)
     end_N = np.cumsum(samples_N)
@@ -95,20 +95,20 @@ def say(symbols: Sequence[str], samples_N: Sequence[int], sample_rate: int, seed
     time_T = np.arange(0, total + 2 * step, step)
     number_T = np.minimum(np.searchsorted(end_N, time_T, side="right"), len(symbols) - 1)
     passed_T = 1 - (end_N[number_T] - time_T) / np.maximum(np.asarray(samples_N)[number_T], 1)
-    given = [PHONEMES[symbol] for symbol in symbols]
+    phonemes = [PHONEMES[symbol] for symbol in symbols]
 
     def column(values: Sequence[object]) -> np.ndarray:
         return np.asarray(values, np.float64)[number_T]
 
     passed_T1 = np.clip(passed_T, 0, 1)[:, None]
-    begin_TR, end_TR = column([one.begin for one in given]), column([one.end for one in given])
+    begin_TR, end_TR = column([phoneme.begin for phoneme in phonemes]), column([phoneme.end for phoneme in phonemes])
     formant_TR = _smoothed(begin_TR + passed_T1 * (end_TR - begin_TR), _GLIDE_FRAMES)
-    voice_T1 = _smoothed(column([one.voice for one in given])[:, None], _ONSET_FRAMES)
-    is_open_T = passed_T >= column([one.closure for one in given])
-    noise_T1 = (column([one.noise for one in given]) * is_open_T)[:, None]
-    band_T2 = _smoothed(column([one.noise_hz for one in given]), _GLIDE_FRAMES)
-    # Frames of two steps overlap by half; their windows add up to 1. A frame lies in the middle of its transform, so
-    # that what resonates before and behind it does not come out at the other end.
+    voice_T1 = _smoothed(column([phoneme.voice for phoneme in phonemes])[:, None], _ONSET_FRAMES)
+    is_open_T = passed_T >= column([phoneme.closure for phoneme in phonemes])
+    noise_T1 = (column([phoneme.noise for phoneme in phonemes]) * is_open_T)[:, None]
+    band_T2 = _smoothed(column([phoneme.noise_hz for phoneme in phonemes]), _GLIDE_FRAMES)
+    # Frames of two steps overlap by half; their windows add up to 1. A frame is in the middle of its transform, so that
+    # resonances before and after it do not wrap around.
     size = 1 << (3 * step - 1).bit_length()
     hz_P = np.fft.rfftfreq(size, 1 / sample_rate)
     voiced_S = _filtered(_excitation(total, sample_rate), voice_T1 * _resonances(formant_TR, hz_P), step, size)
@@ -119,14 +119,15 @@ def say(symbols: Sequence[str], samples_N: Sequence[int], sample_rate: int, seed
 
 
 def _excitation(total: int, sample_rate: int) -> np.ndarray:
-    """1 sample wherever a period of the voice ends, of the same power whatever the pitch, (S,)."""
+    """Returns the pulses of the voice (S,), one at the end of each period, with a power that is independent of the
+    pitch."""
     pitch_S = np.linspace(*PITCH_HZ, total)
     is_new_S = np.diff(np.floor(np.cumsum(pitch_S) / sample_rate), prepend=0.0) > 0
     return np.where(is_new_S, np.sqrt(sample_rate / pitch_S), 0.0)
 
 
 def _resonances(formant_TR: np.ndarray, hz_P: np.ndarray) -> np.ndarray:
-    """Magnitudes (T, P) of resonances one after the other, and of a voice that falls by 6 dB an octave."""
+    """Returns the magnitudes (T, P) of cascaded resonances, and of a voice that falls by 6 dB per octave."""
     ratio_TRP = hz_P / formant_TR[:, :, None]
     width_R1 = (BANDWIDTH_R / formant_TR)[:, :, None]
     gain_TP = np.prod(1 / np.sqrt((1 - ratio_TRP**2) ** 2 + (width_R1 * ratio_TRP) ** 2), axis=1)
@@ -136,14 +137,14 @@ def _resonances(formant_TR: np.ndarray, hz_P: np.ndarray) -> np.ndarray:
 
 
 def _smoothed(value_TR: np.ndarray, width: int) -> np.ndarray:
-    """Running means by a raised cosine over so many frames: what a phoneme is depends on its neighbours."""
+    """Smooths values over `width` frames with a raised cosine, because phonemes depend on their neighbours."""
     kernel = np.hanning(width + 2)[1:-1]
     padded = np.pad(value_TR, ((width // 2, width // 2), (0, 0)), mode="edge")
-    return np.stack([np.convolve(one, kernel / kernel.sum(), mode="valid") for one in padded.T], axis=1)
+    return np.stack([np.convolve(value_T, kernel / kernel.sum(), mode="valid") for value_T in padded.T], axis=1)
 
 
 def _filtered(source_S: np.ndarray, gain_TP: np.ndarray, step: int, size: int) -> np.ndarray:
-    """Returns a source through a filter that changes from frame to frame, (S,)."""
+    """Applies a filter that changes from frame to frame; returns the filtered source, (S,)."""
     import scipy.fft
 
     window_W = np.hanning(2 * step + 1)[:-1]
@@ -152,8 +153,8 @@ def _filtered(source_S: np.ndarray, gain_TP: np.ndarray, step: int, size: int) -
     before = (size - 2 * step) // 2
     placed_TS = np.zeros((len(frame_TW), size))
     placed_TS[:, before : before + 2 * step] = frame_TW
-    made_TS = scipy.fft.irfft(scipy.fft.rfft(placed_TS, axis=1) * gain_TP[: len(frame_TW)], size, axis=1)
+    filtered_TS = scipy.fft.irfft(scipy.fft.rfft(placed_TS, axis=1) * gain_TP[: len(frame_TW)], size, axis=1)
     sound = np.zeros(len(padded) + size)
-    for number, made_S in enumerate(made_TS):
-        sound[number * step : number * step + size] += made_S
+    for number, filtered_S in enumerate(filtered_TS):
+        sound[number * step : number * step + size] += filtered_S
     return sound[before + step : before + step + len(source_S)]

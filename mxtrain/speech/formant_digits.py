@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 _TEMPO = (0.7, 1.5)
-"""Of the usual duration of a phoneme: least and most."""
+"""Shortest and longest duration of a phoneme, relative to the usual one."""
 
 
 class FormantDigits(AlignedDataset):
     """Rows of digits as phonemes, whose durations are drawn."""
 
-    is_made: ClassVar[bool] = True
+    is_generated: ClassVar[bool] = True
 
     batch_size: BatchSize = 16
 
@@ -48,41 +48,43 @@ class FormantDigits(AlignedDataset):
         train, val, test = (self._plan(sum(sizes[:part]), sizes[part]) for part in range(3))
         return "dataset=formant_digits", train, val, test
 
-    def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[Aligned]) -> Shards:
         """See `AlignedDataset.compute_features`; the sound itself is not kept."""
         features = self.features
 
         def compute_one(index: int) -> Computed:
-            one = given[index]
-            samples_N = (np.asarray(one.durations, np.int64) * features.step).tolist()
-            return compute(say(one.symbols, samples_N, features.sample_rate, _seed(one)), features, are_centred=True)
+            aligned = utterances[index]
+            samples_N = (np.asarray(aligned.durations, np.int64) * features.step).tolist()
+            sound_S = say(aligned.symbols, samples_N, features.sample_rate, _seed(aligned))
+            return compute(sound_S, features, are_centred=True)
 
-        plan: List[Json] = [[_seed(one), list(one.symbols), list(one.durations)] for one in given]
-        made_of: Json = [VERSION, features.model_dump(), plan]
-        write = feature_writer(len(given), compute_one, count_workers(self.num_workers))
-        what = f"features of {len(given)} rows of digits"
-        return prepare("formant_digits", made_of, feature_forms(features), write, what=what, total=len(given))
+        plan: List[Json] = [[_seed(aligned), list(aligned.symbols), list(aligned.durations)] for aligned in utterances]
+        cache_key: Json = [VERSION, features.model_dump(), plan]
+        write = feature_writer(len(utterances), compute_one, count_workers(self.num_workers))
+        what = f"features of {len(utterances)} rows of digits"
+        return prepare("formant_digits", cache_key, feature_forms(features), write, what=what, total=len(utterances))
 
     def _plan(self, first: int, count: int) -> List[Aligned]:
         """Returns the planned utterances, as a function of `split_seed` and the number of the utterance."""
-        least, most = self.length
+        min_digits, max_digits = self.length
         number_N, words = np.arange(first, first + count), list(DIGITS)
-        most_symbols = 1 + most * (1 + max(map(len, DIGITS.values())))
-        text_N = uniform_rows(self.split_seed, 0, number_N, SpeechDraw.SPOKEN_TEXT, 1 + most).astype(np.float64)
-        tempo_N = uniform_rows(self.split_seed, 0, number_N, SpeechDraw.SPOKEN_DURATION, most_symbols)
+        max_symbols = 1 + max_digits * (1 + max(map(len, DIGITS.values())))
+        text_N = uniform_rows(self.split_seed, 0, number_N, SpeechDraw.SPOKEN_TEXT, 1 + max_digits).astype(np.float64)
+        tempo_N = uniform_rows(self.split_seed, 0, number_N, SpeechDraw.SPOKEN_DURATION, max_symbols)
         texts = zip(number_N.tolist(), text_N.tolist(), tempo_N.astype(np.float64).tolist())
-        step_s, found = self.features.step / self.features.sample_rate, []
+        step_s, utterances = self.features.step / self.features.sample_rate, []
         for number, (length, *digits), tempo in texts:
-            said = [words[int(digit * 10)] for digit in digits[: least + int(length * (most - least + 1))]]
-            symbols = [SILENCE, *(symbol for word in said for symbol in (*DIGITS[word], SILENCE))]
+            num_digits = min_digits + int(length * (max_digits - min_digits + 1))
+            spoken_words = [words[int(digit * 10)] for digit in digits[:num_digits]]
+            symbols = [SILENCE, *(symbol for word in spoken_words for symbol in (*DIGITS[word], SILENCE))]
             seconds = [PHONEMES[symbol].duration_s * (_TEMPO[0] + share * (_TEMPO[1] - _TEMPO[0]))
                        for symbol, share in zip(symbols, tempo)]  # fmt: skip
-            durations = [max(round(one / step_s), 1) for one in seconds]
-            utterance = Utterance("", " ".join(said), DataPlace(record=number))
-            found.append(Aligned(utterance, symbols, durations))
-        return found
+            durations = [max(round(duration_s / step_s), 1) for duration_s in seconds]
+            utterance = Utterance("", " ".join(spoken_words), DataPlace(record=number))
+            utterances.append(Aligned(utterance, symbols, durations))
+        return utterances
 
 
-def _seed(one: Aligned) -> int:
+def _seed(aligned: Aligned) -> int:
     """Returns the seed of the noise of an utterance."""
-    return one.utterance.place.record or 0
+    return aligned.utterance.place.record or 0

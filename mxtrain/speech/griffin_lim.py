@@ -17,28 +17,29 @@ from mxtrain.speech.log_mel import LEAST_POWER, FrameNumbers, mel_filters
 MOMENTUM = 0.99
 """Momentum, called alpha in the source: Perraudin, Balazs and Sondergaard, "A Fast Griffin-Lim Algorithm" (2013)."""
 UPDATES = 10
-"""Iterations that fit powers to the bands: more change little."""
+"""Number of iterations that fit powers to the bands; more change little."""
 _TINY = 1e-12
 
 
 def mel_to_magnitude(frames_TF: np.ndarray, features: FrameNumbers) -> np.ndarray:
-    """Magnitudes (T, P) of spectra whose bands have about the power that log-mel frames say.
+    """Returns the magnitudes (T, P) of spectra whose band powers approximate log-mel frames.
 
     The pseudo-inverse of the filters gives powers, some of them below 0; with these set to nearly 0, multiplicative
     updates bring the bands back. Source: Lee and Seung, "Algorithms for Non-negative Matrix Factorization" (2001),
     equation 5, with the filters as the fixed factor.
     """
-    wanted_TF, filter_PF = np.exp(frames_TF.astype(np.float64)), mel_filters(features)
-    power_TP = np.maximum(wanted_TF @ np.linalg.pinv(filter_PF), LEAST_POWER)
+    target_TF, filter_PF = np.exp(frames_TF.astype(np.float64)), mel_filters(features)
+    power_TP = np.maximum(target_TF @ np.linalg.pinv(filter_PF), LEAST_POWER)
     sum_P = filter_PF.sum(axis=1)
     for _ in range(UPDATES):
-        ratio_TF = wanted_TF / np.maximum(power_TP @ filter_PF, _TINY)
+        ratio_TF = target_TF / np.maximum(power_TP @ filter_PF, _TINY)
         power_TP *= ratio_TF @ filter_PF.T / np.maximum(sum_P, _TINY)
     return np.sqrt(power_TP)
 
 
 def stft(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
-    """Spectra (T, P) of sound, whole windows only; without pre-emphasis what `features.log_mel` takes the power of."""
+    """Returns the spectra (T, P) of sound, as `features.log_mel` computes them without pre-emphasis; whole windows
+    only."""
     view_TW = np.lib.stride_tricks.sliding_window_view(sound_S, features.window)[:: features.step]
     return np.fft.rfft(view_TW * _window(features), features.fft_size, axis=1)
 
@@ -56,7 +57,7 @@ def istft(spectrum_TP: np.ndarray, features: FrameNumbers) -> np.ndarray:
     for begin, frame_W in zip(range(0, len(sound_S), step), frame_TW):
         sound_S[begin : begin + features.window] += frame_W
         weight_S[begin : begin + features.window] += window_W**2
-    return sound_S / np.maximum(weight_S, 1e-3 * weight_S.max())  # at the ends almost nothing is known
+    return sound_S / np.maximum(weight_S, 1e-3 * weight_S.max())  # at both ends windows are nearly 0
 
 
 def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: int, seed: int = 0) -> np.ndarray:
@@ -66,26 +67,26 @@ def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: in
     (1984), section III, with the momentum of Perraudin et al. (2013), algorithm 2.
 
     Args:
-        magnitude_TP: wanted.
+        magnitude_TP: target magnitudes.
         features: windows and steps.
-        iterations: at least 0; more are nearer.
-        seed: of the phases to begin with; the same seed gives the same sound.
+        iterations: number of iterations, at least 0; more approximate the magnitudes better.
+        seed: seed of the initial phases.
     """
     phase_TP = np.random.RandomState(seed).uniform(-np.pi, np.pi, magnitude_TP.shape)
-    guess_TP: np.ndarray = magnitude_TP * np.exp(1j * phase_TP)
-    before_TP: np.ndarray = np.zeros_like(guess_TP)
+    estimate_TP: np.ndarray = magnitude_TP * np.exp(1j * phase_TP)
+    previous_TP: np.ndarray = np.zeros_like(estimate_TP)
     for _ in range(iterations):
-        found_TP = stft(istft(guess_TP, features), features)
-        ahead_TP: np.ndarray = found_TP + MOMENTUM * (found_TP - before_TP)
-        before_TP = found_TP
-        guess_TP = magnitude_TP * ahead_TP / np.maximum(np.abs(ahead_TP), _TINY)
-    return istft(guess_TP, features)
+        spectrum_TP = stft(istft(estimate_TP, features), features)
+        accelerated_TP: np.ndarray = spectrum_TP + MOMENTUM * (spectrum_TP - previous_TP)
+        previous_TP = spectrum_TP
+        estimate_TP = magnitude_TP * accelerated_TP / np.maximum(np.abs(accelerated_TP), _TINY)
+    return istft(estimate_TP, features)
 
 
 def spectral_convergence(sound_S: np.ndarray, magnitude_TP: np.ndarray, features: FrameNumbers) -> float:
     """Returns the relative distance between the magnitudes of a sound and the target magnitudes; 0 is exact."""
-    found_TP = np.abs(stft(sound_S, features))
-    return float(np.linalg.norm(found_TP - magnitude_TP)) / max(float(np.linalg.norm(magnitude_TP)), _TINY)
+    actual_TP = np.abs(stft(sound_S, features))
+    return float(np.linalg.norm(actual_TP - magnitude_TP)) / max(float(np.linalg.norm(magnitude_TP)), _TINY)
 
 
 def frames_to_sound(frames_TF: np.ndarray, features: FrameNumbers, iterations: int) -> np.ndarray:
@@ -94,13 +95,13 @@ def frames_to_sound(frames_TF: np.ndarray, features: FrameNumbers, iterations: i
 
     Args:
         frames_TF: logarithms of power, not normalised.
-        features: that they were computed with.
-        iterations: of `griffin_lim`.
+        features: settings of the frames.
+        iterations: number of iterations of `griffin_lim`.
     """
     sound_S = griffin_lim(mel_to_magnitude(frames_TF, features), features, iterations)
     if features.preemphasis:
-        kept = features.preemphasis
-        sound_S = np.fromiter(itertools.accumulate(sound_S.tolist(), lambda before, x: x + kept * before), float)
+        coefficient = features.preemphasis
+        sound_S = np.fromiter(itertools.accumulate(sound_S.tolist(), lambda before, x: x + coefficient * before), float)
     begin = max((features.window - features.step) // 2, 0)
     return sound_S[begin : begin + len(frames_TF) * features.step].astype(np.float32)
 

@@ -25,7 +25,7 @@ class Kaldi(AudioDataset):
     def utterances(self, findings: Findings) -> Parts:
         """See `AudioDataset.utterances`."""
         train = read_kaldi(self.train, findings)
-        others: List[Optional[List[Utterance]]] = [
+        held_out: List[Optional[List[Utterance]]] = [
             None if folder is None else read_kaldi(folder, findings) for folder in (self.val, self.test)
         ]
-        return self.train, train, others[0], others[1]
+        return self.train, train, held_out[0], held_out[1]

@@ -1,4 +1,4 @@
-"""LibriSpeech, and whatever lies as it does: speaker/chapter/*.flac with a *.trans.txt beside."""
+"""LibriSpeech, and other data in its layout: speaker/chapter/*.flac with a *.trans.txt in the same folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LibriSpeech(PublicDataset, AudioDataset):
     @property
     def public_names(self) -> Sequence[str]:
         """Returns the parts that are named and published."""
-        parts = [part for named in (self.train, self.val, self.test) for part in _listed(named)]
+        parts = [part for names in (self.train, self.val, self.test) for part in _listed(names)]
         return [name for part in parts if (name := f"librispeech-{part}") in PUBLIC_FILES]
 
     def utterances(self, findings: Findings) -> Parts:
@@ -45,13 +45,13 @@ class LibriSpeech(PublicDataset, AudioDataset):
         return self.root, train, val, test
 
     def _read(self, names: Folders, findings: Findings) -> List[Utterance]:
-        found: List[Utterance] = []
+        utterances: List[Utterance] = []
         for name in _listed(names):
             folder = Path(self.root) / name
             if not exists(folder):
                 raise DataError(_missing(Path(self.root), name))
-            found += read_librispeech(str(folder), findings)
-        return found
+            utterances += read_librispeech(str(folder), findings)
+        return utterances
 
 
 def _listed(names: Optional[Folders]) -> List[str]:
@@ -60,10 +60,10 @@ def _listed(names: Optional[Folders]) -> List[str]:
 
 def _missing(root: Path, name: str) -> str:
     """Returns the error message for a missing folder."""
-    there = sorted(one.name for one in root.iterdir() if one.is_dir()) if root.is_dir() else []
-    if not there:
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    if not folders:
         return f"'{root}' holds no folders. Name the one with {name} in it by dataset.root=FOLDER."
     return (
-        f"'{root}' has no {name}.{did_you_mean(name, there)} There: {', '.join(there[:12])}. Choose with "
+        f"'{root}' has no {name}.{did_you_mean(name, folders)} There: {', '.join(folders[:12])}. Choose with "
         "dataset.train=[...], dataset.val=[...] and dataset.test=[...]; null for val or test holds out a share."
     )

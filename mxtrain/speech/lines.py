@@ -21,7 +21,7 @@ from mxtrain.speech.source import TranscribedSource
 
 DIGITS = Alphabet("0123456789")
 MEAN, DEVIATION = 0.15, 0.3
-"""Of pixels, where ink is 1; fixed, so that a line's frames are a function of its image alone."""
+"""Statistics of pixels, where ink is 1; fixed, so that a line's frames are a function of its image alone."""
 SMALLEST, WIDEST = 0.6, 1.1
 """Height of the lowest digit as a share of the line's, and width of the widest as a share of its height."""
 GAP = (-1, 4)
@@ -34,9 +34,9 @@ class LineLayout(NamedTuple):
     """Positions of the digits of a line.
 
     Attributes:
-        label_D: which digits.
-        height_D, width_D: in pixels.
-        left_D: first column of each.
+        label_D: class of each digit.
+        height_D, width_D: size of each digit in pixels.
+        left_D: first column of each digit.
         columns: T.
     """
 
@@ -52,11 +52,11 @@ class WrittenLines(TranscribedSource):
 
     Args:
         image_NGG: digits, white 255.
-        label_N: their classes.
-        numbers: of the lines; other numbers are other lines.
-        length: fewest and most digits in a line.
+        label_N: class of each digit.
+        numbers: numbers of the lines, which determine their content.
+        length: minimum and maximum number of digits in a line.
         height: H.
-        seed: of what the lines say.
+        seed: seed of the content of the lines.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class WrittenLines(TranscribedSource):
     def draw(self, index: int, *, seed: int = 0, epoch: int = 0, train: bool = False) -> np.ndarray:
         """Returns the image of a line (H, T), ink is 1."""
         layout, number = self._layouts[index], np.array([self._numbers[index]])
-        drawn = (seed, epoch) if train else (self._seed, -1)
-        look = uniform_rows(*drawn, number, SpeechDraw.LINE_LOOK, 3 * len(layout.label_D))[0]
+        seed_and_epoch = (seed, epoch) if train else (self._seed, -1)
+        look = uniform_rows(*seed_and_epoch, number, SpeechDraw.LINE_LOOK, 3 * len(layout.label_D))[0]
         which_D, top_D, ink_D = np.split(look, 3)
-        noise = uniform_rows(*drawn, number, SpeechDraw.LINE_NOISE, self._height * layout.columns)[0]
+        noise = uniform_rows(*seed_and_epoch, number, SpeechDraw.LINE_NOISE, self._height * layout.columns)[0]
         line_HT = (noise.reshape(self._height, layout.columns) - np.float32(0.5)) * np.float32(2 * NOISE)
         for place, label in enumerate(layout.label_D.tolist()):
             members = self._members[label]
@@ -103,28 +103,28 @@ class WrittenLines(TranscribedSource):
 
 
 def scaled(image_GG: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Returns a digit in another size, ink is 1."""
+    """Resizes the image of a digit; ink is 1."""
     image = Image.fromarray(image_GG).resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(image, np.float32) / np.float32(255)
 
 
 def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: int) -> List[LineLayout]:
-    """Plans lines: their digits and the positions of these."""
+    """Chooses the digits of lines and their positions."""
     count_N = length[0] + integers(seed, 0, number_N, SpeechDraw.LINE_LENGTH, length[1] - length[0] + 1)
-    most = length[1]
-    row = [uniform_rows(seed, 0, number_N, SpeechDraw.LINE_LAYOUT + kind, most) for kind in range(4)]
+    max_digits = length[1]
+    row = [uniform_rows(seed, 0, number_N, SpeechDraw.LINE_LAYOUT + kind, max_digits) for kind in range(4)]
     label_ND = (row[0] * 10).astype(np.int64)
     least = int(np.ceil(SMALLEST * height))
     height_ND = least + (row[1] * (height - least + 1)).astype(np.int64)
     width_ND = np.maximum(np.rint(height_ND * (SMALLEST + (WIDEST - SMALLEST) * row[2])).astype(np.int64), 2)
     gap_ND = GAP[0] + (row[3] * (GAP[1] - GAP[0] + 1)).astype(np.int64)
-    found = []
+    layouts = []
     for count, label_D, height_D, width_D, gap_D in zip(count_N.tolist(), label_ND, height_ND, width_ND, gap_ND):
         step_D = (width_D + gap_D)[:count]
         left_D = MARGIN + np.cumsum(step_D) - step_D
         columns = int(left_D[-1] + width_D[count - 1] + MARGIN)
-        found.append(LineLayout(label_D[:count], height_D[:count], width_D[:count], left_D, columns))
-    return found
+        layouts.append(LineLayout(label_D[:count], height_D[:count], width_D[:count], left_D, columns))
+    return layouts
 
 
 def image_frames(image: Image.Image, height: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Loads batches of samples with like numbers of frames, padded to the longest of the batch.
+"""Loads batches of samples with similar numbers of frames, padded to the longest of the batch.
 
 Legend: B batch, T frames, F numbers of a frame, L characters of a transcript.
 """
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.placing import HostArrays
 
 FRAME_STEP = 16
-"""Numbers of frames of batches are multiples of it, so that fewer shapes occur."""
+"""Batch lengths in frames are multiples of this, so that few shapes occur."""
 
 
 def padded_frames(longest: np.ndarray) -> np.ndarray:
-    """Returns the frames of batches whose longest sample has so many."""
+    """Returns the number of frames of a batch, given that of its longest sample."""
     return -(-longest // FRAME_STEP) * FRAME_STEP
 
 
 class FrameLoader(SizedLoader):
-    """Batches of one split: frames (B, T, F) and their numbers (B,), against characters (B, L), -1 behind the last, and
-    the numbers of scores that the network gives for them, (B,).
+    """Loads the batches of one split.
 
-    A batch is as long as its longest sample, whoever computes which part of it. The size of a sample is its frames.
+    Inputs are frames (B, T, F) and their numbers (B,); targets are characters (B, L), -1 = padding, and the numbers of
+    scores of the network, (B,). The length of a batch is that of the longest sample in the global batch. The size of a
+    sample is its number of frames.
 
     Args:
         source: samples.
-        options: of all loaders; `encode` says how many scores the network gives.
-        settings: of `SizedLoader`.
+        options: options of all loaders; `encode` maps numbers of frames to numbers of scores.
+        settings: settings of `SizedLoader`.
 
     Raises:
-        DataError: a transcript needs more scores than the network gives.
+        DataError: a transcript needs more scores than the network has.
     """
 
     def __init__(self, source: TranscribedSource, options: LoaderOptions, **settings: Any) -> None:
         super().__init__(padded_frames(source.frame_N), options, **settings)
-        assert options.encode is not None, "the task says how many scores there are"
+        assert options.encode is not None, "the task must count scores"
         self.source = source
         (self._score_N,) = options.encode(source.frame_N)
         refuse_short(source, self._score_N)

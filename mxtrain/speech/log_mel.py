@@ -55,17 +55,17 @@ class FrameSizes:
 
     @property
     def window(self: FrameNumbers) -> int:
-        """Window length in samples."""
+        """Returns the window length in samples."""
         return round(self.window_ms * self.sample_rate / 1000)
 
     @property
     def step(self: FrameNumbers) -> int:
-        """Hop length in samples."""
+        """Returns the hop length in samples."""
         return round(self.step_ms * self.sample_rate / 1000)
 
     @property
     def fft_size(self: FrameNumbers) -> int:
-        """FFT size: the smallest power of two that is not less than the window length."""
+        """Returns the FFT size: the smallest power of two that is not less than the window length."""
         return 1 << (self.window - 1).bit_length()
 
     @property
@@ -159,7 +159,7 @@ def centred(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
 
 
 def stored(frames_TF: np.ndarray) -> np.ndarray:
-    """Converts frames to float16 for storage; the rounding error is far below the noise of recordings."""
+    """Converts frames to float16 for storage; the rounding error is well below the noise of recordings."""
     return frames_TF.astype(np.float16)
 
 

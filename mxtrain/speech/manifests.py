@@ -29,7 +29,7 @@ def read_parts(
 
 
 def _read(read: Callable[[str], List[Line]], files: Files) -> List[Line]:
-    return [one for path in _each(files) for one in read(path)]
+    return [line for path in _each(files) for line in read(path)]
 
 
 def _each(files: Files) -> List[str]:

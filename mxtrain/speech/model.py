@@ -19,7 +19,11 @@ Odd = Annotated[int, pydantic.Field(ge=1, le=63)]
 
 
 def check_block(units: int, num_heads: int, **kernels: int) -> None:
-    """Raises: ValueError: a block of attention with rotary positions and of convolution cannot be so."""
+    """Checks the sizes of a block with rotary attention and convolutions.
+
+    Raises:
+        ValueError: a size is invalid.
+    """
     if units % num_heads:
         raise ValueError(f"num_heads must divide units, got num_heads={num_heads} and units={units}")
     if units // num_heads % 2:
@@ -39,13 +43,13 @@ class SymbolModel(Model):
     dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=formant_digits"}
 
     def build_symbols(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
-        """Returns the network, uninitialized. It takes symbols (B, L), their number (B,), of which symbol each frame is
-        (B, T) and where in it (B, T, 4), and returns frames (B, T, num_classes).
+        """Returns the network, uninitialized. It takes symbols (B, L), their numbers (B,), the symbol index of each
+        frame (B, T) and frame positions (B, T, 4), and returns frames (B, T, num_classes).
 
         Args:
-            num_classes: mel bands.
-            input_shape: of each input of one sample.
-            vocab_size: symbols that there are.
+            num_classes: number of mel bands.
+            input_shape: shape of each input of one sample.
+            vocab_size: number of symbols.
         """
         raise missing_method(self, "build_symbols")
 

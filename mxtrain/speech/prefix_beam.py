@@ -60,11 +60,11 @@ class _PrefixTree:
 
     def characters(self, node: int) -> List[int]:
         """Returns the characters of a prefix."""
-        found = []
+        characters = []
         while node:
-            found.append(self.character[node])
+            characters.append(self.character[node])
             node = self.parent[node]
-        return found[::-1]
+        return characters[::-1]
 
 
 def prefix_beam_search(
@@ -81,10 +81,10 @@ def prefix_beam_search(
     log_p_TK = np.asarray(log_p_TK, np.float64)
     num_characters = log_p_TK.shape[1] - 1
     nodes, states = _PrefixTree(), {0: scorer.initial_state()} if scorer is not None else {}
-    added = {0: 0.0}
+    added_score = {0: 0.0}
     node_W = np.zeros(1, np.int64)
     blank_W, other_W = np.zeros(1), np.full(1, -np.inf)  # log p of alignments that end in a blank, and in a character
-    nothing_WC = np.zeros((1, num_characters))
+    zero_WC = np.zeros((1, num_characters))
     for log_p_K in log_p_TK:
         last_W = np.array([nodes.character[node] for node in node_W.tolist()])
         parent_W = np.array([nodes.parent[node] for node in node_W.tolist()])
@@ -100,8 +100,8 @@ def prefix_beam_search(
         child, parent = np.nonzero(parent_W[:, None] == node_W[None, :])
         new_other_W[child] = np.logaddexp(new_other_W[child], longer_WC[parent, last_W[child]])
         longer_WC[parent, last_W[child]] = -np.inf
-        model_W = np.array([added[node] for node in node_W.tolist()])
-        model_WC = nothing_WC if scorer is None else np.stack([scorer.scores(states[node]) for node in node_W.tolist()])
+        model_W = np.array([added_score[node] for node in node_W.tolist()])
+        model_WC = zero_WC if scorer is None else np.stack([scorer.scores(states[node]) for node in node_W.tolist()])
         ranks = np.concatenate([np.logaddexp(new_blank_W, new_other_W) + model_W,
                                 (longer_WC + model_W[:, None] + model_WC).ravel()])  # fmt: skip
         best = np.argsort(-ranks, kind="stable")[:width]
@@ -113,8 +113,9 @@ def prefix_beam_search(
         for row, character in zip(*np.divmod(longer, num_characters)):
             node = nodes.child(int(node_W[row]), int(character))
             new.append(node)
-            if node not in added:
-                added[node] = added[int(node_W[row])] + (0.0 if scorer is None else float(model_WC[row, character]))
+            if node not in added_score:
+                model_score = 0.0 if scorer is None else float(model_WC[row, character])
+                added_score[node] = added_score[int(node_W[row])] + model_score
                 if scorer is not None:
                     states[node] = scorer.follow(states[int(node_W[row])], int(character))
         blank_W = np.concatenate([new_blank_W[kept], np.full(len(longer), -np.inf)])
@@ -122,9 +123,9 @@ def prefix_beam_search(
         node_W = np.concatenate([node_W[kept], np.array(new, np.int64)])
     total_W = np.logaddexp(blank_W, other_W)
     ends = [0.0 if scorer is None else scorer.end(states[node]) for node in node_W.tolist()]
-    score_W = total_W + np.array([added[node] for node in node_W.tolist()]) + np.array(ends)
+    score_W = total_W + np.array([added_score[node] for node in node_W.tolist()]) + np.array(ends)
     order = np.argsort(-score_W, kind="stable")[:num_best]
-    return [Transcription(nodes.characters(int(node_W[place])), float(score_W[place])) for place in order]
+    return [Transcription(nodes.characters(int(node_W[index])), float(score_W[index])) for index in order]
 
 
 def best_of_batch(
@@ -138,8 +139,8 @@ def best_of_batch(
         width: see `prefix_beam_search`.
         scorer: language model; None = none.
     """
-    found_BT = np.full(log_p_BTK.shape[:2], -1.0, np.float32)
+    label_BT = np.full(log_p_BTK.shape[:2], -1.0, np.float32)
     for row, count in enumerate(count_B):
         (best,) = prefix_beam_search(log_p_BTK[row, : int(count)], width, scorer)
-        found_BT[row, : len(best.characters)] = best.characters
-    return found_BT
+        label_BT[row, : len(best.characters)] = best.characters
+    return label_BT

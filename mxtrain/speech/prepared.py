@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 FEATURE, PROBLEM, SECONDS = "feature", "problem", "seconds"
 _BYTES_PER_BLOCK = 32 << 20
-"""Of features, after which an interrupted preparation need not compute them again."""
+"""Bytes of features per commit; an interrupted preparation continues after the last commit."""
 
 
 class Computed(NamedTuple):
     """Result of preparing an utterance.
 
     Attributes:
-        frames_TF: float16; none where it cannot be used.
-        problem: its kind and the end of a sentence about it, a tab between; empty if there is none.
-        seconds: its length.
+        frames_TF: frames, float16; none if the utterance cannot be used.
+        problem: kind of the problem, a tab, and the end of a sentence about it; empty if there is none.
+        seconds: length in seconds.
     """
 
     frames_TF: np.ndarray
@@ -62,32 +62,32 @@ def compute_utterance(utterance: Utterance, features: Features, are_centred: boo
 def features_of(
     utterances: Sequence[Utterance], features: Features, what: str, num_threads: int, are_centred: bool = False
 ) -> Shards:  # fmt: skip
-    """Features of utterances, computed now or earlier; the problem of an utterance is stored as an array.
+    """Returns the features of utterances, from the cache if they exist; problems of utterances are stored with them.
 
     Args:
-        utterances: whose files are there.
-        features: what to compute.
-        what: they are, for people.
-        num_threads: that compute.
+        utterances: utterances whose files exist.
+        features: settings of the features.
+        what: name of the data, for progress messages.
+        num_threads: number of threads.
         are_centred: see `features.centred`.
 
     Raises:
         DataError: a file is written to meanwhile, or the disk is full.
     """
-    paths = list(dict.fromkeys(one.path for one in utterances))
+    paths = list(dict.fromkeys(utterance.path for utterance in utterances))
     number = {path: index for index, path in enumerate(paths)}
-    parts: List[Json] = [[number[one.path], one.begin_s, one.duration_s] for one in utterances]
+    parts: List[Json] = [[number[utterance.path], utterance.begin_s, utterance.duration_s] for utterance in utterances]
     contents = contents_of(paths, f"content of the files for {what}", num_threads)
-    made_of: Json = [features.model_dump(), [content.sha256 for content in contents], parts]
+    cache_key: Json = [features.model_dump(), [content.sha256 for content in contents], parts]
     write = feature_writer(
         len(utterances), lambda index: compute_utterance(utterances[index], features, are_centred), num_threads
     )
     kind = "centred_features" if are_centred else "features"
-    return prepare(kind, made_of, feature_forms(features), write, what=what, total=len(utterances))
+    return prepare(kind, cache_key, feature_forms(features), write, what=what, total=len(utterances))
 
 
 def features_for_now(utterances: Sequence[Utterance], features: Features, num_threads: int) -> Shards:
-    """Does the same, deleted together with the returned object."""
+    """Returns the features of utterances in a store that is deleted together with the returned object."""
     write = feature_writer(len(utterances), lambda index: compute_utterance(utterances[index], features), num_threads)
     return prepare_for_now("features", feature_forms(features), write)
 
@@ -101,15 +101,15 @@ def feature_forms(features: Features) -> Mapping[str, ArrayForm]:
 
 
 def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threads: int) -> Write:
-    """Writes what becomes of so many utterances; see `corpus.preparing.Write`."""
+    """Returns the function that writes the features of `count` utterances; see `corpus.preparing.Write`."""
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         waiting = 0
-        for one in in_order(compute_one, range(writer.records, count), num_threads):
-            problem = np.frombuffer(one.problem.encode("utf-8", "replace"), np.uint8)
-            values = {FEATURE: one.frames_TF, PROBLEM: problem, SECONDS: np.array([one.seconds])}
+        for computed in in_order(compute_one, range(writer.records, count), num_threads):
+            problem = np.frombuffer(computed.problem.encode("utf-8", "replace"), np.uint8)
+            values = {FEATURE: computed.frames_TF, PROBLEM: problem, SECONDS: np.array([computed.seconds])}
             writer.append(1, values, {name: np.array([len(values[name])]) for name in (FEATURE, PROBLEM)})
-            waiting += one.frames_TF.nbytes
+            waiting += computed.frames_TF.nbytes
             if waiting >= _BYTES_PER_BLOCK:
                 writer.commit()
                 waiting = 0
@@ -123,12 +123,12 @@ class Recordings(TranscribedSource):
     """Utterances with their features.
 
     Args:
-        utterances: of one split; their texts are normalised.
-        feature: of all utterances of the store.
-        row_N: which of these each utterance is.
-        alphabet: of the transcripts.
+        utterances: utterances of one split, with normalised texts.
+        feature: frames of all utterances of the store.
+        row_N: row of each utterance in the store.
+        alphabet: alphabet of the transcripts.
         augment: SpecAugment in training.
-        are_known: whether the transcripts are; else there is nothing to compare with.
+        are_known: True if there are transcripts.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class Recordings(TranscribedSource):
         self.utterances, self._feature, self._row_N = list(utterances), feature, np.asarray(row_N, np.int64)
         self._augment, self._are_known = augment, are_known
         self.store: Optional[Shards] = None
-        """The data that are read; removed from the disk after the last reader."""
-        texts = [one.text for one in self.utterances] if are_known else [""] * len(self.utterances)
+        """Store of the frames, if it is deleted together with this object."""
+        texts = [utterance.text for utterance in self.utterances] if are_known else [""] * len(self.utterances)
         labels = [alphabet.encode(text) for text in texts]
         begin = np.zeros(len(labels) + 1, np.int64)
         np.cumsum([len(label) for label in labels], out=begin[1:])
@@ -151,8 +151,8 @@ class Recordings(TranscribedSource):
     def take(self, indices: Sequence[int]) -> Recordings:
         """See `TranscribedSource.take`."""
         kept = [int(index) for index in indices if index < len(self)]
-        some = [self.utterances[index] for index in kept]
-        return Recordings(some, self._feature, self._row_N[kept], self.alphabet, self._augment, self._are_known)
+        utterances = [self.utterances[index] for index in kept]
+        return Recordings(utterances, self._feature, self._row_N[kept], self.alphabet, self._augment, self._are_known)
 
     def place(self, index: int) -> DataPlace:
         """See `TranscribedSource.place`."""

@@ -19,7 +19,7 @@ from mxtrain.files.regular_files import AnyPath
 from mxtrain.speech.sound_length import find_sound_bytes
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au", ".sph", ".w64", ".caf")
-"""Of files that are looked for in folders to predict for."""
+"""Extensions of the recordings that `predict` reads from folders."""
 FORMATS = "WAV, RF64, W64, FLAC, Ogg, MP3, AIFF, AU, CAF and NIST SPHERE"
 """The formats that are read. libsndfile knows more, such as MATLAB's: few files, and many advisories."""
 _HEAD = re.compile(
@@ -30,7 +30,7 @@ _HEAD = re.compile(
 SILENT_AUDIO = "silent_audio"
 CUT_AUDIO = "cut_audio"
 MOST_SECONDS = 3600.0
-"""Of one utterance: more does not fit into the memory that a sample may take."""
+"""Maximum length of one utterance: longer ones exceed the memory limit of a sample."""
 _RATES = (1000, 768_000)
 _MOST_CHANNELS = 64
 
@@ -43,19 +43,19 @@ def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: O
     """Returns the sound of a file or of a part of it, (S,) float32 at `rate`; channels are averaged.
 
     Args:
-        path: of the file.
-        rate: samples a second.
-        begin_s: where the part begins.
-        duration_s: its length; None = to the end.
+        path: path of the file.
+        rate: sample rate of the result in Hz.
+        begin_s: start of the part, in seconds.
+        duration_s: length of the part, in seconds; None = to the end.
 
     Raises:
-        RecordingError: it is missing, no recording, cut, silent, or holds no numbers.
+        RecordingError: the file is missing, no recording, truncated, silent, or has values that are not finite.
     """
     try:
         with open_regular(path) as (file, _):
             _refuse_other_formats(file)
             _refuse_cut(file)
-            sound_SC, own_rate = _read(file, begin_s, duration_s)
+            sound_SC, source_rate = _read(file, begin_s, duration_s)
     except DataError as error:
         fact = str(error).replace(f"'{path}' ", "", 1)
         raise RecordingError(fact, kind=UNREADABLE_AUDIO) from error
@@ -64,21 +64,21 @@ def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: O
         raise RecordingError("holds samples that are no finite numbers.", kind=UNREADABLE_AUDIO)
     if not len(sound_S) or float(np.ptp(sound_S)) < 2.0**-15:
         raise RecordingError("is silent: all of its samples are the same.", kind=SILENT_AUDIO)
-    return resampled(sound_S, own_rate, rate)
+    return resampled(sound_S, source_rate, rate)
 
 
-def resampled(sound_S: np.ndarray, own_rate: int, rate: int) -> np.ndarray:
-    """Sound at another rate, by a polyphase filter."""
-    if own_rate == rate:
+def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
+    """Resamples sound with a polyphase filter."""
+    if source_rate == rate:
         return sound_S
     import scipy.signal
 
-    common = math.gcd(own_rate, rate)
-    return scipy.signal.resample_poly(sound_S, rate // common, own_rate // common).astype(np.float32)
+    common = math.gcd(source_rate, rate)
+    return scipy.signal.resample_poly(sound_S, rate // common, source_rate // common).astype(np.float32)
 
 
 def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[np.ndarray, int]:
-    """(S, channels) at the file's own rate, which is returned, too."""
+    """Returns the sound (S, channels) of a part of a file, and its sample rate in Hz."""
     import soundfile
 
     try:
@@ -98,14 +98,15 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
                 fact = f"is cut: it ends after {sound.frames / rate:.2f} s, and {begin_s:.2f} s are asked for."
                 raise RecordingError(fact, kind=CUT_AUDIO)
             sound.seek(begin)
-            found_SC = sound.read(min(count, sound.frames - begin), dtype="float32", always_2d=True)
-            missing = count - len(found_SC)
+            sound_SC = sound.read(min(count, sound.frames - begin), dtype="float32", always_2d=True)
+            missing = count - len(sound_SC)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        said = str(error).partition(": ")[2] or str(error) or type(error).__name__
-        raise RecordingError(f"is no recording that can be read: {said.rstrip('.')}.", kind=UNREADABLE_AUDIO) from error
+        reason = str(error).partition(": ")[2] or str(error) or type(error).__name__
+        fact = f"is no recording that can be read: {reason.rstrip('.')}."
+        raise RecordingError(fact, kind=UNREADABLE_AUDIO) from error
     if missing > max(0.02 * rate, 1):  # times in manifests are rounded
         raise RecordingError(f"is cut: its last {missing / rate:.2f} s are missing.", kind=CUT_AUDIO)
-    return found_SC, rate
+    return sound_SC, rate
 
 
 def is_recording(head: bytes) -> bool:
@@ -114,29 +115,25 @@ def is_recording(head: bytes) -> bool:
 
 
 def _refuse_other_formats(file: BinaryIO) -> None:
-    """Raises: RecordingError: the file is in none of `FORMATS`, so that libsndfile is not asked for it."""
+    """Raises a `RecordingError` if the file has none of `FORMATS`, before libsndfile parses it."""
     if not is_recording(os.pread(file.fileno(), 12, 0)):
         fact = f"is no recording that can be read: {FORMATS} are, and its first bytes are of none of these."
         raise RecordingError(fact, kind=UNREADABLE_AUDIO)
 
 
 def _refuse_cut(file: BinaryIO) -> None:
-    """Refuses a file with fewer bytes of sound than its header says, which libsndfile reads without a word.
-
-    Raises:
-        RecordingError: it is.
-    """
+    """Raises a `RecordingError` if a file has fewer bytes of sound than its header says, which libsndfile ignores."""
     sound = find_sound_bytes(lambda place, size: os.pread(file.fileno(), size, place))
     if sound is None:
         return
-    there = max(os.fstat(file.fileno()).st_size - sound.begin, 0)
-    if sound.length is not None and sound.length > there:
-        fact = f"is cut: {there / sound.length:.0%} of what its header says is there."
+    num_bytes = max(os.fstat(file.fileno()).st_size - sound.begin, 0)
+    if sound.length is not None and sound.length > num_bytes:
+        fact = f"is cut: {num_bytes / sound.length:.0%} of what its header says is there."
         raise RecordingError(fact, kind=CUT_AUDIO)
 
 
 def require_soundfile() -> None:
-    """Raises: DataError: the library is not installed."""
+    """Raises a `DataError` if the library soundfile is not installed."""
     try:
         import soundfile  # noqa: F401
     except (ImportError, OSError) as error:

@@ -66,22 +66,22 @@ class SoundReader:
         score_TK = next(iter(outputs.values()))[0]
         if score_TK.ndim != 2 or score_TK.shape[1] != len(self._names) + 1:
             return None
-        frames, taken = (inputs[spec.name] for spec in self._inputs)
-        share = min(max(float(taken[0]) / frames.shape[1], 0.0), 1.0)  # the rest is padding
+        frames, count_1 = (inputs[spec.name] for spec in self._inputs)
+        share = min(max(float(count_1[0]) / frames.shape[1], 0.0), 1.0)  # the rest is padding
         return {"text": text_of_scores(score_TK, share, self._names, beam_size=1)}
 
 
 def _refuse_long(body: bytes) -> None:
-    """Raises: RequestError: the recording is none, or would become too many numbers."""
+    """Raises a `RequestError` if the body is no recording, or if it is too long to decode."""
     import soundfile
 
     if not is_recording(body[:12]):
         raise RequestError(400, f"the body is no recording that can be read: {FORMATS} are.")
     try:
-        about = soundfile.info(io.BytesIO(body))
+        info = soundfile.info(io.BytesIO(body))
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
         raise RequestError(400, "the body is no recording that can be read.") from error
-    if about.frames > MAX_SECONDS * about.samplerate or about.frames * about.channels > MAX_VALUES:
+    if info.frames > MAX_SECONDS * info.samplerate or info.frames * info.channels > MAX_VALUES:
         raise RequestError(413, f"the recording is longer than {MAX_SECONDS:g} s, or has too many channels.")
 
 
@@ -100,4 +100,4 @@ def make_sound_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional
 
 
 READERS = {"AudioSignature": make_sound_reader}
-"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
+"""Readers for `mxtrain.serving.readers`, by the name of a signature's class."""

@@ -73,7 +73,11 @@ class SymbolSignature(AudioSignature):
 
 
 def features_from(values: JsonObject) -> Features:
-    """Raises: DamagedCheckpoint: no features can be computed so."""
+    """Restores the feature settings of a checkpoint.
+
+    Raises:
+        DamagedCheckpoint: a setting is invalid.
+    """
     try:
         return Features(**values)
     except ValueError as error:

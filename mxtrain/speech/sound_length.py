@@ -21,8 +21,8 @@ class SoundBytes(NamedTuple):
     """Bytes of a file that hold its sound.
 
     Attributes:
-        begin: the first one.
-        length: how many there should be by the header; None = the header does not say it.
+        begin: offset of the first byte.
+        length: number of bytes according to the header; None = unknown.
     """
 
     begin: int
@@ -44,13 +44,13 @@ def _known(length: int) -> Optional[int]:
 
 def _of_chunks(read: Read, order: str, sound: bytes) -> Optional[SoundBytes]:
     place = 12
-    whole: Optional[int] = None
+    total_length: Optional[int] = None
     for _ in range(_MOST_CHUNKS):
         name, length = struct.unpack(f"{order}4sI", read(place, 8))
         if name == b"ds64":
-            (whole,) = struct.unpack("<Q", read(place + 16, 8))
+            (total_length,) = struct.unpack("<Q", read(place + 16, 8))
         if name == sound:
-            return SoundBytes(place + 8, _known(length) if whole is None else whole)
+            return SoundBytes(place + 8, _known(length) if total_length is None else total_length)
         place += 8 + length + length % 2
     return None
 
@@ -85,11 +85,11 @@ def _of_sphere(read: Read) -> Optional[SoundBytes]:
     if size is None:
         return None
     header = read(0, int(size[1]))
-    found: Dict[bytes, int] = dict.fromkeys((b"sample_count", b"channel_count", b"sample_n_bytes"), 0)
+    fields: Dict[bytes, int] = dict.fromkeys((b"sample_count", b"channel_count", b"sample_n_bytes"), 0)
     for name, value in re.findall(rb"^([a-z_]+) -i ([0-9]{1,12})$", header, re.MULTILINE):
-        found[name] = int(value)
+        fields[name] = int(value)
     is_packed = re.search(rb"^sample_coding .*(?:shorten|wavpack)", header, re.MULTILINE)
-    length = found[b"sample_count"] * (found[b"channel_count"] or 1) * found[b"sample_n_bytes"]
+    length = fields[b"sample_count"] * (fields[b"channel_count"] or 1) * fields[b"sample_n_bytes"]
     return SoundBytes(int(size[1]), None if is_packed or not length else length)
 
 

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
 
 SHORT_AUDIO = "short_audio"
-"""Kind of problem: fewer scores than the transcript needs."""
+"""Kind of problem: the network has fewer scores than the transcript needs."""
 
 
 class TranscribedSource:
     """Base of sources. Reading must be safe from several threads at once.
 
     Attributes:
-        frame_N: frames of each sample.
+        frame_N: number of frames of each sample.
         width: F.
-        label: the characters of each transcript; of none where transcripts are not known.
-        alphabet: of the transcripts.
+        label: characters of each transcript; empty if transcripts are unknown.
+        alphabet: alphabet of the transcripts.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class TranscribedSource:
         return len(self.frame_N)
 
     def read(self, index: int, *, seed: int, epoch: int, train: bool) -> np.ndarray:
-        """Returns the frames (T, F) of a sample, float32; the same arguments always give the same.
+        """Returns the frames (T, F) of a sample, float32, as a function of the arguments.
 
         Raises:
-            LoaderError: it cannot be read.
+            LoaderError: the sample cannot be read.
         """
         raise NotImplementedError
 
@@ -67,16 +67,16 @@ class TranscribedSource:
         return Transcript("" if self._texts is None else self._texts[index], self.alphabet)
 
     def too_short(self, score_N: np.ndarray) -> np.ndarray:
-        """Returns the samples whose transcripts need more scores than there are.
+        """Returns the indices of samples whose transcripts need more scores than the network has.
 
         Args:
-            score_N: the scores that a network gives for each.
+            score_N: number of scores of each sample.
         """
         return np.flatnonzero(score_N < self.needed_N)
 
     @functools.cached_property
     def needed_N(self) -> np.ndarray:
-        """Returns the fewest scores that each transcript needs."""
+        """Returns the minimum number of scores that each transcript needs."""
         return needed_frames(self.label.value, self.label.begin)
 
     def checks(self) -> Checks:
@@ -103,18 +103,15 @@ class FrameChecks(SourceChecks):
 def short_problem(source: TranscribedSource, index: int, num_scores: int) -> Problem:
     """Returns the problem of a transcript that is longer than its frames."""
     place, num_frames, needed = source.place(index), int(source.frame_N[index]), int(source.needed_N[index])
-    made = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
-    fact = f"{place} has {made}, and CTC needs {needed} for its transcript."
+    frames = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
+    fact = f"{place} has {frames}, and CTC needs {needed} for its transcript."
     remedy = "Correct the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
     return Problem(SHORT_AUDIO, place, fact, remedy)
 
 
 def refuse_short(source: TranscribedSource, score_N: np.ndarray) -> None:
-    """Refuses samples that CTC cannot align: MXNet would give a loss of 0 and an accidental gradient for them.
-
-    Raises:
-        DataError: names the first.
-    """
+    """Raises a `DataError` for samples that CTC cannot align, for which MXNet returns a loss of 0 and a wrong
+    gradient."""
     short = source.too_short(score_N)
     if len(short):
         index = int(short[0])

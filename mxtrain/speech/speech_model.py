@@ -1,6 +1,6 @@
-"""Language models of transcripts for beam search: n-grams of a file in ARPA's format, or of the training transcripts.
+"""Language models for beam search: n-grams from an ARPA file, or of the training transcripts.
 
-A model is of characters or of words. One of words is asked where a word ends: at a space, and at the end.
+A model has characters or words. Word models score a word when it is complete: at a space, and at the end of the text.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from mxtrain.task.ngrams import KneserNey
 
 BEGIN, END, UNKNOWN_WORD, SPACE_WORD = "<s>", "</s>", "<unk>", "<space>"
 NEVER = -20.0
-"""The logarithm of the probability of a word that a model without <unk> does not know."""
+"""Log probability of an unknown word in a model without <unk>."""
 LN10 = math.log(10.0)
 _MOST_KEPT = 1 << 16
 Words = Tuple[str, ...]
 
 
 class Arpa:
-    """N-grams with weights to back off by.
+    """Backoff n-gram model.
 
     Args:
-        log_p: by n-gram, natural logarithms.
-        backoff: by n-gram, likewise.
-        order: words of the longest.
+        log_p: log probability of each n-gram, natural logarithm.
+        backoff: logarithm of the backoff weight of each n-gram.
+        order: number of words of the longest n-grams.
     """
 
     def __init__(self, log_p: Dict[Words, float], backoff: Dict[Words, float], order: int) -> None:
@@ -42,10 +42,7 @@ class Arpa:
         return all(len(words[0]) == 1 or words[0] in special for words in self._log_p if len(words) == 1)
 
     def log_p(self, context: Words, word: str) -> float:
-        """Returns the logarithm of the probability of a word behind others.
-
-        Source: Katz (1987), as the format has it.
-        """
+        """Returns the log probability of a word after a context. Source: Katz (1987), as in the ARPA format."""
         if (word,) not in self._log_p:
             word = UNKNOWN_WORD
             if (word,) not in self._log_p:
@@ -58,7 +55,11 @@ class Arpa:
 
 
 def read_arpa(path: str) -> Arpa:
-    """Raises: DataError: the file cannot be read, or is no ARPA file; names the line."""
+    """Reads an n-gram model in ARPA format.
+
+    Raises:
+        DataError: the file cannot be read, or a line is invalid.
+    """
     log_p: Dict[Words, float] = {}
     backoff: Dict[Words, float] = {}
     order = longest = 0
@@ -92,19 +93,19 @@ def read_arpa(path: str) -> Arpa:
 
 
 def _section(head: str) -> int:
-    """Returns the order of the n-grams that follow; 0 where none do."""
+    """Returns the order of the n-grams of a section; 0 for other sections."""
     number = head[1 : -len("-grams:")] if head.endswith("-grams:") else ""
     return int(number) if number.isdecimal() and len(number) < 3 else 0
 
 
 class ArpaScorer:
-    """An ARPA model as `prefix_beam.Scorer`. A state is the last words, and the begin of the next one.
+    """An ARPA model as `prefix_beam.Scorer`. A state consists of the last words, and the beginning of the next word.
 
     Args:
-        model: of words, or of characters.
-        characters: of the alphabet.
-        weight: of its logarithms.
-        bonus: added for each word (character).
+        model: model of words or characters.
+        characters: characters of the alphabet.
+        weight: weight of the log probabilities.
+        bonus: added for each word (or character).
     """
 
     def __init__(self, model: Arpa, characters: Sequence[str], weight: float, bonus: float) -> None:
@@ -123,22 +124,22 @@ class ArpaScorer:
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
             context, started = _as_state(state)
-            found = np.zeros(len(self._characters))
+            score_C = np.zeros(len(self._characters))
             for number, character in enumerate(self._characters):
                 if self._of_characters:
-                    found[number] = self._score(context, _word(character))
+                    score_C[number] = self._score(context, _word(character))
                 elif character == SPACE and started:
-                    found[number] = self._score(context, started)
-            self._known[state] = found
+                    score_C[number] = self._score(context, started)
+            self._known[state] = score_C
         return self._known[state]
 
-    def follow(self, state: Hashable, character: int) -> Hashable:
+    def follow(self, state: Hashable, index: int) -> Hashable:
         context, started = _as_state(state)
-        said = self._characters[character]
+        new_character = self._characters[index]
         if self._of_characters:
-            return self._cut((*context, _word(said))), ""
-        if said != SPACE:
-            return context, started + said
+            return self._cut((*context, _word(new_character))), ""
+        if new_character != SPACE:
+            return context, started + new_character
         return (self._cut((*context, started)), "") if started else state
 
     def _cut(self, context: Words) -> Words:
@@ -163,21 +164,20 @@ def _word(character: str) -> str:
 
 
 class CharacterScorer:
-    """A model of characters that was made of the training transcripts, as `prefix_beam.Scorer`. A state is the last few
-    characters.
+    """Character n-grams of the training transcripts as `prefix_beam.Scorer`. A state consists of the last characters.
 
     Args:
-        labels: the characters of each transcript.
-        num_characters: of the alphabet.
-        order: characters of the longest n-grams.
-        weight: of its logarithms.
+        labels: characters of each transcript.
+        num_characters: number of characters of the alphabet.
+        order: number of characters of the longest n-grams.
+        weight: weight of the log probabilities.
         bonus: added for each character.
     """
 
     def __init__(
         self, labels: Sequence[np.ndarray], num_characters: int, order: int, weight: float, bonus: float
     ) -> None:  # fmt: skip
-        # Each transcript begins and ends with the number behind the last.
+        # Transcripts are separated by an extra symbol, whose index follows that of the last character.
         self._edge, self._order, self._weight, self._bonus = num_characters, order, weight, bonus
         parts: List[np.ndarray] = [np.array([self._edge])]
         for label in labels:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 TRAIN = "train"
-"""As a language model: one of the training transcripts."""
+"""Value of language_model for n-grams of the training transcripts."""
 
 
 class SpeechRecognition(Task):
@@ -107,7 +107,7 @@ class SpeechRecognition(Task):
         return [(int(scores[0]), self.num_classes(signature))]
 
     def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
-        """Returns the function from numbers of frames, (N,), to the network's numbers of scores."""
+        """Returns the function that maps numbers of frames (N,) to the network's numbers of scores (N,)."""
         return self._count_scores(description, signature)
 
     def _count_scores(self, description: Description, signature: Signature) -> Encode:
@@ -124,10 +124,12 @@ class SpeechRecognition(Task):
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         dataset = description.dataset
         text = dataset.transcript_signature if isinstance(dataset, TranscribedDataset) else "none"
-        ours = f"text={text},decoding={self._search}"
-        of_texts = {name: metric for name, metric in description.metric.items() if isinstance(metric, TextMetric)}
-        found = {name: ",".join(filter(None, (metric.signature, ours))) for name, metric in of_texts.items()}
-        return {**super().metric_signatures(description, signature), **found}
+        settings = f"text={text},decoding={self._search}"
+        text_metrics = {name: metric for name, metric in description.metric.items() if isinstance(metric, TextMetric)}
+        text_signatures = {
+            name: ",".join(filter(None, (metric.signature, settings))) for name, metric in text_metrics.items()
+        }
+        return {**super().metric_signatures(description, signature), **text_signatures}
 
     @property
     def _search(self) -> str:
@@ -140,7 +142,7 @@ class SpeechRecognition(Task):
         return f"beam{self.beam_size}{name}"
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """Greedy decoding: returns the highest-scoring class of each frame, (B, T); repetitions and blanks are -1."""
+        """Decodes greedily: returns the highest-scoring class of each frame, (B, T); repetitions and blanks are -1."""
         from mxtrain.engine.backend import nd
 
         score_BTK = outputs[0].astype("float32")
@@ -184,14 +186,15 @@ class SpeechRecognition(Task):
                 for index, prediction in enumerate(predictions)]  # fmt: skip
         from mxtrain.speech.frame_figure import SpokenFrames, draw_frames
 
-        drawn = [
+        frames = [
             SpokenFrames(
-                samples.read(index, seed=0, epoch=0, train=False), said, found, isinstance(signature, AudioSignature)
-            )
-            for index, (_, said, found) in enumerate(rows)
+                samples.read(index, seed=0, epoch=0, train=False), reference, hypothesis,
+                isinstance(signature, AudioSignature),
+            )  # fmt: skip
+            for index, (_, reference, hypothesis) in enumerate(rows)
         ]
         return [Table("samples", ["sample", "said", "predicted"], rows),
-                Figure("frames", lambda most: draw_frames(drawn, most))]  # fmt: skip
+                Figure("frames", lambda max_samples: draw_frames(frames, max_samples))]  # fmt: skip
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.speech_report import SpeechReport

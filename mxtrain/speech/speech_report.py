@@ -19,7 +19,7 @@ UNITS: Dict[str, ErrorRate] = {"words": WER(), "characters": CER()}
 
 
 class _CollectedTranscripts(CollectedTexts):
-    """The counts, and what was found for each utterance."""
+    """Collects the edit counts, and reference and hypothesis of each utterance."""
 
     def __init__(self) -> None:
         super().__init__(list(UNITS.values()))
@@ -39,12 +39,12 @@ class SpeechReport(CollectingReport):
 
     Args:
         decode: predictions from outputs.
-        source: of the utterances.
+        source: source of the utterances.
     """
 
     def __init__(self, decode: Decode, source: TranscribedSource):
-        self._found = _CollectedTranscripts()
-        super().__init__(decode, self._found)
+        self._transcripts = _CollectedTranscripts()
+        super().__init__(decode, self._transcripts)
         self._source = source
 
     def artifacts(self, title: str) -> List[Artifact]:
@@ -54,38 +54,39 @@ class SpeechReport(CollectingReport):
     def _rates(self) -> Artifact:
         rows: List[List[Any]] = []
         for name, metric in UNITS.items():
-            sums, count = self._found.sums(metric)
-            substituted, deleted, inserted, right = sums
-            said = substituted + deleted + right
-            rows.append([name, metric.of_sums(sums, count), substituted, deleted, inserted, said])
+            sums, count = self._transcripts.sums(metric)
+            substituted, deleted, inserted, correct = sums
+            num_units = substituted + deleted + correct
+            rows.append([name, metric.of_sums(sums, count), substituted, deleted, inserted, num_units])
         return Table("errors", ["unit", "rate", "substituted", "deleted", "inserted", "said"], rows)
 
     def _frequent(self) -> Artifact:
-        """Table of the most frequent errors; an empty text means an insertion or a deletion."""
+        """Returns a table of the most frequent errors; an empty text means an insertion or a deletion."""
         import jiwer
 
-        by_words = any(" " in said for said, _ in self._found.texts.values())
+        by_words = any(" " in reference for reference, _ in self._transcripts.texts.values())
         process = jiwer.process_words if by_words else jiwer.process_characters
-        counted: Counter[Tuple[str, ...]] = Counter()
-        for said, found in self._found.texts.values():
-            if said == found:
+        error_counts: Counter[Tuple[str, ...]] = Counter()
+        for reference, hypothesis in self._transcripts.texts.values():
+            if reference == hypothesis:
                 continue
-            result = process(said, found)
+            result = process(reference, hypothesis)
             for chunk in result.alignments[0]:
                 if chunk.type != "equal":
                     units = (result.references[0][chunk.ref_start_idx : chunk.ref_end_idx],
                              result.hypotheses[0][chunk.hyp_start_idx : chunk.hyp_end_idx])  # fmt: skip
-                    counted[tuple((" " if by_words else "").join(some) for some in units)] += 1
-        # Equal counts in the order of the texts, not of who came first.
-        most = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_SHOWN]
-        return Table("frequent_errors", ["said", "found", "count"], [[*pair, count] for pair, count in most])
+                    error_counts[tuple((" " if by_words else "").join(part) for part in units)] += 1
+        # Equal counts are sorted by text, so that the order does not depend on that of the samples.
+        most_frequent = sorted(error_counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_SHOWN]
+        return Table("frequent_errors", ["said", "found", "count"], [[*pair, count] for pair, count in most_frequent])
 
     def _worst(self) -> Artifact:
         metric = UNITS["characters"]
-        rates = [(metric.of_sums(list(metric.count(found, said)), 1), -len(said), index)
-                 for index, (said, found) in self._found.texts.items() if said != found]  # fmt: skip
-        worst = sorted(rates, key=lambda one: (-one[0], one[1], one[2]))[:MAX_SHOWN]
+        rates = [(metric.of_sums(list(metric.count(hypothesis, reference)), 1), -len(reference), index)
+                 for index, (reference, hypothesis) in self._transcripts.texts.items()
+                 if reference != hypothesis]  # fmt: skip
+        worst = sorted(rates, key=lambda item: (-item[0], item[1], item[2]))[:MAX_SHOWN]
         rows: List[List[Any]] = [
-            [str(self._source.place(index)), rate, *self._found.texts[index]] for rate, _, index in worst
+            [str(self._source.place(index)), rate, *self._transcripts.texts[index]] for rate, _, index in worst
         ]
         return Table("mistakes", ["sample", "character_error_rate", "said", "found"], rows)

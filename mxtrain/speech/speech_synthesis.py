@@ -76,12 +76,12 @@ class SpeechSynthesis(Task):
         return {"frames": len(prediction), "seconds": round(len(prediction) * audio.step / audio.sample_rate, 3)}
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         """Yields the text and the length of each utterance."""
         spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
-        for number, prediction in found:
-            yield number, {"text": spoken.given[number].utterance.text, **self.row(signature, prediction, top_k)}
+        for number, prediction in predictions:
+            yield number, {"text": spoken.utterances[number].utterance.text, **self.row(signature, prediction, top_k)}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """Returns a WAV file."""
@@ -100,14 +100,14 @@ class SpeechSynthesis(Task):
 
         signature = AudioSignature.cast(signature)
         spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
-        pairs = [ComparedFrames(prediction, spoken.read(index), spoken.given[index].utterance.text)
+        pairs = [ComparedFrames(prediction, spoken.read(index), spoken.utterances[index].utterance.text)
                  for index, prediction in enumerate(predictions)]  # fmt: skip
         sounds, rate = list[Artifact](), signature.audio.sample_rate
-        for number, one in enumerate(pairs[: self.shown_sounds]):
+        for number, pair in enumerate(pairs[: self.shown_sounds]):
             # What frames cannot say is missing in both: the true one, too, is made of its frames.
-            for name, frames_TF in (("predicted", one.found_TF), ("true", one.right_TF)):
+            for name, frames_TF in (("predicted", pair.predicted_TF), ("true", pair.true_TF)):
                 sounds.append(Audio(f"{name}_{number}", rate, partial(self._sound, signature, frames_TF)))
-        return [Figure("frames", lambda most: draw_compared(pairs, most)), *sounds]
+        return [Figure("frames", lambda max_samples: draw_compared(pairs, max_samples)), *sounds]
 
     def _sound(self, signature: Signature, frames_TF: np.ndarray) -> bytes:
         return self.encode_file(signature, frames_TF, (), 0)
@@ -123,7 +123,7 @@ def decode_frames(signature: Signature, outputs: Tuple[NDArray, ...], batch: Bat
     from mxtrain.engine.backend import nd
 
     frames_BTF, context = outputs[0].astype("float32"), outputs[0].context
-    mean_11F, deviation_11F = (nd.array([[list(one)]], ctx=context) for one in (signature.mean, signature.std))
-    found_BTF = nd.broadcast_add(nd.broadcast_mul(frames_BTF, deviation_11F), mean_11F)
+    mean_11F, deviation_11F = (nd.array([[list(values)]], ctx=context) for values in (signature.mean, signature.std))
+    log_power_BTF = nd.broadcast_add(nd.broadcast_mul(frames_BTF, deviation_11F), mean_11F)
     assert batch.meta is not None
-    return [found_BTF[row, :frames] for row, frames in enumerate(batch.meta.tolist())]
+    return [log_power_BTF[row, :frames] for row, frames in enumerate(batch.meta.tolist())]

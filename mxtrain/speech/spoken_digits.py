@@ -39,9 +39,9 @@ VOICES = (
     "en-gb-x-gbclan+m1", "en-029+m4"),
     ("en-us+m7", "en-gb+f3"), ("en-us+f3", "en-gb-x-rp+m7"),
 )  # fmt: skip
-"""Of training, validation and test."""
+"""Voices of training, validation and test."""
 RATE = 22050
-"""At which eSpeak NG writes."""
+"""Sample rate of eSpeak NG, in Hz."""
 _SPEED, _PITCH = (130, 190), (30, 70)
 """Words a minute, and eSpeak NG's pitch."""
 _COMMIT_EVERY = 256
@@ -76,19 +76,20 @@ class SpokenDigits(AudioDataset):
     def utterances(self, findings: Findings) -> Parts:
         """See `AudioDataset.utterances`."""
         train, val, test = (
-            [Utterance(one.voice, one.text, DataPlace(record=index)) for index, one in enumerate(self._plan(part))]
+            [Utterance(request.voice, request.text, DataPlace(record=index))
+             for index, request in enumerate(self._plan(part))]
             for part in range(3)
-        )
+        )  # fmt: skip
         return "dataset=spoken_digits", train, val, test
 
-    def is_there(self, one: Utterance, findings: Findings) -> bool:
-        """See `AudioDataset.is_there`: it is made when it is needed."""
+    def can_open(self, utterance: Utterance, findings: Findings) -> bool:
+        """See `AudioDataset.can_open`: recordings are synthesized on demand."""
         return True
 
-    def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[Utterance]) -> Shards:
         """See `AudioDataset.compute_features`; sounds are synthesised once, for all kinds of features."""
-        planned = self._plan(next(part for part, voices in enumerate(VOICES) if given[0].path in voices))
-        spoken = [planned[one.place.record or 0] for one in given]
+        planned = self._plan(next(part for part, voices in enumerate(VOICES) if utterances[0].path in voices))
+        spoken = [planned[utterance.place.record or 0] for utterance in utterances]
         threads = count_workers(self.num_workers)
         sounds = synthesize(spoken, threads).ragged(SOUND)
         features = self.features
@@ -97,65 +98,66 @@ class SpokenDigits(AudioDataset):
             sound_S = sounds.value[sounds.begin[index] : sounds.begin[index + 1]].astype(np.float32) / np.float32(32768)
             return compute(resampled(sound_S, RATE, features.sample_rate), features)
 
-        made_of: Json = [features.model_dump(), espeak_version(), [list(one) for one in spoken]]
+        cache_key: Json = [features.model_dump(), espeak_version(), [list(utterance) for utterance in spoken]]
         write = feature_writer(len(spoken), compute_one, threads)
         what = f"features of {len(spoken)} spoken digits"
-        return prepare("features", made_of, feature_forms(features), write, what=what, total=len(spoken))
+        return prepare("features", cache_key, feature_forms(features), write, what=what, total=len(spoken))
 
     def _plan(self, part: int) -> List[SynthesisRequest]:
         """Returns the planned utterances of a split, as a function of `split_seed` and the number of the utterance."""
         sizes, voices = (self.num_train, self.num_val, self.num_val), VOICES[part]
         first, size = sum(sizes[:part]), sizes[part]
-        least, most = self.length
-        drawn = uniform_rows(self.split_seed, 0, np.arange(first, first + size), SpeechDraw.LINE_LAYOUT + 3, 3 + most)
-        found = []
-        for number, (length, speed, pitch, *digits) in enumerate(drawn.astype(np.float64).tolist()):
-            count = least + int(length * (most - least + 1))
+        min_digits, max_digits = self.length
+        number_N, draw = np.arange(first, first + size), SpeechDraw.LINE_LAYOUT + 3
+        random_rows = uniform_rows(self.split_seed, 0, number_N, draw, 3 + max_digits)
+        requests = []
+        for number, (length, speed, pitch, *digits) in enumerate(random_rows.astype(np.float64).tolist()):
+            count = min_digits + int(length * (max_digits - min_digits + 1))
             text = " ".join(WORDS[int(digit * 10)] for digit in digits[:count])
-            found.append(SynthesisRequest(
+            requests.append(SynthesisRequest(
                 text, voices[number % len(voices)], _SPEED[0] + int(speed * (_SPEED[1] - _SPEED[0] + 1)),
                 _PITCH[0] + int(pitch * (_PITCH[1] - _PITCH[0] + 1)),
             ))  # fmt: skip
-        return found
+        return requests
 
 
 def espeak() -> str:
-    """Returns the program.
+    """Returns the path of the program eSpeak NG.
 
     Raises:
-        DataError: it is not installed.
+        DataError: the program is not installed.
     """
-    found = shutil.which("espeak-ng")
-    if found is None:
+    program = shutil.which("espeak-ng")
+    if program is None:
         raise DataError(
             "dataset=spoken_digits is spoken by eSpeak NG, which is not installed: apt-get install espeak-ng, dnf "
             "install espeak-ng or brew install espeak-ng. Or type dataset=digit_lines, which needs nothing."
         )
-    return found
+    return program
 
 
 def espeak_version() -> str:
     """Returns the version line of eSpeak without its data folder; another version produces other sound."""
     try:
-        said = subprocess.run([espeak(), "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+        output = subprocess.run([espeak(), "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise DataError(f"'{espeak()}' cannot be run: {error}. Install eSpeak NG anew.") from error
-    return said.partition("Data at")[0].strip()
+    return output.partition("Data at")[0].strip()
 
 
-def synthesize(spoken: Sequence[SynthesisRequest], num_threads: int) -> Shards:
-    """Returns the synthesised sound, int16 at `RATE`, from the cache if it exists.
+def synthesize(requests: Sequence[SynthesisRequest], num_threads: int) -> Shards:
+    """Returns the synthesized sound, int16 at `RATE`, from the cache if it exists.
 
     Raises:
-        DataError: eSpeak NG is not there, or cannot speak.
+        DataError: eSpeak NG is not installed, or fails.
     """
     program = espeak()
-    made_of: Json = [espeak_version(), [list(one) for one in spoken]]
+    cache_key: Json = [espeak_version(), [list(request) for request in requests]]
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-") as folder:
-            numbers = range(writer.records, len(spoken))
-            for sound_S in in_order(partial(speak, program, spoken, folder), numbers, num_threads):
+            numbers = range(writer.records, len(requests))
+            for sound_S in in_order(partial(speak, program, requests, folder), numbers, num_threads):
                 writer.append(1, {SOUND: sound_S}, {SOUND: np.array([len(sound_S)])})
                 if writer.records % _COMMIT_EVERY == 0:
                     writer.commit()
@@ -163,22 +165,22 @@ def synthesize(spoken: Sequence[SynthesisRequest], num_threads: int) -> Shards:
         return {}
 
     forms = {SOUND: ArrayForm("int16", (), is_ragged=True)}
-    return prepare("spoken", made_of, forms, write, what=f"{len(spoken)} spoken digits", total=len(spoken))
+    return prepare("spoken", cache_key, forms, write, what=f"{len(requests)} spoken digits", total=len(requests))
 
 
-def speak(program: str, planned: Sequence[SynthesisRequest], folder: str, index: int) -> np.ndarray:
+def speak(program: str, requests: Sequence[SynthesisRequest], folder: str, index: int) -> np.ndarray:
     """Returns the sound of one utterance, int16.
 
     Raises:
         DataError: eSpeak NG cannot say it.
     """
-    path, spoken = Path(folder) / f"{index}.wav", planned[index]
-    options = ["-v", spoken.voice, "-s", str(spoken.speed), "-p", str(spoken.pitch), "-w", str(path)]
+    path, request = Path(folder) / f"{index}.wav", requests[index]
+    options = ["-v", request.voice, "-s", str(request.speed), "-p", str(request.pitch), "-w", str(path)]
     try:
-        subprocess.run([program, *options, spoken.text], capture_output=True, check=True, timeout=60)
+        subprocess.run([program, *options, request.text], capture_output=True, check=True, timeout=60)
         sound_S = read_recording(path, RATE)
     except Exception as error:  # of the program, or of what it wrote
-        raise DataError(f"eSpeak NG cannot say '{spoken.text}' with the voice {spoken.voice}: {error}") from error
+        raise DataError(f"eSpeak NG cannot say '{request.text}' with the voice {request.voice}: {error}") from error
     finally:
         path.unlink(missing_ok=True)
     return np.rint(sound_S * 32768).astype(np.int16)

@@ -41,7 +41,7 @@ class NumberPlan(NamedTuple):
 class SpokenNumbers(AlignedDataset):
     """Different whole numbers as English words, by one voice."""
 
-    is_made: ClassVar[bool] = True
+    is_generated: ClassVar[bool] = True
 
     batch_size: BatchSize = 16
 
@@ -58,10 +58,10 @@ class SpokenNumbers(AlignedDataset):
 
     @pydantic.model_validator(mode="after")
     def _check_numbers(self) -> SpokenNumbers:
-        wanted = self.num_train + 2 * self.num_val
-        if wanted > (self.largest + 1) // 2:
+        num_numbers = self.num_train + 2 * self.num_val
+        if num_numbers > (self.largest + 1) // 2:
             raise ValueError(
-                f"num_train={self.num_train} and num_val={self.num_val} ask for {wanted} different numbers, and "
+                f"num_train={self.num_train} and num_val={self.num_val} ask for {num_numbers} different numbers, and "
                 f"largest={self.largest}. Type a larger dataset.largest, twice as many at least"
             )
         return self
@@ -72,37 +72,37 @@ class SpokenNumbers(AlignedDataset):
         train, val, test = (self._spoken(numbers[begin:end]) for begin, end in zip(bounds, bounds[1:]))
         return "dataset=spoken_numbers", train, val, test
 
-    def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[Aligned]) -> Shards:
         """See `AlignedDataset.compute_features`; sounds are synthesised once, for all kinds of features."""
-        plan = self._plan([one.utterance.text for one in given])
+        plan = self._plan([item.utterance.text for item in utterances])
         sounds, features = synthesize(plan).ragged(SOUND), self.features
-        own_rate = espeak_library().rate
+        source_rate = espeak_library().rate
 
         def compute_one(index: int) -> Computed:
             sound_S = sounds.value[sounds.begin[index] : sounds.begin[index + 1]].astype(np.float32) / np.float32(32768)
-            return compute(resampled(sound_S, own_rate, features.sample_rate), features, are_centred=True)
+            return compute(resampled(sound_S, source_rate, features.sample_rate), features, are_centred=True)
 
-        made_of: Json = [features.model_dump(), espeak_library().version, [list(one) for one in plan]]
+        cache_key: Json = [features.model_dump(), espeak_library().version, [list(item) for item in plan]]
         write = feature_writer(len(plan), compute_one, count_workers(self.num_workers))
         what = f"features of {len(plan)} spoken numbers"
-        return prepare("spoken_numbers", made_of, feature_forms(features), write, what=what, total=len(plan))
+        return prepare("spoken_numbers", cache_key, feature_forms(features), write, what=what, total=len(plan))
 
     def _numbers(self) -> List[int]:
-        """Different numbers: a function of `split_seed`. As many digits are as frequent as others."""
-        found: List[int] = []
-        digits, wanted, first = len(str(self.largest)), self.num_train + 2 * self.num_val, 0
+        """Returns distinct numbers, as a function of `split_seed`. The number of digits is distributed uniformly."""
+        numbers: List[int] = []
+        digits, count, first = len(str(self.largest)), self.num_train + 2 * self.num_val, 0
         seen = set()
-        while len(found) < wanted:
-            index_N = np.arange(first, first + wanted)
+        while len(numbers) < count:
+            index_N = np.arange(first, first + count)
             length_N = 1 + (uniform(self.split_seed, 0, index_N, SpeechDraw.SPOKEN_TEXT) * digits).astype(int)
             share_N = uniform(self.split_seed, 0, index_N, SpeechDraw.SPOKEN_DURATION)
             for length, share in zip(length_N.tolist(), share_N.tolist()):
                 number = int(share * min(10**length, self.largest + 1))
                 if number not in seen:
                     seen.add(number)
-                    found.append(number)
-            first += wanted
-        return found[:wanted]
+                    numbers.append(number)
+            first += count
+        return numbers[:count]
 
     def _plan(self, texts: Sequence[str]) -> List[NumberPlan]:
         return [NumberPlan(text, self.voice, self.speed) for text in texts]
@@ -110,30 +110,31 @@ class SpokenNumbers(AlignedDataset):
     def _spoken(self, numbers: Sequence[int]) -> List[Aligned]:
         library = require_library("num2words", "num2words", "dataset=spoken_numbers")
         texts = [library.num2words(number) for number in numbers]
-        made, rate = synthesize(self._plan(texts)), espeak_library().rate
-        names, ends, found = made.ragged(NAMES), made.ragged(ENDS), []
+        spoken, rate = synthesize(self._plan(texts)), espeak_library().rate
+        names, ends, utterances = spoken.ragged(NAMES), spoken.ragged(ENDS), []
         for index, text in enumerate(texts):
             symbols = names.value[names.begin[index] : names.begin[index + 1]].tobytes().decode().split()
             end_N = ends.value[ends.begin[index] : ends.begin[index + 1]].astype(np.float64)
             durations = (np.diff(end_N, prepend=0.0) / rate).tolist()
-            found.append(Aligned(Utterance("", text, DataPlace(record=index)), symbols, durations, in_seconds=True))
-        return found
+            utterance = Utterance("", text, DataPlace(record=index))
+            utterances.append(Aligned(utterance, symbols, durations, in_seconds=True))
+        return utterances
 
 
 def synthesize(plan: Sequence[NumberPlan]) -> Shards:
-    """Returns the synthesised sound, int16, its phonemes and their ends, from the cache if they exist.
+    """Returns the synthesized sound, int16, its phonemes and their ends, from the cache if they exist.
 
     Raises:
-        DataError: eSpeak NG is not there, or cannot speak.
+        DataError: eSpeak NG is not installed, or fails.
     """
     library = espeak_library()
-    made_of: Json = [library.version, [list(one) for one in plan]]
+    cache_key: Json = [library.version, [list(item) for item in plan]]
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        for one in plan[writer.records :]:
-            said = library.say(one.text, one.voice, one.speed)
-            names = np.frombuffer(" ".join(said.phonemes).encode(), np.uint8)
-            values = {SOUND: said.sound_S, NAMES: names, ENDS: said.end_N}
+        for item in plan[writer.records :]:
+            spoken = library.say(item.text, item.voice, item.speed)
+            names = np.frombuffer(" ".join(spoken.phonemes).encode(), np.uint8)
+            values = {SOUND: spoken.sound_S, NAMES: names, ENDS: spoken.end_N}
             writer.append(1, values, {name: np.array([len(value)]) for name, value in values.items()})
             if writer.records % _COMMIT_EVERY == 0:
                 writer.commit()
@@ -144,4 +145,4 @@ def synthesize(plan: Sequence[NumberPlan]) -> Shards:
         SOUND: ArrayForm("int16", (), is_ragged=True), NAMES: ArrayForm("uint8", (), is_ragged=True),
         ENDS: ArrayForm("int64", (), is_ragged=True),
     }  # fmt: skip
-    return prepare("spoken_phonemes", made_of, forms, write, what=f"{len(plan)} spoken numbers", total=len(plan))
+    return prepare("spoken_phonemes", cache_key, forms, write, what=f"{len(plan)} spoken numbers", total=len(plan))

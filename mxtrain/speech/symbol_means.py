@@ -9,7 +9,7 @@ from typing import Tuple
 
 import numpy as np
 
-from mxtrain.speech.aligned import AlignedSource
+from mxtrain.speech.aligned import AlignedSource, evenly_spaced
 from mxtrain.speech.aligned_loader import DECIBELS
 
 NUM_CEPSTRA = 13
@@ -26,14 +26,14 @@ class SymbolMeans:
     """The mean frame of each symbol.
 
     Args:
-        source: of training.
+        source: training samples.
         num_symbols: V.
         most: utterances that are read, evenly chosen.
     """
 
-    def __init__(self, source: AlignedSource, num_symbols: int, most: int) -> None:
+    def __init__(self, source: AlignedSource, num_symbols: int, max_utterances: int) -> None:
         total_VF, count_V = np.zeros((num_symbols, source.width)), np.zeros(num_symbols)
-        for index in evenly(len(source), most):
+        for index in evenly_spaced(len(source), max_utterances):
             symbol_T = np.repeat(source.symbols_of(index), source.durations_of(index))
             np.add.at(total_VF, symbol_T, source.read(index).astype(np.float64))
             count_V += np.bincount(symbol_T, minlength=num_symbols)
@@ -42,13 +42,13 @@ class SymbolMeans:
 
     def frames(self, source: AlignedSource, index: int) -> np.ndarray:
         """Returns the predicted frames of a sample, (T, F)."""
-        found: np.ndarray = self._mean_VF[np.repeat(source.symbols_of(index), source.durations_of(index))]
-        return found
+        frames_TF: np.ndarray = self._mean_VF[np.repeat(source.symbols_of(index), source.durations_of(index))]
+        return frames_TF
 
-    def measure(self, source: AlignedSource, most: int) -> Tuple[float, float]:
-        """Mean absolute error and mel-cepstral distortion in dB, of at most so many utterances."""
+    def measure(self, source: AlignedSource, max_utterances: int) -> Tuple[float, float]:
+        """Returns mean absolute error and mel-cepstral distortion in dB, over at most `max_utterances` utterances."""
         sums, count, matrix_FC = np.zeros(2), 0, cepstrum_matrix(source.width)
-        for index in evenly(len(source), most):
+        for index in evenly_spaced(len(source), max_utterances):
             difference_TF = (self.frames(source, index) - source.read(index)) * DECIBELS
             sums += distances(difference_TF, matrix_FC)
             count += len(difference_TF)
@@ -57,13 +57,9 @@ class SymbolMeans:
 
 
 def distances(difference_TF: np.ndarray, matrix_FC: np.ndarray) -> Tuple[float, float]:
-    """Sums over frames of the mean absolute difference and of the mel-cepstral distortion, in the unit of these."""
+    """Returns the sums over frames of the mean absolute difference and of the mel-cepstral distortion, in the unit of
+    the difference."""
     cepstra_TC = difference_TF @ matrix_FC
     distortion_T = np.sqrt(np.square(cepstra_TC).sum(axis=1) / difference_TF.shape[1])
     return float(np.abs(difference_TF).mean(axis=1).sum()), float(distortion_T.sum())
 
-
-def evenly(count: int, most: int) -> list[int]:
-    """At most so many of the numbers from 0 to `count`, evenly chosen."""
-    found: list[int] = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int)).tolist()
-    return found

@@ -39,8 +39,8 @@ class _Errors(Collected):
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        for index, found_TF in zip(index_B.tolist(), prediction_B):
-            difference_TF = (found_TF.astype(np.float64) - self._source.read(index)) * DECIBELS
+        for index, predicted_TF in zip(index_B.tolist(), prediction_B):
+            difference_TF = (predicted_TF.astype(np.float64) - self._source.read(index)) * DECIBELS
             self.of_sample[index] = (*distances(difference_TF, self._matrix_FC), len(difference_TF))
             symbol_T = np.repeat(self._source.symbols_of(index), self._source.durations_of(index))
             count = len(self.of_symbol)
@@ -52,8 +52,8 @@ class SynthesisReport(CollectingReport):
     """Errors in dB of all frames that were measured, of each symbol and of each utterance.
 
     Args:
-        description: of the run; its dataset has the recordings of training.
-        signature: of the network.
+        description: description of the run; its dataset has the recordings of training.
+        signature: signature of the network.
         source: the split that is measured.
     """
 
@@ -80,17 +80,18 @@ class SynthesisReport(CollectingReport):
         return ["the mean of their symbol", *means.measure(measured, len(measured))]
 
     def _symbols(self) -> Artifact:
-        found = self._errors
-        means = found.of_symbol / np.maximum(found.frames_of_symbol, 1)
-        rows = [[self._signature.symbols[number], int(found.frames_of_symbol[number]), float(means[number])]
-                for number in np.argsort(-means, kind="stable").tolist() if found.frames_of_symbol[number]]  # fmt: skip
+        errors = self._errors
+        means = errors.of_symbol / np.maximum(errors.frames_of_symbol, 1)
+        rows = [[self._signature.symbols[number], int(errors.frames_of_symbol[number]), float(means[number])]
+                for number in np.argsort(-means, kind="stable").tolist()
+                if errors.frames_of_symbol[number]]  # fmt: skip
         return Table("symbols", ("symbol", "frames", ERRORS[0]), rows)
 
     def _worst(self) -> Artifact:
-        found = sorted(self._errors.of_sample.items(), key=lambda one: (-one[1][0] / one[1][2], one[0]))
+        by_error = sorted(self._errors.of_sample.items(), key=lambda item: (-item[1][0] / item[1][2], item[0]))
         rows: List[List[Any]] = [
             [str(self._source.place(index)), error / frames, distortion / frames,
-             self._source.given[index].utterance.text]
-            for index, (error, distortion, frames) in found[:MAX_SHOWN]
+             self._source.utterances[index].utterance.text]
+            for index, (error, distortion, frames) in by_error[:MAX_SHOWN]
         ]  # fmt: skip
         return Table("worst", ("sample", *ERRORS, "text"), rows, is_shown=False)

@@ -29,18 +29,18 @@ class ErrorRate(TextMetric):
         return 4
 
     def count(self, prediction: str, reference: str) -> Sequence[int]:
-        """Counts substitutions, deletions, insertions and hits."""
+        """Returns the numbers of substitutions, deletions, insertions and hits."""
         import jiwer
 
         process = jiwer.process_words if self.unit == "word" else jiwer.process_characters
-        counted = process(reference, prediction)
-        return [counted.substitutions, counted.deletions, counted.insertions, counted.hits]
+        alignment = process(reference, prediction)
+        return [alignment.substitutions, alignment.deletions, alignment.insertions, alignment.hits]
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
-        """Edits for each that was said; where nothing was said, 0 if nothing was found, else infinite."""
-        substituted, deleted, inserted, right = sums
-        said, edits = substituted + deleted + right, substituted + deleted + inserted
-        return edits / said if said else 0.0 if not edits else float("inf")
+        """Returns edits per unit of the reference; for empty references 0 without edits, otherwise infinity."""
+        substituted, deleted, inserted, correct = sums
+        num_units, edits = substituted + deleted + correct, substituted + deleted + inserted
+        return edits / num_units if num_units else 0.0 if not edits else float("inf")
 
 
 class WER(ErrorRate):

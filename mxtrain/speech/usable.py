@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
 _LONGEST_S, _USUAL_ROWS, _TIMES_MEDIAN = 60.0, 32, 3.0
-"""A longer utterance must be asked for if it is so many times as long as the median, and a batch with it has more sound
-than so many rows of the longest."""
+"""An utterance is refused if it is longer than `_LONGEST_S`, at least `_TIMES_MEDIAN` times as long as the median, and
+its batch would have more sound than `_USUAL_ROWS` rows of `_LONGEST_S`."""
 _ROUNDING_S = 0.05
-"""By which times in manifests may differ from recordings."""
+"""Maximum difference between the times in manifests and in recordings, in seconds."""
 
 
 class UsableUtterances(Protocol):
@@ -72,50 +72,51 @@ class Skipping(Findings):
     def keeps_going(self) -> bool:
         return True
 
-    def say(self) -> None:
-        """Warns of what was left out."""
+    def log_counts(self) -> None:
+        """Logs the number of skipped utterances by kind of problem."""
         for kind, count in self._count.items():
             log.warning("dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
                         "1 is" if count == 1 else f"{count:,} are", kind, self._first[kind])  # fmt: skip
 
 
-def is_there(one: Utterance, findings: Findings) -> bool:
+def can_open(utterance: Utterance, findings: Findings) -> bool:
     """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
     try:
-        status = os.stat(one.path)
-        said = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
+        status = os.stat(utterance.path)
+        problem = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
     except (OSError, ValueError) as error:
-        said = f"which cannot be read: {reason_of(error)}"
-    if said:
-        findings.refuse(Problem(UNREADABLE_AUDIO, one.place, f"{one.place} names '{one.path}', {said}.", REMEDY))
-    return not said
+        problem = f"which cannot be read: {reason_of(error)}"
+    if problem:
+        fact = f"{utterance.place} names '{utterance.path}', {problem}."
+        findings.refuse(Problem(UNREADABLE_AUDIO, utterance.place, fact, REMEDY))
+    return not problem
 
 
-def is_whole(one: Utterance, problem: str, seconds: float, findings: Findings) -> bool:
+def is_complete(utterance: Utterance, problem: str, seconds: float, findings: Findings) -> bool:
     """Returns True if an utterance could be read and has the expected length."""
     if problem:
-        kind, _, said = problem.partition("\t")
-        findings.refuse(Problem(kind, one.place, f"{one.place}: '{one.path}' {said}", REMEDY))
+        kind, _, detail = problem.partition("\t")
+        findings.refuse(Problem(kind, utterance.place, f"{utterance.place}: '{utterance.path}' {detail}", REMEDY))
         return False
-    if seconds < one.said_s - max(_ROUNDING_S, 0.01 * one.said_s):
-        fact = f"{one.place}: '{one.path}' is cut: it has {seconds:.2f} s of {one.said_s:.2f} s."
-        findings.refuse(Problem(CUT_AUDIO, one.place, fact, REMEDY))
+    if seconds < utterance.stated_s - max(_ROUNDING_S, 0.01 * utterance.stated_s):
+        fact = f"{utterance.place}: '{utterance.path}' is cut: it has {seconds:.2f} s of {utterance.stated_s:.2f} s."
+        findings.refuse(Problem(CUT_AUDIO, utterance.place, fact, REMEDY))
         return False
     return True
 
 
 def frames_of(seconds: float, features: Features) -> int:
-    """Returns the whole steps of so many seconds."""
+    """Returns the number of whole frames in a duration."""
     return int(seconds * features.sample_rate / features.step)
 
 
 def short_enough(
     frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
 ) -> List[int]:  # fmt: skip
-    """Returns the indices of utterances of at most so many seconds.
+    """Returns the indices of utterances of at most `max_seconds`.
 
     Raises:
-        DataError: none is so short.
+        DataError: all utterances are longer.
     """
     if max_seconds is None:
         return list(range(len(frame_N)))
@@ -129,14 +130,14 @@ def short_enough(
     if len(kept) < len(frame_N):
         log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", max_seconds,
                  f"{len(frame_N) - len(kept):,}", f"{len(frame_N):,}")  # fmt: skip
-    found: List[int] = kept.tolist()
-    return found
+    indices: List[int] = kept.tolist()
+    return indices
 
 
 def require_room(
     frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, batch_seconds: Optional[float]
 ) -> None:  # fmt: skip
-    """Raises: DataError: the longest utterance of training does not fit into a batch."""
+    """Raises a `DataError` if the longest training utterance does not fit into a batch of `batch_seconds`."""
     if batch_seconds is None or not len(frame_N):
         return
     index = int(frame_N.argmax())
@@ -152,17 +153,17 @@ def require_room(
 def require_memory(
     split: str, source: UsableUtterances, features: Features, rows: int, max_seconds: Optional[float]
 ) -> None:
-    """Refuses a batch that one very long utterance fills with padding.
+    """Raises an error if a single very long utterance would fill its batch with padding.
 
     Args:
         split: train, val or test.
         source: utterances of the split.
-        features: how recordings become frames.
-        rows: utterances of a batch.
+        features: settings of the frames.
+        rows: number of utterances of a batch.
         max_seconds: utterances up to this length are accepted; None = up to `_LONGEST_S`.
 
     Raises:
-        DataError: says what to type.
+        DataError: the longest utterance needs too much memory; the message says what to type.
     """
     if not len(source):
         return
@@ -189,32 +190,33 @@ def require_memory(
 
 
 def divide(
-    name: str, found: Sequence[Optional[Source]], dataset: Union[AlignedDataset, AudioDataset],
+    name: str, usable: Sequence[Optional[Source]], dataset: Union[AlignedDataset, AudioDataset],
     class_names: Sequence[str],
 ) -> Splits:  # fmt: skip
     """Returns the splits of a dataset: existing ones, and ones held out of the training split.
 
     Args:
-        name: of the dataset, for messages.
-        found: utterances for training, validation and test that can be used; None if there is no such split.
-        dataset: its description.
+        name: name of the dataset, for messages.
+        usable: usable utterances for training, validation and test; None if there is no such split.
+        dataset: description of the dataset.
         class_names: see `Splits`.
 
     Raises:
         DataError: a split that must be there has no samples, or the longest utterance does not fit into a batch.
     """
-    trained, val, test = found
-    if trained is None or not len(trained):
+    train, val, test = usable
+    if train is None or not len(train):
         raise NoUsableSamples(f"{name}: no utterance for training can be used.")
     val = dataset.own_validation(val)
-    parts = dataset.divide(np.zeros(len(trained), np.int32), val is not None, test is not None)
-    shared, *held_out = (trained.take(part.tolist()) for part in parts)
-    val, test = (own if own is not None else held for own, held in zip((val, test), held_out))
-    kept = shared.take(short_enough(shared.frame_N, shared.place, dataset.features, dataset.max_seconds))
-    require_room(kept.frame_N, kept.place, dataset.features, dataset.batch_seconds)
+    parts = dataset.divide(np.zeros(len(train), np.int32), val is not None, test is not None)
+    train_part, *held_out = (train.take(part.tolist()) for part in parts)
+    val, test = (existing if existing is not None else split for existing, split in zip((val, test), held_out))
+    indices = short_enough(train_part.frame_N, train_part.place, dataset.features, dataset.max_seconds)
+    train_kept = train_part.take(indices)
+    require_room(train_kept.frame_N, train_kept.place, dataset.features, dataset.batch_seconds)
     if dataset.batch_seconds is None:
-        require_memory("train", kept, dataset.features, dataset.samples_per_step, dataset.max_seconds)
+        require_memory("train", train_kept, dataset.features, dataset.samples_per_step, dataset.max_seconds)
     for split, source in (("val", val), ("test", test)):
         require_memory(split, source, dataset.features, dataset.eval_batch_size, dataset.max_seconds)
-    refuse_empty(name, len(kept), len(val), dataset.val_fraction)
-    return Splits(kept, val, test if len(test) else None, class_names=class_names)
+    refuse_empty(name, len(train_kept), len(val), dataset.val_fraction)
+    return Splits(train_kept, val, test if len(test) else None, class_names=class_names)

@@ -49,7 +49,7 @@ class Utterance(NamedTuple):
         place: source location, for messages.
         begin_s: start of the part, in seconds.
         duration_s: length of the part, in seconds; None = to the end.
-        said_s: minimum length of the whole recording that the manifest states, in seconds; 0 = unknown.
+        stated_s: minimum length of the whole recording that the manifest states, in seconds; 0 = unknown.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Utterance(NamedTuple):
     place: DataPlace
     begin_s: float = 0.0
     duration_s: Optional[float] = None
-    said_s: float = 0.0
+    stated_s: float = 0.0
 
 
 def read_manifest(path: str, findings: Findings) -> List[Utterance]:
@@ -73,20 +73,20 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     text = read_text(path, findings)
     rows = json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _table_rows(path, text, findings)
     folder, clips = Path(path).parent, Path(path).parent / CLIPS
-    found = []
+    utterances = []
     for line, row in rows:
         place = DataPlace(path, line)
         try:
-            one = utterance_of(row, folder, place)
+            utterance = utterance_of(row, folder, place)
             # Common Voice names recordings without their folder.
-            is_clip = "sentence" in row and not os.path.exists(one.path)
-            beside = str(clips / os.path.basename(one.path))
-            found.append(one._replace(path=beside) if is_clip and os.path.exists(beside) else one)
+            is_clip = "sentence" in row and not os.path.exists(utterance.path)
+            in_clips = str(clips / os.path.basename(utterance.path))
+            utterances.append(utterance._replace(path=in_clips) if is_clip and os.path.exists(in_clips) else utterance)
         except ValueError as error:
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
-    if not found and not findings.keeps_going:
+    if not utterances and not findings.keeps_going:
         raise DataError(f"{path}: there are no utterances.")
-    return found
+    return utterances
 
 
 def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
@@ -129,14 +129,14 @@ def _table_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int,
             f"{path} is no manifest: its first line is neither an object of JSON nor a header with wav_filename and "
             f"transcript (or path and sentence, with tabs, as in Common Voice), but '{first[:80]}'."
         )
-    twice = next((name for name in (*AUDIO_KEYS, *TEXT_KEYS, *TIME_KEYS) if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{path}: two columns are called '{twice}'. Give each a name of its own.")
+    repeated = next((name for name in (*AUDIO_KEYS, *TEXT_KEYS, *TIME_KEYS) if names.count(name) > 1), None)
+    if repeated is not None:
+        raise DataError(f"{path}: two columns are called '{repeated}'. Give each a name of its own.")
     for line, cells in filled:
-        further = next((cell for cell in cells[len(names) :] if cell.strip()), None)
-        if further is not None:
+        extra = next((cell for cell in cells[len(names) :] if cell.strip()), None)
+        if extra is not None:
             place = DataPlace(path, line)
-            fact = f"{place} has {len(cells)} cells, and the header {len(names)} names: '{further:.60}' is below none."
+            fact = f"{place} has {len(cells)} cells, and the header {len(names)} names: '{extra:.60}' is below none."
             findings.refuse(Problem(UNREADABLE_ROW, place, fact, "Quote texts with separators in them."))
             continue
         yield line, dict(zip(names, cells))
@@ -153,7 +153,7 @@ def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utte
     Raises:
         ValueError: a value is missing or invalid; the message continues a sentence that begins with `place`.
     """
-    audio = next((found for key in AUDIO_KEYS if isinstance(found := _file_of(row.get(key)), str)), None)
+    audio = next((name for key in AUDIO_KEYS if isinstance(name := _file_of(row.get(key)), str)), None)
     text = next((row[key] for key in TEXT_KEYS if key in row), None)
     if not isinstance(audio, str) or not audio.strip():
         raise ValueError(f"names no recording: none of {', '.join(AUDIO_KEYS)} is a text")
@@ -168,7 +168,7 @@ def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utte
         raise ValueError(f"has the duration {duration}")
     path = os.path.join(folder, os.path.expanduser(as_posix(audio)))
     if begin is None:
-        return Utterance(path, text, place, said_s=duration or 0.0)
+        return Utterance(path, text, place, stated_s=duration or 0.0)
     return Utterance(path, text, place, begin, duration)
 
 
@@ -208,31 +208,31 @@ def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
     Raises:
         DataError: there are no utterances, or a recording is missing.
     """
-    found: List[Utterance] = []
+    utterances: List[Utterance] = []
     recordings = {_without_case(path): str(path) for path, _ in walk(folder, (".flac", ".wav"), findings=findings)}
-    read: Dict[str, DataPlace] = {}
+    place_of: Dict[str, DataPlace] = {}
     for path, _ in walk(folder, (".trans.txt",), findings=findings):
         for line, content in _lines(str(path), findings):
             name, text = _first_word(content)
             place = DataPlace(str(path), line)
-            beside = (str(path.parent / f"{name}{ending}") for ending in (".flac", ".wav"))
-            key = next((one for one in beside if one in recordings), "")
-            if key in read:
-                fact = f"{place} is about '{name}', as {read[key]} is."
+            candidates = (str(path.parent / f"{name}{ending}") for ending in (".flac", ".wav"))
+            key = next((candidate for candidate in candidates if candidate in recordings), "")
+            if key in place_of:
+                fact = f"{place} is about '{name}', as {place_of[key]} is."
                 findings.refuse(Problem(LISTED_TWICE, place, fact, "Remove one."))
                 continue
             if not key:
                 fact = f"{place} is about '{name}', and there is no {name}.flac beside it."
                 findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Restore or remove it."))
                 continue
-            read[key] = place
-            found.append(Utterance(recordings[key], text, place))
-    for recording in sorted(path for key, path in recordings.items() if key not in read):
+            place_of[key] = place
+            utterances.append(Utterance(recordings[key], text, place))
+    for recording in sorted(path for key, path in recordings.items() if key not in place_of):
         fact = f"'{recording}' has no line in a .trans.txt beside it."
         findings.remark(Problem(MISSING_COUNTERPART, DataPlace(recording), fact, "It is left out."))
-    if not found and not findings.keeps_going:
+    if not utterances and not findings.keeps_going:
         raise DataError(f"'{folder}' holds no utterances: there are no speaker/chapter/*.trans.txt below it.")
-    return found
+    return utterances
 
 
 def _without_case(path: Path) -> str:
@@ -267,7 +267,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     parts: Dict[str, Part] = {name: (recording, 0.0, None) for name, recording in recordings.items()}
     if os.path.exists(os.path.join(folder, "segments")):
         parts = _segments(folder, recordings, refused, findings)
-    found = []
+    utterances = []
     for line, name, text in _keyed(folder, "text", findings):
         place = DataPlace(os.path.join(folder, "text"), line)
         if name in refused:
@@ -277,17 +277,17 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
             findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it to wav.scp (or segments), or remove it."))
             continue
         recording, begin_s, duration_s = parts[name]
-        found.append(Utterance(recording, text, place, begin_s, duration_s))
-    if not found and not findings.keeps_going:
+        utterances.append(Utterance(recording, text, place, begin_s, duration_s))
+    if not utterances and not findings.keeps_going:
         raise DataError(f"'{folder}' holds no utterances.")
-    return found
+    return utterances
 
 
 def _segments(
     folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings
 ) -> Dict[str, Part]:  # fmt: skip
     """Reads `segments`: name of an utterance -> recording, start and length in seconds."""
-    found: Dict[str, Part] = {}
+    parts: Dict[str, Part] = {}
     for line, name, rest in _keyed(folder, "segments", findings):
         place = DataPlace(os.path.join(folder, "segments"), line)
         recording, *times = split_words(rest) or [""]
@@ -308,8 +308,8 @@ def _segments(
             findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it, or remove the segment."))
             refused.add(name)
         else:
-            found[name] = recordings[recording], begin, None if end == -1 else end - begin
-    return found
+            parts[name] = recordings[recording], begin, None if end == -1 else end - begin
+    return parts
 
 
 def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, str, str]]:

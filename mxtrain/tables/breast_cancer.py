@@ -8,7 +8,7 @@ import numpy as np
 
 from mxtrain.data.base import Samples, Splits
 from mxtrain.data.features.feature_rows import FeatureRows
-from mxtrain.data.features.feature_statistics import WantedColumn, build_columns
+from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn, open_inputs, open_store
 from mxtrain.data.loading.official import sklearn_datasets
 from mxtrain.data.signature import Signature
@@ -39,16 +39,16 @@ class BreastCancer(FeatureDataset):
         """See `BaseDataset.open`."""
         rows = np.loadtxt(sklearn_datasets("breast_cancer") / "data" / "breast_cancer.csv", delimiter=",", skiprows=1)
         store = store_of("scikit-learn's breast cancer data", NAMES, rows[:, :-1], 1 - rows[:, -1])
-        wanted = [WantedColumn(name, "number") for name in NAMES]
+        settings = [ColumnSettings(name, "number") for name in NAMES]
         return self.split(
             "scikit-learn's breast cancer data", CLASS_NAMES,
-            lambda rows: build_columns(rows.stores, rows.row_N, wanted), FeatureRows([store]),
+            lambda rows: build_columns(rows.stores, rows.row_N, settings), FeatureRows([store]),
         )  # fmt: skip
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Returns all rows of tables with the 30 numbers, by name; a place is `file:row`."""
+        """Opens all rows of tables with the 30 numbers, by name; a source location is `file:row`."""
         layout = FeatureLayout(tuple(ReadColumn(name, "number", name) for name in NAMES), None, ("0", "1"))
         stores, places = open_inputs(names, lambda path: open_store(path, layout), skip_unreadable, unreadable)
         return FeatureRows(stores), places

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, Sequence, Tuple
 
 from mxtrain.data.features.feature_columns import Kind
-from mxtrain.data.features.feature_statistics import WantedColumn
+from mxtrain.data.features.feature_statistics import ColumnSettings
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.table.cells import number_of
@@ -39,9 +39,9 @@ class Criteo(FeatureFiles):
     samples."""
     eval_batch_size: Positive = 8192
 
-    def wanted(self, path: str) -> Sequence[WantedColumn]:
-        counts = [WantedColumn(name, "count") for name in COUNTS]
-        return [*counts, *(WantedColumn(name, self.categories, self.buckets, self.min_count) for name in CATEGORIES)]
+    def column_settings(self, path: str) -> Sequence[ColumnSettings]:
+        counts = [ColumnSettings(name, "count") for name in COUNTS]
+        return [*counts, *(ColumnSettings(name, self.categories, self.buckets, self.min_count) for name in CATEGORIES)]
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         """See `FeatureFiles.layout`; files to predict for may have no label, as the challenge's test.txt."""

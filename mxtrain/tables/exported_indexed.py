@@ -36,7 +36,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         except WrongLine as error:
             raise ValueError(f"{place}: {error}") from error
         arrays = padded_rows([(row.ids, row.values)], column["length"], column["buckets"])
-        given = {
-            one["name"]: array.astype(one["dtype"]) for one, array in zip(folder.signature["inputs"], arrays)
+        inputs = {
+            spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(folder.signature["inputs"], arrays)
         }  # fmt: skip
-        yield {"file": place, **predicted_row(folder.signature, folder.run(given))}
+        yield {"file": place, **predicted_row(folder.signature, folder.run(inputs))}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 MOST_NAMED = 12
-"""Columns that a sentence names; of more only how many there are."""
+"""Maximum number of columns that a message lists by name."""
 
 
 class FeatureDataset(BaseDataset):
@@ -38,27 +38,27 @@ class FeatureDataset(BaseDataset):
         self, origin: str, class_names: Sequence[str], measure: Callable[[FeatureRows], FeatureColumns],
         train: FeatureRows, val: Optional[FeatureRows] = None, test: Optional[FeatureRows] = None,
     ) -> Splits:  # fmt: skip
-        """Splits of files; what has no files is held out of the training rows, of each class the same share.
+        """Returns the splits. Missing ones are held out from the training rows, with the same share of each class.
 
         Args:
-            origin: of the rows, for messages.
-            class_names: of targets 0 and 1.
-            measure: makes columns of the training rows.
-            train, val, test: rows of files; None = there are none.
+            origin: name of the data, for messages.
+            class_names: names of the targets 0 and 1.
+            measure: function that computes the columns of the network from the training rows.
+            train, val, test: rows of files; None = no file.
 
         Raises:
-            DataError: nothing is left to train on or to validate with.
+            DataError: no rows are left for training or validation.
         """
         val = self.own_validation(val)
         groups = None
         if self.fold is not None and self.fold.groups is not None:
             groups = read_groups(self.fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
         parts = self.divide(train.read_labels(), val is not None, test is not None, groups)
-        trained = train if len(parts[0]) == len(train) else train.take(parts[0])
+        train_rows = train if len(parts[0]) == len(train) else train.take(parts[0])
         val = train.take(parts[1]) if val is None else val
         test = train.take(parts[2]) if test is None and len(parts[2]) else test
-        refuse_empty(origin, len(trained), len(val), self.val_fraction)
-        return FeatureSplits(trained, val, test, list(class_names), build_columns=lambda: measure(trained))
+        refuse_empty(origin, len(train_rows), len(val), self.val_fraction)
+        return FeatureSplits(train_rows, val, test, list(class_names), build_columns=lambda: measure(train_rows))
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         columns = FeatureSplits.cast(splits).build_columns()
@@ -70,10 +70,10 @@ class FeatureDataset(BaseDataset):
         return FeatureSignature(columns.shapes, class_names=list(splits.class_names), columns=columns)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        own, other = FeatureSignature.cast(signature).columns, FeatureSignature.cast(before).columns
-        if own != other:
-            names = [column.name for column in own.columns]
-            changed = [column.name for column in other.columns if column not in own.columns] or names
+        columns, trained_columns = FeatureSignature.cast(signature).columns, FeatureSignature.cast(before).columns
+        if columns != trained_columns:
+            names = [column.name for column in columns.columns]
+            changed = [column.name for column in trained_columns.columns if column not in columns.columns] or names
             raise CheckpointError(
                 f"{source} was trained with other columns than there are now, or with other values in them: "
                 f"{', '.join(changed[:MOST_NAMED])}. Give it the data and the settings of dataset that it was trained "
@@ -93,9 +93,9 @@ class FeatureDataset(BaseDataset):
         parts += [f"{added} further to say where a number is missing"] if added else []
         label_N = splits.train.read_labels()  # type: ignore[attr-defined]  # they are `FeatureRows`
         names = splits.class_names
-        alone = ", so there is nothing to tell apart" if label_N.min() == label_N.max() else ""
+        warning = ", so there is nothing to tell apart" if label_N.min() == label_N.max() else ""
         share = f"{label_N.mean():.2%} of {len(label_N):,} training rows are {names[1]}"
-        return f"rows of {', '.join(parts)}; {share}{alone}"
+        return f"rows of {', '.join(parts)}; {share}{warning}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: FeatureRows, signature: Signature, options: LoaderOptions
@@ -103,16 +103,16 @@ class FeatureDataset(BaseDataset):
         return FeatureLoader(source, signature, options)
 
 
-def _named(what: str, names: List[str]) -> str:
-    return f"{len(names)} {what}" + (f" ({', '.join(names)})" if len(names) <= MOST_NAMED else "")
+def _named(kind: str, names: List[str]) -> str:
+    return f"{len(names)} {kind}" + (f" ({', '.join(names)})" if len(names) <= MOST_NAMED else "")
 
 
 def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: np.ndarray) -> FeatureStore:
-    """Rows of numbers that are in memory.
+    """Builds a store from arrays in memory.
 
     Args:
-        name: of the data, which says what it holds.
-        numbers: names of columns.
+        name: key of the store, which identifies its content.
+        numbers: names of the columns.
         value_RN: numbers.
         label_R: targets, 0 or 1.
     """

@@ -1,4 +1,4 @@
-"""Base of datasets of features in files: which files, what becomes of their columns, and files to predict for."""
+"""Base class of datasets of features in files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
-from mxtrain.data.features.feature_statistics import WantedColumn, build_columns
+from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
 from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, open_inputs, open_store
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.loading.regular_files import refuse_shared
@@ -20,7 +20,7 @@ from mxtrain.tables.feature_dataset import FeatureDataset
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 OF_THE_COLUMNS = ("columns", "others", "buckets", "min_count", "categories")
-"""Settings that decide what the columns of a network are."""
+"""Settings that determine the columns of a network; the checkpoint stores the result."""
 Store = TypeVar("Store")
 Names = Union[None, PathText, List[PathText]]
 
@@ -48,32 +48,37 @@ class FeatureFiles(FeatureDataset):
     test_fraction: OpenFraction = 0.15
     """Share of the training rows held out for testing where there is no file of them."""
 
-    def wanted(self, path: str) -> Sequence[WantedColumn]:
-        """Returns the columns of the network, as the description and the first training file say.
+    def column_settings(self, path: str) -> Sequence[ColumnSettings]:
+        """Returns the columns of the network, given by the settings and by the first training file.
 
         Raises:
-            DataError: the file lacks a column that the description names.
+            DataError: the file lacks a column that a setting names.
         """
         raise NotImplementedError
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
-        """Chooses the layout by which a file with columns of these names and kinds is read.
+        """Returns the layout with which a file is read.
+
+        Args:
+            path: path of the file.
+            columns: names and kinds of the columns.
+            with_target: True to read targets.
 
         Raises:
-            DataError: the file is none of this format.
+            DataError: the file has another format.
         """
         raise NotImplementedError
 
-    def described(self, path: str) -> FeatureFiles:
-        """This dataset with what it leaves open looked up in the first training file.
+    def resolved(self, path: str) -> FeatureFiles:
+        """Returns this dataset with settings of "auto" replaced by values from the first training file.
 
         Raises:
-            DataError: the file does not say it.
+            DataError: the file does not determine a value.
         """
         return self
 
     def class_names(self) -> Tuple[str, str]:
-        """Names of the targets 0 and 1."""
+        """Returns the names of the targets 0 and 1."""
         return ("0", "1")
 
     def open(self) -> Splits:
@@ -83,29 +88,29 @@ class FeatureFiles(FeatureDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         files = files_of(self.train, self.val, self.test, findings)
-        own = self.described(files["train"][0])
-        wanted = own.wanted(files["train"][0])
-        columns = [(column.name, column.read_kind) for column in wanted]
-        stores = open_all(files, lambda path: own._open(path, columns, findings), findings)
+        dataset = self.resolved(files["train"][0])
+        settings = dataset.column_settings(files["train"][0])
+        columns = [(column.name, column.read_kind) for column in settings]
+        stores = open_all(files, lambda path: dataset._open(path, columns, findings), findings)
         return self.split(
-            f"dataset.train={files['train'][0]}", own.class_names(),
-            lambda rows: build_columns(rows.stores, rows.row_N, wanted),
-            **{name: FeatureRows(some) for name, some in stores.items()},
+            f"dataset.train={files['train'][0]}", dataset.class_names(),
+            lambda rows: build_columns(rows.stores, rows.row_N, settings),
+            **{name: FeatureRows(stores_of_split) for name, stores_of_split in stores.items()},
         )  # fmt: skip
 
     def _open(self, path: str, columns: Sequence[Tuple[str, Kind]], findings: Findings) -> FeatureStore:
         return open_store(path, self.layout(path, columns, True), findings)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        for setting in typed:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        for setting in overrides:
             if setting.split(".")[:2] in (["dataset", name] for name in OF_THE_COLUMNS):
                 raise ConfigError(f"{setting}: {source} keeps its columns as it was trained with them. Leave it out.")
-        return self, given
+        return self, signature
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Returns all rows of the files; a place is `file:line`, or `file:record` of Parquet."""
+        """Opens all rows of the files; a source location is `file:line`, or `file:record` for Parquet."""
         columns = [(column.name, column.kind) for column in FeatureSignature.cast(signature).columns.columns]
         stores, places = open_inputs(
             names, lambda path: open_store(path, self.layout(path, columns, False)), skip_unreadable, unreadable
@@ -114,15 +119,15 @@ class FeatureFiles(FeatureDataset):
 
 
 def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[str, List[str]]:
-    """Returns the files of each split that has some.
+    """Returns the files of each split that has files.
 
     Raises:
-        DataError: no training file is named, or one is not there.
+        DataError: no training file is named, or a file is missing.
     """
     if not train:
         raise DataError("dataset.train: name the file of training rows, e.g. dataset.train=train.csv.")
-    named = {"train": train, "val": val, "test": test}
-    files = {name: [given] if isinstance(given, str) else given for name, given in named.items() if given}
+    settings = {"train": train, "val": val, "test": test}
+    files = {name: [paths] if isinstance(paths, str) else paths for name, paths in settings.items() if paths}
     for paths in files.values():
         for path in paths:
             require_file(path)
@@ -133,14 +138,14 @@ def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[
 def open_all(
     files: Mapping[str, Sequence[str]], open_one: Callable[[str], Store], findings: Findings
 ) -> Dict[str, List[Store]]:  # fmt: skip
-    """Returns the rows of all files of each split.
+    """Opens all files of each split.
 
     Raises:
-        DataError: a file cannot be read; `NoUsableSamples` where that was said.
+        DataError: a file cannot be read; `NoUsableSamples` if the findings already have the reason.
     """
-    found = {name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
+    opened = {name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
              for name, paths in files.items()}  # fmt: skip
-    stores = {name: [store for store in some if store is not None] for name, some in found.items()}
+    stores = {name: [store for store in split_stores if store is not None] for name, split_stores in opened.items()}
     if any(len(stores[name]) < len(files[name]) for name in files):
         raise NoUsableSamples(f"dataset.train={files['train'][0]}: a table cannot be read.")
     return stores

@@ -9,7 +9,7 @@ from typing_extensions import Annotated
 
 from mxtrain.data.base import BaseDataset
 from mxtrain.data.features.feature_columns import Kind
-from mxtrain.data.features.feature_statistics import WantedColumn
+from mxtrain.data.features.feature_statistics import ColumnSettings
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.signature import Signature
@@ -53,19 +53,19 @@ class FeatureTable(FeatureFiles):
     def class_names(self) -> Tuple[str, str]:
         return ("0", "1") if self.classes == "auto" else (self.classes[0], self.classes[1])
 
-    def described(self, path: str) -> FeatureTable:
-        """See `FeatureFiles.described`: the classes of the target are looked up."""
+    def resolved(self, path: str) -> FeatureTable:
+        """See `FeatureFiles.resolved`: the classes of the target are looked up."""
         header_of(path, [self.target], "dataset.target")
-        given = None if self.classes == "auto" else self.class_names()
-        return self.model_copy(update={"classes": list(find_classes(path, self.target, self.missing, given))})
+        class_names = None if self.classes == "auto" else self.class_names()
+        return self.model_copy(update={"classes": list(find_classes(path, self.target, self.missing, class_names))})
 
-    def wanted(self, path: str) -> Sequence[WantedColumn]:
-        """Returns the columns that are wanted, in the order of the file."""
+    def column_settings(self, path: str) -> Sequence[ColumnSettings]:
+        """Returns the settings of the columns of the network, in file order."""
         specs = self.kinds(path)
         if not specs:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
-        return [WantedColumn(name, one.kind, one.buckets or self.buckets, one.min_count or self.min_count)
-                for name, one in specs.items()]  # fmt: skip
+        return [ColumnSettings(name, spec.kind, spec.buckets or self.buckets, spec.min_count or self.min_count)
+                for name, spec in specs.items()]  # fmt: skip
 
     def kinds(self, path: str) -> Dict[str, ColumnSpec]:
         """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
@@ -95,10 +95,10 @@ class FeatureTable(FeatureFiles):
         trained = FeatureSignature.cast(signature).columns.columns
         return copied_cells(names, columns, [column.name for column in trained])
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        super().restored(given, typed, source)
-        # As trained: nothing is guessed anew of files that may have changed, or are not there.
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        super().restored(signature, overrides, source)
+        # As trained: guessing again could give other columns, and the training files may be missing.
         columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
-                   for column in FeatureSignature.cast(given).columns.columns}  # none is indexed  # fmt: skip
-        update = {"columns": columns, "others": "ignore", "classes": list(given.class_names)}
-        return self.model_copy(update=update), given
+                   for column in FeatureSignature.cast(signature).columns.columns}  # none is indexed  # fmt: skip
+        update = {"columns": columns, "others": "ignore", "classes": list(signature.class_names)}
+        return self.model_copy(update=update), signature

@@ -22,8 +22,8 @@ class IndexedRow(NamedTuple):
     """A parsed line.
 
     Attributes:
-        label: 0 or 1; None if the line has no target, or another one.
-        ids, values: of its features.
+        label: 0 or 1; None if the line has no target, or an invalid one.
+        ids, values: ids and values of the features.
     """
 
     label: Optional[int]
@@ -35,7 +35,7 @@ class WrongLine(ValueError):
     """A line is invalid.
 
     Attributes:
-        is_target: True if it is the target that is not allowed.
+        is_target: True if the target is invalid.
     """
 
     def __init__(self, fact: str, is_target: bool = False) -> None:
@@ -58,24 +58,24 @@ def parse_row(cells: Sequence[str], with_target: bool) -> IndexedRow:
     Raises:
         WrongLine: the line is invalid.
     """
-    begins = with_target or ":" not in cells[0]
-    label = label_of(cells[0]) if begins else None
+    has_target = with_target or ":" not in cells[0]
+    label = label_of(cells[0]) if has_target else None
     if label is None and with_target:
         raise WrongLine(f"the target is '{cells[0]:.100}'; allowed are 0 or -1, and 1.", is_target=True)
-    if begins and label is None and parse_number(cells[0], allow_special=True) is None:
+    if has_target and label is None and parse_number(cells[0], allow_special=True) is None:
         raise WrongLine(f"'{cells[0]:.100}' is neither a target nor index:value.")
-    pairs = [cell.split(":") for cell in cells[begins:]]
+    pairs = [cell.split(":") for cell in cells[has_target:]]
     try:
-        if not _PLAIN_PAIRS.fullmatch(" ".join(cells[begins:])):
+        if not _PLAIN_PAIRS.fullmatch(" ".join(cells[has_target:])):
             raise ValueError
         # int() and float() also accept e.g. underscores and other digits, which the pattern has excluded.
         ids, values = [int(pair[-2]) for pair in pairs], [float(pair[-1]) for pair in pairs]
     except (ValueError, IndexError):
-        wrong = next((":".join(pair) for pair in pairs if not _is_pair(pair)), cells[begins])
-        raise WrongLine(f"'{wrong:.100}' is no index:value, and no field:index:value.") from None
+        invalid_cell = next((":".join(pair) for pair in pairs if not _is_pair(pair)), cells[has_target])
+        raise WrongLine(f"'{invalid_cell:.100}' is no index:value, and no field:index:value.") from None
     if ids and not 0 <= min(ids) <= max(ids) < LARGEST_ID:
-        wrong_id = next(one for one in ids if not 0 <= one < LARGEST_ID)
-        raise WrongLine(f"the index {wrong_id} is not from 0 to {LARGEST_ID - 1:,}.")
+        invalid_id = next(id_ for id_ in ids if not 0 <= id_ < LARGEST_ID)
+        raise WrongLine(f"the index {invalid_id} is not from 0 to {LARGEST_ID - 1:,}.")
     if not all(-LARGEST_VALUE <= value <= LARGEST_VALUE for value in values):  # is false for a NaN
         raise WrongLine("a value is no finite number of 32 bits.")
     return IndexedRow(label, ids, values)
@@ -107,9 +107,9 @@ def padded_rows(
     """
     id_BL = np.zeros((len(rows), length), np.int32)
     value_BL = np.zeros((len(rows), length), np.float32)
-    is_there_BL = np.arange(length) < np.array([len(ids) for ids, _ in rows], np.int64)[:, None]
-    if is_there_BL.any():
-        id_BL[is_there_BL] = np.concatenate([ids[:length] for ids, _ in rows])
-        value_BL[is_there_BL] = np.concatenate([values[:length] for _, values in rows])
+    is_filled_BL = np.arange(length) < np.array([len(ids) for ids, _ in rows], np.int64)[:, None]
+    if is_filled_BL.any():
+        id_BL[is_filled_BL] = np.concatenate([ids[:length] for ids, _ in rows])
+        value_BL[is_filled_BL] = np.concatenate([values[:length] for _, values in rows])
     is_known_BL = id_BL < num_ids
     return np.where(is_known_BL, id_BL, 0).astype(np.int32), np.where(is_known_BL, value_BL, 0).astype(np.float32)

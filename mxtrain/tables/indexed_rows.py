@@ -42,10 +42,10 @@ _FORMS = {
 }  # fmt: skip
 _ROWS_AT_ONCE = 4096
 _LOOKED_AT, _LEAST_SHARE = 1000, 0.1
-"""Number of first lines whose targets are checked, and the share of them that may not be allowed targets: one wrong
-line is a problem of that line, many wrong lines are a file with other targets."""
+"""Number of first lines whose targets are checked, and the share of invalid targets above which the whole file is
+refused instead of single lines."""
 LONGEST_ROW = 10_000
-"""Features of a row, unless `max_features` says otherwise."""
+"""Maximum number of features of a row, unless `max_features` is set."""
 
 
 @dataclass
@@ -89,24 +89,24 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         rows = read_indexed(path, with_target, findings)
-        while some := list(islice(rows, _ROWS_AT_ONCE)):
-            length_R = np.array([len(row.ids) for _, row in some], np.int64)
+        while batch := list(islice(rows, _ROWS_AT_ONCE)):
+            length_R = np.array([len(row.ids) for _, row in batch], np.int64)
             values: Dict[str, np.ndarray] = {
-                "id": np.array([one for _, row in some for one in row.ids], np.int32),
-                "value": np.array([one for _, row in some for one in row.values], np.float32),
-                "label": np.array([UNKNOWN if row.label is None else row.label for _, row in some], np.uint8),
-                "place": np.array([line for line, _ in some], np.int64),
+                "id": np.array([item for _, row in batch for item in row.ids], np.int32),
+                "value": np.array([item for _, row in batch for item in row.values], np.float32),
+                "label": np.array([UNKNOWN if row.label is None else row.label for _, row in batch], np.uint8),
+                "place": np.array([line for line, _ in batch], np.int64),
             }
-            writer.append(len(some), values, {"id": length_R, "value": length_R})
-            advance(len(some))
+            writer.append(len(batch), values, {"id": length_R, "value": length_R})
+            advance(len(batch))
         return {}
 
     if findings.keeps_going:
         shards = prepare_for_now("indexed", _FORMS, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
-        made_of: Json = [content.sha256, with_target]
-        shards = prepare("indexed", made_of, _FORMS, write, what=f"rows of {path}")
+        cache_key: Json = [content.sha256, with_target]
+        shards = prepare("indexed", cache_key, _FORMS, write, what=f"rows of {path}")
         content.require_unchanged()  # the cache key is the hash of the content before it was parsed
     return IndexedStore(
         shards.ragged("id"), shards.ragged("value"), shards.array("label"), path, shards.array("place"), shards
@@ -134,17 +134,17 @@ def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
     """Raises a `DataError` if many of the first lines have targets that are not allowed, such as 1 and 2."""
     texts = [cells[0] for line in lines if (cells := cells_of(line))]
     counts = Counter(number for text in texts if (number := number_of(text)) == number)
-    others = {number: count for number, count in counts.items() if number not in LABELS}
-    if sum(others.values()) < max(3, len(texts) * _LEAST_SHARE):
+    other_targets = {number: count for number, count in counts.items() if number not in LABELS}
+    if sum(other_targets.values()) < max(3, len(texts) * _LEAST_SHARE):
         return
-    shown = " and ".join(f"{number:g}" for number in sorted(counts)[:5])
+    examples = " and ".join(f"{number:g}" for number in sorted(counts)[:5])
     remedy = (
         "Subtract 1 from them, so that 2 becomes 1 = yes: awk '{$1 -= 1} 1' FILE > NEW." if set(counts) == {1, 2}
         else "Write 1 for yes and 0 for no. A number is predicted by task=regression dataset=number_table."
     )  # fmt: skip
     raise DataError(
-        f"{path}: the targets of the first lines are {shown}{' and so on' if len(counts) > 5 else ''}; allowed are 0 "
-        f"or -1, and 1. {remedy}"
+        f"{path}: the targets of the first lines are {examples}{' and so on' if len(counts) > 5 else ''}; allowed are "
+        f"0 or -1, and 1. {remedy}"
     )
 
 
@@ -152,8 +152,8 @@ class IndexedRows(FeatureRows):
     """Rows of ids and values; see `FeatureRows`."""
 
     def take(self, indices: Any) -> IndexedRows:
-        found = super().take(indices)
-        return IndexedRows(found.stores, found.row_N)
+        subset = super().take(indices)
+        return IndexedRows(subset.stores, subset.row_N)
 
     def checks(self) -> Checks:
         return IndexedChecks(self)
@@ -163,12 +163,12 @@ class IndexedRows(FeatureRows):
 
     def ragged(self, index_B: np.ndarray) -> Tuple[np.ndarray, List[Tuple[np.ndarray, np.ndarray]]]:
         """Returns the number of ids of each sample, (B,), and the (ids, values) of each sample."""
-        found: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
-        for store, place, row in self.apart(index_B):
+        pair_of_sample: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
+        for store, sample_M, row in self.by_store(index_B):
             begin_B, end_B = store.ids.begin[row], store.ids.begin[row + 1]  # type: ignore[attr-defined]  # it is indexed
-            for one, begin, end in zip(place.tolist(), begin_B.tolist(), end_B.tolist()):
-                found[one] = (store.ids.value[begin:end], store.values.value[begin:end])  # type: ignore[attr-defined]
-        pairs = [found[number] for number in range(len(index_B))]
+            for sample, begin, end in zip(sample_M.tolist(), begin_B.tolist(), end_B.tolist()):
+                pair_of_sample[sample] = (store.ids.value[begin:end], store.values.value[begin:end])  # type: ignore[attr-defined]
+        pairs = [pair_of_sample[number] for number in range(len(index_B))]
         return np.array([len(ids) for ids, _ in pairs], np.int64), pairs
 
 
@@ -177,7 +177,7 @@ class IndexedChecks(SourceChecks):
 
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
-        ((store, _, row),) = self._source.apart(np.array([index]))
+        ((store, _, row),) = self._source.by_store(np.array([index]))
         return store.places(row)[0]
 
     def check(self, index: int) -> Checked:
@@ -212,23 +212,23 @@ class IndexedEncoder:
         return csr_matrix((value_BL.ravel().astype(np.float64), id_BL.ravel(), begins), shape=shape)
 
 
-def measure_indexed(rows: FeatureRows, most: Optional[int], max_index: int) -> Tuple[int, int]:
+def measure_indexed(rows: FeatureRows, max_features: Optional[int], max_index: int) -> Tuple[int, int]:
     """Returns the number of ids (largest id + 1) and the largest number of ids of a row, over the training rows.
 
     Args:
         rows: training rows.
-        most: number of ids of a row that are used; None = all.
+        max_features: number of ids of a row that are used; None = all.
         max_index: largest allowed id; the network has a vector for each id up to the largest.
 
     Raises:
-        DataError: an id is larger than `max_index`, or a row is longer than `LONGEST_ROW` and `most` is None.
+        DataError: an id is larger than `max_index`, or a row is longer than `LONGEST_ROW` and `max_features` is None.
     """
     largest, longest = 0, 1
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         index_B = np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)))
         length_B, pairs = rows.ragged(index_B)  # type: ignore[attr-defined]  # they are `IndexedRows`
         longest = max(longest, int(length_B.max(initial=0)))
-        largest_B = np.array([int(ids[:most].max()) if len(ids) else 0 for ids, _ in pairs])
+        largest_B = np.array([int(ids[:max_features].max()) if len(ids) else 0 for ids, _ in pairs])
         largest = max(largest, int(largest_B.max(initial=0)))
         if largest > max_index:
             place = IndexedChecks(rows).place(begin + int(largest_B.argmax()))
@@ -237,10 +237,10 @@ def measure_indexed(rows: FeatureRows, most: Optional[int], max_index: int) -> T
                 f"{max_index:,} is allowed: number the features anew without gaps, or type dataset.max_index={largest} "
                 "if there is memory for so many."
             )
-        if most is None and longest > LONGEST_ROW:
+        if max_features is None and longest > LONGEST_ROW:
             place = IndexedChecks(rows).place(begin + int(length_B.argmax()))
             raise DataError(
                 f"{place} has {longest:,} features, and all rows of a batch take as much memory as the longest one. "
                 f"Type dataset.max_features={longest} to read all of them, or fewer to read the first ones of each row."
             )
-    return largest + 1, min(longest, most or longest)
+    return largest + 1, min(longest, max_features or longest)

@@ -57,7 +57,7 @@ class Libsvm(FeatureDataset):
         """See `BaseDataset.examine`."""
         files = files_of(self.train, self.val, self.test, findings)
         stores = open_all(files, lambda path: open_indexed(path, True, findings), findings)
-        rows = {name: IndexedRows(some) for name, some in stores.items()}  # type: ignore[arg-type]  # rows of their own
+        rows = {name: IndexedRows(stores_of_split) for name, stores_of_split in stores.items()}  # type: ignore[arg-type]  # rows of their own
         return self.split(f"dataset.train={files['train'][0]}", ("0", "1"), self._measure, **rows)
 
     def _measure(self, rows: FeatureRows) -> FeatureColumns:
@@ -67,6 +67,6 @@ class Libsvm(FeatureDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Returns all rows of the files, with a target or without; a place is `file:line`."""
+        """Opens all rows of the files, with or without targets; a source location is `file:line`."""
         stores, places = open_inputs(names, lambda path: open_indexed(path, False), skip_unreadable, unreadable)
         return IndexedRows(stores), places  # type: ignore[arg-type]  # rows of their own

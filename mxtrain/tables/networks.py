@@ -32,8 +32,8 @@ class FeatureBlock(gluon.HybridBlock):
         super().__init__(**kwargs)
         self.num_ids, self.num_fields, self.num_numbers = sum(field_sizes), len(field_sizes), num_numbers
 
-    def apart(self, inputs: Sequence[Array]) -> Tuple[List[Array], List[Array]]:
-        """Splits inputs into [id_BF] and [number_BN]; each list is empty if there are no such columns."""
+    def split_inputs(self, inputs: Sequence[Array]) -> Tuple[List[Array], List[Array]]:
+        """Splits inputs into [id_BF] and [number_BN]; a list is empty if there are no such columns."""
         count = int(bool(self.num_fields))
         return list(inputs[:count]), list(inputs[count:])
 
@@ -51,8 +51,8 @@ class LinearTerms(FeatureBlock):
             self.bias = self.params.get("bias", shape=(num_outputs,), init=mx.init.Zero())
 
     def hybrid_forward(self, F, *inputs, bias):
-        ids, numbers = self.apart(inputs)
-        terms = [F.sum(self.table(id_BF), axis=1) for id_BF in ids] + [self.number(one) for one in numbers]
+        ids, numbers = self.split_inputs(inputs)
+        terms = [F.sum(self.table(id_BF), axis=1) for id_BF in ids] + [self.number(number_BN) for number_BN in numbers]
         return F.broadcast_add(sum(terms[1:], terms[0]), F.reshape(bias, shape=(1, -1)))
 
 
@@ -68,7 +68,7 @@ class FeatureVectors(FeatureBlock):
                 self.number = self.params.get("number", shape=(num_numbers, units), init=mx.init.Normal(scale))
 
     def hybrid_forward(self, F, *inputs, **weights):
-        ids, numbers = self.apart(inputs)
+        ids, numbers = self.split_inputs(inputs)
         vectors = [self.table(id_BF) for id_BF in ids]
         for number_BN in numbers:
             number_1NU = F.expand_dims(weights["number"], axis=0)
@@ -166,7 +166,7 @@ class WideDeepNetwork(FeatureBlock):
             self.output = nn.Dense(num_outputs, use_bias=False)  # the linear terms have a bias
 
     def hybrid_forward(self, F, *inputs):
-        ids, numbers = self.apart(inputs)
+        ids, numbers = self.split_inputs(inputs)
         parts = [F.flatten(self.vectors(id_BF)) for id_BF in ids] + numbers
         deep_BH = self.deep(parts[0] if len(parts) == 1 else F.concat(*parts, dim=1))
         return self.linear(*inputs) + self.output(deep_BH)

@@ -97,7 +97,7 @@ class NumberTable(BaseDataset):
         """See `BaseDataset.examine`."""
         if self.train is None:
             names = list(DIABETES)
-            found: List[Optional[Rows]] = [read_diabetes(), None, None]
+            rows_by_split: List[Optional[Rows]] = [read_diabetes(), None, None]
             origin = "scikit-learn's diabetes data"
         else:
             files = {name: path for name in ("train", "val", "test") if (path := getattr(self, name)) is not None}
@@ -107,9 +107,9 @@ class NumberTable(BaseDataset):
                       for name, path in files.items()}  # fmt: skip
             if None in tables.values():
                 raise NoUsableSamples(f"dataset.train={self.train}: a table cannot be read.")
-            found = [tables.get(name) for name in ("train", "val", "test")]
+            rows_by_split = [tables.get(name) for name in ("train", "val", "test")]
             origin = f"dataset.train={self.train}"
-        train, val, test = found
+        train, val, test = rows_by_split
         assert train is not None
         val = self.own_validation(val)
         parts = self.divide(np.zeros(len(train), int), val is not None, test is not None, self._groups(train))
@@ -136,14 +136,14 @@ class NumberTable(BaseDataset):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         names = names_of_columns(path)
         require_column("dataset.target", str(self.target), path, names)
-        apart = (self.target, group_column(self.fold, path))
-        open_names = [name for name in names if name not in apart]
+        excluded = (self.target, group_column(self.fold, path))
+        open_names = [name for name in names if name not in excluded]
         kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
-        found = [name for name in open_names if kinds[name] == "number"]
+        number_columns = [name for name in open_names if kinds[name] == "number"]
         texts = [name for name in open_names if kinds[name] in ("category", "hashed")]
         if texts:
             remedy = (
-                f"Type {typed_list('dataset.features', found)} to predict from the others." if found
+                f"Type {typed_list('dataset.features', number_columns)} to predict from the others." if number_columns
                 else "Write them as numbers."
             )  # fmt: skip
             raise DataError(
@@ -151,16 +151,16 @@ class NumberTable(BaseDataset):
                 f"{'hold' if len(texts) > 1 else 'holds'} texts{self._example(path, texts[0])}, and task=regression "
                 f"predicts from numbers. {remedy}"
             )
-        if not found:
+        if not number_columns:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
-        return found
+        return number_columns
 
     def _example(self, path: str, name: str) -> str:
         """Returns the first cell of a column that is no number, and its line, as a part of a sentence."""
         for line, (cell,) in silent_rows(path, [name], self.missing):
             text = cell.strip()
-            found = read_number(text, self.decimal)
-            if text not in self.missing and (found is None or not math.isfinite(found.value)):
+            number = read_number(text, self.decimal)
+            if text not in self.missing and (number is None or not math.isfinite(number.value)):
                 return f", such as '{text:.40}' in {'record' if ending_of(path) == PARQUET else 'line'} {line}"
         return ""
 
@@ -173,38 +173,39 @@ class NumberTable(BaseDataset):
         null = self.missing[0] if self.missing else None
         rows, places = read_columns(path, columns, header=True, findings=findings, null=null)
         assert places is not None
-        found = np.empty((len(rows), len(columns)))
-        kept = np.ones(len(rows), bool)
+        number_RC = np.empty((len(rows), len(columns)))
+        is_valid_R = np.ones(len(rows), bool)
         problems: List[Tuple[int, Problem]] = []
         for number, name in enumerate(columns):
             texts = [row[number].strip() for row in rows]
             parsed = read_numbers(texts, self.missing, self.decimal)
-            found[:, number] = parsed.value_R
-            wrong = ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)  # not `>`: NaN must count as wrong
+            number_RC[:, number] = parsed.value_R
+            wrong_R = ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)  # not `>`: NaN must count as wrong
             if name != self.target:
-                wrong &= ~parsed.is_missing_R
-            for row in np.flatnonzero(wrong).tolist():
+                wrong_R &= ~parsed.is_missing_R
+            for row in np.flatnonzero(wrong_R).tolist():
                 is_empty = bool(parsed.is_missing_R[row])
-                why = f"'{texts[row]}', a missing number" if is_empty else why_no_number(texts[row], self.decimal)
-                what = f"{places[row]}: '{name}' is {why}."
+                cell = f"'{texts[row]}', a missing number" if is_empty else why_no_number(texts[row], self.decimal)
+                fact = f"{places[row]}: '{name}' is {cell}."
                 remedy = "Give the number, or remove the row." if is_empty else "Correct the cell."
-                problems.append((row, Problem(NOT_A_NUMBER, places[row], what, remedy)))
+                problems.append((row, Problem(NOT_A_NUMBER, places[row], fact, remedy)))
             written = WrittenColumn(name, self.missing, self.decimal)
             for row, reason in written.add(texts, parsed):
                 remedy = "Write all cells of the column in one way."
                 problems.append((row, Problem(NOT_A_NUMBER, places[row], f"{places[row]}: {reason}", remedy)))
             for sentence in written.sentences:
                 log.info("%s: %s", path, sentence)
-            kept &= ~wrong
+            is_valid_R &= ~wrong_R
         findings.refuse(*(problem for _, problem in sorted(problems, key=lambda pair: pair[0])))
-        found = found[kept]
-        places = places.take(np.flatnonzero(kept))
-        return Rows(found[:, : len(names)], found[:, -1] if with_target else None, places, has_row_ids(path, columns))
+        number_RC = number_RC[is_valid_R]
+        places = places.take(np.flatnonzero(is_valid_R))
+        target_N = number_RC[:, -1] if with_target else None
+        return Rows(number_RC[:, : len(names)], target_N, places, has_row_ids(path, columns))
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Rows)
-        made = Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
-        return with_target_scale(made, splits.train.target_N)
+        signature = Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
+        return with_target_scale(signature, splits.train.target_N)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         if list(before.class_names) != list(signature.class_names):
@@ -218,9 +219,9 @@ class NumberTable(BaseDataset):
     def remark(self, signature: Signature, splits: Splits) -> str:
         assert isinstance(splits.train, Rows) and isinstance(splits.val, Rows)
         missing_F = np.isnan(splits.train.value_NF).sum(axis=0)
-        named = [f"{name}: {count:,}" for name, count in zip(signature.class_names, missing_F.tolist()) if count]
-        also = f", of which missing ones enter as the mean of their column ({', '.join(named)})" if named else ""
-        return f"rows of {len(signature.class_names)} numbers{also}; {target_remark(signature, splits.val.target_N)}"
+        missing = [f"{name}: {count:,}" for name, count in zip(signature.class_names, missing_F.tolist()) if count]
+        note = f", of which missing ones enter as the mean of their column ({', '.join(missing)})" if missing else ""
+        return f"rows of {len(signature.class_names)} numbers{note}; {target_remark(signature, splits.val.target_N)}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Rows, signature: Signature, options: LoaderOptions

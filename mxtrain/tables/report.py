@@ -44,15 +44,15 @@ class TabularReport(Report):
         task: task, which decodes outputs.
         description: description of the run; its dataset has the training rows.
         signature: signature of the network.
-        source: the measured split.
+        source: evaluated split.
     """
 
     def __init__(
         self, task: TabularClassification, description: Description, signature: Signature, source: FeatureRows
     ) -> None:
         self._task, self._description, self._signature, self._source = task, description, signature, source
-        own = [metric for metric in description.metric.values() if isinstance(metric, ExpectedCalibrationError)]
-        self._error = own[0] if own else ExpectedCalibrationError()
+        metrics = [metric for metric in description.metric.values() if isinstance(metric, ExpectedCalibrationError)]
+        self._error = metrics[0] if metrics else ExpectedCalibrationError()
         self._found: List[Tuple[Any, NDArray, NDArray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
@@ -75,17 +75,17 @@ class TabularReport(Report):
             Table("calibration", ("from", "to", "samples", "mean probability", "share that is positive"),
                   [[round(low, 4), round(high, 4), count, round(mean, 4), round(share, 4)]
                    for low, high, count, mean, share in zip(*(column.tolist() for column in curve))]),
-            Figure("calibration_curve", lambda most: draw_calibration(curve, title)),
+            Figure("calibration_curve", lambda max_samples: draw_calibration(curve, title)),
         ]  # fmt: skip
 
     def _row(self, name: str, score_N: np.ndarray, target_N: np.ndarray) -> List[Union[str, float]]:
         # -log sigmoid(x) as log(1 + exp(-x)), which cannot overflow.
         loss = float(np.logaddexp(0.0, np.where(target_N > 0, -score_N, score_N)).mean())
-        found = (
+        values = (
             roc_auc(score_N, target_N), average_precision(score_N, target_N), loss,
             self._error.of_samples(score_N, target_N),
         )  # fmt: skip
-        return [name, *(round(value, 4) for value in found)]
+        return [name, *(round(value, 4) for value in values)]
 
     def _baselines(self, index_N: np.ndarray, target_N: np.ndarray) -> List[List[Union[str, float]]]:
         try:
@@ -97,11 +97,11 @@ class TabularReport(Report):
         rate = float(np.clip(share, 1e-12, 1 - 1e-12))
         constant = np.full(len(target_N), np.log(rate / (1 - rate)))  # the logit, because metrics take scores
         rows = [self._row(f"base rate, {share:.4g}", constant, target_N)]
-        most = self._task.baseline_rows
-        if most and 0 < label_N[:most].sum() < len(label_N[:most]):
-            taken = "" if len(train) <= most else f" of {most:,} rows"
-            score_N = self._logistic_regression(train.take(range(min(most, len(train)))), index_N)
-            rows.insert(0, self._row(f"logistic regression{taken}", score_N, target_N))
+        max_rows = self._task.baseline_rows
+        if max_rows and 0 < label_N[:max_rows].sum() < len(label_N[:max_rows]):
+            note = "" if len(train) <= max_rows else f" of {max_rows:,} rows"
+            score_N = self._logistic_regression(train.take(range(min(max_rows, len(train)))), index_N)
+            rows.insert(0, self._row(f"logistic regression{note}", score_N, target_N))
         return rows
 
     def _logistic_regression(self, train: FeatureRows, index_N: np.ndarray) -> np.ndarray:
@@ -129,10 +129,10 @@ def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
     largest = max(float(curve.probability_D.max(initial=0)), float(curve.share_D.max(initial=0)), 1e-3)
-    most = 1.0 if largest > 0.5 else 1.1 * largest  # otherwise all points of rare events would be in a corner
-    top.plot([0, most], [0, most], color="lightgrey", linewidth=1)
+    limit = 1.0 if largest > 0.5 else 1.1 * largest  # otherwise all points of rare events would be in a corner
+    top.plot([0, limit], [0, limit], color="lightgrey", linewidth=1)
     top.plot(curve.probability_D, curve.share_D, marker="o", markersize=4)
-    top.set(ylabel="share that is positive", title=title, xlim=(0, most), ylim=(0, most))
+    top.set(ylabel="share that is positive", title=title, xlim=(0, limit), ylim=(0, limit))
     width_D = np.maximum(curve.high_D - curve.low_D, 1e-6)
     bottom.bar(curve.low_D, curve.count_D, width=width_D, align="edge", edgecolor="white")
     bottom.set(xlabel="probability", ylabel="samples")

@@ -1,4 +1,4 @@
-"""Tabular: the probability that something is so, from categories and numbers. Clicks, credit, fraud, disease.
+"""Binary classification of tables with categories and numbers, such as clicks, credit, fraud or disease.
 
 Legend: B batch.
 """
@@ -46,7 +46,7 @@ class TabularClassification(Task):
         return [signature.class_names[-1]]
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """Scores before the sigmoid, (B,)."""
+        """Returns the scores before the sigmoid, (B,)."""
         return outputs[0].astype("float32").reshape((-1,))
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
@@ -63,8 +63,8 @@ class TabularClassification(Task):
 
         places = [str(source.checks().place(index)) for index in range(len(source))]
         names = signature.class_names
-        rows = [[place, names[int(target)], f"{probability_of(found):.3f}"]
-                for place, target, found in zip(places, np.asarray(targets[0]), predictions)]  # fmt: skip
+        rows = [[place, names[int(target)], f"{probability_of(score):.3f}"]
+                for place, target, score in zip(places, np.asarray(targets[0]), predictions)]  # fmt: skip
         return [Table("samples", ["row", "class", f"probability of {names[-1]}"], rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:

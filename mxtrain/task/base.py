@@ -44,7 +44,7 @@ class Task(Spec):
     """The name, as in conf/task/, by which `tasks` of datasets, models, losses and metrics lists it. Empty for a
     task of a user's own, which any dataset and model may serve."""
     predicts: ClassVar[bool] = True
-    """True if `predict` has something to say."""
+    """True if `predict` can write predictions."""
     predict_inputs: ClassVar[str] = "FILE..."
     """Arguments after `predict RUN` in examples; empty: predictions are made for the dataset."""
     exports_any_size: ClassVar[bool] = True
@@ -101,7 +101,7 @@ class Task(Spec):
 
         By default these are metrics that are always 1, such as the top-5 accuracy of 5 classes.
         """
-        found = []
+        messages = []
         for name, metric in description.metric.items():
             count = self.num_choices(metric, signature)
             setting = metric.constant_by(count)
@@ -109,8 +109,8 @@ class Task(Spec):
                 instead = "Type a smaller one, or leave the metric out"
                 if description.trainer.monitor == f"val/{name}":
                     instead = "Nothing can get better by it: type a smaller one, or trainer.monitor=val/loss"
-                found.append(f"metric.{name}.{setting}: of {count} choices, so it is always 1. {instead}.")
-        return found
+                messages.append(f"metric.{name}.{setting}: of {count} choices, so it is always 1. {instead}.")
+        return messages
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
         """Returns the number of classes or items that a top-k metric ranks."""
@@ -167,8 +167,8 @@ class Task(Spec):
         None if labels are the only target.
 
         Args:
-            description: of the run.
-            signature: of the network.
+            description: description of the run.
+            signature: signature of the network.
             training: whether the batch is to be trained on.
         """
         return None
@@ -303,9 +303,9 @@ class Task(Spec):
 
         Args:
             F: MXNet's operators of symbols.
-            outputs: of the network.
-            description: of the run.
-            signature: of the network.
+            outputs: outputs of the network.
+            description: description of the run.
+            signature: signature of the network.
         """
         return {}
 
@@ -313,9 +313,9 @@ class Task(Spec):
         """Returns what an exported folder's reader needs to know of the task; by default its settings.
 
         Args:
-            description: of the run.
-            signature: of the network.
-            strategy: has the weights.
+            description: description of the run.
+            signature: signature of the network.
+            strategy: strategy that holds the weights.
         """
         return self.model_dump(mode="json")
 
@@ -325,10 +325,10 @@ class Task(Spec):
         """Returns further graphs of an exported network by name, such as the step of a decoder.
 
         Args:
-            description: of the run.
-            signature: of the network.
-            strategy: has the weights.
-            inputs: of real samples, (B, ...) each.
+            description: description of the run.
+            signature: signature of the network.
+            strategy: strategy that holds the weights.
+            inputs: network inputs of real samples, (B, ...) each.
         """
         return {}
 
@@ -336,14 +336,14 @@ class Task(Spec):
         """Returns the row that `predict` writes for one prediction, as JSON.
 
         Args:
-            signature: of the network.
-            prediction: one sample's, of what `decode` returned.
-            top_k: how many alternatives to name, where there are several.
+            signature: signature of the network.
+            prediction: prediction of one sample, as `decode` returned it.
+            top_k: number of alternatives in the row, where there are several.
         """
         raise NotImplementedError
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         """Yields (index, row) for each row that `predict` writes; index refers to the locations of `open_inputs`.
 
@@ -352,10 +352,10 @@ class Task(Spec):
         Args:
             signature: signature of the network.
             source: input samples.
-            found: (index of the sample, prediction), in order.
+            predictions: (index of the sample, prediction), in order.
             top_k: see `row`.
         """
-        for number, prediction in found:
+        for number, prediction in predictions:
             yield number, self.row(signature, prediction, top_k)
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
@@ -382,8 +382,8 @@ class Task(Spec):
 
         Args:
             form: "jsonl", "csv" or one of `formats`.
-            places: of the samples, e.g. their files.
-            dataset: of the run.
+            places: places of the samples, e.g. their files.
+            dataset: dataset of the run.
 
         Raises:
             ConfigError: predictions for these files cannot be written in this format.
@@ -395,9 +395,8 @@ class Task(Spec):
 
         Args:
             form: one of `formats`.
-            signature: of the network.
-            rows: as `predict` writes them as JSONL: "file" and what `row` gives; and "sample_id", where `sample_ids`
-                says one.
+            signature: signature of the network.
+            rows: rows of `predict` in JSONL: "file", the keys of `row`, and "sample_id" where `sample_ids` returns one.
         """
         raise NotImplementedError
 
@@ -422,9 +421,9 @@ class Task(Spec):
         """Builds the report that `eval` shows and writes in addition to loss and metrics.
 
         Args:
-            description: of the run.
-            signature: of the network.
-            source: of the samples that are measured.
+            description: description of the run.
+            signature: signature of the network.
+            source: samples that are measured.
         """
         return Report()
 
@@ -434,13 +433,13 @@ class Task(Spec):
         Raises:
             ConfigError: it cannot be drawn.
         """
-        gives = description.dataset.sample_type or "something else"
-        if gives != "images":
-            what = "it draws which pixels of an image decided"
-            raise ConfigError(f"explain: {what}, and the dataset gives {gives}. Leave explain out.")
+        sample_type = description.dataset.sample_type or "something else"
+        if sample_type != "images":
+            purpose = "it draws which pixels of an image decided"
+            raise ConfigError(f"explain: {purpose}, and the dataset gives {sample_type}. Leave explain out.")
         if type(self).explained is Task.explained:
-            own = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
-            raise ConfigError(f"explain: {own} does not say which of its numbers to explain. Leave explain out.")
+            task_name = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
+            raise ConfigError(f"explain: {task_name} does not say which of its numbers to explain. Leave explain out.")
 
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
@@ -455,16 +454,16 @@ class Task(Spec):
         """
         raise NotImplementedError
 
-    def show_explained(self, source: Samples, found: Sequence[Attribution], title: str) -> List[Artifact]:
+    def show_explained(self, source: Samples, attributions: Sequence[Attribution], title: str) -> List[Artifact]:
         """Returns figures of the parts of each sample that its explained score comes from.
 
         Args:
             source: the samples, in order.
-            found: attribution of each sample.
+            attributions: attribution of each sample.
             title: title with method, split and step.
         """
         from mxtrain.task.heat_figure import draw_heat, heat_table
         from mxtrain.task.sample_figure import images_of
 
         images = images_of(source)  # type: ignore[arg-type]  # of images, as `check_explained` says
-        return [heat_table(found), Figure("explain", lambda most: draw_heat(images, found, title))]
+        return [heat_table(attributions), Figure("explain", lambda most: draw_heat(images, attributions, title))]

@@ -70,7 +70,7 @@ class Classification(Task):
         return Meter(description.metric, self.num_classes(signature), weights, dense=dense)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """Class probabilities (B, K)."""
+        """Returns class probabilities, (B, K)."""
         from mxtrain.engine.backend import nd
 
         return nd.softmax(outputs[0].astype("float32"))
@@ -88,9 +88,9 @@ class Classification(Task):
         return {**top[0], "top": top}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Pairs of class and probability, most probable first."""
-        numbered = enumerate(row["top"], start=1)
-        return {f"{name}_{number}": value for number, one in numbered for name, value in one.items()}
+        """Returns columns class_1, probability_1, class_2, ..., the most probable class first."""
+        ranked_choices = enumerate(row["top"], start=1)
+        return {f"{name}_{rank}": value for rank, choice in ranked_choices for name, value in choice.items()}
 
     def can_show(self, description: Description) -> bool:
         return description.dataset.sample_type not in ("numbers", "arrays")  # of which there is no figure
@@ -100,16 +100,16 @@ class Classification(Task):
     ) -> List[Artifact]:  # fmt: skip
         import numpy as np
 
-        from mxtrain.task.sample_figure import Shown, draw_samples, images_of
+        from mxtrain.task.sample_figure import PredictedImages, draw_samples, images_of
 
         names, label_B = signature.class_names, targets[0].astype(int)
         if isinstance(source, TextPairs):
             rows = [
-                [text, names[label], names[int(found.argmax())], f"{found.max():.2f}"]
-                for text, label, found in zip(texts_of(source), label_B, predictions)
+                [text, names[label], names[int(probability_K.argmax())], f"{probability_K.max():.2f}"]
+                for text, label, probability_K in zip(texts_of(source), label_B, predictions)
             ]
             return [Table("samples", ["text", "class", "predicted", "probability"], rows)]
-        shown = Shown(images_of(source), label_B, np.stack(predictions))
+        shown = PredictedImages(images_of(source), label_B, np.stack(predictions))
         return [Figure("samples", lambda most: draw_samples(shown, names, most))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
@@ -125,11 +125,11 @@ class Classification(Task):
         from mxtrain.engine.backend import nd
         from mxtrain.task.explained import Explained
 
-        likeliest_B = outputs[0].astype("float32").argmax(axis=-1)
-        predicted_B, label_B = (array.asnumpy().astype(int) for array in (likeliest_B, batch.targets[0]))
+        best_B = outputs[0].astype("float32").argmax(axis=-1)
+        predicted_B, label_B = (array.asnumpy().astype(int) for array in (best_B, batch.targets[0]))
         names = signature.class_names
         return Explained(
-            lambda outputs: nd.pick(outputs[0].astype("float32"), likeliest_B),
+            lambda outputs: nd.pick(outputs[0].astype("float32"), best_B),
             [names[label] if 0 <= label < len(names) else str(label) for label in label_B],
             [names[predicted] for predicted in predicted_B],
             self.decode(outputs, batch).asnumpy()[np.arange(batch.size), predicted_B], predicted_B == label_B,
@@ -142,10 +142,10 @@ def texts_of(source: TextPairs) -> List[str]:
 
 
 class ConfusionReport(Report):
-    """Confusion matrix and per-class precision, recall and F1.
+    """Reports the confusion matrix, and precision, recall and F1 of each class.
 
     Args:
-        class_names: of the K classes.
+        class_names: names of the K classes.
     """
 
     def __init__(self, class_names: Sequence[str]):

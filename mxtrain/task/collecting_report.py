@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class CollectingReport(Report):
-    """Fills what metrics collect with each batch, a few batches behind, so that the device is not waited for.
+    """Gives each batch to a metric's collector a few batches late, so that the pass does not wait for the device.
 
     Args:
-        decode: predictions from outputs; None: `decode_by` says it, and nothing is collected before.
-        collected: is filled.
+        decode: (outputs, batch) -> predictions; None: set by `decode_by`, and nothing is collected before.
+        collected: collector that gets predictions and targets.
     """
 
     def __init__(self, decode: Optional[Decode], collected: Collected):
-        self._decode, self._filled = decode, collected
-        self._under_way: List[Tuple[Batch, Predictions]] = []
+        self._decode, self._collector = decode, collected
+        self._pending: List[Tuple[Batch, Predictions]] = []
 
     def decode_by(self, decode: Decode) -> None:
         self._decode = decode
@@ -34,17 +34,17 @@ class CollectingReport(Report):
 
         if self._decode is None:
             return
-        self._under_way.append((batch, self._decode(outputs, batch)))
-        if len(self._under_way) > BATCHES_AHEAD:
-            self._collect(*self._under_way.pop(0))
+        self._pending.append((batch, self._decode(outputs, batch)))
+        if len(self._pending) > BATCHES_AHEAD:
+            self._collect(*self._pending.pop(0))
 
-    def _collect(self, batch: Batch, decoded: Predictions) -> None:
+    def _collect(self, batch: Batch, predictions: Predictions) -> None:
         from mxtrain.engine.predictions import to_host
 
         assert batch.index_B is not None
-        self._filled.update(batch.index_B, to_host(decoded), batch.targets[0].asnumpy(), batch.meta)
+        self._collector.update(batch.index_B, to_host(predictions), batch.targets[0].asnumpy(), batch.meta)
 
     def finish(self) -> None:
         """Collects pending batches; waits for the device."""
-        while self._under_way:
-            self._collect(*self._under_way.pop(0))
+        while self._pending:
+            self._collect(*self._pending.pop(0))

@@ -26,18 +26,18 @@ def confusion_artifacts(
     Args:
         label_N: true classes.
         predicted_N: predicted classes.
-        class_names: of the K classes.
-        title: of the image.
+        class_names: names of the K classes.
+        title: title of the image.
     """
     confusion_KK = np.zeros((len(class_names),) * 2, int)
     np.add.at(confusion_KK, (label_N, predicted_N), 1)
-    counted = [[name, *row] for name, row in zip(class_names, confusion_KK.tolist())]
+    rows = [[name, *row] for name, row in zip(class_names, confusion_KK.tolist())]
     worst = worst_confusions(confusion_KK, class_names)
-    rates = per_class(label_N, predicted_N, class_names)
+    class_rows = per_class(label_N, predicted_N, class_names)
     return [
-        Table("per_class", ["class", "samples", "precision", "recall", "f1"], rates),
+        Table("per_class", ["class", "samples", "precision", "recall", "f1"], class_rows),
         TextLines("confusions", [f"{count} x {true} taken for {predicted}" for true, predicted, count in worst]),
-        Table("confusion", ["true \\ predicted", *class_names], counted, is_shown=False),
+        Table("confusion", ["true \\ predicted", *class_names], rows, is_shown=False),
         Figure("confusion", lambda most: draw_confusion(confusion_KK, class_names, title)),
     ]
 
@@ -45,7 +45,7 @@ def confusion_artifacts(
 def per_class(
     label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str]
 ) -> List[List[Union[str, int, float]]]:
-    """[class, samples, precision, recall, f1] for each class."""
+    """Returns a row [class, samples, precision, recall, f1] for each class."""
     from sklearn.metrics import precision_recall_fscore_support
 
     precision, recall, f1, support = precision_recall_fscore_support(
@@ -60,7 +60,7 @@ def per_class(
 def worst_confusions(
     confusion_KK: np.ndarray, class_names: Sequence[str], count: int = 5
 ) -> List[List[Union[str, int]]]:
-    """[true, predicted, count] of the most frequent confusions."""
+    """Returns a row [true, predicted, count] for each of the most frequent confusions, the most frequent first."""
     wrong_KK = confusion_KK.copy()
     np.fill_diagonal(wrong_KK, 0)
     order = np.argsort(-wrong_KK, axis=None, kind="stable")[:count]
@@ -83,9 +83,9 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
     axes.set(xlabel="predicted", ylabel="true", title=title)
     if size <= MAX_SHOWN_CLASSES:
         # A dollar sign would begin a formula.
-        shown = [name.replace("$", r"\$") for name in drawable(class_names)]
-        axes.set_xticks(range(size), shown, rotation=90 if max(map(len, class_names)) > 3 else 0)
-        axes.set_yticks(range(size), shown)
+        tick_names = [name.replace("$", r"\$") for name in drawable(class_names)]
+        axes.set_xticks(range(size), tick_names, rotation=90 if max(map(len, class_names)) > 3 else 0)
+        axes.set_yticks(range(size), tick_names)
         for name, *labels in zip(class_names, axes.get_xticklabels(), axes.get_yticklabels()):
             for label in labels:
                 if font_of(str(name)):

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Explained:
-    """The number that is explained of each sample of a batch, and what a person is told of it.
+    """The score to explain for each sample of a batch, with captions.
 
     Attributes:
         score: score to explain.
         true: true answer of each sample, in words.
-        predicted: what was predicted, in words.
-        probability_B: of what was predicted.
+        predicted: prediction for each sample, in words.
+        probability_B: probability of each prediction.
         is_right_B: True if the prediction is correct.
         region_BHW: region of the prediction; None if it is about the whole sample.
-        is_of_one_place: whether the number is of one place of a map, such as a detection, and not of the whole sample.
-        extent_B2: height and width of a sample in what enters the network, from its top left corner on; the rest is
-            filling. None if there is none.
+        is_of_one_place: whether the score is of one place of a map, such as a detection, and not of the whole sample.
+        extent_B2: height and width of each sample within the network's input, from its top left corner on; the rest
+            is padding. None if nothing is padded.
     """
 
     score: Score
@@ -45,13 +45,13 @@ class Explained:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The parts of one sample that its explained number came from.
+    """Attribution map of one sample: the contribution of its parts to the explained score.
 
     Attributes:
-        index: of the sample in its split.
-        heat_hw: how much each place of what enters the network, or each place of a coarser map over it, spoke for
-            the prediction; below 0 where it spoke against.
-        score: the number that is explained.
+        index: index of the sample in its split.
+        heat_hw: contribution to the score of each place of the network's input, or of a coarser map over it; below 0
+            where it opposes the prediction.
+        score: explained score.
         facts: further numbers for the table, by column.
     """
 

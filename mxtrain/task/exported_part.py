@@ -1,4 +1,4 @@
-"""Further graphs of an exported network, beside that of the whole: the encoder, the step of a decoder."""
+"""Graphs of parts of an exported network, in addition to that of the network: the encoder, the step of a decoder."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from mxnet.symbol import Symbol
 
 Dims = Tuple[Union[int, str], ...]
-"""Sizes; the names of those that are open."""
+"""Size of each dimension; a name where the size is dynamic."""
 PartCase = Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]
-"""Inputs, and MXNet's outputs."""
+"""Inputs by name, and MXNet's outputs by name."""
 
 
 @dataclass(frozen=True)
 class ExportedPart:
-    """A graph of its own.
+    """Graph of a part of a network, exported separately.
 
     Attributes:
-        symbol: what it computes.
-        parameters: values of its variables that are no inputs; may hold others.
-        inputs: dimensions and type of each input.
-        outputs: names, in the order of the symbol's.
-        cases: what MXNet computed on the way that `predict` takes, for the proof.
+        symbol: graph.
+        parameters: values of the symbol's variables that are no inputs; may hold others.
+        inputs: dimensions and dtype of each input, by name.
+        outputs: name of each output of the symbol, in order.
+        cases: inputs and outputs that MXNet computed in `predict`, with which the exported graph is verified.
     """
 
     symbol: Symbol

@@ -22,23 +22,23 @@ def check_fit(task: Task, description: Description) -> None:
         ConfigError: two parts do not fit; the message names the setting to change.
     """
     dataset, model, loss = description.dataset, description.model, description.loss
-    own = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
-    is_unfit = bool(task.name and model.tasks) and task.name not in model.tasks
+    task_name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
+    is_unfit_model = bool(task.name and model.tasks) and task.name not in model.tasks
     if task.name and task.name not in dataset.tasks:
-        others = " or ".join(f"task={name}" for name in dataset.tasks)
+        fitting_tasks = " or ".join(f"task={name}" for name in dataset.tasks)
         options = " or ".join(f"dataset={name}" for name in task.dataset_options)
-        beside = f" with {_model_for(task, {})}" if is_unfit else ""
-        instead = f" Or a dataset for {own}, e.g. {options}{beside}." if options else ""
+        with_model = f" with {_model_for(task, {})}" if is_unfit_model else ""
+        instead = f" Or a dataset for {task_name}, e.g. {options}{with_model}." if options else ""
         raise ConfigError(
-            f"{own} and the dataset do not fit: its samples are for {others}."
+            f"{task_name} and the dataset do not fit: its samples are for {fitting_tasks}."
             f"{_spelling(task, dataset, dataset.tasks)} Type that.{instead}"
         )
-    if is_unfit:
+    if is_unfit_model:
         # All tasks of the class, not only those of its current settings. A property has no value on the class.
         tasks = type(dataset).tasks
         tasks = tasks if isinstance(tasks, tuple) else dataset.tasks
-        both = [f"task={name}, or " for name in model.tasks if name in tasks]
-        advice = f"Type {''.join(both)}{_model_for(task, dataset.model_hints)}."
+        shared_tasks = [f"task={name}, or " for name in model.tasks if name in tasks]
+        advice = f"Type {''.join(shared_tasks)}{_model_for(task, dataset.model_hints)}."
         if not type(task).__module__.startswith("mxtrain."):
             advice = f'Subclass {type(model).__name__} and set tasks = ("{task.name}",), or choose a model of your own.'
         raise ConfigError(
@@ -47,40 +47,40 @@ def check_fit(task: Task, description: Description) -> None:
         )
     if dataset.sampler != "shuffle" and not task.has_classes:
         raise ConfigError(
-            f"dataset.sampler={dataset.sampler}: samples of {own} have no single class to choose them by. Type "
+            f"dataset.sampler={dataset.sampler}: samples of {task_name} have no single class to choose them by. Type "
             "dataset.sampler=shuffle."
         )
     if model.input_types and dataset.sample_type not in model.input_types:
-        takes = " or ".join(model.input_types)
+        sample_types = " or ".join(model.input_types)
         example = model.dataset_hints.get(task.name, model.dataset_hints.get("", ""))
-        other = f"a dataset of {takes}, e.g. {example}" if example else f"a dataset of {takes} of your own"
+        other_dataset = f"a dataset of {sample_types}" + (f", e.g. {example}" if example else " of your own")
         raise ConfigError(
-            f"model takes {takes}, and dataset gives {dataset.sample_type}. Type "
-            f"{_model_for(task, dataset.model_hints)}, or {other}."
+            f"model takes {sample_types}, and dataset gives {dataset.sample_type}. Type "
+            f"{_model_for(task, dataset.model_hints)}, or {other_dataset}."
         )
     model.require_known(dataset.signature_class.known_names)
     if loss.tasks and task.name not in loss.tasks:
         instead = f"loss={task.loss_option}" if task.loss_option else "another loss"
         raise ConfigError(
-            f"loss: {type(loss).__name__} is for {', '.join(loss.tasks)}, not for {own}."
+            f"loss: {type(loss).__name__} is for {', '.join(loss.tasks)}, not for {task_name}."
             f"{_spelling(task, loss, loss.tasks)} Type {instead}."
         )
     for name, metric in description.metric.items():
         if metric.tasks and task.name not in metric.tasks:
             instead = f"metric=[{task.metric_option}]" if task.metric_option else "another metric"
             raise ConfigError(
-                f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.tasks)}, not for {own}."
+                f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.tasks)}, not for {task_name}."
                 f"{_spelling(task, metric, metric.tasks)} Type {instead}."
             )
 
 
-def _spelling(task: Task, part: object, tasks: Sequence[str]) -> str:
+def _spelling(task: Task, other: object, tasks: Sequence[str]) -> str:
     """Returns a hint if a user's own class may have misspelt a task's name in `tasks` or `name`; otherwise ""."""
-    near = difflib.get_close_matches(task.name, tasks, n=1, cutoff=0.8)
-    kinds = [kind for kind in (type(task), type(part)) if not kind.__module__.startswith("mxtrain.")]
-    if not near or not kinds:
+    similar = difflib.get_close_matches(task.name, tasks, n=1, cutoff=0.8)
+    kinds = [kind for kind in (type(task), type(other)) if not kind.__module__.startswith("mxtrain.")]
+    if not similar or not kinds:
         return ""
-    return f" '{near[0]}' and '{task.name}' differ in spelling: see {' and '.join(map(name_of, kinds))}."
+    return f" '{similar[0]}' and '{task.name}' differ in spelling: see {' and '.join(map(name_of, kinds))}."
 
 
 def _model_for(task: Task, hints: Mapping[str, str]) -> str:
@@ -90,23 +90,33 @@ def _model_for(task: Task, hints: Mapping[str, str]) -> str:
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:
-    """Raises a `DataError` if the class names of the data differ from the learned ones."""
-    learned, found = list(signature.learned_names), list(splits.class_names)
-    if learned != found:
+    """Checks that the data have the classes that the network has learned, in the same order.
+
+    Raises:
+        DataError: they differ.
+    """
+    learned_names, class_names = list(signature.learned_names), list(splits.class_names)
+    if learned_names != class_names:
         raise DataError(
-            f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): "
-            f"{_some(found)} against {_some(learned)}. Name the right data with dataset=... or dataset.root=FOLDER."
+            f"the dataset's {len(class_names)} classes are not those the model was trained on ({len(learned_names)}): "
+            f"{_some(class_names)} against {_some(learned_names)}. Name the right data with dataset=... or "
+            "dataset.root=FOLDER."
         )
 
 
 def require_known_names(signature: Signature, splits: Splits) -> None:
-    """Raises a `ConfigError` if the data have more classes than were learned.
+    """Checks that the data have no more classes than the network has learned.
 
     Fewer are allowed: arrays that are only evaluated need not have all classes.
+
+    Raises:
+        ConfigError: they have more.
     """
-    learned, found = len(signature.learned_names), len(splits.class_names)
-    if found > learned:
-        raise ConfigError(f"evaluate: dataset= has a label {found - 1}, and the run has learned {learned} classes.")
+    num_learned, num_classes = len(signature.learned_names), len(splits.class_names)
+    if num_classes > num_learned:
+        raise ConfigError(
+            f"evaluate: dataset= has a label {num_classes - 1}, and the run has learned {num_learned} classes."
+        )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -25,54 +25,55 @@ _BRIGHTEST = 99.5
 """The percentile of a map that is drawn in full colour: single pixels would leave the rest invisible."""
 _OPACITY = 0.9
 _DARKEST, _LIGHTEST = 35, 150
-"""Of the image under the heat: neither hides its colours."""
+"""Grey levels of black and white in the image under the heat map: neither hides its colours."""
 _FOR = ((225, 75, 0), (255, 225, 70))
 _AGAINST = ((0, 75, 215), (110, 205, 255))
-"""Colours of little and of most heat."""
+"""RGB colours of the least and of the most heat, for and against the prediction."""
 
 
-def heat_table(found: Sequence[Attribution]) -> Table:
+def heat_table(attributions: Sequence[Attribution]) -> Table:
     """Returns a table with the true class, the prediction and the explained score of each sample."""
-    facts = list(found[0].facts) if found else []
+    facts = list(attributions[0].facts) if attributions else []
     rows: List[List[Union[str, int, float]]] = [
-        [one.index, one.true, one.predicted, one.probability, one.score, *(one.facts[name] for name in facts)]
-        for one in found
+        [item.index, item.true, item.predicted, item.probability, item.score, *(item.facts[name] for name in facts)]
+        for item in attributions
     ]  # fmt: skip
     return Table("explain", ["sample", "true", "predicted", "probability", "score", *facts], rows)
 
 
-def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) -> Image.Image:
+def draw_heat(image_BHWC: np.ndarray, attributions: Sequence[Attribution], title: str) -> Image.Image:
     """Draws a grid of samples with image, heat map, true class and prediction; wrong predictions are red.
 
     Args:
         image_BHWC: images, uint8.
-        found: attribution of each image.
+        attributions: attribution of each image.
         title: title of the figure.
 
     Returns:
         An RGB image.
     """
-    pairs = [_pair(image_HWC, one) for image_HWC, one in zip(image_BHWC, found)]
+    pairs = [_pair(image_HWC, item) for image_HWC, item in zip(image_BHWC, attributions)]
     columns = min(_COLUMNS, max(1, len(pairs)))
     cell_w = max(pair.width for pair in pairs) + _GAP
     cell_h = max(pair.height for pair in pairs) + CAPTION + _GAP
-    legend = _legend(any((one.heat_hw < 0).any() for one in found), any(one.region_HW is not None for one in found))
+    has_against = any((item.heat_hw < 0).any() for item in attributions)
+    legend = _legend(has_against, any(item.region_HW is not None for item in attributions))
     font = font_for("")
     width = max([columns * cell_w, *(int(font.getlength(line)) + _GAP for line in (title, legend))]) + _GAP
     figure = Image.new("RGB", (width, _HEAD + math.ceil(len(pairs) / columns) * cell_h), PAPER)
     draw = ImageDraw.Draw(figure)
     draw.text((_GAP, 6), title, INK, font)
     draw.text((_GAP, 6 + FONT_SIZE + 5), legend, QUIET, font)
-    names = drawable([name for one in found for name in (one.true, one.predicted)])
-    for number, (pair, one) in enumerate(zip(pairs, found)):
+    names = drawable([name for item in attributions for name in (item.true, item.predicted)])
+    for number, (pair, item) in enumerate(zip(pairs, attributions)):
         x, y = _GAP + number % columns * cell_w, _HEAD + number // columns * cell_h
         figure.paste(pair, (x, y))
-        if not one.is_right:
+        if not item.is_right:
             draw.rectangle((x - 3, y - 3, x + pair.width + 2, y + pair.height + 2), outline=WRONG, width=3)
         true, predicted = names[2 * number : 2 * number + 2]
         place = (x, y + pair.height + 4)
-        draw_caption(draw, place, cell_w - _GAP, (f"true: {true}", f"predicted: {predicted}"), one.probability,
-                     one.is_right)  # fmt: skip
+        draw_caption(draw, place, cell_w - _GAP, (f"true: {true}", f"predicted: {predicted}"), item.probability,
+                     item.is_right)  # fmt: skip
     return figure
 
 
@@ -81,11 +82,11 @@ def _legend(has_against: bool, has_region: bool) -> str:
     return f"{colours}; each image has its own scale" + ("; outlined: the explained region" if has_region else "")
 
 
-def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
+def _pair(image_HWC: np.ndarray, attribution: Attribution) -> Image.Image:
     """Draws an image and its heat map next to each other."""
-    heat_hw, region_HW = one.heat_hw, one.region_HW
-    if one.extent is not None:
-        height, width = one.extent
+    heat_hw, region_HW = attribution.heat_hw, attribution.region_HW
+    if attribution.extent is not None:
+        height, width = attribution.extent
         # The map covers the whole padded frame; the image is its top left part.
         shape = image_HWC.shape[:2] if region_HW is None else region_HW.shape
         heat_hw = _resized(heat_hw, (shape[1], shape[0]))[:height, :width]

@@ -12,4 +12,4 @@ NEEDS = {
     GLOBAL_WEIGHT: "its loss must be divided by the weight of the global batch",
     FULL_PRECISION: "its numbers do not fit into 16 bits",
 }
-"""Meaning of each, as a clause for messages."""
+"""Reason for each requirement, as a clause of messages."""

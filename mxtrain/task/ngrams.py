@@ -27,7 +27,7 @@ class Ngrams:
         count_U: count of each n-gram. For the largest n, its occurrences; otherwise the number of distinct tokens that
             precede it (Kneser-Ney's continuation count).
         sum_C, different_C: for each context, the sum of these counts and the number of nonzero ones.
-        discount: number that is subtracted from each count.
+        discount: absolute discount, subtracted from each count.
     """
 
     key_U: np.ndarray
@@ -84,35 +84,35 @@ class KneserNey:
         result_N = np.full(len(token_N), 1.0 / self._vocab_size)  # order 0: the uniform distribution
         number_N = np.zeros(len(token_N), np.int64)  # number of the context of each token
         for order in self._lengths:
-            known_N = number_N != UNKNOWN
-            context_N = np.where(known_N, number_N, 0)
+            has_context_N = number_N != UNKNOWN
+            context_N = np.where(has_context_N, number_N, 0)
             key_N = context_N * self._vocab_size + token_N
             place_N = np.minimum(np.searchsorted(order.key_U, key_N), len(order.key_U) - 1)
-            is_there_N = known_N & (order.key_U[place_N] == key_N)
-            count_N = np.where(is_there_N, order.count_U[place_N], 0)
-            sum_N = np.where(known_N, order.sum_C[context_N], 0)
-            left_N = order.discount * order.different_C[context_N]
-            own_N = (np.maximum(count_N - order.discount, 0) + left_N * result_N) / np.maximum(sum_N, 1)
-            result_N = np.where(sum_N > 0, own_N, result_N)
-            ends_N = np.where(is_there_N, place_N, UNKNOWN)
-            number_N = np.concatenate([[UNKNOWN], ends_N[:-1]])
+            is_counted_N = has_context_N & (order.key_U[place_N] == key_N)
+            count_N = np.where(is_counted_N, order.count_U[place_N], 0)
+            sum_N = np.where(has_context_N, order.sum_C[context_N], 0)
+            backoff_N = order.discount * order.different_C[context_N]
+            interpolated_N = (np.maximum(count_N - order.discount, 0) + backoff_N * result_N) / np.maximum(sum_N, 1)
+            result_N = np.where(sum_N > 0, interpolated_N, result_N)
+            ngram_N = np.where(is_counted_N, place_N, UNKNOWN)
+            number_N = np.concatenate([[UNKNOWN], ngram_N[:-1]])
         return np.log(result_N[1:])
 
     def next_probabilities(self, context: Sequence[int]) -> np.ndarray:
         """Returns the probability of each token after a context, (V,)."""
         result_V = np.full(self._vocab_size, 1.0 / self._vocab_size)
-        kept = list(context)[max(len(context) - len(self._lengths) + 1, 0) :]
+        last_tokens = list(context)[max(len(context) - len(self._lengths) + 1, 0) :]
         for length, order in enumerate(self._lengths):  # n-grams of length + 1 tokens, whose context has `length`
-            if length > len(kept):
+            if length > len(last_tokens):
                 break
-            number = self._number_of(kept[len(kept) - length :])
+            number = self._number_of(last_tokens[len(last_tokens) - length :])
             if number == UNKNOWN or not order.sum_C[number]:
                 continue
             begin, end = np.searchsorted(order.key_U, [number * self._vocab_size, (number + 1) * self._vocab_size])
             count_V = np.zeros(self._vocab_size)
             count_V[order.key_U[begin:end] - number * self._vocab_size] = order.count_U[begin:end]
-            left = order.discount * order.different_C[number]
-            result_V = (np.maximum(count_V - order.discount, 0) + left * result_V) / order.sum_C[number]
+            backoff = order.discount * order.different_C[number]
+            result_V = (np.maximum(count_V - order.discount, 0) + backoff * result_V) / order.sum_C[number]
         return result_V
 
     def _number_of(self, tokens: Sequence[int]) -> int:

@@ -88,7 +88,10 @@ class Regression(Task):
             if isinstance(source, TextPairs)
             else [str(number) for number in range(len(source))]
         )
-        rows = [[name, f"{target:.4g}", f"{found:.4g}"] for name, target, found in zip(names, targets[0], predictions)]
+        rows = [
+            [name, f"{target:.4g}", f"{prediction:.4g}"]
+            for name, target, prediction in zip(names, targets[0], predictions)
+        ]
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
@@ -105,36 +108,36 @@ class ScatterReport(Report):
 
     def __init__(self, decode: Decode, signature: Signature):
         self._decode, self._signature = decode, signature
-        self._found: List[Tuple[Any, NDArray, NDArray]] = []
+        self._batches: List[Tuple[Any, NDArray, NDArray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        found: NDArray = self._decode(outputs, batch)  # type: ignore[assignment]  # it is one array
-        self._found.append((batch.index_B, batch.targets[0], found))
+        predicted_B: NDArray = self._decode(outputs, batch)  # type: ignore[assignment]  # it is one array
+        self._batches.append((batch.index_B, batch.targets[0], predicted_B))
 
     def artifacts(self, title: str) -> List[Artifact]:
         import numpy as np
 
-        index_N = np.concatenate([index for index, _, _ in self._found])
+        index_N = np.concatenate([index for index, _, _ in self._batches])
         order = np.argsort(index_N, kind="stable")
-        target_N, found_N = (np.concatenate([part[k].asnumpy() for part in self._found])[order] for k in (1, 2))
-        rows = [[int(i), float(t), float(p)] for i, t, p in zip(index_N[order], target_N, found_N)]
-        found = [("this network", found_N)]
+        target_N, predicted_N = (np.concatenate([batch[k].asnumpy() for batch in self._batches])[order] for k in (1, 2))
+        rows = [[int(i), float(t), float(p)] for i, t, p in zip(index_N[order], target_N, predicted_N)]
+        compared = [("this network", predicted_N)]
         if self._signature.scales_targets:
             mean = self._signature.target_mean
-            found.append((f"mean of the training targets, {mean:.6g}", np.full(len(target_N), mean)))
+            compared.append((f"mean of the training targets, {mean:.6g}", np.full(len(target_N), mean)))
         return [
             Table("models", ("model", "root mean squared error", "mean absolute error"),
-                  [[name, *errors_of(value_N, target_N)] for name, value_N in found]),
+                  [[name, *errors_of(value_N, target_N)] for name, value_N in compared]),
             Table("predictions", ["sample", "target", "predicted"], rows, is_shown=False),
-            Figure("scatter", lambda most: draw_scatter(target_N, found_N, title)),
+            Figure("scatter", lambda most: draw_scatter(target_N, predicted_N, title)),
         ]  # fmt: skip
 
 
-def errors_of(found_N: np.ndarray, target_N: np.ndarray) -> Tuple[float, float]:
+def errors_of(predicted_N: np.ndarray, target_N: np.ndarray) -> Tuple[float, float]:
     """Returns root mean squared error and mean absolute error, rounded to six digits."""
     import numpy as np
 
-    difference_N = found_N.astype(np.float64) - target_N
+    difference_N = predicted_N.astype(np.float64) - target_N
     return float(f"{np.sqrt((difference_N**2).mean()):.6g}"), float(f"{np.abs(difference_N).mean():.6g}")
 
 

@@ -23,17 +23,21 @@ class Report:
         """Notes a batch. It must not wait for the device: that would hold the pass up."""
 
     def decode_by(self, decode: Decode) -> None:
-        """Is called before the pass with what makes predictions for the metrics: whoever needs the same asks it, so
-        that each batch is decoded once."""
+        """Sets the function that converts outputs to predictions. The pass calls it before the first batch with the
+        function of the metrics, so that each batch is decoded once.
+
+        Args:
+            decode: (outputs, batch) -> predictions, still on the device; returns the same arrays for the same batch.
+        """
 
     def values(self) -> Mapping[str, float]:
-        """Further numbers, by name; one that is called like a metric replaces what the pass measured on the device."""
+        """Returns further numbers by name. One with the name of a metric replaces what the device measured."""
         return {}
 
     def artifacts(self, title: str) -> List[Artifact]:
         """Returns the artifacts to show after the pass; waits for the device.
 
         Args:
-            title: names split and step.
+            title: split and step, for captions.
         """
         return []

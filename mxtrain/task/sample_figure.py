@@ -29,7 +29,7 @@ WRONG = (200, 30, 30)
 
 
 @dataclass(frozen=True)
-class Shown:
+class PredictedImages:
     """A few images with the network's predictions."""
 
     image_BHWC: np.ndarray
@@ -39,12 +39,12 @@ class Shown:
 
 
 def images_of(source: Source) -> np.ndarray:
-    """(B, H, W, C) uint8 of all samples of a source."""
+    """Returns all samples of a source as uint8 images, (B, H, W, C)."""
     image_BCHW, *_ = source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
     return np.clip(image_BCHW, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
 
 
-def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) -> Image.Image:
+def draw_samples(samples: PredictedImages, class_names: Sequence[str], max_images: int) -> Image.Image:
     """Draws a grid of samples: under each its class, then the predicted class and its probability, in red if wrong.
 
     Args:
@@ -55,7 +55,7 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
     Returns:
         An RGB image.
     """
-    shown = drawable(class_names)
+    drawable_names = drawable(class_names)
     tiles = [as_tile(image, _TILE) for image in samples.image_BHWC[:max_images]]
     columns = min(_COLUMNS, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
@@ -71,7 +71,7 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
         figure.paste(tile, (x, y))
         if predicted != label:
             draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=WRONG, width=3)
-        names = (_name(shown, label), _name(shown, predicted))
+        names = (_name(drawable_names, label), _name(drawable_names, predicted))
         probability = float(samples.probability_BK[index][predicted])
         draw_caption(draw, (x, y + tile.height + 4), cell_w - _GAP, names, probability, predicted == label)
     return figure
@@ -84,21 +84,21 @@ def draw_caption(
     """Draws two lines under a sample: its class; the predicted class and its probability, in red if wrong.
 
     Args:
-        draw: of the image.
+        draw: drawing context of the image.
         place: x and y of the top left corner.
-        width: of the lines, in pixels.
-        names: of both classes, as `drawable` gives them.
-        probability: of the predicted class.
-        is_right: whether that is right.
+        width: width of the lines, in pixels.
+        names: names of the true and the predicted class, as `drawable` returns them.
+        probability: probability of the predicted class, from 0 to 1.
+        is_right: whether the prediction is right.
     """
     (x, y), (true, predicted) = place, names
     draw.text((x, y), fit_text(true, width, font_for(true)), INK, font_for(true))
-    shown = f" {probability:.2f}"
+    probability_text = f" {probability:.2f}"
     font = font_for(predicted)
-    predicted = fit_text(predicted, width - font_for("").getlength(shown), font)
+    predicted = fit_text(predicted, width - font_for("").getlength(probability_text), font)
     y += FONT_SIZE + 4
     draw.text((x, y), predicted, RIGHT if is_right else WRONG, font)
-    draw.text((x + font.getlength(predicted), y), shown, QUIET if is_right else WRONG, font_for(""))
+    draw.text((x + font.getlength(predicted), y), probability_text, QUIET if is_right else WRONG, font_for(""))
 
 
 def font_for(name: str, size: int = FONT_SIZE) -> ImageFont.FreeTypeFont:
@@ -108,16 +108,16 @@ def font_for(name: str, size: int = FONT_SIZE) -> ImageFont.FreeTypeFont:
 
 @functools.lru_cache(maxsize=16)
 def open_font(file: str, size: int) -> ImageFont.FreeTypeFont:
-    """Returns the font in a file; "": Pillow's own."""
+    """Opens a font file; "" means Pillow's default font."""
     return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
 def as_tile(image_HWC: np.ndarray, longer_side: int) -> Image.Image:
-    """Returns an image in RGB, its longer side about that many pixels long.
+    """Resizes an image and converts it to RGB.
 
     Args:
         image_HWC: uint8.
-        longer_side: a small image may get a little less, or more.
+        longer_side: length of the longer side, in pixels; approximate for small images, which are scaled by integers.
     """
     channels = image_HWC.shape[2]
     array = np.ascontiguousarray(image_HWC[:, :, :3] if channels >= 3 else image_HWC[:, :, 0])

@@ -51,10 +51,10 @@ class TracedScores:
         shapes = traced.output_shapes
         shape = shapes[0] if len(shapes) == 1 and traced.failure is None else None
         if shape is None or len(shape) != 3 or shape[2] != self._num_classes:
-            found = traced.failure.reason if traced.failure is not None else shapes
+            result = traced.failure.reason if traced.failure is not None else shapes
             raise ConfigError(
                 f"model: {self._name} must return scores (B, T, {self._num_classes}) for frames (B, T, {self._width}) "
                 f"and their numbers (B,): one for each character and for the blank, which is the last. For one sample "
-                f"of {frames} frames it gives {found}."
+                f"of {frames} frames it gives {result}."
             )
         return self._known.setdefault(frames, int(shape[1]))

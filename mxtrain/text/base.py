@@ -141,12 +141,12 @@ class TextDataset(BaseDataset):
 
     @property
     def vocabularies(self) -> List[TokenizerSettings]:
-        """Tokenizer settings of each text of a sample; the last one also applies to all further texts."""
+        """Returns the tokenizer settings of each text of a sample; the last also apply to all further texts."""
         return [self.tokenizer_settings]
 
     def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
         """See `BaseDataset.further_checks`: checks that given vocabularies can represent all characters."""
-        given = []
+        tokenizers = []
         for settings in self.vocabularies:
             if settings.vocab is None:
                 return checks
@@ -154,10 +154,10 @@ class TextDataset(BaseDataset):
             tokenizer = attempt(findings, place, read)
             if tokenizer is None:
                 return checks
-            given.append((tokenizer, settings.vocab))
-        if not any(tokenizer.lost_bytes for tokenizer, _ in given):
+            tokenizers.append((tokenizer, settings.vocab))
+        if not any(tokenizer.lost_bytes for tokenizer, _ in tokenizers):
             return checks
-        return {split: LostTextChecks(one, given) for split, one in checks.items()}
+        return {split: LostTextChecks(split_checks, tokenizers) for split, split_checks in checks.items()}
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns a signature with the inputs tokens, token types, valid length, and masked positions if there are
@@ -167,15 +167,15 @@ class TextDataset(BaseDataset):
         shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
         return TextSignature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
 
-    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: tokenizer settings are those of the checkpoint and cannot be overridden."""
         for name in self.of_the_checkpoint:
-            if f"dataset.{name}" in typed:
+            if f"dataset.{name}" in overrides:
                 raise ConfigError(
                     f"dataset.{name}: how texts become tokens is part of what was trained, and {source} holds it. "
                     "Leave it out."
                 )
-        return super().restored(given, typed, source)
+        return super().restored(signature, overrides, source)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`: the vocabulary must be the same, since embeddings belong to tokens."""
@@ -205,8 +205,8 @@ class TextDataset(BaseDataset):
         """Opens all texts of the files; a source location is `file:line`."""
         self.text_columns()  # raises for a run without classes, even if a file is missing
         pairs, places = [], []
-        for name, found in read_each(names, self.read_unlabelled, skip_unreadable, unreadable):
-            for line, pair in found:
+        for name, rows in read_each(names, self.read_unlabelled, skip_unreadable, unreadable):
+            for line, pair in rows:
                 pairs.append(pair)
                 places.append(f"{name}:{line}")
         return LabelledTexts(pairs), places
@@ -272,8 +272,8 @@ class TextDataset(BaseDataset):
         self.require_libraries()
         names = list(classes) or sorted(train.names)
         if len(names) < 2:
-            found = f"only the class '{names[0]}'" if names else "no class"
-            raise DataError(f"{name} has {found} in its training rows, and at least 2 classes are needed to learn.")
+            available = f"only the class '{names[0]}'" if names else "no class"
+            raise DataError(f"{name} has {available} in its training rows, and at least 2 classes are needed to learn.")
         if not classes:
             _warn_of_classes(name, train)
         row_N, label_N = _labels(train, names, name, findings)
@@ -281,17 +281,17 @@ class TextDataset(BaseDataset):
         parts = self.divide(label_N, val is not None, test is not None, _groups(self.fold, train, row_N))
         refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
-        def of(given: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
-            if given is not None:
-                kept, own_label_N = _labels(given, names, name, findings)
-                return given.build(own_label_N, kept)
+        def build_split(table: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
+            if table is not None:
+                table_row_N, table_label_N = _labels(table, names, name, findings)
+                return table.build(table_label_N, table_row_N)
             return train.build(label_N[index], row_N[index]) if len(index) else None
 
-        kept, held_out = of(None, parts[0]), of(val, parts[1])
-        assert kept is not None and held_out is not None
+        train_texts, val_texts = build_split(None, parts[0]), build_split(val, parts[1])
+        assert train_texts is not None and val_texts is not None
         return TextSplits(
-            kept, held_out, of(test, parts[2]), names,
-            build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
+            train_texts, val_texts, build_split(test, parts[2]), names,
+            build_tokenizer_config=lambda: self.tokenizer_config(train_texts.training_texts()),
         )  # fmt: skip
 
 
@@ -311,43 +311,43 @@ def open_lines(
     for name, content in read_each(names, read_text, skip_unreadable, unreadable):
         lines = content.split("\n")
         lines = lines[:-1] if not lines[-1] else lines
-        found = [(line, place) for place, line in enumerate(lines, start=1) if keep_empty or line.strip()]
-        texts += [line.rstrip("\r") for line, _ in found]
-        places += [f"{name}:{place}" for _, place in found]
+        numbered = [(line, place) for place, line in enumerate(lines, start=1) if keep_empty or line.strip()]
+        texts += [line.rstrip("\r") for line, _ in numbered]
+        places += [f"{name}:{place}" for _, place in numbered]
     return texts, places
 
 
-def _warn_of_classes(where: str, given: TextTable) -> None:
+def _warn_of_classes(name: str, table: TextTable) -> None:
     """Warns about suspicious class names.
 
     These are names that differ only in case, spaces or Unicode normalisation, and names that usually mean a missing
     value.
     """
-    for names in spelled_alike(given.names):
+    for names in spelled_alike(table.names):
         log.warning(
             "%s: the labels %s differ in case, spaces or the encoding of accents alone, and are read as %d classes. If "
-            "they are one, write them alike.", where, " and ".join(map(repr, names[:4])), len(names),
+            "they are one, write them alike.", name, " and ".join(map(repr, names[:4])), len(names),
         )  # fmt: skip
-    count_K = np.bincount(given.name_N, minlength=len(given.names))
-    for name, count in zip(given.names, count_K.tolist()):
-        if name in MISSING_CELLS:
+    count_K = np.bincount(table.name_N, minlength=len(table.names))
+    for label, count in zip(table.names, count_K.tolist()):
+        if label in MISSING_CELLS:
             log.warning("%s: the label '%s' of %d rows is read as a class of its own. If it means that the label is "
-                        "missing, remove these rows.", where, name, count)  # fmt: skip
+                        "missing, remove these rows.", name, label, count)  # fmt: skip
 
 
 def _labels(
-    given: TextTable, names: Sequence[str], where: str, findings: Findings
+    table: TextTable, names: Sequence[str], name: str, findings: Findings
 ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Returns the indices of the rows of known classes, and their class numbers."""
-    number = {name: index for index, name in enumerate(names)}
-    label_K = np.array([number.get(name, -1) for name in given.names], np.int32)
-    label_N = label_K[given.name_N]
-    shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
+    number = {class_name: index for index, class_name in enumerate(names)}
+    label_K = np.array([number.get(class_name, -1) for class_name in table.names], np.int32)
+    label_N = label_K[table.name_N]
+    class_list = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
     for index in np.flatnonzero(label_N < 0).tolist():
-        found = given.names[given.name_N[index]]
-        place = DataPlace(where, record=index) if given.places is None else given.places[index]
-        remedy = f"{did_you_mean(found, names)} Classes: {shown}.".lstrip()
-        sentence = f"{where}: a row has the label '{found}'. {remedy}"
-        findings.refuse(Problem(UNKNOWN_CLASS, place, f"{place} has the label '{found}'.", remedy), sentence=sentence)
-    kept = np.flatnonzero(label_N >= 0)
-    return kept, label_N[kept]
+        label = table.names[table.name_N[index]]
+        place = DataPlace(name, record=index) if table.places is None else table.places[index]
+        remedy = f"{did_you_mean(label, names)} Classes: {class_list}.".lstrip()
+        sentence = f"{name}: a row has the label '{label}'. {remedy}"
+        findings.refuse(Problem(UNKNOWN_CLASS, place, f"{place} has the label '{label}'.", remedy), sentence=sentence)
+    known_rows = np.flatnonzero(label_N >= 0)
+    return known_rows, label_N[known_rows]

@@ -84,10 +84,10 @@ class Bert(TextModel):
         """
         from mxtrain.model.networks import bert as bert_network
 
-        given = self._checked_sizes(input_shape)
+        sizes = self._checked_sizes(input_shape)
         if len(input_shape) == 4:
-            return bert_network.BertNetwork(vocab_size, given, bert_network.Head.MASKED, prefix="bert_")
-        return bert_network.BertClassifier(num_classes, vocab_size, given, prefix="")
+            return bert_network.BertNetwork(vocab_size, sizes, bert_network.Head.MASKED, prefix="bert_")
+        return bert_network.BertClassifier(num_classes, vocab_size, sizes, prefix="")
 
     def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
         """See `TextModel.build_tagger`; raises as `build_text`."""

@@ -1,4 +1,4 @@
-"""Texts as tokens, and the samples that are made of them when a batch is read: special tokens, cut, padded.
+"""Tokenized texts, and samples of them, built when a batch is read: special tokens, truncation, padding.
 
 Legend: N samples, B batch, T tokens of a sample, P paragraphs, D documents, R records of a store.
 """
@@ -20,7 +20,7 @@ _AT_ONCE = 1 << 16
 only."""
 
 
-def begins_anew(number_N: np.ndarray) -> np.ndarray:
+def run_starts(number_N: np.ndarray) -> np.ndarray:
     """Returns a mask of numbers that differ from the previous one; the first is True."""
     is_new_N = np.ones(len(number_N), bool)
     np.not_equal(number_N[1:], number_N[:-1], out=is_new_N[1:])
@@ -28,22 +28,22 @@ def begins_anew(number_N: np.ndarray) -> np.ndarray:
 
 
 def _in_blocks(count: int) -> Iterator[slice]:
-    """So many numbers, block by block."""
+    """Yields the slices that divide `count` rows into blocks of `_AT_ONCE`."""
     for begin in range(0, count, _AT_ONCE):
         yield slice(begin, min(begin + _AT_ONCE, count))
 
 
 def encode_texts(tokenizer: BaseTokenizer, texts: Sequence[str]) -> Ragged:
-    """Texts in memory as tokens."""
+    """Tokenizes texts in memory."""
     token, length = tokenizer.encode(texts)
     return Ragged(token, np.concatenate([np.zeros(1, np.int64), np.cumsum(length)]))
 
 
 class EncodedSamples(Protocol):
-    """Samples as tokens.
+    """Tokenized samples.
 
     Attributes:
-        length_N: tokens of each, special ones included, after the cut.
+        length_N: number of tokens of each sample after truncation, including special tokens.
         label_N: class indices, numbers to predict, or -1 each.
     """
 
@@ -51,18 +51,25 @@ class EncodedSamples(Protocol):
     label_N: np.ndarray
 
     def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """tokens (B, T), token types (B, T), both int32, and lengths (B,) of some samples, padded to `length`."""
+        """Returns samples, padded to `length` tokens.
+
+        Args:
+            index_B: indices of the samples.
+            length: T.
+
+        Returns:
+            Tokens (B, T) and token types (B, T), both int32, and lengths (B,).
+        """
 
 
 class EncodedPairs:
-    """Samples of one text or two: `[CLS] text [SEP]` or `[CLS] text [SEP] text [SEP]`, cut to `max_length` where the
-    longer text is long.
+    """Samples `[CLS] text [SEP]` or `[CLS] text [SEP] text [SEP]`, truncated to `max_length` tokens.
 
     Args:
-        texts: tokens of the first texts, and of the second ones where there are pairs.
-        label_N: of each sample.
-        config: special tokens and the length.
-        row_N: which row of `texts` each sample is; None = all of them in order.
+        texts: tokens of the first texts and, for pairs, of the second texts.
+        label_N: label of each sample.
+        config: tokenizer, which has the special tokens, and maximum length.
+        row_N: row of `texts` of each sample; None = all rows in order.
     """
 
     def __init__(
@@ -84,7 +91,7 @@ class EncodedPairs:
         """See `EncodedSamples`."""
         place_T = np.arange(length)
         token_BT = np.full((len(index_B), length), self._pad, np.int32)
-        kind_BT = np.zeros_like(token_BT)
+        type_BT = np.zeros_like(token_BT)
         row_B = index_B if self._row_N is None else self._row_N[index_B]
         begin_B1 = np.zeros((len(index_B), 1), np.int64)
         if self._first is not None:
@@ -99,14 +106,16 @@ class EncodedPairs:
             if self._last is not None:
                 token_BT[place_T == end_B1] = self._last
                 end_B1 = end_B1 + 1
-            kind_BT[(place_T >= begin_B1) & (place_T < end_B1)] = number
+            type_BT[(place_T >= begin_B1) & (place_T < end_B1)] = number
             begin_B1 = end_B1
-        return token_BT, kind_BT, self.length_N[index_B]
+        return token_BT, type_BT, self.length_N[index_B]
 
 
 def cut_longest_first(counts: Sequence[np.ndarray], room: int) -> Sequence[np.ndarray]:
-    """Returns the number of tokens kept of each text, at most `room` in total. The longer text of a pair is cut first,
-    then both to half of the room, as in the published BERT."""
+    """Returns the number of tokens kept of each text, at most `room` in total.
+
+    The longer text of a pair is truncated first, then both to half of the room, as in the published BERT.
+    """
     if len(counts) == 1:
         return [np.minimum(counts[0], room)]
     first_N, second_N = counts
@@ -120,14 +129,15 @@ def cut_longest_first(counts: Sequence[np.ndarray], room: int) -> Sequence[np.nd
 
 
 class EncodedPieces:
-    """Documents, cut into samples `[CLS] tokens [SEP]` of as many tokens as fit. A sample may span paragraphs, never
-    documents.
+    """Documents, divided into samples `[CLS] tokens [SEP]` of `max_length` tokens.
+
+    A sample may span paragraphs, but not documents.
 
     Args:
-        tokens: of paragraphs, one row each.
-        row_P: which of the rows belong to these samples, ascending; None = all.
-        document_P: the number of the document of each of these, ascending.
-        config: special tokens and the length.
+        tokens: tokens of paragraphs, one row each.
+        row_P: rows that belong to these samples, ascending; None = all.
+        document_P: document number of each of these rows, ascending.
+        config: tokenizer, which has the special tokens, and maximum length.
     """
 
     def __init__(
@@ -136,28 +146,28 @@ class EncodedPieces:
         special = config.tokenizer.special
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
         self._tokens, self._row_P = tokens, row_P
-        # The paragraphs of these samples, one after the other, as if no others stood between them.
+        # Offsets of the paragraphs of these samples in their concatenation, without the other paragraphs.
         self._begin_P1 = np.zeros(len(document_P) + 1, np.int64)
-        for some in _in_blocks(len(document_P)):
-            row = np.arange(some.start, some.stop) if row_P is None else row_P[some]
-            self._begin_P1[some.start + 1 : some.stop + 1] = tokens.begin[row + 1] - tokens.begin[row]
+        for block in _in_blocks(len(document_P)):
+            row = np.arange(block.start, block.stop) if row_P is None else row_P[block]
+            self._begin_P1[block.start + 1 : block.stop + 1] = tokens.begin[row + 1] - tokens.begin[row]
         np.cumsum(self._begin_P1, out=self._begin_P1)
         room = config.max_length - (self._first is not None) - (self._last is not None)
-        begin_D1 = self._begin_P1[np.append(np.flatnonzero(begins_anew(document_P)), len(document_P))]
+        begin_D1 = self._begin_P1[np.append(np.flatnonzero(run_starts(document_P)), len(document_P))]
         pieces_D = np.empty(len(begin_D1) - 1, np.int32)
-        for some in _in_blocks(len(pieces_D)):
-            pieces_D[some] = -(-np.diff(begin_D1[some.start : some.stop + 1]) // room)
+        for block in _in_blocks(len(pieces_D)):
+            pieces_D[block] = -(-np.diff(begin_D1[block.start : block.stop + 1]) // room)
         self._begin_N = np.empty(pieces_D.sum(), np.int64)
         self.length_N = np.empty(len(self._begin_N), np.int32)
         first = 0
-        for some in _in_blocks(len(pieces_D)):
-            count_D, end_D = pieces_D[some].astype(np.int64), begin_D1[some.start + 1 : some.stop + 1]
-            own = slice(first, first + count_D.sum())
-            number = np.arange(own.stop - first) - np.repeat(np.cumsum(count_D) - count_D, count_D)
-            self._begin_N[own] = np.repeat(begin_D1[some], count_D) + number * room
-            count = np.minimum(np.repeat(end_D, count_D) - self._begin_N[own], room)
-            self.length_N[own] = count + config.max_length - room
-            first = own.stop
+        for block in _in_blocks(len(pieces_D)):
+            count_D, end_D = pieces_D[block].astype(np.int64), begin_D1[block.start + 1 : block.stop + 1]
+            samples = slice(first, first + count_D.sum())
+            number = np.arange(samples.stop - first) - np.repeat(np.cumsum(count_D) - count_D, count_D)
+            self._begin_N[samples] = np.repeat(begin_D1[block], count_D) + number * room
+            count = np.minimum(np.repeat(end_D, count_D) - self._begin_N[samples], room)
+            self.length_N[samples] = count + config.max_length - room
+            first = samples.stop
         self.label_N = np.broadcast_to(np.int32(-1), len(self.length_N))
 
     def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:

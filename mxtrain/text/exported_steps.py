@@ -1,5 +1,4 @@
-"""The parts of a network that writes token by token, as they are exported: `encoder` for the source, and `step`.
-Imports MXNet.
+"""Exported parts of networks that generate token by token: `encoder` for the source, and `step`. Imports MXNet.
 
 Legend: B batch, S tokens of the source, V vocabulary.
 """
@@ -22,28 +21,28 @@ if TYPE_CHECKING:
     from mxtrain.text.translation.networks.decoding import StepDecoder
 
 NUM_ROWS, NUM_STEPS = 3, 4
-"""Of the proof: rows of the larger batch, and steps one after the other."""
+"""Size of the recorded cases that check an export: rows of the larger batch, and consecutive steps."""
 SCORES = "scores"
 Steps = List[PartCase]
 
 
 def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, ExportedPart]:
-    """Returns the step of a language model; nothing if the network's step cannot be traced.
+    """Returns the step of a language model; empty if the network's step cannot be traced.
 
     Args:
-        network: on a CPU.
-        token_BT: of real texts.
+        network: network on a CPU.
+        token_BT: tokens of real texts.
     """
     if not isinstance(network, StepNetwork):
         return {}
     steps = []
     for rows in (1, NUM_ROWS):
-        some_BT = token_BT[:rows]
-        moving = network.initial_state(len(some_BT), mx.cpu())
-        for place in range(min(NUM_STEPS, some_BT.shape[1])):
+        sample_BT = token_BT[:rows]
+        moving = network.initial_state(len(sample_BT), mx.cpu())
+        for place in range(min(NUM_STEPS, sample_BT.shape[1])):
             with autograd.pause(train_mode=False):
-                score, after = network.step(nd.array(some_BT[:, place], dtype="int32"), place, moving)
-            steps.append(_case(some_BT[:, place], place, [], moving, score, after))
+                score, after = network.step(nd.array(sample_BT[:, place], dtype="int32"), place, moving)
+            steps.append(_case(sample_BT[:, place], place, [], moving, score, after))
             moving = after
     return {"step": step_part(network, steps, NUM_STEPS)}
 
@@ -51,27 +50,27 @@ def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, Exporte
 def translation_parts(
     network: StepDecoder, source_BS: np.ndarray, length_B: np.ndarray, bos: int, num_places: int
 ) -> Dict[str, ExportedPart]:  # fmt: skip
-    """Returns the encoder and the step of a network that translates; nothing if they cannot be traced.
+    """Returns the encoder and the step of a translation network; empty if they cannot be traced.
 
     Args:
-        network: on a CPU.
+        network: network on a CPU.
         source_BS: tokens of real sources.
-        length_B: their numbers.
-        bos: the token that is read first.
-        num_places: tokens that are read at most.
+        length_B: lengths of the sources.
+        bos: first input token of the decoder.
+        num_places: maximum number of input tokens of the decoder.
     """
     if not isinstance(network, StepNetwork):
         return {}
     steps, starts = [], []
     shorter = max(source_BS.shape[1] - 1, 1)
     first = [source_BS[:1, :shorter], np.minimum(length_B[:1], shorter)]
-    for given in (first, [source_BS[:NUM_ROWS], length_B[:NUM_ROWS]]):
-        names = dict(zip(("source", "lengths"), given))
-        arrays = [nd.array(one, dtype=one.dtype) for one in given]
+    for inputs in (first, [source_BS[:NUM_ROWS], length_B[:NUM_ROWS]]):
+        names = dict(zip(("source", "lengths"), inputs))
+        arrays = [nd.array(array, dtype=array.dtype) for array in inputs]
         with autograd.pause(train_mode=False):
             fixed, moving = network.initial_state(*arrays)
         starts.append((names, _named("fixed", fixed)))
-        token_B = np.full(len(given[0]), bos, np.int32)
+        token_B = np.full(len(inputs[0]), bos, np.int32)
         for place in range(min(NUM_STEPS, num_places)):
             with autograd.pause(train_mode=False):
                 score, after = network.step(nd.array(token_B, dtype="int32"), place, fixed, moving)
@@ -87,12 +86,13 @@ def translation_parts(
 
 
 def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPart:
-    """Returns the step as a graph; the cases get empty memories where the network remembers nothing before its first
-    step.
+    """Returns the step as a graph.
+
+    The cases get empty arrays for the moving state that the network does not have before its first step.
 
     Args:
-        network: whose step it is.
-        steps: what MXNet computed.
+        network: network of the step.
+        steps: inputs and outputs of steps that MXNet computed.
         num_places: see `StepNetwork.trace_place`.
     """
     last, later = steps[-2][0], steps[-1][0]
@@ -110,7 +110,7 @@ def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPa
     score, after = network.trace_step(mx.sym, mx.sym.var("token"), place, groups["fixed"], groups["moving"], 1)
     symbol: Symbol = mx.sym.Group([score, *after])
     read = symbol.list_inputs()
-    types = {name: one for name, one in types.items() if name in read}
+    types = {name: spec for name, spec in types.items() if name in read}
     return ExportedPart(
         symbol, {**_parameters(network), **constants}, types, [SCORES, *(f"next_moving{k}" for k in range(len(after)))],
         [({name: inputs[name] if name in inputs else _empty(types[name], len(inputs["token"])) for name in types},
@@ -118,9 +118,9 @@ def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPa
     )  # fmt: skip
 
 
-def _empty(given: Tuple[Dims, str], rows: int) -> np.ndarray:
+def _empty(spec: Tuple[Dims, str], rows: int) -> np.ndarray:
     sizes = {"batch": rows, "past": 0}
-    return np.zeros([sizes[size] if isinstance(size, str) else size for size in given[0]], given[1])
+    return np.zeros([sizes[size] if isinstance(size, str) else size for size in spec[0]], spec[1])
 
 
 def _case(
@@ -138,4 +138,4 @@ def _named(kind: str, arrays: Sequence[NDArray]) -> Dict[str, np.ndarray]:
 
 def _parameters(network: StepNetwork) -> Mapping[str, np.ndarray]:
     block = network  # a block, too
-    return {name: one.data().asnumpy() for name, one in block.collect_params().items()}  # type: ignore[attr-defined]
+    return {name: parameter.data().asnumpy() for name, parameter in block.collect_params().items()}  # type: ignore[attr-defined]

@@ -59,8 +59,8 @@ class Vocabulary:
             pieces = self._library.encode(lowered, out_type="immutable_proto").pieces
             ids, spans = [piece.id for piece in pieces], [(piece.begin, piece.end) for piece in pieces]
         else:
-            found = self._library.encode(lowered, add_special_tokens=False)
-            ids, spans = found.ids, found.offsets
+            encoding = self._library.encode(lowered, add_special_tokens=False)
+            ids, spans = encoding.ids, encoding.offsets
         span_T2 = np.array(spans, np.int64).reshape(-1, 2)
         if len(lowered) != len(text):  # a few letters have two characters in lower case
             origin = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
@@ -91,8 +91,8 @@ def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     columns = signature["facts"].get("columns") or []
     pair = " (the two texts of a pair with a tab between them)" * (len(columns) > 1)
-    named = f", or a .csv or .tsv file with the columns {', '.join(columns)}" if columns and all(columns) else ""
-    return f"a text file in UTF-8, a text in each line{pair}{named}"
+    table_format = f", or a .csv or .tsv file with the columns {', '.join(columns)}" if columns and all(columns) else ""
+    return f"a text file in UTF-8, a text in each line{pair}{table_format}"
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -107,9 +107,13 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         ValueError: the file cannot be read.
     """
     task, text = folder.signature["task"], decoded_text(content, name)
-    made = {"language_modeling": continued, "translation": translated, "token_classification": tagged}.get(task, scored)
+    predictors = {
+        "language_modeling": predict_continuations, "translation": predict_translations,
+        "token_classification": predict_tags,
+    }  # fmt: skip
+    predict_rows = predictors.get(task, predict_classes)
     lines = numbered_texts(folder, text, name, keeps_empty=task == "translation")
-    for (line, _), row in zip(lines, made(folder, [texts for _, texts in lines])):
+    for (line, _), row in zip(lines, predict_rows(folder, [texts for _, texts in lines])):
         yield {"file": f"{name}:{line}", **row}
 
 
@@ -126,7 +130,7 @@ def numbered_texts(
     """
     columns = folder.signature["facts"].get("columns") or []
     ending = name.rpartition(".")[2].lower()
-    if ending in ("csv", "tsv") and columns and all(isinstance(one, str) for one in columns):
+    if ending in ("csv", "tsv") and columns and all(isinstance(column, str) for column in columns):
         reader = csv.DictReader(io.StringIO(text), delimiter="\t" if ending == "tsv" else ",")
         rows = [(reader.line_num, row) for row in reader]
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
@@ -135,13 +139,13 @@ def numbered_texts(
         return [(line, tuple(row[column] or "" for column in columns)) for line, row in rows]
     lines = text.split("\n")
     lines = lines[:-1] if not lines[-1] else lines
-    found = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1)]
+    numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1)]
     is_pair = len(columns) > 1
-    return [(number, tuple(line.split("\t")) if is_pair else (line,)) for number, line in found
+    return [(number, tuple(line.split("\t")) if is_pair else (line,)) for number, line in numbered
             if keeps_empty or line.strip()]  # fmt: skip
 
 
-def scored(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def predict_classes(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields the predicted classes of texts, or the predicted numbers of a regression."""
     words, settings = Vocabulary(folder), folder.signature["signature"]
     names = folder.signature["class_names"]
@@ -157,35 +161,36 @@ def scored(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterat
         yield {**top[0], "top": top}
 
 
-def tagged(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def predict_tags(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields words and their predicted tags. Sentences that are too long are split into several samples."""
     words, names = Vocabulary(folder), folder.signature["class_names"]
     for (text,) in samples:
-        found = text.split()
-        pieces = [words.encode(word) or [words.facts["unknown"]] for word in found]
+        sentence = text.split()
+        pieces = [words.encode(word) or [words.facts["unknown"]] for word in sentence]
         room = words.facts["max_length"] - _num_special(words.facts, 1)
         tags: List[str] = []
-        while len(tags) < len(found):  # one iteration per sample
+        while len(tags) < len(sentence):  # one iteration per sample
             count, size = 0, 0
-            while len(tags) + count < len(found) and (not count or size + len(pieces[len(tags) + count]) <= room):
+            while len(tags) + count < len(sentence) and (not count or size + len(pieces[len(tags) + count]) <= room):
                 size += len(pieces[len(tags) + count])
                 count += 1
-            some = pieces[len(tags) : len(tags) + count]
-            token_T = [token for one in some for token in one][:room]
-            begins = np.cumsum([0, *map(len, some)])[:-1] + (words.facts["first"] is not None)
+            sample = pieces[len(tags) : len(tags) + count]
+            token_T = [token for word in sample for token in word][:room]
+            begins = np.cumsum([0, *map(len, sample)])[:-1] + (words.facts["first"] is not None)
             score_TK = folder.run(named_inputs(folder, *joined_sample(words.facts, [token_T])))["output"][0]
             tags += [names[int(score_TK[min(begin, len(score_TK) - 1)].argmax())] for begin in begins]
-        yield {"words": found, "tags": tags, **({} if is_plain(names) else {"entities": _entities(names, found, tags)})}
+        entities = {} if is_plain(names) else {"entities": _entities(names, sentence, tags)}
+        yield {"words": sentence, "tags": tags, **entities}
 
 
 def _entities(names: Sequence[str], words: Sequence[str], tags: Sequence[str]) -> List[Dict[str, Any]]:
     """Returns the entities that the tags describe: type, text, and the range of their words."""
     codes, number = TagCodes(names), {name: k for k, name in enumerate(names)}
     code_W = codes.code_K[[number[tag] for tag in tags]]
-    found = find_entities(code_W, np.zeros(len(code_W), np.int64))
+    entities = find_entities(code_W, np.zeros(len(code_W), np.int64))
     return [
         {"type": codes.types[kind], "text": " ".join(words[begin:end]), "begin": begin, "end": end}
-        for kind, begin, end in zip(found.type_E.tolist(), found.begin_E.tolist(), found.end_E.tolist())
+        for kind, begin, end in zip(entities.type_E.tolist(), entities.begin_E.tolist(), entities.end_E.tolist())
     ]
 
 
@@ -228,19 +233,19 @@ def named_inputs(
         multiple: if the length is open, the sample is padded to a multiple of this, up to the length of training.
     """
     facts, shapes = folder.signature["facts"]["tokenizer"], {}
-    for one in folder.signature["inputs"]:
-        shapes[one["name"]] = (one["shape"], one["dtype"])
+    for spec in folder.signature["inputs"]:
+        shapes[spec["name"]] = (spec["shape"], spec["dtype"])
     length = shapes["input0"][0][1]
     if isinstance(length, str):
         length = min(-(-len(tokens) // multiple) * multiple, facts["max_length"])
-    missing = max(length - len(tokens), 0)
+    padding = max(length - len(tokens), 0)
     arrays = {
-        "input0": [tokens + [facts["pad"]] * missing], "input1": [kinds + [0] * missing], "input2": [len(tokens)],
+        "input0": [tokens + [facts["pad"]] * padding], "input1": [kinds + [0] * padding], "input2": [len(tokens)],
     }  # fmt: skip
     return {name: np.array(arrays[name], dtype) for name, (_, dtype) in shapes.items()}
 
 
-def continued(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def predict_continuations(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields the continuation of each text by a language model."""
     words, facts = Vocabulary(folder), folder.signature["facts"]
     sampling = Sampling(*(facts[name] for name in ("temperature", "top_k", "top_p", "sampling_seed")))
@@ -262,50 +267,53 @@ def continue_tokens(
         count: largest number of tokens.
     """
     facts = folder.signature["facts"]
-    known = list(prompt[-facts["max_prompt"] :]) or [0]
-    moving = first_memory(folder, 1)
-    length = len(known)
+    tokens = list(prompt[-facts["max_prompt"] :]) or [0]
+    moving = initial_moving_state(folder, 1)
+    length = len(tokens)
     for place in range(length + count - 1):
-        inputs = {"token": np.array([known[place]], np.int32), "place": np.array([place], np.float32), **moving}
+        inputs = {"token": np.array([tokens[place]], np.int32), "place": np.array([place], np.float32), **moving}
         score_BV, moving = step(folder, inputs)
         if place + 1 >= length:
             token = int(sampling.choose(score_BV, np.array([number]), np.array([place + 1 - length]))[0])
             if token == facts["tokenizer"]["eos"]:
                 return
-            known.append(token)
+            tokens.append(token)
             yield token
 
 
-def first_memory(folder: ExportedFolder, rows: int) -> Dict[str, np.ndarray]:
+def initial_moving_state(folder: ExportedFolder, rows: int) -> Dict[str, np.ndarray]:
     """Returns the moving state before the first token: arrays with 0 past positions."""
     sizes = {"batch": rows, "past": 0}
     return {
-        one["name"]: np.zeros([sizes.get(size, size) for size in one["shape"]], one["dtype"])
-        for one in folder.signature["parts"]["step"]["inputs"] if one["name"].startswith("moving")
+        spec["name"]: np.zeros([sizes.get(size, size) for size in spec["shape"]], spec["dtype"])
+        for spec in folder.signature["parts"]["step"]["inputs"] if spec["name"].startswith("moving")
     }  # fmt: skip
 
 
 def step(folder: ExportedFolder, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
     """Runs one decoding step; returns scores (B, V) of the next token and the new moving state."""
-    read = {one["name"] for one in folder.signature["parts"]["step"]["inputs"]}
-    outputs = folder.run({name: array for name, array in inputs.items() if name in read}, "step")
+    input_names = {spec["name"] for spec in folder.signature["parts"]["step"]["inputs"]}
+    outputs = folder.run({name: array for name, array in inputs.items() if name in input_names}, "step")
     after = {name[len("next_") :]: array for name, array in outputs.items() if name.startswith("next_")}
     return outputs["scores"], after
 
 
-def translated(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def predict_translations(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields translations by beam search."""
     source, target = Vocabulary(folder), target_vocabulary(folder)
-    beam_size, most = (folder.signature["facts"][name] for name in ("beam_size", "max_tokens"))
+    beam_size, max_tokens = (folder.signature["facts"][name] for name in ("beam_size", "max_tokens"))
     for (text,) in samples:
         if not text.strip():
             yield {"source": text, "translation": "", "score": 0.0}
             continue
         tokens, is_cut = source_tokens(source, text)
-        (best, score), *others = last_found(translate_tokens(folder, tokens, target.facts, beam_size, most))
+        search = translate_tokens(folder, tokens, target.facts, beam_size, max_tokens)
+        (best, score), *others = final_translations(search)
         row: Dict[str, Any] = {"source": text, "translation": target.decode(best), "score": round(score, 4)}
         if others:
-            row["others"] = [{"translation": target.decode(one), "score": round(own, 4)} for one, own in others]
+            row["others"] = [
+                {"translation": target.decode(other_tokens), "score": round(log_p, 4)} for other_tokens, log_p in others
+            ]
         yield {**row, "is_cut": True} if is_cut else row
 
 
@@ -320,11 +328,11 @@ def source_tokens(source: Vocabulary, text: str) -> Tuple[List[int], bool]:
     return [*tokens[:room], source.facts["eos"]], len(tokens) > room
 
 
-Found = List[Tuple[List[int], float]]
+Translations = List[Tuple[List[int], float]]
 """(tokens, log p over the length penalty) of translations, best first."""
 
 
-def last_found(search: Generator[List[int], None, Found]) -> Found:
+def final_translations(search: Generator[List[int], None, Translations]) -> Translations:
     """Runs `translate_tokens` to its end and returns the translations."""
     while True:
         try:
@@ -335,7 +343,7 @@ def last_found(search: Generator[List[int], None, Found]) -> Found:
 
 def translate_tokens(
     folder: ExportedFolder, source: Sequence[int], target: Dict[str, Any], beam_size: int, max_tokens: int
-) -> Generator[List[int], None, Found]:  # fmt: skip
+) -> Generator[List[int], None, Translations]:  # fmt: skip
     """Translates a source sentence by beam search.
 
     Args:
@@ -353,14 +361,15 @@ def translate_tokens(
         The best translations.
     """
     facts = folder.signature["facts"]
-    types = {one["name"]: one["dtype"] for one in folder.signature["parts"]["encoder"]["inputs"]}
-    given = {"source": np.array([source], types["source"]), "lengths": np.array([len(source)], types.get("lengths"))}
-    fixed = folder.run({name: given[name] for name in types}, "encoder")
-    never = [token for token in target["special"] if token != target["eos"]]
-    beam = Beam(target["bos"], target["eos"], beam_size, facts["length_penalty"], never)
+    types = {value["name"]: value["dtype"] for value in folder.signature["parts"]["encoder"]["inputs"]}
+    lengths = np.array([len(source)], types.get("lengths"))
+    encoder_inputs = {"source": np.array([source], types["source"]), "lengths": lengths}
+    fixed = folder.run({name: encoder_inputs[name] for name in types}, "encoder")
+    forbidden = [token for token in target["special"] if token != target["eos"]]
+    beam = Beam(target["bos"], target["eos"], beam_size, facts["length_penalty"], forbidden)
     limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], max_tokens, facts["longest"])
     search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, min(facts["num_best"], beam_size))
-    token, moving, place, sent = np.array([beam.bos], np.int32), first_memory(folder, 1), 0, 0
+    token, moving, place, sent = np.array([beam.bos], np.int32), initial_moving_state(folder, 1), 0, 0
     while True:
         rows = {name: np.repeat(array, len(token) // len(array), axis=0) for name, array in fixed.items()}
         log_p, moving = step(folder, {"token": token, "place": np.array([place], np.float32), **rows, **moving})
@@ -372,9 +381,9 @@ def translate_tokens(
         sent = max(sent, len(certain))
         token, place = search.last_tokens().astype(np.int32), place + 1
         moving = {name: array[row] for name, array in moving.items()}
-    found = search.found()
-    kept = [([int(one) for one in token[:length]], float(score)) for token, length, score in
-            zip(found.token_SNT[0], found.length_SN[0], found.score_SN[0])]  # fmt: skip
-    yield kept[0][0][sent:]
+    hypotheses = search.found()
+    results = [([int(value) for value in token[:length]], float(score)) for token, length, score in
+            zip(hypotheses.token_SNT[0], hypotheses.length_SN[0], hypotheses.score_SN[0])]  # fmt: skip
+    yield results[0][0][sent:]
     # Results of score -inf are fillers. The first one is kept, so that there always is a translation.
-    return [one for number, one in enumerate(kept) if not number or one[1] > -np.inf]
+    return [value for number, value in enumerate(results) if not number or value[1] > -np.inf]

@@ -19,11 +19,11 @@ SPACES = r"[\s\x1c-\x1f\x85]+"
 
 
 def vocabulary_facts(config: TokenizerConfig, name: str) -> Tuple[Dict[str, Json], Dict[str, bytes]]:
-    """What `exported_texts.Vocabulary` needs: facts, and the content of the file.
+    """Returns the facts that `exported_texts.Vocabulary` needs, and the content of the tokenizer file by its name.
 
     Args:
-        config: of the texts.
-        name: of the file, without its ending.
+        config: tokenizer settings.
+        name: name of the file without extension.
     """
     tokenizer = config.tokenizer
     is_model = isinstance(tokenizer, SentencePiece)
@@ -43,21 +43,21 @@ def _json_of(tokenizer: BaseTokenizer) -> str:
     """Returns the content of a tokenizer.json that encodes as the tokenizer does."""
     library = require_tokenizers()
     if isinstance(tokenizer, PlainTokenizer):
-        made = _plain(library, tokenizer)
+        tokenizer_object = _plain(library, tokenizer)
     else:
         assert isinstance(tokenizer, LibraryTokenizer)
-        made = library.Tokenizer.from_str(tokenizer.library.to_str())
+        tokenizer_object = library.Tokenizer.from_str(tokenizer.library.to_str())
         if isinstance(tokenizer, ListedVocab):  # WordPiece
-            made.decoder = library.decoders.WordPiece(prefix="##", cleanup=False)
-    return str(made.to_str())
+            tokenizer_object.decoder = library.decoders.WordPiece(prefix="##", cleanup=False)
+    return str(tokenizer_object.to_str())
 
 
 def _plain(library: Any, tokenizer: PlainTokenizer) -> Any:
     unknown = tokenizer.vocab[tokenizer.require("unknown", "an exported tokenizer")]
-    made = library.Tokenizer(library.models.WordLevel(tokenizer.index, unk_token=unknown))
+    tokenizer_object = library.Tokenizer(library.models.WordLevel(tokenizer.index, unk_token=unknown))
     is_by_character = isinstance(tokenizer, Characters)
     pattern, behavior = ("(?m).", "isolated") if is_by_character else (SPACES, "removed")
-    made.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(pattern), behavior)
+    tokenizer_object.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(pattern), behavior)
     if is_by_character:
-        made.decoder = library.decoders.Fuse()
-    return made
+        tokenizer_object.decoder = library.decoders.Fuse()
+    return tokenizer_object

@@ -1,4 +1,4 @@
-"""Writes texts for clients of `mxtrain serve`: continuations and translations. Imports no MXNet."""
+"""Generates texts for clients of `mxtrain serve`: continuations and translations. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TRANSLATION: Dict[str, Wanted] = {
     "max_tokens": int, "num_best": int, "longest?": int, "tokenizer": VOCABULARY, "target_tokenizer?": VOCABULARY,
     "*": object,
 }  # fmt: skip
-"""Facts of a signature.json."""
+"""Schema of the facts in signature.json."""
 LOCAL_DECODERS = ("BPEDecoder", "ByteFallback", "ByteLevel", "Fuse", "Metaspace", "WordPiece")
 """Decoders of the package tokenizers that look at single tokens, or at runs of tokens for bytes."""
 
@@ -68,7 +68,7 @@ class ContinuationGenerator:
     """Continues texts with a language model, as `predict` does.
 
     Args:
-        parts: of the exported folder.
+        parts: parts of the exported folder.
 
     Raises:
         ValueError: the signature is damaged.
@@ -82,8 +82,8 @@ class ContinuationGenerator:
         self._max_prompt = require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
         self._longest: Optional[int] = facts.get("longest")
         # Earlier exports do not tell how many positions the network has: never more than they write themselves.
-        known = self._longest - 1 if self._longest else None
-        self.most_tokens: Optional[int] = known if "longest" in facts else facts["new_tokens"]
+        max_new_tokens = self._longest - 1 if self._longest else None
+        self.most_tokens: Optional[int] = max_new_tokens if "longest" in facts else facts["new_tokens"]
         self.defaults = ContinuationParameters(
             max_tokens=facts["new_tokens"], temperature=facts["temperature"], top_k=facts["top_k"],
             top_p=facts["top_p"], seed=facts["sampling_seed"],
@@ -91,10 +91,10 @@ class ContinuationGenerator:
 
     def generate(self, folder: ExportedFolder, text: str, parameters: ContinuationParameters) -> Iterator[TextPiece]:
         """See `TextGenerator.generate`."""
-        given, count = parameters, parameters.max_tokens
+        options, count = parameters, parameters.max_tokens
         room = self._max_prompt if self._longest is None else min(self._max_prompt, self._longest - count)
         prompt = self._words.encode(text)[-room:]
-        sampling = Sampling(given.temperature, given.top_k, given.top_p, given.seed)
+        sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
         written = ([token] for token in continue_tokens(folder, prompt, sampling, 0, count))
         return pieces_of(self._words, written, count, self._is_local)
 
@@ -103,7 +103,7 @@ class TranslationGenerator:
     """Translates sentences, as `predict` does.
 
     Args:
-        parts: of the exported folder.
+        parts: parts of the exported folder.
 
     Raises:
         ValueError: the signature is damaged.
@@ -117,8 +117,8 @@ class TranslationGenerator:
         self._source, self._target = Vocabulary(parts), target_vocabulary(parts)
         self._is_local = _decodes_locally(parts, self._target)
         require_between("max_length", self._source.facts["max_length"], 2, MAX_LENGTH)
-        for name, least in (("num_best", 1), ("max_length_ratio", 0), ("max_length_offset", 0)):
-            require_between(name, facts[name], least, MAX_LENGTH)
+        for name, minimum in (("num_best", 1), ("max_length_ratio", 0), ("max_length_offset", 0)):
+            require_between(name, facts[name], minimum, MAX_LENGTH)
         for name in ("bos", "eos"):
             require_between(name, self._target.facts[name], 0, 1 << 31)
         self.most_tokens: Optional[int] = facts["max_tokens"]
@@ -128,34 +128,34 @@ class TranslationGenerator:
         """See `TextGenerator.generate`."""
         if not text.strip():
             return iter([TextPiece("", 0, "stop")])
-        given, (tokens, _) = parameters, source_tokens(self._source, text)
-        search = translate_tokens(folder, tokens, self._target.facts, given.beam_size, given.max_tokens)
-        return pieces_of(self._target, search, given.max_tokens, self._is_local)
+        options, (tokens, _) = parameters, source_tokens(self._source, text)
+        search = translate_tokens(folder, tokens, self._target.facts, options.beam_size, options.max_tokens)
+        return pieces_of(self._target, search, options.max_tokens, self._is_local)
 
 
 def pieces_of(
-    words: Vocabulary, written: Iterator[List[int]], most: int, is_local: bool = False
+    words: Vocabulary, written: Iterator[List[int]], max_tokens: int, is_local: bool = False
 ) -> Generator[TextPiece, None, None]:  # fmt: skip
-    """Yields the pieces of text that tokens add. Together they are the text of all tokens.
+    """Yields the text of generated tokens piece by piece. Concatenated, the pieces are the text of all tokens.
 
     Args:
         words: decodes tokens.
         written: tokens, as they are written.
-        most: number of tokens at which writing ends.
+        max_tokens: number of tokens at which writing ends.
         is_local: see `PieceDecoder`.
     """
     tokens: List[int] = []
     sent: List[str] = []
     decoder = PieceDecoder(words, is_local)
-    for some in written:
-        if some:
-            tokens += some
-            sent.append(decoder.add(some))
-            yield TextPiece(sent[-1], len(some))
-    text, begin = words.decode(tokens), "".join(sent)
-    if not text.startswith(begin):
+    for new_tokens in written:
+        if new_tokens:
+            tokens += new_tokens
+            sent.append(decoder.add(new_tokens))
+            yield TextPiece(sent[-1], len(new_tokens))
+    text, sent_text = words.decode(tokens), "".join(sent)
+    if not text.startswith(sent_text):
         raise ValueError("the tokenizer has changed text that was sent already")
-    yield TextPiece(text[len(begin) :], 0, "length" if len(tokens) >= most else "stop")
+    yield TextPiece(text[len(sent_text) :], 0, "length" if len(tokens) >= max_tokens else "stop")
 
 
 class PieceDecoder:
@@ -184,10 +184,10 @@ class PieceDecoder:
         new, self._sent = text[len(self._sent) :], text
         # A piece of spaces is no beginning: decoders drop spaces at the beginning of a text.
         if self._is_local and new.strip() and text == self._words.decode(self._tokens):
-            known = self._tokens[self._num_known :]
-            known_text = self._words.decode(known)
-            if known_text.strip() and text.endswith(known_text):
-                self._tokens, self._num_known, self._sent = known, len(known), known_text
+            pending = self._tokens[self._num_known :]
+            pending_text = self._words.decode(pending)
+            if pending_text.strip() and text.endswith(pending_text):
+                self._tokens, self._num_known, self._sent = pending, len(pending), pending_text
         return new
 
 
@@ -203,11 +203,11 @@ def decodes_locally(content: bytes, file: str) -> bool:
     decoder = json.loads(content).get("decoder")
     parts = decoder.get("decoders") or [decoder] if isinstance(decoder, dict) else []
     return all(
-        isinstance(one, dict) and (
-            one.get("type") in LOCAL_DECODERS
-            or one.get("type") == "Strip" and one.get("stop") == 0
-            or one.get("type") == "Replace" and len((one.get("pattern") or {}).get("String", "..")) == 1
-        ) for one in parts
+        isinstance(part, dict) and (
+            part.get("type") in LOCAL_DECODERS
+            or part.get("type") == "Strip" and part.get("stop") == 0
+            or part.get("type") == "Replace" and len((part.get("pattern") or {}).get("String", "..")) == 1
+        ) for part in parts
     )  # fmt: skip
 
 
@@ -244,4 +244,4 @@ def require_between(name: str, value: Any, least: int, most: int) -> Any:
 
 
 GENERATORS = {"language_modeling": ContinuationGenerator, "translation": TranslationGenerator}
-"""Of `mxtrain.serving.generators`: by the name of a task."""
+"""Generators for `mxtrain.serving.generators`, by the name of a task."""

@@ -1,4 +1,4 @@
-"""Loads batches of texts of like length, padded to the longest text of the batch only."""
+"""Loads batches of texts of similar length, padded to the longest text of the batch."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ if TYPE_CHECKING:
     from mxtrain.text.tokenizing.config import TokenizerConfig
 
 LENGTH_STEP = 8
-"""Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
+"""Batch lengths are multiples of this (or `max_length`), so that few shapes occur."""
 
 
 class TextLoader(SizedLoader):
-    """Batches of one split.
+    """Loads the batches of one split.
 
-    A batch is as long as its longest text, whichever process computes which part, so that every placement sees the same
-    shapes.
+    The length of a batch is that of the longest text in the global batch, so that every placement sees the same shapes.
 
     Args:
         source: texts.
-        tokenizer_config: how they become tokens.
-        options: of all loaders.
+        tokenizer_config: tokenizer and maximum length.
+        options: options of all loaders.
         batches_per_pool: see `SizedLoader`.
     """
 
@@ -52,11 +51,11 @@ class TextLoader(SizedLoader):
     def _read(
         self, index_B: np.ndarray, length: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray, Optional[np.ndarray], np.ndarray]:
-        """Tokens, token types, lengths, masked positions or None, labels."""
+        """Returns tokens, token types, lengths, masked positions or None, and labels."""
         token_BT, kind_BT, length_B = self._encoded.padded(index_B, length)
         position_BM, label = None, self._encoded.label_N[index_B].astype(np.float32)
         if self.tokenizer_config.mask_fraction:
-            # Validations compare, so they hide the same tokens each time.
+            # Validations must be comparable, so they mask the same tokens each time.
             token_BT, position_BM, label = mask_tokens(
                 token_BT, length_B, index_B, self.tokenizer_config, seed=self.seed, epoch=epoch if self.train else -1
             )

@@ -26,7 +26,7 @@ class TextModel(Model):
 
         Args:
             num_classes: length of the output vector.
-            input_shape: of each input of one sample, T being the longest; a fourth is that of masked positions, (M,),
+            input_shape: shape of each input of one sample, T being the longest; the fourth is masked positions, (M,),
                 for which the network returns (B, M, num_classes).
             vocab_size: tokens are from 0 to this.
         """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import platform
 import sysconfig
 import tokenize
@@ -15,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Dict, Iterator, List, Set, Tuple
 
-from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.cached_json import cached_json
 from mxtrain.text.token_classification.conll_file import TaggedWords
 
 VERSION = 1
@@ -23,21 +22,17 @@ VERSION = 1
 SHORTEST, LONGEST = 3, 60
 """Words of a line that counts."""
 MOST_BYTES = 160_000
-"""Of a file that is read: longer ones are tables."""
+"""Size of the largest file that is read: larger ones are tables."""
 SKIPPED = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 Place = Tuple[int, int]
 Line = Tuple[List[str], List[str]]
 
 
 def python_lines() -> List[Tuple[str, TaggedWords]]:
-    """By file, its logical lines as words and tags, each line only where it comes first, whatever its numbers."""
+    """Returns the logical lines of each file as words and tags, without lines that differ from an earlier one in
+    numbers only."""
     name = f"{VERSION}-{platform.python_version()}.json"
-    kept = read_cached("python_words", name)
-    if kept is not None:
-        files = json.loads(kept)
-    else:
-        files = _read_all(Path(sysconfig.get_paths()["stdlib"]))
-        write_cached("python_words", name, json.dumps(files).encode())
+    files = cached_json("python_words", name, lambda: _read_all(Path(sysconfig.get_paths()["stdlib"])))
     return [(file, TaggedWords(words, tags)) for file, words, tags in files]
 
 
@@ -48,7 +43,7 @@ def part_of(name: str, seed: int) -> float:
 
 def _read_all(folder: Path) -> List[Tuple[str, List[List[str]], List[List[str]]]]:
     seen: Set[Tuple[str, ...]] = set()
-    found = []
+    file_lines = []
     for path in sorted(folder.glob("*.py")):
         content = path.read_bytes()
         # In bytes and characters alike: `ast` counts the first, `tokenize` the second.
@@ -61,8 +56,8 @@ def _read_all(folder: Path) -> List[Tuple[str, List[List[str]], List[List[str]]]
                 seen.add(key)
                 lines.append((words, tags))
         if lines:
-            found.append((path.name, [words for words, _ in lines], [tags for _, tags in lines]))
-    return found
+            file_lines.append((path.name, [words for words, _ in lines], [tags for _, tags in lines]))
+    return file_lines
 
 
 def tagged_lines(source: str) -> List[Line]:
@@ -74,7 +69,7 @@ def tagged_lines(source: str) -> List[Line]:
 
 def _types(tree: ast.AST) -> Dict[Place, str]:
     """Returns the kind of each name that `ast` identifies, by place."""
-    found: Dict[Place, str] = {}
+    kinds: Dict[Place, str] = {}
     todo = [tree]
     while todo:
         node = todo.pop()
@@ -82,17 +77,17 @@ def _types(tree: ast.AST) -> Dict[Place, str]:
             continue  # places inside are not those in the file
         todo.extend(ast.iter_child_nodes(node))
         if isinstance(node, (ast.arg, ast.keyword)) and getattr(node, "arg", None):
-            found[node.lineno, node.col_offset] = "PARAM"
+            kinds[node.lineno, node.col_offset] = "PARAM"
         elif isinstance(node, ast.Name):
-            found.setdefault((node.lineno, node.col_offset), "VAR")
+            kinds.setdefault((node.lineno, node.col_offset), "VAR")
         elif isinstance(node, ast.Attribute):
-            found.setdefault(_end_of(node), "ATTR")
+            kinds.setdefault(_end_of(node), "ATTR")
         elif isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name):
-                found[node.func.lineno, node.func.col_offset] = "CALL"
+                kinds[node.func.lineno, node.func.col_offset] = "CALL"
             elif isinstance(node.func, ast.Attribute):
-                found[_end_of(node.func)] = "CALL"
-    return found
+                kinds[_end_of(node.func)] = "CALL"
+    return kinds
 
 
 def _end_of(node: ast.Attribute) -> Place:
@@ -124,7 +119,7 @@ def _tagged(line: List[tokenize.TokenInfo], type_at: Dict[Place, str]) -> Line:
 
 
 def _tag_import(words: List[str], is_name: List[bool], tags: List[str]) -> None:
-    """Modules, dots included, are one entity each; what else is imported is a variable."""
+    """Tags an import: each module, including its dots, is one entity; other imported names are variables."""
     is_module, is_inside = True, False
     for place in range(1, len(words)):
         word = words[place]

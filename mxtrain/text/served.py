@@ -78,5 +78,5 @@ def make_text_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[
 
 
 READERS = {"TextSignature": make_text_reader}
-"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
+"""Readers for `mxtrain.serving.readers`, by the name of a signature's class."""
 GENERATORS = generating.GENERATORS

@@ -1,4 +1,4 @@
-"""Sources of texts, and the tokens of them that are hidden.
+"""Sources of texts, and the masking of their tokens.
 
 Legend: N samples, B batch, T tokens, M masked positions.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_LABEL = -1
 Pair = Tuple[str, Optional[str]]
-"""One text, or two that belong together."""
+"""One text and None, or two texts that belong together."""
 
 
 class TextSource(Protocol):
@@ -75,7 +75,7 @@ class LabelledTexts:
         texts = [[first for first, _ in self.pairs]]
         if any(second is not None for _, second in self.pairs):
             texts.append([second or "" for _, second in self.pairs])
-        rows = [encode_texts(tokenizer_config.tokenizer, some) for some in texts]
+        rows = [encode_texts(tokenizer_config.tokenizer, column) for column in texts]
         return EncodedPairs(rows, self.label_N, tokenizer_config)
 
     def training_texts(self) -> TrainingTexts:
@@ -84,10 +84,10 @@ class LabelledTexts:
 
 
 class PlainTexts:
-    """Documents, cut into samples of as many tokens as fit.
+    """Documents, divided into samples of `max_length` tokens.
 
     Args:
-        documents: paragraphs of each. A sample may span paragraphs, never documents.
+        documents: paragraphs of each document. A sample may span paragraphs, never documents.
         places: source location of each paragraph, for messages.
     """
 
@@ -139,22 +139,22 @@ def mask_tokens(
     seed: int,
     epoch: int,
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hides some tokens of each sample, a function of (seed, epoch, sample index).
+    """Masks some tokens of each sample, as a function of (seed, epoch, sample index).
 
-    Of the chosen ones 80% become [MASK], 10% a random token and 10% stay. Source: section 3.1 of
-    https://arxiv.org/abs/1810.04805, drawn anew in each epoch as in https://arxiv.org/abs/1907.11692, section 4.1.
+    Of the chosen tokens, 80% become [MASK], 10% a random token, and 10% are unchanged. Source: section 3.1 of
+    https://arxiv.org/abs/1810.04805, resampled in each epoch as in https://arxiv.org/abs/1907.11692, section 4.1.
 
     Args:
-        token_BT: int32, padded.
-        length_B: tokens of each sample.
-        index_B: of the samples in their dataset.
-        tokenizer_config: vocabulary and fraction.
-        seed: of the run.
-        epoch: counts from 0.
+        token_BT: tokens, int32, padded.
+        length_B: number of tokens of each sample.
+        index_B: indices of the samples in their dataset.
+        tokenizer_config: vocabulary and fraction of masked tokens.
+        seed: seed of the run.
+        epoch: epoch, from 0.
 
     Returns:
-        Tokens (B, T), positions (B, M) int32, and labels (B, M) float32: the hidden tokens, or -1 where a sample has
-        fewer than M.
+        Tokens (B, T), positions (B, M) int32, and labels (B, M) float32: the original tokens, or -1 if a sample has
+        fewer than M masked tokens.
     """
     batch, length = token_BT.shape
     tokenizer = tokenizer_config.tokenizer
@@ -167,14 +167,14 @@ def mask_tokens(
     ]
     can_hide_BT = ~np.isin(token_BT, special)
     position_BM = np.argsort(np.where(can_hide_BT, draw[0], 2.0), axis=1, kind="stable")[:, :num_positions]
-    wanted_B = np.array([num_masked(int(size), tokenizer_config.mask_fraction) for size in length_B])
-    counts_BM = np.arange(num_positions) < np.minimum(wanted_B, can_hide_BT.sum(axis=1))[:, None]
+    num_masked_B = np.array([num_masked(int(size), tokenizer_config.mask_fraction) for size in length_B])
+    counts_BM = np.arange(num_positions) < np.minimum(num_masked_B, can_hide_BT.sum(axis=1))[:, None]
     rows_B1 = np.arange(batch)[:, None]
     label_BM = np.where(counts_BM, token_BT[rows_B1, position_BM], UNKNOWN_LABEL).astype(np.float32)
     ordinary = np.setdiff1d(np.arange(tokenizer.size), special)
-    kind_BM, token_BM = draw[1][rows_B1, position_BM], draw[2][rows_B1, position_BM]
+    choice_BM, token_BM = draw[1][rows_B1, position_BM], draw[2][rows_B1, position_BM]
     random_BM = ordinary[(token_BM * len(ordinary)).astype(np.int64)]
-    shown_BM = np.where(kind_BM < 0.8, mask, np.where(kind_BM < 0.9, random_BM, label_BM))
+    replacement_BM = np.where(choice_BM < 0.8, mask, np.where(choice_BM < 0.9, random_BM, label_BM))
     hidden_BT = token_BT.copy()
-    hidden_BT[rows_B1, position_BM] = np.where(counts_BM, shown_BM, token_BT[rows_B1, position_BM])
+    hidden_BT[rows_B1, position_BM] = np.where(counts_BM, replacement_BM, token_BT[rows_B1, position_BM])
     return hidden_BT, np.where(counts_BM, position_BM, 0).astype(np.int32), label_BM

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 TEXT = "text"
 ROWS_AT_ONCE = 2048
 _BYTES_AT_ONCE = 1 << 19
-"""Of text, that one thread encodes at a time."""
+"""Bytes of text that a thread encodes at a time."""
 _BYTES_PER_BLOCK = 32 << 20
-"""Of text, after which an interrupted preparation need not encode again."""
+"""Bytes of text per commit; an interrupted preparation continues after the last commit."""
 
 Piece = Tuple[int, List[str], int]
-"""The number of the first record, the texts of all of them, and their bytes."""
+"""Index of the first record, texts of the records, and their number of bytes."""
 
 
 class StoredColumn:
@@ -79,9 +79,9 @@ class StoredColumn:
 
     def digest(self) -> str:
         """See `TrainingTexts`."""
-        made = hashlib.sha256(f"{self._shards.key} {self._name}".encode())
-        made.update(b"" if self._row_N is None else np.ascontiguousarray(self._row_N, np.int64).tobytes())
-        return made.hexdigest()
+        sha256 = hashlib.sha256(f"{self._shards.key} {self._name}".encode())
+        sha256.update(b"" if self._row_N is None else np.ascontiguousarray(self._row_N, np.int64).tobytes())
+        return sha256.hexdigest()
 
 
 class JoinedTexts:
@@ -139,20 +139,20 @@ def write_texts(
     """Appends records of texts to a store; skips those that an interrupted preparation has already written."""
     rest = itertools.islice(records, writer.records, None)
     done = _in_blocks(writer, advance)
-    while some := list(itertools.islice(rest, ROWS_AT_ONCE)):
+    while batch := list(itertools.islice(rest, ROWS_AT_ONCE)):
         values, lengths = {}, {}
         for number in range(num_columns):
-            encoded = [record.texts[number].encode() for record in some]
+            encoded = [record.texts[number].encode() for record in batch]
             values[column_name(number)] = np.frombuffer(b"".join(encoded), np.uint8)
             lengths[column_name(number)] = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        values["number"] = np.array([record.number for record in some], np.int64)
-        values["group"] = np.array([record.group for record in some], np.int32)
-        writer.append(len(some), values, lengths)
+        values["number"] = np.array([record.number for record in batch], np.int64)
+        values["group"] = np.array([record.group for record in batch], np.int32)
+        writer.append(len(batch), values, lengths)
         done(int(sum(length_N.sum() for length_N in lengths.values())))
 
 
 def _in_blocks(writer: ShardWriter, advance: Advance) -> Advance:
-    """Returns the function to call after each append with its number of bytes; it commits them block by block."""
+    """Returns a function to call with the number of bytes after each append; it commits in blocks."""
     pending = 0
 
     def done(size: int) -> None:
@@ -183,9 +183,9 @@ def prepare_tokens(
     """
     names = [column_name(first_column + number) for number in range(num_columns)]
     dtype = "uint16" if tokenizer.size <= 1 << 16 else "int32"  # halves the size on the disk for most vocabularies
-    made_of: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
+    key_parts: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
     if ends_groups:
-        made_of.append("groups")
+        key_parts.append("groups")
     total = sum(int(texts.offsets(name)[-1]) for name in names)
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
@@ -194,7 +194,7 @@ def prepare_tokens(
         return {}
 
     forms = {name: ArrayForm(dtype, (), True) for name in names}
-    return prepare("tokens", made_of, forms, write, what=f"tokens of {what}", total=total)
+    return prepare("tokens", key_parts, forms, write, what=f"tokens of {what}", total=total)
 
 
 class Tail(NamedTuple):
@@ -223,11 +223,11 @@ class Tail(NamedTuple):
             return token_F, length_N
         is_last_N = np.ones(len(length_N), bool)
         if self.group_R is not None:
-            some = self.group_R[first : first + len(length_N) + 1]
-            is_last_N[: len(some) - 1] = np.diff(some) != 0
+            next_groups = self.group_R[first : first + len(length_N) + 1]
+            is_last_N[: len(next_groups) - 1] = np.diff(next_groups) != 0
         where = np.repeat(np.cumsum(length_N)[is_last_N], len(self.token))
-        whole_F = np.insert(token_F, where, np.tile(self.token, int(is_last_N.sum())))
-        return whole_F, length_N + is_last_N * len(self.token)
+        extended_F = np.insert(token_F, where, np.tile(self.token, int(is_last_N.sum())))
+        return extended_F, length_N + is_last_N * len(self.token)
 
 
 def _version_of(tokenizer: BaseTokenizer) -> str:
@@ -243,16 +243,16 @@ def _write_tokens(
     texts: Shards, names: Sequence[str], tokenizer: BaseTokenizer, tail: Tail, writer: ShardWriter, advance: Advance
 ) -> None:  # fmt: skip
     def encode(pieces: Tuple[Piece, ...]) -> Tuple[int, int, List[Tuple[np.ndarray, np.ndarray]]]:
-        found = [tail.behind(first, *tokenizer.encode(some)) for first, some, _ in pieces]
+        encoded = [tail.behind(first, *tokenizer.encode(texts_of_piece)) for first, texts_of_piece, _ in pieces]
         size = sum(num_bytes for *_, num_bytes in pieces)
-        return len(pieces[0][1]), size, found
+        return len(pieces[0][1]), size, encoded
 
     work = zip(*(_pieces(texts, name, writer.records, names) for name in names))
     done = _in_blocks(writer, advance)
-    for count, size, found in in_order(encode, work, usable_cores()):
+    for count, size, encoded in in_order(encode, work, usable_cores()):
         writer.append(
-            count, {name: token_F for name, (token_F, _) in zip(names, found)},
-            {name: length_N for name, (_, length_N) in zip(names, found)},
+            count, {name: token_F for name, (token_F, _) in zip(names, encoded)},
+            {name: length_N for name, (_, length_N) in zip(names, encoded)},
         )  # fmt: skip
         done(size)
 
@@ -269,9 +269,9 @@ def _pieces(
         names: arrays of all columns that are read together; their pieces have the same records.
     """
     offset_R1 = texts.offsets(name)
-    others = [] if names is None else [one for one in names if one != name]
+    other_names = [] if names is None else [column for column in names if column != name]
     # With a single column, the memory-mapped offsets are not copied.
-    sizes_R1 = np.sum([offset_R1, *map(texts.offsets, others)], axis=0) if others else offset_R1
+    sizes_R1 = np.sum([offset_R1, *map(texts.offsets, other_names)], axis=0) if other_names else offset_R1
     while first < len(texts):
         last = int(np.searchsorted(sizes_R1, sizes_R1[first] + _BYTES_AT_ONCE))
         last = min(max(last, first + 1), len(texts))

@@ -1,6 +1,6 @@
 """Sources of texts that are stored as records: labelled texts of tables, and paragraphs of documents.
 
-In memory are a few bytes for each sample: labels, lengths, and which records they are.
+Only a few bytes per sample are in memory: labels, lengths and record indices.
 
 Legend: N samples, P paragraphs, R records of a store.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 import numpy as np
 
-from mxtrain.text.encoded import EncodedPairs, EncodedPieces, EncodedSamples, begins_anew
+from mxtrain.text.encoded import EncodedPairs, EncodedPieces, EncodedSamples, run_starts
 from mxtrain.text.stored import TEXT, JoinedTexts, StoredColumn, column_name, prepare_tokens
 from mxtrain.text.text_checks import ParagraphChecks, TextChecks
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class StoredPairs(AbstractSequence):
-    """Texts of records, or pairs of them, each read when it is asked for."""
+    """Texts of records, or pairs of them, read on access."""
 
     def __init__(self, columns: Sequence[StoredColumn]) -> None:
         self._columns = columns
@@ -49,10 +49,10 @@ class StoredTexts:
 
     Args:
         shards: the store.
-        num_columns: of texts: 1, or 2 for pairs.
-        what: they are of, for people.
-        label_N: class indices, or the numbers to predict.
-        row_N: which record each sample is; None = all in order.
+        num_columns: number of text columns: 1, or 2 for pairs.
+        what: name of the data, for progress messages.
+        label_N: class indices, or numbers to predict.
+        row_N: record of each sample; None = all in order.
         record_places: source location of each record of the store.
     """
 
@@ -98,8 +98,8 @@ class StoredTexts:
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """See `TextSource`."""
-        found = prepare_tokens(self.shards, self._num_columns, tokenizer_config.tokenizer, self._what)
-        texts = [found.ragged(column_name(number)) for number in range(self._num_columns)]
+        tokens = prepare_tokens(self.shards, self._num_columns, tokenizer_config.tokenizer, self._what)
+        texts = [tokens.ragged(column_name(number)) for number in range(self._num_columns)]
         return EncodedPairs(texts, self.label_N, tokenizer_config, self._row_N)
 
     def training_texts(self) -> TrainingTexts:
@@ -111,9 +111,9 @@ class StoredDocuments:
     """Paragraphs of documents, like `PlainTexts`.
 
     Args:
-        shards: the store, whose `group` is the document of each paragraph.
-        what: they are of, for people.
-        row_P: which records these are, ascending; None = all.
+        shards: the store; `group` is the document of each paragraph.
+        what: name of the data, for progress messages.
+        row_P: records of these paragraphs, ascending; None = all.
         record_places: source location of each record of the store.
     """
 
@@ -127,7 +127,7 @@ class StoredDocuments:
 
     @property
     def _document_P(self) -> np.ndarray:
-        """Returns the document of each paragraph; not kept, for there may be millions."""
+        """Returns the document of each paragraph; not cached, because there may be millions."""
         group_R = self.shards.array("group")
         return group_R if self.row_P is None else group_R[self.row_P]
 
@@ -137,7 +137,7 @@ class StoredDocuments:
         return len(self.shards) if self.row_P is None else len(self.row_P)
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(begins_anew(self._document_P)))
+        return int(np.count_nonzero(run_starts(self._document_P)))
 
     @property
     def paragraphs(self) -> StoredColumn:
@@ -147,15 +147,15 @@ class StoredDocuments:
     @property
     def documents(self) -> List[List[str]]:
         """Returns all texts by document, in memory."""
-        found: List[List[str]] = []
-        for is_new, text in zip(begins_anew(self._document_P), self.paragraphs.texts()):
-            found += [[]] if is_new else []
-            found[-1].append(text)
-        return found
+        documents: List[List[str]] = []
+        for is_new, text in zip(run_starts(self._document_P), self.paragraphs.texts()):
+            documents += [[]] if is_new else []
+            documents[-1].append(text)
+        return documents
 
     def take(self, indices: Sequence[int]) -> StoredDocuments:
         """Returns some of the documents; those beyond the end are left out."""
-        numbers = np.cumsum(begins_anew(self._document_P)) - 1
+        numbers = np.cumsum(run_starts(self._document_P)) - 1
         return self.part(np.flatnonzero(np.isin(numbers, indices)))
 
     def part(self, kept: np.ndarray) -> StoredDocuments:
@@ -169,8 +169,8 @@ class StoredDocuments:
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """See `TextSource`."""
-        found = prepare_tokens(self.shards, 1, tokenizer_config.tokenizer, self._what)
-        return EncodedPieces(found.ragged(TEXT), self.row_P, self._document_P, tokenizer_config)
+        tokens = prepare_tokens(self.shards, 1, tokenizer_config.tokenizer, self._what)
+        return EncodedPieces(tokens.ragged(TEXT), self.row_P, self._document_P, tokenizer_config)
 
     def training_texts(self) -> TrainingTexts:
         """See `TextSource`."""

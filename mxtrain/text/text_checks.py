@@ -16,7 +16,7 @@ REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 class TextChecks(SourceChecks):
-    """Checks of texts with labels, or pairs of them: what has `pairs` and `label_N`."""
+    """Checks of labelled texts or pairs of texts: of a source with `pairs` and `label_N`."""
 
     def __init__(self, source: Any, places: Optional[DataPlaces]) -> None:
         super().__init__(source, places)
@@ -40,11 +40,11 @@ class TextChecks(SourceChecks):
 
 
 class LostTextChecks:
-    """Checks of texts, and of what a given vocabulary loses of each.
+    """Checks of texts, including characters that a given vocabulary cannot represent.
 
     Args:
-        checks: of the texts.
-        vocabularies: the tokenizer and the path of its file of each text of a sample; the last one of all further.
+        checks: checks of the texts.
+        vocabularies: tokenizer and path of its file for each text of a sample; the last applies to all further texts.
     """
 
     def __init__(self, checks: Checks, vocabularies: Sequence[Tuple[BaseTokenizer, str]]) -> None:
@@ -59,15 +59,15 @@ class LostTextChecks:
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        found, place = self._checks.check(index), self.place(index)
-        problems = list(found.problems)
+        checked, place = self._checks.check(index), self.place(index)
+        problems = list(checked.problems)
         for number, text in enumerate(texts_of(self._checks, index)):
             tokenizer, path = self._vocabularies[min(number, len(self._vocabularies) - 1)]
             lost = tokenizer.lost(text)
             if lost:
                 fact = f"{place}: the vocabulary {path} loses characters of the text, {name_lost(lost)}."
                 problems.append(Problem(LOST_TEXT, place, fact, LOSES_NOTHING))
-        return Checked(problems, found.digest, found.classes)
+        return Checked(problems, checked.digest, checked.classes)
 
 
 class ParagraphChecks(SourceChecks):
@@ -83,7 +83,7 @@ class ParagraphChecks(SourceChecks):
 
 
 def _digest_of_texts(texts: Sequence[str]) -> bytes:
-    """Nothing where bytes that are no UTF-8 were replaced: what stood there is not known."""
+    """Returns the hash of texts; empty if bytes that are no UTF-8 were replaced, because the original is unknown."""
     if any(REPLACED in text for text in texts):
         return b""
     return digest_of(*(text.encode("utf-8", "surrogatepass") for text in texts))

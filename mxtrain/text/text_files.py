@@ -64,8 +64,8 @@ def table_in_memory(rows: Sequence[Row]) -> TextTable:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(row[-1] for row in rows))}
 
     def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
-        kept = [rows[row] for row in row_N]
-        return LabelledTexts([(row[0], row[1] if len(row) > 2 else None) for row in kept], label_N)
+        kept_rows = [rows[row] for row in row_N]
+        return LabelledTexts([(row[0], row[1] if len(row) > 2 else None) for row in kept_rows], label_N)
 
     return TextTable(list(numbers), np.array([numbers[row[-1]] for row in rows], np.int32), None, build)
 
@@ -133,28 +133,28 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
 
 
 def list_text_files(
-    given: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT
+    paths: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT
 ) -> List[Path]:  # fmt: skip
     """Lists files, and all files with these extensions in folders. A file with several paths is listed once.
 
     Raises:
         DataError: there is no such file or folder.
     """
-    found: Dict[FileId, Path] = {}
-    for path in map(Path, [given] if isinstance(given, str) else given):
+    file_of_id: Dict[FileId, Path] = {}
+    for path in map(Path, [paths] if isinstance(paths, str) else paths):
         if not exists(path):
             raise DataError(
                 f"'{path}': there is no such file or folder.{did_you_mean(path.name, files_in(path.parent))}"
             )
-        listed = walk(path, endings, findings=findings) if path.is_dir() else [(path, id_of(path))]
-        for file, number in listed:
-            before = found.setdefault(number, file)
-            if before is not file:
-                is_one = str(file) == str(before)
-                named = f"'{file}' is named twice" if is_one else f"'{file}' and '{before}' are the same file"
-                fact = f"{named}, and counts once."
+        files = walk(path, endings, findings=findings) if path.is_dir() else [(path, id_of(path))]
+        for file, number in files:
+            first = file_of_id.setdefault(number, file)
+            if first is not file:
+                is_same_name = str(file) == str(first)
+                duplicate = f"'{file}' is named twice" if is_same_name else f"'{file}' and '{first}' are the same file"
+                fact = f"{duplicate}, and counts once."
                 findings.remark(Problem(LISTED_TWICE, DataPlace(str(file)), fact, "Name it once."))
-    return list(found.values())
+    return list(file_of_id.values())
 
 
 def readable_records(
@@ -163,9 +163,9 @@ def readable_records(
     """Yields the records of a file until one cannot be read, which is added to the findings as a problem."""
     place, is_empty = DataPlace(str(file)), True
     try:
-        for found in records:
+        for record in records:
             is_empty = False
-            yield found
+            yield record
     except DataError as error:
         if not findings.keeps_going:
             raise
@@ -212,12 +212,12 @@ def prepare_texts(
         return prepare_for_now(kind, forms, write)
     is_plain = all(ending_of(file) == Path(file).suffix != PARQUET for file in files)
     total = sum(content.num_bytes for content in contents) if is_plain else 0
-    made_of: Json = [_named(contents), settings]
-    return prepare(kind, made_of, forms, write, what=f"texts of {name_of(files)}", total=total)
+    key_parts: Json = [_content_keys(contents), settings]
+    return prepare(kind, key_parts, forms, write, what=f"texts of {name_of(files)}", total=total)
 
 
-def _named(contents: Sequence[FileContent]) -> Json:
-    """Returns the content kinds of files and whether they are unpacked, from their names."""
+def _content_keys(contents: Sequence[FileContent]) -> Json:
+    """Returns the SHA-256 of each file, and whether it is compressed."""
     return [[content.sha256, Path(content.path).suffix == GZIP] for content in contents]
 
 
@@ -231,10 +231,10 @@ def stream_paragraphs(path: Path, findings: Findings = STRICT) -> Iterator[Tuple
         words: List[str] = []
         begin, size = 0, 0
         for number, line in enumerate(lines, start=1):
-            found = line.split()
-            if found:
+            line_words = line.split()
+            if line_words:
                 begin = begin if words else number
-                words += found
+                words += line_words
                 size += len(line)
                 if size > MAX_LINE:
                     raise DataError(f"{path}, line {begin} begins a paragraph of more than {MAX_LINE:,} characters.")

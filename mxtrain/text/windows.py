@@ -96,7 +96,7 @@ class _QuestionChecks(SourceChecks):
 
 
 class EncodedWindows:
-    """Tokenized windows of questions with contexts.
+    """Tokenized windows of contexts with their questions.
 
     Attributes:
         length_N: number of tokens of each sample, including special tokens.
@@ -139,10 +139,10 @@ class EncodedWindows:
 
     def _windows_of(self, number: int, question: Question, context: TokenizedContext) -> Any:
         """Yields (tokens, types), (first, last token of the answer) and window for each window of a question."""
-        asked_Q = np.array(self._tokenizer.tokens(question.text), np.int32)
+        question_Q = np.array(self._tokenizer.tokens(question.text), np.int32)
         answer = context.tokens_of(*question.answers[0]) if question.answers else None
-        found = sample_windows(asked_Q, question.text, context, self._special, self._settings, self._max_length)
-        for first, tokens, types, begin in found:
+        samples = sample_windows(question_Q, question.text, context, self._special, self._settings, self._max_length)
+        for first, tokens, types, begin in samples:
             span_C2, span = context.span_C2[first : first + len(tokens) - begin - 1], (0, 0)
             if answer is not None and answer[0] >= first and answer[1] < first + len(span_C2):
                 span = (answer[0] - first + begin, answer[1] - first + begin)
@@ -172,6 +172,6 @@ class WindowLoader(TextLoader):
         return (token_BT, type_BT, length_B), (self._encoded.span_N2[share_B], length_B)
 
     def _meta(self, index_B: np.ndarray) -> np.ndarray:
-        found = np.empty(len(index_B), object)
-        found[:] = [self._encoded.windows[index] for index in index_B]
-        return found
+        meta_B = np.empty(len(index_B), object)
+        meta_B[:] = [self._encoded.windows[index] for index in index_B]
+        return meta_B

@@ -110,7 +110,7 @@ def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path)
     dataset = Gymnasium(id=name)
     maker, spaces = dataset._open_environment()
     draw = ReinforcementDraw.MEASURED_EPISODE + 2
-    seeds = Episodes.drawn(maker, spaces, 3, dataset.split_seed, draw).seed_N.tolist()
+    seeds = Episodes.from_seed(maker, spaces, 3, dataset.split_seed, draw).seed_N.tolist()
     words = [sys.executable, "-c", f"{BLOCKED}sys.path[0] = {str(exported)!r}\n{PLAY}", str(exported), name]
     done = subprocess.run([*words, *map(str, seeds)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

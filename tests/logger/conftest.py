@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List
 import numpy as np
 import pytest
 
-from mxtrain.task.sample_figure import Shown, draw_samples
+from mxtrain.task.sample_figure import PredictedImages, draw_samples
 from mxtrain.types import Artifact, Callback, Figure, Progress, Result, RunInfo, Validation
 
 STEPS_PER_EPOCH = 10
@@ -41,10 +41,10 @@ def row_of(step: int, split: str = "train") -> Dict[str, Any]:
     return {**row, "lr": 0.1} if split == "train" else row
 
 
-def shown_samples() -> Shown:
+def shown_samples() -> PredictedImages:
     images = np.arange(6 * 8 * 8, dtype=np.uint8).reshape(6, 8, 8, 1)
     probability = np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1, 2]] * 0.7 + 0.1
-    return Shown(images, np.array([0, 1, 2, 0, 1, 0]), probability)
+    return PredictedImages(images, np.array([0, 1, 2, 0, 1, 0]), probability)
 
 
 def read_samples() -> List[Artifact]:

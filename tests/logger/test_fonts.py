@@ -27,7 +27,7 @@ def system_fonts(monkeypatch):
         fonts.font_of,
         fonts._candidates,
         fonts._letters_in,
-        fonts._say_what_is_missing,
+        fonts._warn_missing_letters,
         sample_figure.open_font,
     )
 
@@ -69,7 +69,9 @@ def cat_font(tmp_path):
 
 
 def image_of(name):
-    samples = sample_figure.Shown(np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]]))
+    samples = sample_figure.PredictedImages(
+        np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]])
+    )
     return np.asarray(sample_figure.draw_samples(samples, [name, "b"], 1))
 
 

@@ -23,7 +23,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import select_hparams
 from mxtrain.logger.tensorboard import TensorBoard
-from mxtrain.task.sample_figure import Shown, draw_samples
+from mxtrain.task.sample_figure import PredictedImages, draw_samples
 from mxtrain.types import CommandLine, Figure, Table, TextLines
 
 from .conftest import CONFIG, NODES, shown_samples
@@ -203,7 +203,7 @@ def test_events_after_a_full_disk_are_readable(fake_run, file_size_limit):
 def test_an_image_that_cannot_be_drawn_is_left_out(fake_run, caplog):
     logger = TensorBoard().build()
     logger.on_start(fake_run.info())
-    shown = Shown(np.zeros((1, 8, 8, 1), np.uint8), np.zeros(0), np.zeros((0, 3)))
+    shown = PredictedImages(np.zeros((1, 8, 8, 1), np.uint8), np.zeros(0), np.zeros((0, 3)))
     logger._add_artifact(Figure("samples", lambda most: draw_samples(shown, [], most)), 1)
     fake_run.five_steps(logger, 10)
     logger.on_end(fake_run.result(10))

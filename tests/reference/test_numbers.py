@@ -22,7 +22,7 @@ from mxtrain.cli.environment import check
 from mxtrain.errors import EXIT_BUDGET
 from mxtrain.kvstore.world import World
 from mxtrain.task import sample_figure
-from mxtrain.task.sample_figure import Shown
+from mxtrain.task.sample_figure import PredictedImages
 from mxtrain.types import Callback
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
@@ -119,7 +119,7 @@ class Watching(Callback):
 
     def __init__(self) -> None:
         self.scalars: Dict[int, Dict[str, float]] = {}
-        self.samples: Dict[int, Shown] = {}
+        self.samples: Dict[int, PredictedImages] = {}
 
     def on_scalars(self, scalars: Any, step: int) -> None:
         self.scalars.setdefault(step, {}).update(scalars)

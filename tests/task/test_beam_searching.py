@@ -13,7 +13,7 @@ import pytest
 from mxtrain.engine.backend import gluon, host_view, mx, nd
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.task.base import Task
-from mxtrain.task.own_network import OwnNetwork
+from mxtrain.task.decoding_network import DecodingNetwork
 from mxtrain.text.translation.beam_searching import (
     BeamSearching,
     BeamSearchTask,
@@ -77,7 +77,7 @@ def greedy(strategy: Any, source: float, limit: int) -> List[int]:
 
 def test_it_searches_with_the_weights_of_the_moment() -> None:
     strategy, task = placed(0), BeamSearchTask(beam_size=1, max_length_ratio=1.0, max_length_offset=1)
-    decode = task.build_searching(OwnNetwork(Bigrams, {}, strategy), task.build_beam(BOS, EOS), read)
+    decode = task.build_searching(DecodingNetwork(Bigrams, {}, strategy), task.build_beam(BOS, EOS), read)
     found = []
     for seed in (0, 3):
         strategy.values = placed(seed).values
@@ -94,7 +94,7 @@ def test_it_searches_with_the_weights_of_the_moment() -> None:
 
 def test_it_reads_the_weights_where_they_are_and_has_no_gradients() -> None:
     strategy = placed(0)
-    own = OwnNetwork(Bigrams, {}, strategy)
+    own = DecodingNetwork(Bigrams, {}, strategy)
     for _ in range(2):
         parameters = distinct_parameters(own.current())
         for name, parameter in parameters.items():
@@ -108,7 +108,7 @@ def test_it_reads_the_weights_where_they_are_and_has_no_gradients() -> None:
 def test_of_weights_on_another_device_it_has_a_copy_of_the_moment() -> None:
     strategy = placed(0)
     strategy.layout.devices = [[mx.cpu(1)]]
-    own = OwnNetwork(Bigrams, {}, strategy)
+    own = DecodingNetwork(Bigrams, {}, strategy)
     for _ in range(2):
         parameters = distinct_parameters(own.current())
         for name, value in strategy.values.items():
@@ -119,7 +119,7 @@ def test_of_weights_on_another_device_it_has_a_copy_of_the_moment() -> None:
 
 def test_the_best_come_first_with_their_scores() -> None:
     task = BeamSearchTask(beam_size=5, num_best=3, length_penalty=1.0)
-    decode = task.build_searching(OwnNetwork(Bigrams, {}, placed(1)), task.build_beam(BOS, EOS, never=[0]), read)
+    decode = task.build_searching(DecodingNetwork(Bigrams, {}, placed(1)), task.build_beam(BOS, EOS, never=[0]), read)
     assert isinstance(decode, BeamSearching)
     for prediction in decode((), batch()).asnumpy():
         best = hypotheses_of(prediction)

@@ -56,7 +56,7 @@ def splits(table: Path) -> Any:
 
 
 def candidates_of(source: Interactions) -> np.ndarray:
-    others = source.seen.draw_different(source.user_N, OTHERS, 0, RecommendationDraw.CANDIDATES)
+    others = source.all_items.draw_different(source.user_N, OTHERS, 0, RecommendationDraw.CANDIDATES)
     return np.concatenate([source.item_N[:, None], others], axis=1)
 
 
@@ -64,7 +64,7 @@ def loop_ranks(score: Callable[[int, int], float], source: Interactions, candida
     """The number of others that are not below, item by item: of candidates, and of all items in no split."""
     found: List[List[int]] = [[], []]
     for user, item, row in zip(source.user_N.tolist(), source.item_N.tolist(), candidates.tolist()):
-        seen = set(source.seen.items_of(user).tolist())
+        seen = set(source.all_items.items_of(user).tolist())
         among_all = [other for other in range(len(source.catalog.items)) if other not in seen]
         for place, others in enumerate((row[1:], among_all)):
             found[place].append(sum(not score(user, other) < score(user, item) for other in others))
@@ -73,7 +73,7 @@ def loop_ranks(score: Callable[[int, int], float], source: Interactions, candida
 
 def test_popularity_and_item_neighbours_are_ranked_as_a_loop_ranks_them(splits: Any) -> None:
     test: Interactions = splits.test
-    has: Dict[int, Set[int]] = {user: set(test.known.items_of(user).tolist()) for user in range(USERS)}
+    has: Dict[int, Set[int]] = {user: set(test.train_items.items_of(user).tolist()) for user in range(USERS)}
     users = {item: {user for user in has if item in has[user]} for item in range(len(test.catalog.items))}
 
     def cosine(item: int, other: int) -> float:
@@ -84,10 +84,11 @@ def test_popularity_and_item_neighbours_are_ranked_as_a_loop_ranks_them(splits: 
         return round(sum(cosine(item, other) for other in sorted(has[user])), 9)
 
     def as_rounded(user_B: np.ndarray) -> np.ndarray:
-        return item_neighbours(test.known)(user_B).round(9)  # sums in another order
+        return item_neighbours(test.train_items)(user_B).round(9)  # sums in another order
 
     candidates = candidates_of(test)
-    for scores, score in ((popularity(test.known), lambda user, item: len(users[item])), (as_rounded, neighbours)):
+    popular = popularity(test.train_items)
+    for scores, score in ((popular, lambda user, item: len(users[item])), (as_rounded, neighbours)):
         expected = loop_ranks(score, test, candidates)
         assert [one.tolist() for one in ranks_of(scores, test, candidates)] == expected
         assert len(set(map(tuple, expected))) == 2 and len(set(expected[1])) > 3
@@ -135,7 +136,7 @@ def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
     decode = description.task.build_decode_with(description, signature, strategy)
     fast = decode((outputs,), batch).asnumpy()
     for row, user in enumerate(splits.test.user_N.tolist()):
-        has = set(splits.test.seen.items_of(user).tolist()) - {int(splits.test.item_N[row])}
+        has = set(splits.test.all_items.items_of(user).tolist()) - {int(splits.test.item_N[row])}
         assert set(np.flatnonzero(np.isneginf(fast[row])).tolist()) == has
     chosen = np.take_along_axis(fast, batch.targets[0].asnumpy().astype(int), axis=1)
     assert chosen == pytest.approx(outputs.asnumpy(), abs=1e-5)
@@ -155,7 +156,7 @@ def test_eval_shows_the_network_beside_simple_rules(train_run: Any, table: Path,
     names = ("hr_at_k_sampled", "ndcg_at_k_sampled", "hr_at_k", "ndcg_at_k")
     measured = json.loads((folder / "metrics.json").read_text())
     assert [float(cell) for cell in rows[0][1:]] == [pytest.approx(measured[name], abs=1e-4) for name in names]
-    sampled, among_all = ranks_of(popularity(splits.test.known), splits.test, candidates_of(splits.test))
+    sampled, among_all = ranks_of(popularity(splits.test.train_items), splits.test, candidates_of(splits.test))
     assert [float(cell) for cell in rows[1][1::2]] == [
         pytest.approx(np.mean(one < 10), abs=1e-4) for one in (sampled, among_all)
     ]
@@ -180,7 +181,7 @@ def test_predict_names_the_best_items_that_a_user_has_not(
     catalog = splits.train.catalog
     for row in (first, second):
         user = catalog.users.index(row["user"])
-        has = {catalog.items[item] for item in splits.train.seen.items_of(user).tolist()}
+        has = {catalog.items[item] for item in splits.train.all_items.items_of(user).tolist()}
         named, scores = [one["item"] for one in row["items"]], [one["score"] for one in row["items"]]
         assert len(set(named)) == 5 and not set(named) & has and scores == sorted(scores, reverse=True)
         group = int(row["user"][4:]) % GROUPS
@@ -277,7 +278,7 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
     assert isinstance(test, Interactions)
     inputs = [nd.array(test.user_N, dtype="int32"), nd.array(test.item_N[:, None], dtype="int32")]
     if model == "svd_pp":
-        rows = [test.known.items_of(user).tolist() for user in test.user_N.tolist()]
+        rows = [test.train_items.items_of(user).tolist() for user in test.user_N.tolist()]
         inputs.append(nd.array([row + [0] * (7 - len(row)) for row in rows], dtype="int32"))
         inputs.append(nd.array([len(row) for row in rows]))
     (found,) = made.runner._evaluator._strategy.predict(inputs)
@@ -299,7 +300,7 @@ def test_the_table_for_tensorboard_says_what_users_have_and_what_comes_first(
     for name, has, ranked, first in shown.rows:
         held_out, rank = re.fullmatch(r"(\w+) \((\d+)\)", ranked).groups()
         user = source.catalog.users.index(name)
-        assert set(has.split(", ")) == {items[item] for item in source.known.items_of(user).tolist()}
+        assert set(has.split(", ")) == {items[item] for item in source.train_items.items_of(user).tolist()}
         assert held_out == items[source.item_N[source.user_N.tolist().index(user)]]
         assert not set(first.split(", ")) & set(has.split(", "))
         assert int(rank) > 10 or first.split(", ")[int(rank) - 1] == held_out

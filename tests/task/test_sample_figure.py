@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.task.sample_figure import Shown, draw_samples
+from mxtrain.task.sample_figure import PredictedImages, draw_samples
 
 
 def test_wrong_predictions_are_red():
     def reds(label):
         image = np.zeros((1, 8, 8, 3), np.uint8)
-        picture = draw_samples(Shown(image, np.array([label]), np.array([[0.9, 0.1]])), ["a", "b"], 4)
+        picture = draw_samples(PredictedImages(image, np.array([label]), np.array([[0.9, 0.1]])), ["a", "b"], 4)
         return np.all(np.asarray(picture) == (200, 30, 30), axis=2).sum()
 
     assert reds(label=0) == 0
@@ -20,12 +20,12 @@ def test_wrong_predictions_are_red():
 
 @pytest.mark.parametrize("shape", [(3, 8, 8, 1), (3, 32, 32, 3), (3, 500, 300, 3), (1, 16, 4, 4), (0, 8, 8, 1)])
 def test_images_of_any_size(shape):
-    samples = Shown(np.zeros(shape, np.uint8), np.zeros(shape[0], int), np.full((shape[0], 20), 0.05))
+    samples = PredictedImages(np.zeros(shape, np.uint8), np.zeros(shape[0], int), np.full((shape[0], 20), 0.05))
     image = draw_samples(samples, ["a class with a very long name indeed"], 16)
     assert image.mode == "RGB" and image.width < 700
 
 
 def test_no_more_samples_are_drawn_than_asked_for():
-    samples = Shown(np.zeros((9, 8, 8, 1), np.uint8), np.zeros(9, int), np.eye(2)[[0] * 9])
+    samples = PredictedImages(np.zeros((9, 8, 8, 1), np.uint8), np.zeros(9, int), np.eye(2)[[0] * 9])
     few, all_of_them = (draw_samples(samples, ["a", "b"], most) for most in (4, 16))
     assert few.height * 2.5 < all_of_them.height < few.height * 3.5 and few.width == all_of_them.width

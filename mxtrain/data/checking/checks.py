@@ -24,7 +24,7 @@ class Checked:
 
     Attributes:
         problems: problems of the sample.
-        digest: of its content, by which the same content is known again; empty = it is not compared.
+        digest: hash of its content, by which duplicates are found; empty = it is not compared.
         classes: its class, or the classes that occur in it, for counting.
     """
 
@@ -67,18 +67,18 @@ class CheckableSource(Protocol):
 
 def digest_of(*contents: bytes) -> bytes:
     """Returns a digest of `DIGEST_BYTES`; the same for the same contents in the same order."""
-    made = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for content in contents:
-        made.update(len(content).to_bytes(8, "little"))
-        made.update(content)
-    return made.digest()
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.digest()
 
 
 class SourceChecks:
     """Base of the checks of a source: number of samples, and their source locations."""
 
     def __init__(self, source: Any, places: Optional[DataPlaces] = None) -> None:
-        """Keep the source.
+        """Keeps the source.
 
         Args:
             source: its length is the number of samples.
@@ -117,8 +117,8 @@ class FetchedChecks(SourceChecks):
             problems = (Problem(NOT_A_NUMBER, place, fact, "Replace or remove it."),)
         classes = targets[0] if targets and targets[0].dtype.kind in "iu" else np.empty(0, np.int64)
         # Of a map of classes -1 are places that count nowhere; of a single class it would be a mistake.
-        found = np.unique(classes[classes >= 0] if classes.ndim > 1 else classes)
-        return Checked(problems, digest_of(np.ascontiguousarray(input_1).tobytes()), found.tolist())
+        class_values = np.unique(classes[classes >= 0] if classes.ndim > 1 else classes)
+        return Checked(problems, digest_of(np.ascontiguousarray(input_1).tobytes()), class_values.tolist())
 
 
 class SubsetChecks:

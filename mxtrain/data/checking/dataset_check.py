@@ -35,19 +35,19 @@ from mxtrain.types import Table
 MOST_SHOWN = 20
 _SAMPLES_PER_TASK = 8
 _TASKS_AHEAD = 4
-"""For each thread: so many are kept waiting for the next in order."""
+"""Number of pending tasks per thread, so that results can be returned in order."""
 _MOST_CLASSES = 20
-"""Of a table for a person; of more, the most frequent and the rarest."""
+"""Largest number of classes in the table; of more, the most frequent and the rarest are shown."""
 
 
 class CheckProgress(Protocol):
     """Shows how far a check is."""
 
     def begin(self, what: str, total: int) -> None:
-        """Something begins that has `total` samples; 0 = unknown."""
+        """Starts a part of the check that has `total` samples; 0 = unknown."""
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Adds `count` samples to those that are done."""
 
 
 class CollectedFindings(Findings):
@@ -60,7 +60,7 @@ class CollectedFindings(Findings):
     """
 
     def __init__(self, ignore: Collection[str] = (), write: Callable[[Problem], object] = lambda problem: None) -> None:
-        """Begin without problems.
+        """Starts without problems.
 
         Args:
             ignore: kinds that do not count.
@@ -76,9 +76,9 @@ class CollectedFindings(Findings):
             counts = self.ignored if problem.kind in self._ignore else self.counts
             counts[problem.kind] = counts.get(problem.kind, 0) + 1
             if counts is self.counts:
-                shown = self.shown.setdefault(problem.kind, [])
-                if len(shown) < MOST_SHOWN:
-                    shown.append(problem)
+                examples = self.shown.setdefault(problem.kind, [])
+                if len(examples) < MOST_SHOWN:
+                    examples.append(problem)
                 self._write(problem)
 
     def remark(self, problem: Problem) -> None:
@@ -94,9 +94,9 @@ class DatasetCounts:
     """Counts of a dataset's content.
 
     Attributes:
-        num_samples: of each split.
+        num_samples: number of samples of each split.
         class_names: names of the predicted classes, if they have names.
-        class_counts: of each split: the samples of each class, or those in which each occurs.
+        class_counts: by split, the number of samples of each class, or of those in which it occurs.
     """
 
     num_samples: Mapping[str, int] = field(default_factory=dict)
@@ -128,45 +128,47 @@ def _share(count_K: np.ndarray, number: int, num_samples: int) -> str:
 
 
 def check_dataset(
-    dataset: BaseDataset, findings: CollectedFindings, watch: CheckProgress, num_threads: int
+    dataset: BaseDataset, findings: CollectedFindings, progress: CheckProgress, num_threads: int
 ) -> DatasetCounts:
     """Opens a dataset, reads every sample and compares them.
 
     Args:
         dataset: what to check.
         findings: gets all problems, in an order that does not depend on threads.
-        watch: is shown how far it is.
-        num_threads: that read samples.
+        progress: shows how far the check is.
+        num_threads: number of threads that read samples.
 
     Returns:
         What there is; empty where the dataset cannot be opened.
     """
-    watch.begin("opening", 0)
+    progress.begin("opening", 0)
     splits = _open(dataset, findings)
     if splits is None:
         return DatasetCounts()
     sources = {"train": splits.train, "val": splits.val, "test": splits.test}
-    given = {split: checks_of(source) for split, source in sources.items() if source is not None}
-    checks = dataset.further_checks(given, findings)
+    source_checks = {split: checks_of(source) for split, source in sources.items() if source is not None}
+    checks = dataset.further_checks(source_checks, findings)
     count = sum(map(len, checks.values()))
-    watch.begin("reading", count)
+    progress.begin("reading", count)
     names = list(splits.class_names)
     class_counts = {split: np.zeros(len(names), np.int64) for split in checks}
-    digests = {split: np.zeros((len(one), DIGEST_BYTES // 8), np.uint64) for split, one in checks.items()}
-    for split, one in checks.items():
-        for index, checked in enumerate(_in_order(one, num_threads)):
+    digests = {
+        split: np.zeros((len(split_checks), DIGEST_BYTES // 8), np.uint64) for split, split_checks in checks.items()
+    }
+    for split, split_checks in checks.items():
+        for index, checked in enumerate(_in_order(split_checks, num_threads)):
             findings.refuse(*checked.problems)
             if checked.digest:
                 digests[split][index] = np.frombuffer(checked.digest, np.uint64)
             if names:
-                _count(checked, one, index, class_counts[split], findings)
-            watch.advance(1)
-    watch.begin("comparing", 0)
+                _count(checked, split_checks, index, class_counts[split], findings)
+            progress.advance(1)
+    progress.begin("comparing", 0)
     for problem in _duplicates(checks, digests):
         findings.refuse(problem)
     # A table of numbers has names of columns, and no classes.
     counts = class_counts if any(count_K.any() for count_K in class_counts.values()) else {}
-    return DatasetCounts({split: len(one) for split, one in checks.items()}, names, counts)
+    return DatasetCounts({split: len(split_checks) for split, split_checks in checks.items()}, names, counts)
 
 
 def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
@@ -176,11 +178,11 @@ def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
     except NoUsableSamples:
         return None
     except OSError as error:
-        found: Exception = explain(error.filename or place.file, error)
+        reported: Exception = explain(error.filename or place.file, error)
     except Exception as error:  # of somebody's own class, too: it is the problem that is listed
-        found = error
-    said = str(found) if isinstance(found, MxtrainError) else f"{type(found).__name__}: {found}"
-    findings.refuse(Problem(CANNOT_OPEN, place, said))
+        reported = error
+    fact = str(reported) if isinstance(reported, MxtrainError) else f"{type(reported).__name__}: {reported}"
+    findings.refuse(Problem(CANNOT_OPEN, place, fact))
     return None
 
 
@@ -220,7 +222,7 @@ def _count(checked: Checked, checks: Checks, index: int, count_K: np.ndarray, fi
 
 
 def _duplicates(checks: Mapping[str, Checks], digests: Mapping[str, np.ndarray]) -> Iterator[Problem]:
-    """A problem for each sample whose content came before, in order."""
+    """Yields a problem for each sample whose content came before, in order."""
     digest_N2 = np.concatenate(list(digests.values()))
     if not len(digest_N2):
         return

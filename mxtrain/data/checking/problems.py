@@ -58,7 +58,7 @@ BOX_OUTSIDE = "box_outside"
 
 EMPTY_TEXT = "empty_text"
 LONG_TEXT = "long_text"
-"""Of more tokens than a sample may have."""
+"""The text has more tokens than a sample may have."""
 LOST_TEXT = "lost_text"
 """With characters that a given vocabulary leaves out."""
 UNDECODABLE_TEXT = "undecodable_text"
@@ -86,8 +86,8 @@ class DataPlace:
 
     Attributes:
         file: its path; empty where a sample comes from no file.
-        line: of a file of text, from 1.
-        record: of a file of many samples, or of a sample that comes from no file, from 0.
+        line: line of a text file, from 1.
+        record: index in a file of many samples, or of a sample that comes from no file, from 0.
     """
 
     file: str = ""
@@ -108,7 +108,7 @@ class DataPlaces:
     def __init__(
         self, files: Sequence[str], number_N: ArrayLike, file_N: Optional[ArrayLike] = None, are_records: bool = False
     ) -> None:
-        """Keep the numbers.
+        """Keeps the numbers.
 
         Args:
             files: paths.
@@ -178,8 +178,8 @@ def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Pr
     """
     if isinstance(error, LoaderError):
         return Problem(error.kind or kind, place, error.fact, error.remedy)
-    named = str(error) if isinstance(error, DataError) else f"{place} raises {type(error).__name__}: {error}"
-    return Problem(kind, place, named)
+    fact = str(error) if isinstance(error, DataError) else f"{place} raises {type(error).__name__}: {error}"
+    return Problem(kind, place, fact)
 
 
 class NoUsableSamples(DataError):
@@ -196,7 +196,7 @@ class Findings:
         """Reports problems that prevent training; if it returns, the caller continues without the affected data.
 
         Args:
-            problems: of one kind, in order; with none, nothing happens.
+            problems: problems of one kind, in order; with none, nothing happens.
             sentence: for all of them together, where training is refused.
 
         Raises:
@@ -251,16 +251,16 @@ def refuse_labels(
     Args:
         findings: gets the problem of each.
         label_N: none is negative.
-        num_classes: they must be below.
+        num_classes: number of classes, which all must be below.
         places: source location of each.
         sentence: where training is refused; `{label}` in it is the highest.
 
     Returns:
         The indices of the samples that are left.
     """
-    wrong = np.flatnonzero(label_N >= num_classes)
-    if len(wrong):
-        said = sentence.replace("{label}", str(label_N.max()))
-        for index in wrong.tolist():
-            findings.refuse(out_of_range(places[index], label_N[index], num_classes), sentence=said)
+    wrong_N = np.flatnonzero(label_N >= num_classes)
+    if len(wrong_N):
+        message = sentence.replace("{label}", str(label_N.max()))
+        for index in wrong_N.tolist():
+            findings.refuse(out_of_range(places[index], label_N[index], num_classes), sentence=message)
     return np.flatnonzero(label_N < num_classes)

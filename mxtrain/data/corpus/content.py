@@ -28,8 +28,8 @@ class FileContent(NamedTuple):
     """Content of a file.
 
     Attributes:
-        path: of the file.
-        sha256: of its content.
+        path: path of the file.
+        sha256: SHA-256 of its content.
         stamp: device, inode, size and times, by which a change is noticed.
     """
 
@@ -39,21 +39,27 @@ class FileContent(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Its size."""
+        """Returns the size of the file."""
         return self.stamp[2]
 
     def require_unchanged(self) -> None:
-        """Raises: DataError: it is not any more what it was."""
+        """Checks that the file has not changed since it was read.
+
+        Raises:
+            DataError: it has changed.
+        """
         _require_stamp(self.path, self.stamp)
 
 
-def contents_of(paths: Sequence[AnyPath], what: str = "content of files", num_threads: int = 1) -> List[FileContent]:
-    """Returns the content of each file; how far it is is shown where that takes long.
+def contents_of(
+    paths: Sequence[AnyPath], description: str = "content of files", num_threads: int = 1
+) -> List[FileContent]:
+    """Returns the content of each file, and shows a progress line where reading takes long.
 
     Args:
-        paths: of the files.
-        what: they are, for people.
-        num_threads: that read.
+        paths: paths of the files.
+        description: what the files are, for the progress line.
+        num_threads: number of threads that read.
 
     Raises:
         DataError: one cannot be read, is no regular file, or is written to meanwhile.
@@ -61,22 +67,22 @@ def contents_of(paths: Sequence[AnyPath], what: str = "content of files", num_th
     names = [os.path.realpath(path) for path in paths]
     index = f"{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]}.json"
     stamps = [_stamp(path) for path in paths]
-    kept = read_cached(_KIND, index)
-    known = json.loads(kept) if kept is not None else [[None, ""]] * len(paths)
+    cached = read_cached(_KIND, index)
+    cached_rows = json.loads(cached) if cached is not None else [[None, ""]] * len(paths)
     now_ns = time.time_ns()
-    found = [digest if before == stamp else "" for stamp, (before, digest) in zip(stamps, known)]
-    new = [number for number, digest in enumerate(found) if not digest]
+    digests = [digest if cached_stamp == stamp else "" for stamp, (cached_stamp, digest) in zip(stamps, cached_rows)]
+    new = [number for number, digest in enumerate(digests) if not digest]
     with ProgressDisplay() as display:
-        display.begin(what, len(new))
-        digests = in_order(lambda number: _digest(paths[number], stamps[number]), new, num_threads)
-        for number, digest in zip(new, digests):
-            found[number] = digest
+        display.begin(description, len(new))
+        new_digests = in_order(lambda number: _digest(paths[number], stamps[number]), new, num_threads)
+        for number, digest in zip(new, new_digests):
+            digests[number] = digest
             display.advance(1)
     is_old = [now_ns - max(stamp[3:]) > _OLD_ENOUGH_NS for stamp in stamps]
-    rows = [[stamp if old else None, digest] for stamp, old, digest in zip(stamps, is_old, found)]
-    if rows != known:
+    rows = [[stamp if old else None, digest] for stamp, old, digest in zip(stamps, is_old, digests)]
+    if rows != cached_rows:
         write_cached(_KIND, index, json.dumps(rows).encode())
-    return list(map(FileContent, paths, found, stamps))
+    return list(map(FileContent, paths, digests, stamps))
 
 
 def _require_stamp(path: AnyPath, stamp: List[int]) -> None:
@@ -93,9 +99,9 @@ def _stamp(path: AnyPath) -> List[int]:
 
 
 def _digest(path: AnyPath, stamp: List[int]) -> str:
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     with open_regular(path) as (file, _):
         while part := file.read(CHUNK_BYTES):
-            made.update(part)
+            digest.update(part)
     _require_stamp(path, stamp)
-    return made.hexdigest()
+    return digest.hexdigest()

@@ -35,7 +35,7 @@ KIND = "corpora"
 PART = ".part"
 """Behind the name of a folder that is not complete."""
 FORMAT = 2
-"""Of shards and of what they hold; another number makes everything anew."""
+"""Version of the format of shards and of their content; all data are prepared again after it changes."""
 _POLL_S = 0.1
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -45,42 +45,42 @@ Write = Callable[[ShardWriter, Advance], "JsonObject"]
 the facts."""
 
 
-def key_of(kind: str, made_of: Json, forms: Mapping[str, ArrayForm]) -> str:
+def key_of(kind: str, key_parts: Json, forms: Mapping[str, ArrayForm]) -> str:
     """Returns the name of prepared data: a hash of everything that determines its content."""
-    text = json.dumps([FORMAT, kind, made_of, forms], sort_keys=True)
+    text = json.dumps([FORMAT, kind, key_parts, forms], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def prepare(
-    kind: str, made_of: Json, forms: Mapping[str, ArrayForm], write: Write, *, what: str, total: int = 0,
+    kind: str, key_parts: Json, forms: Mapping[str, ArrayForm], write: Write, *, what: str, total: int = 0,
     is_shown: bool = True,
 ) -> Shards:  # fmt: skip
     """Opens data that was prepared before, or prepares it now while other processes wait.
 
     Args:
-        kind: of data, part of its key, e.g. tokens.
-        made_of: plain values that decide the content: hashes of files, settings, versions.
-        forms: of each array.
+        kind: kind of data, part of its key, e.g. tokens.
+        key_parts: plain values that decide the content: hashes of files, settings, versions.
+        forms: form of each array.
         write: makes it. Where a process was killed, it is called with a writer that has the records of all whole
             blocks.
-        what: is done, for people, e.g. "tokens of train.csv".
-        total: of what `write` counts, for the progress; 0 = unknown.
+        what: description for the progress line, e.g. "tokens of train.csv".
+        total: total of what `write` counts, for the progress line; 0 = unknown.
         is_shown: whether progress is shown.
 
     Raises:
         DataError: the disk is full or corrupts data, or an error of `write`.
     """
-    key = key_of(kind, made_of, forms)
+    key = key_of(kind, key_parts, forms)
     root = _root()
-    found = _open(root / key, key)
-    if found is not None:
-        return found
+    shards = _open(root / key, key)
+    if shards is not None:
+        return shards
     if not os.access(root, os.W_OK):
         root = _temporary_root(f"{root} is read-only")
     try:
         with _locked(root / f"{key}.lock", what):
-            found = _open(root / key, key, is_locked=True)
-            return _make(root, key, forms, write, what, total, is_shown) if found is None else found
+            shards = _open(root / key, key, is_locked=True)
+            return _make(root, key, forms, write, what, total, is_shown) if shards is None else shards
     except OSError as error:
         if error.errno in _FULL:
             raise DataError(
@@ -96,12 +96,12 @@ def prepare_for_now(kind: str, forms: Mapping[str, ArrayForm], write: Write) -> 
     folder = Path(tempfile.mkdtemp(prefix="check-", dir=_root()))
     try:
         _write_into(folder, kind, forms, write, lambda count: None)
-        found = _just_made(folder, kind)
+        shards = _just_made(folder, kind)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
-    return found
+    weakref.finalize(shards, shutil.rmtree, folder, ignore_errors=True)
+    return shards
 
 
 def _root() -> Path:
@@ -129,32 +129,32 @@ def _open(folder: Path, key: str, is_locked: bool = False) -> Optional[Shards]:
     """Returns prepared data, or None if it is absent or damaged. Damaged data is removed only under the lock: without
     it, another process may just have replaced the folder by a complete one."""
     try:
-        found = open_shards(folder, key)
+        shards = open_shards(folder, key)
     except DamagedShards as error:
         if is_locked:
             log.warning("%s: it is made anew", error)
             remove_tree(folder)
         return None
-    if found is not None:
+    if shards is not None:
         with suppress(OSError):  # a read-only folder is usable too
             os.utime(folder)  # the time of last use, by which unused data is found
-    return found
+    return shards
 
 
 @contextmanager
 def _locked(path: Path, what: str) -> Iterator[None]:
-    """One process at a time; the system lets go of the lock of one that dies."""
+    """Holds a lock that one process has at a time; the system releases it when the process dies."""
     fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        is_said = False
+        is_logged = False
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not is_said:
+                if not is_logged:
                     log.info("another process prepares %s: waiting for it", what)
-                    is_said = True
+                    is_logged = True
                 time.sleep(_POLL_S)
         yield
     finally:
@@ -178,25 +178,25 @@ def _make(
     remove_tree(folder)
     unfinished.rename(folder)
     fsync_directory(root)
-    found = _just_made(folder, key)
+    shards = _just_made(folder, key)
     took_s = time.monotonic() - began_s
     if took_s > 2 and is_shown:
-        log.info("%s: %s records in %s, %s in %s", what, f"{len(found):,}", format_seconds(took_s),
-                 _size(found.num_bytes), folder)  # fmt: skip
-    return found
+        log.info("%s: %s records in %s, %s in %s", what, f"{len(shards):,}", format_seconds(took_s),
+                 _size(shards.num_bytes), folder)  # fmt: skip
+    return shards
 
 
 def _just_made(folder: Path, key: str) -> Shards:
     try:
-        found = open_shards(folder, key)
+        shards = open_shards(folder, key)
     except DamagedShards as error:
         remove_tree(folder)
         raise DataError(
             f"{error}, although it was written just now: the disk, or another program, corrupts files. Set "
             f"{CACHE_VARIABLE} to a folder on another disk."
         ) from error
-    assert found is not None
-    return found
+    assert shards is not None
+    return shards
 
 
 def _write_into(

@@ -92,7 +92,7 @@ class Shards:
 
     @property
     def num_bytes(self) -> int:
-        """Size on the disk."""
+        """Returns the size on the disk."""
         return sum(entry.stat().st_size for entry in os.scandir(self.folder))
 
     def array(self, name: str) -> np.ndarray:
@@ -187,14 +187,14 @@ def remove_tree(path: Path) -> None:
 
 
 def _digest_of_next(fd: int, size: int) -> str:
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     while size:
-        part = os.read(fd, min(size, CHUNK_BYTES))
-        if not part:
+        chunk = os.read(fd, min(size, CHUNK_BYTES))
+        if not chunk:
             break
-        made.update(part)
-        size -= len(part)
-    return made.hexdigest()
+        digest.update(chunk)
+        size -= len(chunk)
+    return digest.hexdigest()
 
 
 def _stamp(status: os.stat_result) -> List[int]:
@@ -279,8 +279,8 @@ class ShardWriter:
     def _are_whole(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
         """Returns True if the files contain the blocks of a journal, so that records can be appended to them."""
         try:
-            for name, own in blocks.items():
-                _require_blocks(self._folder / name, own)
+            for name, blocks_of_file in blocks.items():
+                _require_blocks(self._folder / name, blocks_of_file)
         except DamagedShards as error:
             log.warning("%s: preparing starts from the beginning", error)
             return False
@@ -298,8 +298,8 @@ class ShardWriter:
         """
         for name, form in self._forms.items():
             array = np.asarray(values[name], form.dtype)
-            wanted = int(lengths[name].sum()) if form.is_ragged else count
-            assert array.shape == (wanted, *form.shape), (name, array.shape, wanted)
+            length = int(lengths[name].sum()) if form.is_ragged else count
+            assert array.shape == (length, *form.shape), (name, array.shape, length)
             self._files[f"{name}.values"].write(array)
             if form.is_ragged:
                 assert len(lengths[name]) == count, name

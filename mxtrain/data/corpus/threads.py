@@ -12,13 +12,13 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def in_order(function: Callable[[Given], Made], given: Iterable[Given], num_threads: int) -> Iterator[Made]:
+def in_order(function: Callable[[Given], Made], items: Iterable[Given], num_threads: int) -> Iterator[Made]:
     """Results of a function that leaves Python's lock alone, in the order of what it is given; a few are made ahead."""
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="prepare")
     waiting: Deque[Future[Made]] = deque()
     try:
-        for one in given:
-            waiting.append(pool.submit(function, one))
+        for item in items:
+            waiting.append(pool.submit(function, item))
             if len(waiting) >= _AHEAD * num_threads:
                 yield waiting.popleft().result()
         while waiting:

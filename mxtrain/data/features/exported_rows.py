@@ -20,7 +20,8 @@ MISSING_CELLS = frozenset((
     "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
 ))  # fmt: skip
 FIRST_VALUE, FIRST_BUCKET = 2, 1
-"""Ids within a field; 0 is a missing value, and 1 of a vocabulary one that it does not have."""
+"""Ids within a field of the first value of a vocabulary, and of the first hash bucket. 0 is a missing value, and 1 an
+unknown value of a vocabulary."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
@@ -29,15 +30,15 @@ def describe_input(signature: Dict[str, Any]) -> str:
     return f"a .csv file whose first row names the columns (.tsv: separated by tabs); it needs {names}"
 
 
-def columns_of(own: Dict[str, Any]) -> List[Dict[str, Any]]:
+def columns_of(values: Dict[str, Any]) -> List[Dict[str, Any]]:
     """Returns the columns of the network.
 
     Args:
-        own: the signature of the checkpoint.
+        values: signature of the checkpoint.
     """
-    return list(own["columns"]) if "columns" in own else [
+    return list(values["columns"]) if "columns" in values else [
         {"name": column, "kind": "number", "mean": mean, "std": std}
-        for column, mean, std in zip(own["class_names"], own["mean"], own["std"])
+        for column, mean, std in zip(values["class_names"], values["mean"], values["std"])
     ]  # fmt: skip
 
 
@@ -45,35 +46,35 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     """Yields the rows that `mxtrain predict` writes for a table with a header.
 
     Args:
-        folder: with the network.
-        content: of a CSV file; of one with tabs if its name ends in .tsv.
-        name: of the file.
+        folder: exported folder.
+        content: content of a CSV file, or of a TSV file if the name ends in .tsv.
+        name: name of the file.
 
     Raises:
-        ValueError: it lacks a column, or has a cell that is no number.
+        ValueError: the file lacks a column, or has a cell that is no number.
     """
-    signature, own = folder.signature, folder.signature["signature"]
+    signature, values = folder.signature, folder.signature["signature"]
     text = decoded_text(content, name)
     reader = csv.DictReader(io.StringIO(text), delimiter="\t" if name.lower().endswith(".tsv") else ",")
-    columns = columns_of(own)
+    columns = columns_of(values)
     missing = [column["name"] for column in columns if column["name"] not in (reader.fieldnames or ())]
     if missing:
         raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
     for cells in reader:
         place = f"{name}:{reader.line_num}"
-        given = {one["name"]: one["dtype"] for one in signature["inputs"]}
+        dtypes = {spec["name"]: spec["dtype"] for spec in signature["inputs"]}
         arrays = [np.array([row]) for row in encode(columns, cells, place) if row]
-        outputs = folder.run({key: array.astype(given[key]) for key, array in zip(given, arrays)})
+        outputs = folder.run({key: array.astype(dtypes[key]) for key, array in zip(dtypes, arrays)})
         yield {"file": place, **predicted_row(signature, outputs)}
 
 
 def encode(columns: Sequence[Dict[str, Any]], cells: Dict[str, str], place: str) -> List[List[float]]:
-    """Ids and numbers of one row.
+    """Returns the ids and the numbers of one row.
 
     Args:
-        columns: of the network, as its signature has them.
-        cells: by the names of columns.
-        place: of the row, for messages.
+        columns: columns in the signature of the network.
+        cells: cells by column name.
+        place: source location of the row, for messages.
     """
     ids: List[float] = []
     numbers: List[float] = []
@@ -93,8 +94,8 @@ def encode(columns: Sequence[Dict[str, Any]], cells: Dict[str, str], place: str)
             begin += FIRST_BUCKET + column["buckets"]
         else:
             vocabulary = column.get("vocabulary", [])
-            own = 0 if is_missing else FIRST_VALUE + vocabulary.index(cell) if cell in vocabulary else 1
-            ids.append(begin + own)
+            id_ = 0 if is_missing else FIRST_VALUE + vocabulary.index(cell) if cell in vocabulary else 1
+            ids.append(begin + id_)
             begin += FIRST_VALUE + len(vocabulary)
     return [ids, numbers]
 
@@ -107,11 +108,11 @@ def _number(cell: str, column: str, place: str) -> float:
 
 
 def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
-    """Returns the prediction for one row of a table, as its task writes it."""
-    own, names, task = signature["signature"], signature["class_names"], signature["task"]
+    """Returns the prediction for one row of a table, in the format of its task."""
+    values, names, task = signature["signature"], signature["class_names"], signature["task"]
     if task == "regression":
         value = float(np.ravel(outputs["output"])[0])
-        return {"value": round(value * own.get("target_std", 1.0) + own.get("target_mean", 0.0), 6)}
+        return {"value": round(value * values.get("target_std", 1.0) + values.get("target_mean", 0.0), 6)}
     if "probabilities" in outputs:
         probability_K = outputs["probabilities"][0]
         order = (-probability_K).argsort(kind="stable")[:3]

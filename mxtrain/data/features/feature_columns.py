@@ -1,6 +1,6 @@
 """Columns of a table as features: categories become ids of one joined table of embeddings, numbers are standardised.
 
-A checkpoint keeps them, so that `eval` and `predict` read a table as training did, without the training data.
+A checkpoint stores them, so that `eval` and `predict` read a table as training did, without the training data.
 
 Legend: F fields (columns with ids), N numbers.
 """
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 Kind = Literal["category", "hashed", "number", "indexed"]
 KINDS: Tuple[Kind, ...] = ("category", "hashed", "number", "indexed")
 MISSING, UNSEEN = 0, 1
-"""Ids within a field: of an empty cell, and of a value that no vocabulary has. Hashed fields have no unseen values."""
+"""Ids within a field of a missing cell, and of a value that is not in the vocabulary. Hashed fields have no unseen
+values."""
 FIRST_VALUE, FIRST_BUCKET = 2, 1
-"""Ids within a field of the first value of a vocabulary, and of the first bucket of hashes."""
+"""Ids within a field of the first value of a vocabulary, and of the first hash bucket."""
 FEATURE_COLUMNS_STATE: Wanted = [
     {
         "name": str, "kind": str, "vocabulary?": [str], "buckets?": int, "mean?": NUMBER, "std?": NUMBER,
         "log?": bool, "indicator?": bool, "length?": int,
     }
 ]  # fmt: skip
-"""The form of columns in a checkpoint, which may come from anybody."""
+"""Schema of columns in a checkpoint, which is untrusted."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,17 @@ class FeatureColumn:
     """One column.
 
     Attributes:
-        name: as the table's header has it.
-        kind: category = each value of a vocabulary has an id; hashed = each bucket of a hash has one; number; indexed =
-            all features of a row as ids and values; must be the only column.
-        vocabulary: of a category, in the order of ids from `FIRST_VALUE` on.
-        buckets: of a hashed column, whose ids are from `FIRST_BUCKET` on; of an indexed one the ids, from 0 on.
-        mean, std: of a number, over the training rows that have one, after the logarithm; a missing number is the mean.
-        log: whether a number x enters as log(1 + max(x, 0)), as counts do.
+        name: name in the header of the table.
+        kind: category = an id per value of a vocabulary; hashed = an id per hash bucket; number; indexed = all features
+            of a row as ids and values, must be the only column.
+        vocabulary: values of a category, in the order of their ids from `FIRST_VALUE` on.
+        buckets: number of buckets of a hashed column, whose ids begin at `FIRST_BUCKET`; number of ids of an indexed
+            column, from 0.
+        mean, std: mean and standard deviation of a number over the training rows that have a value, after the
+            logarithm; missing values are replaced by the mean.
+        log: True if a number x is replaced by log(1 + max(x, 0)), as for counts.
         indicator: True if a number is followed by a second one, which is 1 if the first is missing, else 0.
-        length: of an indexed one: the ids that a row has at most.
+        length: maximum number of ids per row of an indexed column.
     """
 
     name: str
@@ -68,7 +71,7 @@ class FeatureColumn:
 
     @property
     def num_numbers(self) -> int:
-        """Returns the number of numeric inputs; 0 if it has ids."""
+        """Returns the number of numeric inputs; 0 for a column with ids."""
         return 1 + self.indicator if self.kind == "number" else 0
 
     @cached_property
@@ -83,19 +86,19 @@ class FeatureColumns:
     columns. An input without columns is left out.
 
     Attributes:
-        columns: all that are read, in the table's order.
+        columns: all columns that are read, in the order of the table.
     """
 
     columns: Tuple[FeatureColumn, ...]
 
     @cached_property
     def fields(self) -> Tuple[FeatureColumn, ...]:
-        """Columns encoded as ids."""
+        """Returns the columns encoded as ids."""
         return tuple(column for column in self.columns if column.num_ids)
 
     @cached_property
     def numbers(self) -> Tuple[FeatureColumn, ...]:
-        """Numeric columns."""
+        """Returns the numeric columns."""
         return tuple(column for column in self.columns if not column.num_ids)
 
     @property
@@ -106,18 +109,17 @@ class FeatureColumns:
 
     @property
     def num_numbers(self) -> int:
-        """Returns the count of columns of numbers, N."""
+        """Returns the number of numeric inputs, N."""
         return sum(column.num_numbers for column in self.numbers)
 
     @property
     def num_indices(self) -> Optional[int]:
-        """Returns the number of ids if rows are ids and values; else None."""
+        """Returns the number of ids of an indexed column; None for other columns."""
         return self.columns[0].buckets if self.columns[0].kind == "indexed" else None
 
     @property
     def shapes(self) -> Tuple[Shape, ...]:
-        """Shapes of what enters the network of one sample: (F,), (N,), or one of them; of ids and values (L,) and
-        (L,)."""
+        """Returns the input shapes of a sample: (F,), (N,), or one of them; for an indexed column (L,) and (L,)."""
         if self.num_indices is not None:
             return ((self.columns[0].length,),) * 2
         return tuple((size,) for size in (len(self.fields), self.num_numbers) if size)
@@ -126,36 +128,39 @@ class FeatureColumns:
         """Returns the plain values that differ from their defaults."""
         return [
             {
-                one.name: list(value) if isinstance(value, tuple) else value
-                for one in fields(column) if (value := getattr(column, one.name)) != one.default
+                field.name: list(value) if isinstance(value, tuple) else value
+                for field in fields(column) if (value := getattr(column, field.name)) != field.default
             }
             for column in self.columns
         ]  # fmt: skip
 
     @classmethod
     def from_json(cls, values: Any) -> FeatureColumns:
-        """Inverse of `to_json`, of values in the form of `FEATURE_COLUMNS_STATE`.
+        """Restores columns from `to_json`.
+
+        Args:
+            values: untrusted values in the form of `FEATURE_COLUMNS_STATE`.
 
         Raises:
-            DamagedCheckpoint: they are no columns.
+            DamagedCheckpoint: the values are no columns.
         """
-        found = cls(tuple(_column_from(value) for value in values))
-        names = [column.name for column in found.columns]
-        if not names or len(set(names)) < len(names) or sum(found.field_sizes) > LARGEST_COUNT:
+        columns = cls(tuple(_column_from(value) for value in values))
+        names = [column.name for column in columns.columns]
+        if not names or len(set(names)) < len(names) or sum(columns.field_sizes) > LARGEST_COUNT:
             raise DamagedCheckpoint("The checkpoint cannot be used: it has no columns, a name twice or too many ids.")
-        return found
+        return columns
 
 
 def _column_from(values: JsonObject) -> FeatureColumn:
-    given: Dict[str, Any] = dict(values)
-    if "vocabulary" in given:
-        given["vocabulary"] = tuple(given["vocabulary"])
-    found = FeatureColumn(**given)
-    has_buckets = found.kind in ("hashed", "indexed")
-    is_odd = (found.kind == "number" and not found.std > 0) or (found.kind == "indexed") != (found.length > 0)
-    if found.kind not in KINDS or has_buckets != (found.buckets > 0) or is_odd:
+    arguments: Dict[str, Any] = dict(values)
+    if "vocabulary" in arguments:
+        arguments["vocabulary"] = tuple(arguments["vocabulary"])
+    column = FeatureColumn(**arguments)
+    has_buckets = column.kind in ("hashed", "indexed")
+    is_invalid = (column.kind == "number" and not column.std > 0) or (column.kind == "indexed") != (column.length > 0)
+    if column.kind not in KINDS or has_buckets != (column.buckets > 0) or is_invalid:
         raise DamagedCheckpoint(
-            f"The checkpoint cannot be used: its column '{found.name}' is of kind '{found.kind}' with {found.buckets} "
-            f"buckets, a length of {found.length} and a deviation of {found.std}."
+            f"The checkpoint cannot be used: its column '{column.name}' is of kind '{column.kind}' with "
+            f"{column.buckets} buckets, a length of {column.length} and a deviation of {column.std}."
         )
-    return found
+    return column

@@ -1,4 +1,4 @@
-"""Rows of features as a source, as ids and numbers, and batches of them.
+"""Rows of features: data source, encoder and loader.
 
 Legend: N samples, B batch, F fields, M numbers.
 """
@@ -28,8 +28,8 @@ class FeatureRows:
     """Rows of features.
 
     Args:
-        stores: files, whose rows are numbered through.
-        row_N: which rows; None = all.
+        stores: stores of files, whose rows are numbered consecutively.
+        row_N: row numbers; None = all.
     """
 
     def __init__(self, stores: Sequence[FeatureStore], row_N: Optional[np.ndarray] = None) -> None:
@@ -45,21 +45,21 @@ class FeatureRows:
         kept = kept[kept < len(self)]
         return FeatureRows(self.stores, kept if self.row_N is None else self.row_N[kept])
 
-    def apart(self, index_B: np.ndarray) -> List[Tuple[FeatureStore, np.ndarray, np.ndarray]]:
-        """(store, places in `index_B`, rows in the store) of samples, for each store that has some."""
+    def by_store(self, index_B: np.ndarray) -> List[Tuple[FeatureStore, np.ndarray, np.ndarray]]:
+        """Groups samples by store: returns (store, positions in `index_B`, rows in the store) for each store."""
         row_B = index_B if self.row_N is None else self.row_N[index_B]
         store_B = np.searchsorted(self._begin_S, row_B, side="right") - 1
-        found = []
+        groups = []
         for number in np.unique(store_B).tolist():
-            place = np.flatnonzero(store_B == number)
-            found.append((self.stores[number], place, row_B[place] - self._begin_S[number]))
-        return found
+            position = np.flatnonzero(store_B == number)
+            groups.append((self.stores[number], position, row_B[position] - self._begin_S[number]))
+        return groups
 
     def labels(self, index_B: np.ndarray) -> np.ndarray:
         """Returns the target of each sample, uint8."""
         label_B = np.zeros(len(index_B), np.uint8)
-        for store, place, row in self.apart(index_B):
-            label_B[place] = store.label_R[row]
+        for store, position, row in self.by_store(index_B):
+            label_B[position] = store.label_R[row]
         return label_B
 
     def read_labels(self) -> np.ndarray:
@@ -71,11 +71,11 @@ class FeatureRows:
         return label_N
 
     def checks(self) -> Checks:
-        """Checks of each row for `data check`."""
+        """Returns the checks that `data check` runs on each row."""
         return FeatureChecks(self)
 
     def build_encoder(self, columns: FeatureColumns) -> FeatureEncoder:
-        """Encoder of rows as inputs of a network."""
+        """Builds the encoder that converts rows to inputs of a network."""
         return FeatureEncoder(columns)
 
 
@@ -84,12 +84,12 @@ class FeatureChecks(SourceChecks):
 
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
-        ((store, _, row),) = self._source.apart(np.array([index]))
+        ((store, _, row),) = self._source.by_store(np.array([index]))
         return store.places(row)[0]
 
     def check(self, index: int) -> Checked:
         """See `Checks`. Codes differ between files, so hashes and texts are compared."""
-        ((store, _, row),) = self._source.apart(np.array([index]))
+        ((store, _, row),) = self._source.by_store(np.array([index]))
         codes = store.code_RF[row[0]].tolist()
         values = [store.texts[name][code - 1] if code and name in store.texts else str(code)
                   for name, code in zip(store.codes, codes)]  # fmt: skip
@@ -101,10 +101,10 @@ class FeatureChecks(SourceChecks):
 
 
 class FeatureEncoder:
-    """Makes ids and numbers of rows.
+    """Converts rows to ids and numbers.
 
     Args:
-        columns: of the network.
+        columns: columns of the network.
     """
 
     def __init__(self, columns: FeatureColumns) -> None:
@@ -113,19 +113,19 @@ class FeatureEncoder:
         self._lookups: Dict[int, List[Optional[np.ndarray]]] = {}
 
     def __call__(self, source: FeatureRows, index_B: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """(id_BF int32, number_BM float32) of samples; either may have no columns."""
+        """Returns the ids (B, F) int32 and the numbers (B, M) float32 of samples; either may have no columns."""
         columns = self._columns
         id_BF = np.zeros((len(index_B), len(columns.fields)), np.int32)
         number_BM = np.zeros((len(index_B), columns.num_numbers), np.float32)
-        for store, place, row in source.apart(index_B):
+        for store, position, row in source.by_store(index_B):
             if columns.fields:
-                id_BF[place] = self._ids(store, row)
+                id_BF[position] = self._ids(store, row)
             if columns.numbers:
-                number_BM[place] = self._numbers(store, row)
+                number_BM[position] = self._numbers(store, row)
         return id_BF, number_BM
 
     def inputs(self, source: FeatureRows, index_B: np.ndarray) -> List[np.ndarray]:
-        """Inputs of a network: ids, numbers, or both."""
+        """Returns the inputs of a network: ids, numbers, or both."""
         return [array for array in self(source, index_B) if array.shape[1]]
 
     def design(self, source: FeatureRows, index_B: np.ndarray) -> Any:
@@ -134,59 +134,59 @@ class FeatureEncoder:
 
         id_BF, number_BM = self(source, index_B)
         count, fields = id_BF.shape
-        ones = np.ones(count * fields)
+        values = np.ones(count * fields)
         shape = (count, sum(self._columns.field_sizes))
-        hot = csr_matrix((ones, id_BF.ravel(), np.arange(count + 1) * fields), shape=shape)
-        return hstack([hot, csr_matrix(number_BM.astype(np.float64))], format="csr")
+        one_hot = csr_matrix((values, id_BF.ravel(), np.arange(count + 1) * fields), shape=shape)
+        return hstack([one_hot, csr_matrix(number_BM.astype(np.float64))], format="csr")
 
     def _ids(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
         lookups = self._lookups_of(store)
         code_BC = store.code_RF[row_B]
-        found = []
+        ids = []
         for column, lookup, begin in zip(self._columns.fields, lookups, self._begin_F.tolist()):
             code_B = code_BC[:, store.codes.index(column.name)]
             if lookup is None:
                 bucket_B = FIRST_BUCKET + (code_B % column.buckets).astype(np.int64)
-                own_B = np.where(code_B == MISSING_CODE, MISSING, bucket_B)
+                id_B = np.where(code_B == MISSING_CODE, MISSING, bucket_B)
             else:
-                own_B = lookup[code_B]
-            found.append(begin + own_B)
-        return np.stack(found, axis=1)
+                id_B = lookup[code_B]
+            ids.append(begin + id_B)
+        return np.stack(ids, axis=1)
 
     def _lookups_of(self, store: FeatureStore) -> List[Optional[np.ndarray]]:
         """Returns the id of each code within its field, for each field; None if codes are hashes."""
-        found = self._lookups.get(id(store))
-        if found is None:
-            found = []
+        lookups = self._lookups.get(id(store))
+        if lookups is None:
+            lookups = []
             for column in self._columns.fields:
                 if column.kind == "hashed":
-                    found.append(None)
+                    lookups.append(None)
                     continue
                 ids = [column.id_of.get(text, UNSEEN) for text in store.texts[column.name]]
-                found.append(np.array([MISSING, *ids], np.int64))
-            self._lookups[id(store)] = found
-        return found
+                lookups.append(np.array([MISSING, *ids], np.int64))
+            self._lookups[id(store)] = lookups
+        return lookups
 
     def _numbers(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
         value_BC = store.number_RN[row_B].astype(np.float64)
-        found = []
+        numbers = []
         for column in self._columns.numbers:
             value_B = value_BC[:, store.numbers.index(column.name)]
             is_missing_B = np.isnan(value_B)
             value_B = as_logarithm(value_B) if column.log else value_B
-            found.append(np.where(is_missing_B, 0.0, (value_B - column.mean) / column.std))
+            numbers.append(np.where(is_missing_B, 0.0, (value_B - column.mean) / column.std))
             if column.indicator:
-                found.append(is_missing_B)
-        return np.stack(found, axis=1).astype(np.float32)
+                numbers.append(is_missing_B)
+        return np.stack(numbers, axis=1).astype(np.float32)
 
 
 class FeatureLoader(BatchLoader):
-    """Batches of features on one device: ids (B, F) int32 and numbers (B, M) float32, and targets (B,).
+    """Loads batches: ids (B, F) int32 and numbers (B, M) float32, and targets (B,).
 
     Args:
         source: rows.
-        signature: has the columns.
-        options: of all loaders.
+        signature: signature with the columns.
+        options: options of all loaders.
     """
 
     def __init__(self, source: FeatureRows, signature: Signature, options: LoaderOptions) -> None:

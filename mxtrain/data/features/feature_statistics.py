@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from mxtrain.data.features.feature_columns import Kind
 
 
-class WantedColumn(NamedTuple):
-    """A column as a description has it.
+class ColumnSettings(NamedTuple):
+    """Settings of a column.
 
     Attributes:
-        name: of the column.
-        kind: number, count (a number that enters as a logarithm), category or hashed.
-        buckets: of a hashed one.
-        min_count: how often a value of a category must come in the training rows to be in the vocabulary.
+        name: name of the column.
+        kind: number, count (a number whose logarithm is used), category or hashed.
+        buckets: number of buckets of a hashed column.
+        min_count: minimum number of training rows with a value of a category for the value to be in the vocabulary.
     """
 
     name: str
@@ -39,39 +39,39 @@ class WantedColumn(NamedTuple):
 
     @property
     def read_kind(self) -> Kind:
-        """Kind that its cells are read as."""
+        """Returns the kind as which cells are read."""
         return "number" if self.kind == "count" else self.kind  # type: ignore[return-value]  # it is one of them
 
 
 def build_columns(
-    stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], wanted: Sequence[WantedColumn]
+    stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], settings: Sequence[ColumnSettings]
 ) -> FeatureColumns:  # fmt: skip
-    """Columns as the training rows have them; they are looked at once, and kept.
+    """Computes the columns of a network from the training rows, or reads them from the cache.
 
     Args:
-        stores: files of training rows.
-        row_N: which rows, ascending and numbered through all files; None = all.
-        wanted: the columns.
+        stores: stores of training rows.
+        row_N: row numbers, ascending and consecutive over all stores; None = all.
+        settings: settings of the columns.
     """
     rows = "all" if row_N is None else hashlib.sha256(np.ascontiguousarray(row_N, np.int64).tobytes()).hexdigest()
-    made_of: List[Json] = [[store.key for store in stores], rows, [list(column) for column in wanted]]
+    cache_key: List[Json] = [[store.key for store in stores], rows, [list(column) for column in settings]]
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        return {"columns": measure_columns(stores, row_N, wanted).to_json()}
+        return {"columns": measure_columns(stores, row_N, settings).to_json()}
 
     if not all(store.key for store in stores):
-        return measure_columns(stores, row_N, wanted)
-    found = prepare("feature_columns", made_of, {}, write, what="vocabularies and means of training rows")
-    return FeatureColumns.from_json(found.facts["columns"])
+        return measure_columns(stores, row_N, settings)
+    prepared = prepare("feature_columns", cache_key, {}, write, what="vocabularies and means of training rows")
+    return FeatureColumns.from_json(prepared.facts["columns"])
 
 
 def measure_columns(
-    stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], wanted: Sequence[WantedColumn]
+    stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], settings: Sequence[ColumnSettings]
 ) -> FeatureColumns:  # fmt: skip
-    """As `build_columns`, anew, in one pass over the rows."""
+    """Computes the columns in one pass over the rows, without the cache; arguments as in `build_columns`."""
     measures: Dict[str, Union[_Count, _Moments]] = {
         column.name: _Count() if column.kind == "category" else _Moments(column.kind == "count")
-        for column in wanted if column.kind != "hashed"
+        for column in settings if column.kind != "hashed"
     }  # fmt: skip
     for store, row_R in iterate_rows(stores, row_N):
         numbers, codes = store.number_RN[row_R], store.code_RF[row_R]
@@ -80,10 +80,10 @@ def measure_columns(
                 measure.add(codes[:, store.codes.index(name)], store.texts[name])
             else:
                 measure.add(numbers[:, store.numbers.index(name)].astype(np.float64))
-    return FeatureColumns(tuple(_measured(column, measures.get(column.name)) for column in wanted))
+    return FeatureColumns(tuple(_measured(column, measures.get(column.name)) for column in settings))
 
 
-def _measured(column: WantedColumn, measure: Union[_Count, _Moments, None]) -> FeatureColumn:
+def _measured(column: ColumnSettings, measure: Union[_Count, _Moments, None]) -> FeatureColumn:
     if isinstance(measure, _Count):
         return FeatureColumn(column.name, "category", tuple(measure.vocabulary(column.min_count)))
     if isinstance(measure, _Moments):
@@ -106,7 +106,7 @@ class _Count:
         count_V += np.bincount(code_R, minlength=len(count_V))
 
     def vocabulary(self, min_count: int) -> List[str]:
-        """Values that come often enough, the most frequent first; equally frequent ones in the order of their texts."""
+        """Returns the values that occur at least `min_count` times, most frequent first; ties are sorted by text."""
         counts: Counter = Counter()
         for texts, count_V in self._of_texts.values():
             for text, count in zip(texts, count_V[1:].tolist()):
@@ -116,9 +116,9 @@ class _Count:
 
 
 class _Moments:
-    """Mean and deviation of numbers that are not missing.
+    """Mean and standard deviation of the numbers that are not missing.
 
-    Source: pieces are joined as in Chan et al., "Updating formulae and a pairwise algorithm for computing sample
+    Source: pieces are merged as in Chan et al., "Updating formulae and a pairwise algorithm for computing sample
     variances" (1979).
     """
 
@@ -128,24 +128,24 @@ class _Moments:
 
     def add(self, value_R: np.ndarray) -> None:
         """Adds numbers; NaN where missing."""
-        is_there_R = ~np.isnan(value_R)
-        self.has_missing = self.has_missing or not bool(is_there_R.all())
-        value_R = as_logarithm(value_R[is_there_R]) if self.is_log else value_R[is_there_R]
+        is_present_R = ~np.isnan(value_R)
+        self.has_missing = self.has_missing or not bool(is_present_R.all())
+        value_R = as_logarithm(value_R[is_present_R]) if self.is_log else value_R[is_present_R]
         if not len(value_R):
             return
-        own, before, self._count = float(value_R.mean()), self._count, self._count + len(value_R)
-        apart = own - self.mean
-        self._squares += float(((value_R - own) ** 2).sum()) + apart**2 * before * len(value_R) / self._count
-        self.mean += apart * len(value_R) / self._count
+        mean, count, self._count = float(value_R.mean()), self._count, self._count + len(value_R)
+        difference = mean - self.mean
+        self._squares += float(((value_R - mean) ** 2).sum()) + difference**2 * count * len(value_R) / self._count
+        self.mean += difference * len(value_R) / self._count
 
     def deviation(self) -> float:
-        """1 where all numbers are the same."""
-        found = math.sqrt(self._squares / self._count) if self._count else 0.0
-        return found if found > 1e-7 * abs(self.mean) else 1.0  # below that it is rounding
+        """Returns the standard deviation; 1 if all numbers are equal."""
+        deviation = math.sqrt(self._squares / self._count) if self._count else 0.0
+        return deviation if deviation > 1e-7 * abs(self.mean) else 1.0  # smaller values are rounding errors
 
 
 def as_logarithm(value: np.ndarray) -> np.ndarray:
-    """log(1 + max(x, 0)) of counts.
+    """Computes log(1 + max(x, 0)) of counts.
 
     Source: Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019),
     https://arxiv.org/abs/1906.00091, whose code does so with Criteo's counts.

@@ -76,10 +76,10 @@ class PlacedRows(Protocol):
 Store = TypeVar("Store", bound=PlacedRows)
 MISSING_CODE = 0
 MOST_VALUES = 4_000_000
-"""Different values of all columns of categories together: they are counted in memory."""
+"""Maximum number of distinct values of all category columns together, because they are counted in memory."""
 _ROWS_AT_ONCE = 4096
 _MOST_COMPARED = 10_000
-"""Values of a category whose spellings are compared; users and items have more."""
+"""Maximum number of values of a category whose spellings are compared; users and items have more."""
 _WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "null", "NULL", "None")
 """Missing cells that may also be values of a category, such as the code of a country."""
 
@@ -104,13 +104,13 @@ class FeatureLayout(NamedTuple):
     Attributes:
         columns: the features.
         target: column of the target; None: there is none to read.
-        classes: the two values of the target as they are written; the second one is the label 1.
+        classes: the two values of the target in the file; the second one is the label 1.
         missing: texts of cells without a value.
-        header: whether the first row of a TSV or CSV names its columns.
+        header: True if the first row of a TSV or CSV file names the columns.
         form: see `stream_rows`.
-        is_described: whether columns, classes and missing cells are settings of the dataset, for messages.
-        decimal: the decimal sign of numbers.
-        have_ids: whether each row has an id that is not read. Rows with equal features are then no duplicates.
+        is_described: True if columns, classes and missing cells are settings of the dataset, for messages.
+        decimal: decimal sign of numbers.
+        have_ids: True if each row has an id that is not read. Rows with equal features are then no duplicates.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -171,12 +171,12 @@ def bucket_code(text: str) -> int:
 
 
 def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) -> FeatureStore:
-    """Opens the prepared rows of a file, and prepares them if that was not done before.
+    """Opens the prepared rows of a file; prepares them on first use.
 
     Args:
         path: path of the file.
-        layout: its columns and their formats.
-        findings: collects unusable rows, which are left out.
+        layout: columns of the file and how they are parsed.
+        findings: collects unusable rows, which are skipped.
 
     Raises:
         DataError: the file cannot be read.
@@ -196,11 +196,11 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         shards = prepare_for_now("features", forms, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
-        made_of = [content.sha256, ending_of(path), *layout]
-        shards = prepare("features", made_of, forms, write, what=f"rows of {path}", total=0)
+        cache_key = [content.sha256, ending_of(path), *layout]
+        shards = prepare("features", cache_key, forms, write, what=f"rows of {path}", total=0)
         content.require_unchanged()
-    for said in shards.facts["said"]:
-        log.info("%s: %s", path, said)
+    for message in shards.facts["said"]:
+        log.info("%s: %s", path, message)
     count = len(shards)
     return FeatureStore(
         shards.key, numbers, codes,
@@ -222,7 +222,7 @@ class _Writing:
         }
         no, yes = layout.classes
         self._label_of = {no: 0, yes: 1}
-        self._said: Dict[str, str] = {}  # of columns with codes
+        self._messages: Dict[str, str] = {}  # of columns with codes
         self._written = {
             column.name: WrittenColumn(column.name, self._missing, layout.decimal)
             for column in layout.columns if column.kind == "number"
@@ -236,38 +236,38 @@ class _Writing:
         """
         layout = self._layout
         target = [] if layout.target is None else [layout.target]
-        at = [*(column.at for column in layout.columns), *target]
+        positions = [*(column.at for column in layout.columns), *target]
         null = layout.missing[0] if layout.missing else None
-        rows = stream_rows(self._path, at, layout.header, False, self._findings, layout.form, null)
-        while some := list(islice(rows, _ROWS_AT_ONCE)):
-            self._append(some, writer)
-            advance(len(some))
+        rows = stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null)
+        while batch := list(islice(rows, _ROWS_AT_ONCE)):
+            self._append(batch, writer)
+            advance(len(batch))
         texts = {name: list(code_of) for name, code_of in self._code_of.items()}
         for name, values in texts.items():
             alike = spelled_alike(values) if len(values) <= _MOST_COMPARED else []
             if alike:
-                shown = " and ".join(map(repr, alike[0][:4]))
-                self._said[f"alike {name}"] = (
-                    f"the values {shown} of '{name}' differ in case, spaces or the encoding of accents alone, and are "
-                    "read as different ones."
+                spellings = " and ".join(map(repr, alike[0][:4]))
+                self._messages[f"alike {name}"] = (
+                    f"the values {spellings} of '{name}' differ in case, spaces or the encoding of accents alone, and "
+                    "are read as different ones."
                 )
-        said = [said for one in self._written.values() for said in one.sentences]
-        return {"texts": texts, "said": [*said, *self._said.values()]}
+        messages = [messages for column in self._written.values() for messages in column.sentences]
+        return {"texts": texts, "said": [*messages, *self._messages.values()]}
 
     def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: ShardWriter) -> None:
         lines = [line for line, _ in rows]
         cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in rows))]
         kept_R = np.ones(len(rows), bool)
-        found: Dict[str, List[np.ndarray]] = {"number": [], "code": []}
+        columns_by_array: Dict[str, List[np.ndarray]] = {"number": [], "code": []}
         for column, texts in zip(self._layout.columns, cells):
             if column.kind == "number":
-                found["number"].append(self._numbers(column, texts, lines, kept_R))
+                columns_by_array["number"].append(self._numbers(column, texts, lines, kept_R))
             else:
-                found["code"].append(self._codes(column, texts))
+                columns_by_array["code"].append(self._codes(column, texts))
         label_R = np.full(len(rows), UNKNOWN, np.uint8)
         if self._layout.target is not None:
             label_R = self._labels(cells[-1], lines, kept_R)
-        arrays = {name: np.stack(columns, axis=1)[kept_R] for name, columns in found.items() if columns}
+        arrays = {name: np.stack(columns, axis=1)[kept_R] for name, columns in columns_by_array.items() if columns}
         arrays.update(label=label_R[kept_R], place=np.array(lines, np.int64)[kept_R])
         writer.append(int(kept_R.sum()), arrays)
 
@@ -277,11 +277,11 @@ class _Writing:
         value_R = parsed.value_R
         wrong_R = ~parsed.is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
-            typed = as_typed({column.name: "category"})
-            also = f", name such cells in dataset.missing, or type dataset.columns={typed}"
-            what = why_no_number(texts[index], self._layout.decimal)
-            self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {what}.",
-                         f"Correct the cell{also if self._layout.is_described else ''}.")  # fmt: skip
+            setting = as_typed({column.name: "category"})
+            alternative = f", name such cells in dataset.missing, or type dataset.columns={setting}"
+            reason_of_cell = why_no_number(texts[index], self._layout.decimal)
+            self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {reason_of_cell}.",
+                         f"Correct the cell{alternative if self._layout.is_described else ''}.")  # fmt: skip
         for index, reason in self._written[column.name].add(texts, parsed):
             self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
         kept_R &= ~wrong_R
@@ -294,7 +294,7 @@ class _Writing:
         for text in dict.fromkeys(texts):
             if text in codes:
                 if text in _WORDS_FOR_MISSING:
-                    self._said.setdefault(column.name, (
+                    self._messages.setdefault(column.name, (
                         f"'{text}' in '{column.name}' is read as a missing value. If it is a value, leave it out of "
                         "dataset.missing."
                     ))  # fmt: skip
@@ -304,10 +304,10 @@ class _Writing:
             self._num_values += len(code_of) - num_before
         if code_of is not None and self._num_values > MOST_VALUES:
             largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
-            typed = f"columns={as_typed({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
+            setting = f"columns={as_typed({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
             raise DataError(
                 f"{self._path}: its categories have more than {MOST_VALUES:,} different values, of which "
-                f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type dataset.{typed}."
+                f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type dataset.{setting}."
             )
         return np.array([codes[text] for text in texts], np.uint32)
 
@@ -316,9 +316,9 @@ class _Writing:
         for index, text in enumerate(texts):
             if label_of[text] == UNKNOWN:
                 no, yes = self._layout.classes
-                said = f"the target is {repr(text) if text else 'empty'}; allowed are '{no}' and '{yes}'."
-                also = ", or name the two in dataset.classes" if self._layout.is_described else ""
-                self._refuse(LABEL_RANGE, lines[index], said, f"Correct it{also}.")
+                fact = f"the target is {repr(text) if text else 'empty'}; allowed are '{no}' and '{yes}'."
+                alternative = ", or name the two in dataset.classes" if self._layout.is_described else ""
+                self._refuse(LABEL_RANGE, lines[index], fact, f"Correct it{alternative}.")
         label_R = np.array([label_of[text] for text in texts], np.uint8)
         kept_R &= label_R != UNKNOWN
         return label_R

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 def lost_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
-    """Setting -> its paths that lead nowhere from the current folder; settings without such a path are left out."""
+    """Returns, by setting, the paths that lead nowhere from the current folder, of the settings that have such
+    paths."""
     lost = {name: [path for path in paths if not path_exists(path)] for name, paths in named_paths(dataset).items()}
     return {name: paths for name, paths in lost.items() if paths}
 
 
 def named_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
-    """Setting -> the paths that it names."""
+    """Returns the paths that each setting names."""
     return {name: _each(getattr(dataset, name)) for name in _path_fields(dataset)}
 
 
@@ -50,7 +51,7 @@ def _path_fields(dataset: BaseDataset) -> List[str]:
 def _is_path(annotation: Any, metadata: Iterable[Any] = ()) -> bool:
     """Returns True if an annotation is `PathText`, or has it among its alternatives or elements."""
     parts = get_args(annotation)
-    return any(getattr(one, "func", None) is expand_path for one in (*metadata, *parts)) or any(map(_is_path, parts))
+    return any(getattr(item, "func", None) is expand_path for item in (*metadata, *parts)) or any(map(_is_path, parts))
 
 
 def _each(value: Any) -> List[str]:
@@ -67,9 +68,9 @@ def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
     """
     if not isinstance(values, dict) or values.get("root") is not None:
         return values
-    given = {name: values.get(name, fields[name].default) for name in ("train", "val", "test")}
-    named = {name: expand_path(file) for name, file in given.items()
+    settings = {name: values.get(name, fields[name].default) for name in ("train", "val", "test")}
+    paths = {name: expand_path(file) for name, file in settings.items()
              if isinstance(file, str) and file != fields[name].default}  # fmt: skip
-    if not named:
+    if not paths:
         return values
-    return {**values, "root": os.curdir, "train": given["train"], "val": None, "test": None, **named}
+    return {**values, "root": os.curdir, "train": settings["train"], "val": None, "test": None, **paths}

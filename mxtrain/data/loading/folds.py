@@ -43,7 +43,7 @@ class Fold:
 
     @property
     def index(self) -> int:
-        """Its place within the repetition, from 0 on."""
+        """Returns the index within the repetition, from 0 on."""
         return (self.number - 1) % self.count
 
 
@@ -78,15 +78,15 @@ def split_fold(
         kept_N, test_N = _split_groups(group_N, test_fraction, seed)
     units = len(kept_N) if group_N is None else len(np.unique(group_N[kept_N]))
     if units < fold.count:
-        what = "training samples" if group_N is None else f"groups in the column '{fold.groups}'"
+        unit = "training samples" if group_N is None else f"groups in the column '{fold.groups}'"
         raise DataError(
-            f"trainer.folds={fold.count}: there are {units} {what}, and every fold needs one. Type trainer.folds="
+            f"trainer.folds={fold.count}: there are {units} {unit}, and every fold needs one. Type trainer.folds="
             f"{max(units, 2)} or less."
         )
     class_N = label_N[kept_N] if fold.stratify and has_classes else np.zeros(len(kept_N), np.int64)
-    own_N = assign_folds(class_N, fold.count, seed, fold.repetition, None if group_N is None else group_N[kept_N])
-    _warn_of_rare_classes(label_N[kept_N], own_N, fold, has_classes)
-    is_held_N = own_N == fold.index
+    fold_N = assign_folds(class_N, fold.count, seed, fold.repetition, None if group_N is None else group_N[kept_N])
+    _warn_of_rare_classes(label_N[kept_N], fold_N, fold, has_classes)
+    is_held_N = fold_N == fold.index
     return kept_N[~is_held_N], kept_N[is_held_N], test_N
 
 
@@ -128,14 +128,14 @@ def _assign_groups(
     class_size_K = np.bincount(class_N, minlength=num_classes)
     sorted_N = np.argsort(member_N, kind="stable")
     begin_G = np.concatenate([[0], np.cumsum(size_G)])
-    taken_FK, size_F, fold_G = np.zeros((count, num_classes)), np.zeros(count, np.int64), np.zeros(num_groups, int)
+    share_FK, size_F, fold_G = np.zeros((count, num_classes)), np.zeros(count, np.int64), np.zeros(num_groups, int)
     for group in order_G.tolist():
-        own_N = sorted_N[begin_G[group] : begin_G[group + 1]]
-        share_K = np.bincount(class_N[own_N], minlength=num_classes) / class_size_K
+        sample_N = sorted_N[begin_G[group] : begin_G[group + 1]]
+        share_K = np.bincount(class_N[sample_N], minlength=num_classes) / class_size_K
         # The fold that adds least to the sum of squared shares of classes per fold; then the smallest one.
-        cost_F = taken_FK @ share_K
+        cost_F = share_FK @ share_K
         chosen = int(np.lexsort((size_F, np.round(cost_F, 12)))[0])
-        taken_FK[chosen] += share_K
+        share_FK[chosen] += share_K
         size_F[chosen] += size_G[group]
         fold_G[group] = chosen
     return fold_G[member_N]
@@ -144,13 +144,13 @@ def _assign_groups(
 def _split_groups(group_N: np.ndarray, test_fraction: float, seed: int) -> Tuple[np.ndarray, np.ndarray]:
     """Holds out whole groups for testing, at random, until they have this share of the samples."""
     names_G, member_N = np.unique(group_N, return_inverse=True)
-    wanted = int(round(test_fraction * len(group_N)))
+    target_size = int(round(test_fraction * len(group_N)))
     is_test_G = np.zeros(len(names_G), bool)
-    if wanted:
-        size_G, held = np.bincount(member_N), 0
+    if target_size:
+        size_G, num_test = np.bincount(member_N), 0
         for group in np.argsort(bits(seed, 0, np.arange(len(names_G)), Draw.SPLIT), kind="stable").tolist():
-            if held + size_G[group] <= wanted or not held:
-                is_test_G[group], held = True, held + size_G[group]
+            if num_test + size_G[group] <= target_size or not num_test:
+                is_test_G[group], num_test = True, num_test + size_G[group]
     is_test_N = is_test_G[member_N]
     return np.flatnonzero(~is_test_N), np.flatnonzero(is_test_N)
 

@@ -10,23 +10,23 @@ from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.loading.regular_files import exists
 from mxtrain.errors import DataError
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 
 
 def read_each(
-    names: Sequence[str], read: Callable[[str], Found], skip_unreadable: bool, unreadable: Dict[int, str]
-) -> Iterator[Tuple[str, Found]]:  # fmt: skip
-    """The names of files and what they hold; see `BaseDataset.open_inputs`."""
+    names: Sequence[str], read: Callable[[str], Content], skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Iterator[Tuple[str, Content]]:  # fmt: skip
+    """Yields the names of files and their content; see `BaseDataset.open_inputs`."""
     for number, name in enumerate(names):
         try:
-            found = read(name)
+            content = read(name)
         except DataError as error:
             if not skip_unreadable:
                 hint = " Or type skip_unreadable=true to go on without such files." if len(names) > 1 else ""
                 raise DataError(f"{error}{hint}") from error
             unreadable[-1 - number] = str(error)  # nothing of it has a place
             continue
-        yield name, found
+        yield name, content
 
 
 class MissingFileFindings(Findings):
@@ -60,24 +60,24 @@ def find_given(
     Raises:
         DataError: A path does not exist, or a folder holds no such file.
     """
-    found: List[Path] = []
+    files: List[Path] = []
     for path in map(Path, paths):
-        nothing = MissingFileFindings()
+        missing = MissingFileFindings()
         if exists(path) and path.is_dir():
-            listed = list_folder(path, nothing)
-            found += sorted([*listed, *nothing.facts]) if nothing.facts else listed
+            folder_files = list_folder(path, missing)
+            files += sorted([*folder_files, *missing.facts]) if missing.facts else folder_files
         elif exists(path):
-            found.append(path)
+            files.append(path)
         elif os.path.islink(path):
-            nothing.facts[path] = f"'{path}' is a link to nothing."
-            found.append(path)
+            missing.facts[path] = f"'{path}' is a link to nothing."
+            files.append(path)
         else:
             is_pattern = any(sign in str(path) for sign in "*?[")
             hint = " The shell expands patterns: nothing matches this one, or it is quoted." if is_pattern else ""
             raise DataError(f"There is no {kind} file or folder '{path}'.{hint}")
-        if nothing.facts and not skip_unreadable:
-            fact = next(iter(nothing.facts.values()))
+        if missing.facts and not skip_unreadable:
+            fact = next(iter(missing.facts.values()))
             raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without such files.")
-    if not found:
+    if not files:
         raise DataError(f"No {kind} file or folder was given.")
-    return found
+    return files

@@ -20,15 +20,15 @@ unrelated package."""
 
 def installing(*packages: str) -> str:
     """Returns the command that installs packages, or an extra, into this environment."""
-    wanted = [one for package in packages for one in EXTRAS.get(package, (package,))]
-    return shlex.join([sys.executable, "-m", "pip", "install", *wanted])
+    requirements = [requirement for package in packages for requirement in EXTRAS.get(package, (package,))]
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
 
 
 def require_library(name: str, package: str, needed_by: str) -> Any:
     """Imports a library, and returns it.
 
     Args:
-        name: of the module.
+        name: name of the module.
         package: what pip installs, or one of `EXTRAS`.
         needed_by: what needs it, for the message.
 

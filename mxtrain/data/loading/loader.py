@@ -108,7 +108,7 @@ class Consumer:
 
 
 DISCARD = Consumer()
-"""For readers of batches that do not depend on the network."""
+"""Consumer for loaders whose batches do not depend on the network."""
 
 
 class EpochLoader(Protocol):
@@ -144,15 +144,15 @@ class BatchLoader:
         self.sampler = options.sampler or EverySample(num_samples)
         self._device = as_device(options.device)
 
-    def _limit_batches(self, whole: int, limit_batches: Optional[int]) -> None:
-        self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
-        self.coverage = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
-        """The part of the split in an epoch; empty for all of it."""
+    def _limit_batches(self, total_batches: int, limit_batches: Optional[int]) -> None:
+        self.num_batches = total_batches if limit_batches is None else min(total_batches, limit_batches)
+        self.coverage = "" if self.num_batches == total_batches else f"{self.num_batches} of {total_batches} batches"
+        """Returns the part of the split in an epoch; empty for all of it."""
 
     @property
     def states(self) -> Mapping[str, Stateful]:
-        """State of the loader by name, which checkpoints save. Empty for most loaders, whose batches are functions of
-        seed, epoch and batch number."""
+        """Returns the states of the loader by name, which checkpoints save. Most loaders have none: their batches are
+        functions of seed, epoch and batch number."""
         return {}
 
     def __len__(self) -> int:
@@ -192,10 +192,10 @@ class BatchLoader:
         """Returns the samples of an epoch in the order of use, (N,), numbered as in `Sampler.draw`."""
         if not self.train:
             return self._still_order()
-        drawn = self.sampler.draw(epoch)
+        sampled = self.sampler.draw(epoch)
         if self.sampler.takes_all:  # `drawn` is 0, 1, ...: indexing it would copy an array of possibly millions
-            return self._shuffle(drawn, epoch)
-        return drawn[self._shuffle(drawn % self.total, epoch)]
+            return self._shuffle(sampled, epoch)
+        return sampled[self._shuffle(sampled % self.total, epoch)]
 
     def _still_order(self) -> np.ndarray:
         """Returns the order of the samples without training."""

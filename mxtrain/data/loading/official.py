@@ -27,11 +27,11 @@ def refuse_missing(option: str, root: Path, missing: Sequence[str], home: str, r
 
 
 def verify(path: Path, content: bytes, checksum: str, home: str) -> None:
-    """Compare with a published checksum.
+    """Compares the content of a file with a published checksum.
 
     Args:
-        path: For the message.
-        content: What was read.
+        path: Path of the file, for the message.
+        content: Content of the file.
         checksum: Hexadecimal; 32 digits are MD5, 40 are SHA-1.
         home: Official address.
 
@@ -39,10 +39,10 @@ def verify(path: Path, content: bytes, checksum: str, home: str) -> None:
         DataError: They differ.
     """
     kind = {32: "md5", 40: "sha1"}[len(checksum)]
-    found = hashlib.new(kind, content, usedforsecurity=False).hexdigest()
-    if found != checksum:
+    digest = hashlib.new(kind, content, usedforsecurity=False).hexdigest()
+    if digest != checksum:
         raise DataError(
-            f"'{path}' is not the official file: its {kind} is {found}, the published one {checksum}. Fetch it again "
+            f"'{path}' is not the official file: its {kind} is {digest}, the published one {checksum}. Fetch it again "
             f"from {home}, or, if it is your own data in this format, add dataset.verify_checksum=false."
         )
 
@@ -58,9 +58,9 @@ def sklearn_datasets(option: str) -> Path:
     Raises:
         DataError: it is not installed.
     """
-    found = importlib.util.find_spec("sklearn")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
         raise DataError(
             f"dataset={option} reads a file of scikit-learn, which is not installed: pip install scikit-learn"
         )
-    return Path(found.submodule_search_locations[0]) / "datasets"
+    return Path(spec.submodule_search_locations[0]) / "datasets"

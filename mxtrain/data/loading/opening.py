@@ -25,7 +25,7 @@ def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: Opt
     """Returns the image that Pillow finds in a file; only its header is read.
 
     Args:
-        content: of the file.
+        content: content of the file.
         formats: what it may be, as Pillow names it.
         max_pixels: largest number of pixels; None = `MAX_PIXELS`.
 

@@ -138,7 +138,7 @@ class PublicDataset(BaseDataset):
     """Base of datasets that can be downloaded into `root`."""
 
     published_as: ClassVar[str] = ""
-    """Its name in `PUBLIC_FILES`, where it has one alone."""
+    """Name of the dataset in `PUBLIC_FILES`; empty if it has several."""
 
     root: PathText
     download: bool = False
@@ -178,10 +178,10 @@ def fetch_public(name: str, root: Path) -> None:
         try:
             fetch(url, root / DOWNLOADS / file.name, last.exists, partial(_put, file, target, last))
         except DownloadError as error:
-            place = f"unpack its folder {file.takes} to '{target}'" if file.takes else f"put it into '{root}'"
+            advice = f"unpack its folder {file.takes} to '{target}'" if file.takes else f"put it into '{root}'"
             raise DataError(
                 f"dataset.download=true: {error}. Download {file.name} ({HASHES[len(file.checksum)]} {file.checksum}) "
-                f"elsewhere and {place}; or name a server that has {name}/{file.name} by {MIRROR}=URL."
+                f"elsewhere and {advice}; or name a server that has {name}/{file.name} by {MIRROR}=URL."
             ) from error
 
 

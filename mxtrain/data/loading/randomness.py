@@ -33,7 +33,7 @@ class Draw(NamedInt):
     CLASS_ORDER = 401
     FOLD = 410
     COLUMN = COLUMN
-    """Of `uniform_rows` alone: what differs from one number of a row to the next."""
+    """Stream by which `uniform_rows` distinguishes the columns of a row."""
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
 

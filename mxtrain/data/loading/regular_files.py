@@ -56,13 +56,13 @@ _ARCHIVE = b"PK\x03\x04"
 
 def explain(path: object, error: OSError, verb: str = "read") -> DataError:
     """Converts an error of the system for a file or folder into a DataError with a readable message."""
-    shown = str(path)
-    shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
+    name = str(path)
+    name = name if len(name) <= 200 else f"{name[:100]}...{name[-40:]}"
     if isinstance(error, FileNotFoundError) and os.path.islink(str(path)) and verb == "read":
-        return DataError(f"'{shown}' is a link to nothing.")
+        return DataError(f"'{name}' is a link to nothing.")
     if isinstance(error, UnsuitableFile):
-        return DataError(f"'{shown}' {str(error.strerror).removeprefix('it ')}.")
-    return DataError(f"'{shown}' cannot be {verb}: {error.strerror or error}.")
+        return DataError(f"'{name}' {str(error.strerror).removeprefix('it ')}.")
+    return DataError(f"'{name}' cannot be {verb}: {error.strerror or error}.")
 
 
 def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
@@ -195,7 +195,7 @@ def composed(name: str) -> str:
 def files_in(folder: AnyPath) -> List[str]:
     """Returns the sorted names of the files in a folder; an empty list if it is no folder or cannot be read."""
     try:
-        return sorted(one.name for one in os.scandir(folder) if one.is_file())
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     except OSError:
         return []
 
@@ -222,10 +222,10 @@ def nearest_there(path: AnyPath) -> str:
     while not exists(missing.parent):
         missing = missing.parent
     try:
-        there = os.listdir(missing.parent)
+        names = os.listdir(missing.parent)
     except OSError:
-        there = []
-    return did_you_mean(missing.name, there)
+        names = []
+    return did_you_mean(missing.name, names)
 
 
 def exists(path: AnyPath) -> bool:
@@ -265,11 +265,11 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = S
     Raises:
         DataError: a file is shared.
     """
-    seen: Dict[FileId, Tuple[str, AnyPath]] = {}
+    owner_of: Dict[FileId, Tuple[str, AnyPath]] = {}
     for owner, paths in files.items():
         for path in paths:
             try:
-                before = seen.setdefault(id_of(path), (owner, path))
+                before = owner_of.setdefault(id_of(path), (owner, path))
             except OSError as error:
                 raise explain(path, error) from error
             if before[0] != owner:
@@ -282,7 +282,7 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = S
 
 def walk(
     folder: AnyPath, endings: Tuple[str, ...], excluded: Collection[FileId] = (),
-    also: Optional[Callable[[str], bool]] = None, findings: Findings = STRICT,
+    matches: Optional[Callable[[str], bool]] = None, findings: Findings = STRICT,
 ) -> List[Tuple[Path, FileId]]:  # fmt: skip
     """Returns the files in a folder and its subfolders with these extensions, sorted by path, without hidden files.
 
@@ -293,13 +293,13 @@ def walk(
         folder: folder to search.
         endings: extensions in lower case; they match names in any case.
         excluded: real folders to skip, because they belong to another split.
-        also: returns True for the path of a regular file without such an extension that is to be returned too.
+        matches: returns True for the path of a regular file without such an extension that is to be returned too.
         findings: collects names that lead to no regular file, and files with two names.
 
     Raises:
         DataError: a folder cannot be read, or a matching name leads to a pipe, a device or nowhere.
     """
-    found: Dict[FileId, Path] = {}
+    path_of: Dict[FileId, Path] = {}
     visited: Set[FileId] = set()
     waiting = [os.fspath(folder)]
     try:
@@ -307,20 +307,20 @@ def walk(
     except OSError as error:
         raise explain(folder, error) from error
     while waiting:
-        for path, number, is_folder in _entries(waiting.pop(), endings, also, findings):
+        for path, number, is_folder in _entries(waiting.pop(), endings, matches, findings):
             if not is_folder:
-                before = found.setdefault(number, Path(path))
+                before = path_of.setdefault(number, Path(path))
                 if str(before) != path:
                     fact = f"'{path}' and '{before}' are the same file, which counts once."
                     findings.remark(Problem(LISTED_TWICE, DataPlace(path), fact, "Remove one of the two names."))
             elif number not in visited and number not in excluded:
                 visited.add(number)
                 waiting.append(path)
-    return sorted((path, number) for number, path in found.items())
+    return sorted((path, number) for number, path in path_of.items())
 
 
 def _entries(
-    folder: str, endings: Tuple[str, ...], also: Optional[Callable[[str], bool]], findings: Findings
+    folder: str, endings: Tuple[str, ...], matches: Optional[Callable[[str], bool]], findings: Findings
 ) -> Iterator[Tuple[str, FileId, bool]]:  # fmt: skip
     """Yields (path, identity, whether it is a folder) of the subfolders and matching files of a folder.
 
@@ -334,28 +334,28 @@ def _entries(
     except OSError as error:
         raise explain(folder, error) from error
     for entry in listed:
-        counts = entry.name.lower().endswith(endings)
+        is_wanted = entry.name.lower().endswith(endings)
         if is_hidden(entry.name):
             continue
         # No stat call: there may be millions of files, and the directory listing has their type and inode.
         if lists_inodes and entry.is_file(follow_symlinks=False):
-            if counts or also is not None and also(entry.path):
+            if is_wanted or matches is not None and matches(entry.path):
                 yield entry.path, (device, entry.inode()), False
             continue
         try:
             status = entry.stat()
         except OSError as error:
-            if counts:  # a broken link without a matching extension does not matter
+            if is_wanted:  # a broken link without a matching extension does not matter
                 findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), str(explain(entry.path, error))))
             continue
         is_folder = stat.S_ISDIR(status.st_mode)
-        if counts and not is_folder:
+        if is_wanted and not is_folder:
             refused = _why_irregular(entry.path, status)
             if refused:
                 findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), refused))
                 continue
-        counts = counts or also is not None and stat.S_ISREG(status.st_mode) and also(entry.path)
-        if counts or is_folder:
+        is_wanted = is_wanted or matches is not None and stat.S_ISREG(status.st_mode) and matches(entry.path)
+        if is_wanted or is_folder:
             yield entry.path, (status.st_dev, status.st_ino), is_folder
 
 

@@ -14,14 +14,18 @@ from typing_extensions import Self
 from mxtrain.types import Shape
 
 REQUIRED: Any = object()
-"""The default of what must be given: before Python 3.10 a dataclass has no such arguments behind optional ones."""
+"""Default of required arguments: before Python 3.10 a dataclass cannot have them behind optional ones."""
 
 
-def refuse_missing(made: Any) -> None:
-    """Raises: TypeError: a dataclass was made without a field whose default is `REQUIRED`."""
-    missing = [one.name for one in fields(made) if getattr(made, one.name) is REQUIRED]
+def refuse_missing(instance: Any) -> None:
+    """Checks that a dataclass was given the fields whose default is `REQUIRED`.
+
+    Raises:
+        TypeError: one is missing.
+    """
+    missing = [field.name for field in fields(instance) if getattr(instance, field.name) is REQUIRED]
     if missing:
-        raise TypeError(f"{type(made).__name__} needs {', '.join(missing)}")
+        raise TypeError(f"{type(instance).__name__} needs {', '.join(missing)}")
 
 
 class Samples(Protocol):

@@ -61,7 +61,7 @@ class ClassSampler:
     takes_all = False
 
     def __init__(self, label_N: np.ndarray, weight_K: Sequence[float], class_names: Sequence[str], seed: int) -> None:
-        """Sort the samples by class.
+        """Sorts the samples by class.
 
         Args:
             label_N: Class indices of the training samples.

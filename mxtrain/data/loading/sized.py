@@ -22,8 +22,8 @@ class SizedLoader(BatchLoader):
     each sample once.
 
     Args:
-        size_N: of each sample.
-        options: of all loaders; with neither `train` nor `in_order`, samples are sorted by size.
+        size_N: size of each sample.
+        options: options of all loaders; with neither `train` nor `in_order`, samples are sorted by size.
         batch_budget: in training, rows times the largest size at most, which no size is above; None = `batch_size`
             samples.
         batches_per_pool: without it, how many batches' samples are sorted by size together in training; 1 = none.
@@ -63,8 +63,9 @@ class SizedLoader(BatchLoader):
         random_N = bits(self.seed, epoch, np.arange(self.total), Draw.ORDER)
         order = np.lexsort((random_N, self._size_N))
         count = len(self._begin) - 1
-        turn = np.argsort(bits(self.seed, epoch, np.arange(count), Draw.BATCH_ORDER), kind="stable")
-        return [order[self._begin[one] : self._begin[one + 1]] for one in turn[start : self.num_batches].tolist()]
+        batch_order = np.argsort(bits(self.seed, epoch, np.arange(count), Draw.BATCH_ORDER), kind="stable")
+        numbers = batch_order[start : self.num_batches].tolist()
+        return [order[self._begin[number] : self._begin[number + 1]] for number in numbers]
 
 
 def order_by_length(
@@ -83,12 +84,12 @@ def order_by_length(
         return order
     pool = batches_per_pool * batch_size
     # Of the last pool, too, the samples that fill no batch are random ones, not the longest.
-    whole = len(order) // batch_size * batch_size
-    for begin in range(0, whole, pool):
-        part = order[begin : min(begin + pool, whole)]
+    num_full = len(order) // batch_size * batch_size
+    for begin in range(0, num_full, pool):
+        part = order[begin : min(begin + pool, num_full)]
         part[:] = part[np.argsort(length_N[part], kind="stable")]
-    turn = np.argsort(bits(seed, epoch, np.arange(whole // batch_size), Draw.BATCH_ORDER), kind="stable")
-    order[:whole] = order[:whole].reshape(-1, batch_size)[turn].ravel()
+    batch_order = np.argsort(bits(seed, epoch, np.arange(num_full // batch_size), Draw.BATCH_ORDER), kind="stable")
+    order[:num_full] = order[:num_full].reshape(-1, batch_size)[batch_order].ravel()
     return order
 
 
@@ -98,6 +99,6 @@ def cut_by_size(size_N: np.ndarray, budget: int) -> np.ndarray:
     begin, end = [0], len(size_N)
     while begin[-1] < end:
         first = begin[-1]
-        some = size_N[first : first + budget // int(size_N[first])]
-        begin.append(first + int(np.searchsorted(some * np.arange(1, len(some) + 1), budget, side="right")))
+        sizes = size_N[first : first + budget // int(size_N[first])]
+        begin.append(first + int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), budget, side="right")))
     return np.array(begin)

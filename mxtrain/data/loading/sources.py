@@ -18,7 +18,7 @@ class MemorySource:
     samples_per_task = 0
 
     def __init__(self, image_NCHW: np.ndarray, label_N: np.ndarray, places: Optional[DataPlaces] = None) -> None:
-        """Keep the arrays; nothing is copied.
+        """Keeps the arrays; nothing is copied.
 
         Args:
             image_NCHW: uint8, or float32 from 0 to 255.
@@ -52,7 +52,7 @@ class Subset:
     """Some samples of another source, in a given order."""
 
     def __init__(self, source: Source, index_N: np.ndarray) -> None:
-        """Choose by index.
+        """Chooses samples by index.
 
         Args:
             source: Where samples come from.

@@ -44,7 +44,7 @@ def name_splits(names: Iterable[str], option: str, where: str) -> Dict[str, str]
     """Selects the folders whose names mean splits among sibling folders.
 
     Args:
-        names: of the folders.
+        names: names of the folders.
         option: chooses the dataset, for messages.
         where: the folder that holds them, for messages.
 
@@ -62,16 +62,16 @@ def name_splits(names: Iterable[str], option: str, where: str) -> Dict[str, str]
         if parsed is not None:
             groups.setdefault(parsed[0], {}).setdefault(parsed[1], []).append(name)
     for prefix in sorted(groups, key=lambda prefix: (prefix != "", prefix)):
-        found = groups[prefix]
-        if "train" not in found or (prefix and len(found) == 1):
+        names_by_split = groups[prefix]
+        if "train" not in names_by_split or (prefix and len(names_by_split) == 1):
             continue
-        for split, same in found.items():
-            if len(same) > 1:
+        for split, names_of_split in names_by_split.items():
+            if len(names_of_split) > 1:
                 raise DataError(
-                    f"{option}: '{where}' holds {' and '.join(f'{name}/' for name in same)}, and each of these names "
-                    f"means the split {split}. Leave one of them there, or rename the others."
+                    f"{option}: '{where}' holds {' and '.join(f'{name}/' for name in names_of_split)}, and each of "
+                    f"these names means the split {split}. Leave one of them there, or rename the others."
                 )
-        return {split: found[split][0] for split in WORDS if split in found}
+        return {split: names_by_split[split][0] for split in WORDS if split in names_by_split}
     if len(groups) == 1 and len(next(iter(groups.values()))) > 1 and all(map(parse_name, names)):
         (prefix,) = groups
         raise DataError(
@@ -98,12 +98,12 @@ def find_splits(root: Path, option: str) -> Dict[str, Path]:
     with os.scandir(root) as entries:
         names = [entry.name for entry in entries
                  if not is_hidden(entry.name) and (entry.is_symlink() or entry.is_dir())]  # fmt: skip
-    found = {split: _without_doubling(root / name) for split, name in name_splits(names, option, str(root)).items()}
-    unusual = [f"{folder.relative_to(root)}/ is the split {split}" for split, folder in found.items()
+    folders = {split: _without_doubling(root / name) for split, name in name_splits(names, option, str(root)).items()}
+    unusual = [f"{folder.relative_to(root)}/ is the split {split}" for split, folder in folders.items()
                if str(folder.relative_to(root)) != split]  # fmt: skip
     if unusual:
         log.info("%s: in '%s', %s", option, root, ", ".join(unusual))
-    return found
+    return folders
 
 
 def _without_doubling(folder: Path) -> Path:

@@ -14,27 +14,27 @@ log = logging.getLogger(__name__)
 _CHUNK = 1024
 
 
-def count_held_out(count: int, val_fraction: float, test_fraction: float, room: int) -> Tuple[int, int]:
+def count_held_out(count: int, val_fraction: float, test_fraction: float, max_total: int) -> Tuple[int, int]:
     """Counts the samples that validation and testing get: their shares, rounded. A share that is not 0 gets one sample
     at least, which is logged, as is a test share that gets none.
 
     Args:
-        count: of all samples.
+        count: number of samples.
         val_fraction: share for validation.
         test_fraction: share for testing.
-        room: how many samples can be held out.
+        max_total: how many samples can be held out.
     """
-    found: List[int] = []
+    counts: List[int] = []
     for name, fraction in (("val", val_fraction), ("test", test_fraction)):
         rounded = int(round(count * fraction))
-        held = max(min(max(rounded, 1 if fraction else 0), room - sum(found)), 0)
-        found.append(held)
-        if fraction and not rounded and held:
+        num_held_out = max(min(max(rounded, 1 if fraction else 0), max_total - sum(counts)), 0)
+        counts.append(num_held_out)
+        if fraction and not rounded and num_held_out:
             log.info("dataset.%s_fraction=%g of %d samples is less than one: 1 is held out", name, fraction, count)
-        elif fraction and not held and name == "test":
+        elif fraction and not num_held_out and name == "test":
             log.info("dataset.test_fraction=%g of %d samples: none can be held out, so there is no test split",
                      fraction, count)  # fmt: skip
-    return found[0], found[1]
+    return counts[0], counts[1]
 
 
 def split_indices(
@@ -68,7 +68,7 @@ def split_indices(
 
 
 def _apportion(size_K: np.ndarray, fraction: float, room_K: np.ndarray, total: int) -> np.ndarray:
-    """Whole numbers near `size_K * fraction`, within `room_K`, with this sum (largest remainders get one more)."""
+    """Returns integers near `size_K * fraction`, within `room_K`, whose sum is `total` (largest remainder method)."""
     exact_K = size_K * fraction
     # A product may fall short of the whole number that is meant: 0.29 * 100 is 28.999999999999996.
     count_K = np.minimum(np.floor(exact_K + 1e-9).astype(np.int64), room_K)
@@ -84,7 +84,11 @@ def _samples(count: int) -> str:
 
 
 def refuse_empty(name: str, num_train: int, num_val: int, val_fraction: float) -> None:
-    """Raise a DataError where nothing is left to train on or to validate with."""
+    """Checks that samples are left to train on and to validate with.
+
+    Raises:
+        DataError: there are none.
+    """
     if num_train and num_val:
         return
     if not num_train and not num_val:
@@ -94,17 +98,17 @@ def refuse_empty(name: str, num_train: int, num_val: int, val_fraction: float) -
             f"{name} leaves no training samples: {_samples(num_val)}, dataset.val_fraction={val_fraction}. Type a "
             "smaller dataset.val_fraction, e.g. dataset.val_fraction=0.2."
         )
-    instead = "Type dataset.val_fraction=0.2"
+    advice = "Type dataset.val_fraction=0.2"
     if val_fraction:  # then even one sample could not be held out
-        instead = "At least one of each class is trained on, so none can be held out. Add samples"
+        advice = "At least one of each class is trained on, so none can be held out. Add samples"
     raise DataError(
-        f"{name} leaves no validation samples: {_samples(num_train)}, dataset.val_fraction={val_fraction}. {instead}, "
+        f"{name} leaves no validation samples: {_samples(num_train)}, dataset.val_fraction={val_fraction}. {advice}, "
         "or give validation data of their own."
     )
 
 
 def channel_statistics(image_NCHW: np.ndarray) -> Tuple[List[float], List[float]]:
-    """Mean and standard deviation per channel, white is 1; exact sums, so the same on every machine.
+    """Computes mean and standard deviation per channel, where white is 1; exact sums, so the same on every machine.
 
     Args:
         image_NCHW: uint8.

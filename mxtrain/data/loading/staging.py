@@ -15,7 +15,7 @@ import numpy as np
 from mxtrain.engine.backend import autograd, mx, nd
 
 BUFFERS = 4
-"""Of each type and size: so many copies may be under way before the next one waits for the first of them."""
+"""Number of buffers of each dtype and size: the next copy waits for the first of this many pending ones."""
 
 
 class Staging:
@@ -52,8 +52,8 @@ class Staging:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all buffers."""
-        return sum(one.size * np.dtype(one.dtype).itemsize for ring in self._rings.values() for one in ring)
+        """Returns the size of all buffers."""
+        return sum(buffer.size * np.dtype(buffer.dtype).itemsize for ring in self._rings.values() for buffer in ring)
 
     def _next(self, dtype: np.dtype, size: int) -> Optional[nd.NDArray]:
         """Returns a flat buffer of at least this size, or None if none can be allocated.

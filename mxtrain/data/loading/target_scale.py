@@ -41,7 +41,7 @@ def require_same_scale(signature: Signature, before: Signature, source: str) -> 
     Raises:
         CheckpointError: the targets of the training samples differ from those of the checkpoint.
     """
-    now, then = ((one.target_mean, one.target_std) for one in (signature, before))
+    now, then = ((each.target_mean, each.target_std) for each in (signature, before))
     if all(math.isclose(a, b, rel_tol=_CLOSE, abs_tol=_CLOSE * now[1]) for a, b in zip(now, then)):
         return
     if then == (0.0, 1.0):

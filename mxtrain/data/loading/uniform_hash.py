@@ -14,23 +14,23 @@ _AT_ONCE = 1 << 18
 
 
 def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
-    """64 random bits per index.
+    """Draws 64 random bits per index.
 
     Args:
         seed: Any integer.
         epoch: Any integer.
         index_B: Non-negative integers.
-        draw: Which of the sample's numbers, of `Draw` or of a field's class like it.
+        draw: Random stream: a member of `Draw`, or of a class like it.
 
     Returns:
         uint64 of the same length.
     """
     key = mix_integer(mix_integer(mix_integer(seed) + epoch) + int(draw))
     index_B = np.atleast_1d(index_B)
-    found_B = np.empty(index_B.shape, np.uint64)
+    hash_B = np.empty(index_B.shape, np.uint64)
     for begin in range(0, len(index_B), _AT_ONCE):  # each needs a few arrays of its own length
-        found_B[begin : begin + _AT_ONCE] = _hash(index_B[begin : begin + _AT_ONCE], key)
-    return found_B
+        hash_B[begin : begin + _AT_ONCE] = _hash(index_B[begin : begin + _AT_ONCE], key)
+    return hash_B
 
 
 def _hash(index_B: np.ndarray, key: int) -> np.ndarray:

@@ -91,7 +91,7 @@ class ParsedNumbers(NamedTuple):
     Attributes:
         value_R: NaN where a cell is missing or is no number.
         is_missing_R: whether a cell is missing.
-        written: by the place of each cell that is no plain number: how it was read.
+        written: how each cell that is no plain number was read, by its place.
     """
 
     value_R: np.ndarray
@@ -110,15 +110,15 @@ def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
     plain = parse_number(text, allow_special=True) if decimal == "." else None
     if plain is not None:
         return WrittenNumber(plain)
-    found = _WRITTEN[decimal].fullmatch(text.strip().translate(_MINUS)) if len(text) <= MAX_DIGITS else None
-    if found is None or (found["open"] is None) != (found["close"] is None):
+    match = _WRITTEN[decimal].fullmatch(text.strip().translate(_MINUS)) if len(text) <= MAX_DIGITS else None
+    if match is None or (match["open"] is None) != (match["close"] is None):
         return None
-    signs = [sign for sign in (found["sign"], found["sign2"], found["open"]) if sign]
-    if len(signs) > 1 or (found["before"] and found["after"]):
+    signs = [sign for sign in (match["sign"], match["sign2"], match["open"]) if sign]
+    if len(signs) > 1 or (match["before"] and match["after"]):
         return None
-    digits = found["number"].replace(found["group"] or "\0", "").replace(decimal, ".")
+    digits = match["number"].replace(match["group"] or "\0", "").replace(decimal, ".")
     value = float(digits) * (-1 if signs and signs[0] in "-(" else 1)
-    unit = found["before"] or found["after"] or ""
+    unit = match["before"] or match["after"] or ""
     return WrittenNumber(value, unit, not unit and digits == text)
 
 
@@ -132,42 +132,42 @@ def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = 
     """
     is_missing_R = np.array([text in missing or text in MISSING_NUMBERS for text in texts], bool)
     value_R = np.full(len(texts), math.nan)
-    there = np.flatnonzero(~is_missing_R).tolist()
+    present = np.flatnonzero(~is_missing_R).tolist()
     written: Dict[int, WrittenNumber] = {}
-    cells = [texts[index] for index in there]
+    cells = [texts[index] for index in present]
     if decimal == "." and _PLAIN.fullmatch("\n".join(cells)):
         try:
-            value_R[there] = [float(cell) for cell in cells]  # of these characters alone, float() takes nothing else
+            value_R[present] = [float(cell) for cell in cells]  # of these characters alone, float() takes nothing else
             return ParsedNumbers(value_R, is_missing_R, written)
         except ValueError:
             pass
-    for index, cell in zip(there, cells):
-        found = read_number(cell, decimal)
-        if found is not None:
-            value_R[index] = found.value
-            if not found.is_plain:
-                written[index] = found
+    for index, cell in zip(present, cells):
+        number = read_number(cell, decimal)
+        if number is not None:
+            value_R[index] = number.value
+            if not number.is_plain:
+                written[index] = number
     return ParsedNumbers(value_R, is_missing_R, written)
 
 
 def mixed_unit(units: Collection[str]) -> str:
-    """Why cells of these units do not belong into one column of numbers; empty if they do."""
-    named = sorted(unit for unit in units if unit)
-    if len(named) > 1:
-        return f"its cells have the signs {' and '.join(named)}"
+    """Describes why cells of these units do not belong into one column of numbers; empty if they do."""
+    signs = sorted(unit for unit in units if unit)
+    if len(signs) > 1:
+        return f"its cells have the signs {' and '.join(signs)}"
     return "some of its cells have a percent sign, and others have none" if PERCENT in units and "" in units else ""
 
 
 def why_no_number(text: str, decimal: str = ".") -> str:
     """Describes a cell that holds no finite number within the range of float32."""
-    found = read_number(text, decimal)
-    if found is None:
+    number = read_number(text, decimal)
+    if number is None:
         comma = read_number(text, ",") if decimal == "." else None
         hint = f" (with a decimal comma, dataset.decimal=',', it is {comma.value:g})" if comma is not None else ""
         return f"'{text}', no number{hint}"
-    if not math.isfinite(found.value):
-        return f"{found.value}, no finite number"
-    return f"{found.value}, and the largest number that is read is {LARGEST_NUMBER:.1e}"
+    if not math.isfinite(number.value):
+        return f"{number.value}, no finite number"
+    return f"{number.value}, and the largest number that is read is {LARGEST_NUMBER:.1e}"
 
 
 def spelled_alike(texts: Iterable[str]) -> List[List[str]]:
@@ -179,7 +179,7 @@ def spelled_alike(texts: Iterable[str]) -> List[List[str]]:
 
 
 def _same_in_32_bits(value_R: np.ndarray) -> Tuple[float, ...]:
-    """Two different whole numbers that are the same in float32, such as ids or seconds since 1970; empty if there are
+    """Returns two different integers that are equal in float32, such as ids or seconds since 1970; empty if there are
     none."""
     large = np.unique(value_R[np.abs(value_R) > _WHOLE_IN_32_BITS])
     large = large[large == np.floor(large)]
@@ -192,19 +192,19 @@ class WrittenColumn:
     """Notes on how the cells of a column that are no plain numbers are read.
 
     Args:
-        name: of the column.
+        name: name of the column.
         missing, decimal: as `read_numbers` gets them.
     """
 
     def __init__(self, name: str, missing: Collection[str], decimal: str = ".") -> None:
         self._name, self._missing, self._decimal = name, missing, decimal
         self._units: Dict[str, None] = {}
-        self._said: Dict[str, str] = {}
+        self._notes: Dict[str, str] = {}
 
     @property
     def sentences(self) -> List[str]:
-        """Sentences on how cells are read; none if all are plain numbers or cells that `missing` names."""
-        return list(self._said.values())
+        """Returns sentences on how cells are read; none if all are plain numbers or cells that `missing` names."""
+        return list(self._notes.values())
 
     def add(self, texts: Sequence[str], parsed: ParsedNumbers) -> List[Tuple[int, str]]:
         """Notes more cells of the column.
@@ -216,30 +216,30 @@ class WrittenColumn:
         Returns:
             The place of the first cell of each unit that does not belong to those before, and why.
         """
-        found = {one.unit: row for row, one in reversed(list(parsed.written.items()))}
+        first_row_of_unit = {number.unit: row for row, number in reversed(list(parsed.written.items()))}
         is_plain_R = ~np.isnan(parsed.value_R)
         is_plain_R[list(parsed.written)] = False
         if is_plain_R.any():
-            found.setdefault("", int(np.argmax(is_plain_R)))
+            first_row_of_unit.setdefault("", int(np.argmax(is_plain_R)))
         problems = []
-        for unit, row in sorted(found.items(), key=lambda pair: pair[1]):
+        for unit, row in sorted(first_row_of_unit.items(), key=lambda pair: pair[1]):
             if unit not in self._units and (reason := mixed_unit([*self._units, unit])):
                 problems.append((row, f"'{self._name}' is '{texts[row]}': {reason}."))
             self._units[unit] = None
-        if "same" not in self._said and (pair := _same_in_32_bits(parsed.value_R)):
-            self._said["same"] = (
+        if "same" not in self._notes and (pair := _same_in_32_bits(parsed.value_R)):
+            self._notes["same"] = (
                 f"numbers of '{self._name}' are kept in 32 bits, in which {pair[0]:.0f} and {pair[1]:.0f} are the "
                 "same. If their difference matters, subtract a constant; ids belong to a category."
             )
-        for row, one in itertools.islice(parsed.written.items(), 1):
+        for row, number in itertools.islice(parsed.written.items(), 1):
             is_group = self._decimal == "." and "," in texts[row] and "." not in texts[row]
-            also = " If the comma is a decimal sign, type \"dataset.decimal=','\"." if is_group else ""
-            self._said.setdefault("written", (
-                f"numbers of '{self._name}' are read without their signs and groups: '{texts[row]}' as {one.value:g}."
-                f"{also}"
+            hint = " If the comma is a decimal sign, type \"dataset.decimal=','\"." if is_group else ""
+            self._notes.setdefault("written", (
+                f"numbers of '{self._name}' are read without their signs and groups: '{texts[row]}' as "
+                f"{number.value:g}.{hint}"
             ))  # fmt: skip
-        if "missing" not in self._said:
+        if "missing" not in self._notes:
             missing = (texts[row] for row in np.flatnonzero(parsed.is_missing_R).tolist())
             for dash in itertools.islice((text for text in missing if text not in self._missing), 1):
-                self._said["missing"] = f"'{dash}' in '{self._name}' is read as a missing number."
+                self._notes["missing"] = f"'{dash}' in '{self._name}' is read as a missing number."
         return problems

@@ -69,64 +69,68 @@ class _Silent(Findings):
         return True
 
 
-def as_column_specs(given: Any) -> Any:
-    """Makes settings of words, `{age: number}` for `{age: {kind: number}}`, before they are validated; and of a text in
-    YAML, in which columns can have names that Hydra's overrides do not take."""
-    if isinstance(given, str):
+def as_column_specs(specs: Any) -> Any:
+    """Expands `{age: number}` to `{age: {kind: number}}` before validation, and parses a text in YAML, in which columns
+    can have names that Hydra's overrides do not take."""
+    if isinstance(specs, str):
         try:
-            given = yaml.safe_load(given)
+            specs = yaml.safe_load(specs)
         except yaml.YAMLError as error:
             raise ValueError(f"columns is no YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(given, Mapping):
-        return given
-    return {name: {"kind": value} if isinstance(value, str) else value for name, value in given.items()}
+    if not isinstance(specs, Mapping):
+        return specs
+    return {name: {"kind": value} if isinstance(value, str) else value for name, value in specs.items()}
 
 
 def as_typed(kinds: Mapping[str, str]) -> str:
-    """Columns and their kinds as they can be typed behind `dataset.columns=`; one without a name cannot."""
-    named = {name: kind for name, kind in kinds.items() if name}
-    if all(_PLAIN.fullmatch(name) and name.lower() not in _WORDS for name in named):
-        return f"{{{', '.join(f'{name}: {kind}' for name, kind in named.items())}}}"
-    text = json.dumps(named, ensure_ascii=False)
+    """Formats columns and their kinds as typed behind `dataset.columns=`; columns without a name are left out."""
+    named_kinds = {name: kind for name, kind in kinds.items() if name}
+    if all(_PLAIN.fullmatch(name) and name.lower() not in _WORDS for name in named_kinds):
+        return f"{{{', '.join(f'{name}: {kind}' for name, kind in named_kinds.items())}}}"
+    text = json.dumps(named_kinds, ensure_ascii=False)
     return "'{}'".format(text.replace("'", r"\'"))
 
 
-def refuse_unknown_columns(path: str, named: Sequence[str], names: Sequence[str], setting: str) -> None:
-    """Raises: DataError: the file has no column of a name, or two; says the nearest names."""
-    for name in named:
+def refuse_unknown_columns(path: str, columns: Sequence[str], names: Sequence[str], setting: str) -> None:
+    """Checks that the file has each column, once.
+
+    Raises:
+        DataError: it has no column of a name, or two; the message has the nearest names.
+    """
+    for name in columns:
         if name not in names:
             raise DataError(
                 f"{setting}: {path} has no column '{name}'.{did_you_mean(name, names)} It has {', '.join(names)}."
                 f"{hint_at_separator(names)}"
             )
     # Spreadsheets write columns without a name behind the last one; these are not used.
-    twice = next((name for number, name in enumerate(names) if name and name in names[:number]), None)
-    if twice is not None:
-        raise DataError(f"{path}: two columns are called '{twice}'. Give each a name of its own.")
+    repeated = next((name for number, name in enumerate(names) if name and name in names[:number]), None)
+    if repeated is not None:
+        raise DataError(f"{path}: two columns are called '{repeated}'. Give each a name of its own.")
 
 
-def header_of(path: str, named: Sequence[str], setting: str) -> List[str]:
+def header_of(path: str, columns: Sequence[str], setting: str) -> List[str]:
     """Returns the names of a file's columns.
 
     Raises:
         DataError: as `refuse_unknown_columns` says.
     """
     names = names_of_columns(path)
-    refuse_unknown_columns(path, named, names, setting)
+    refuse_unknown_columns(path, columns, names, setting)
     return names
 
 
 def kinds_of(
-    path: str, given: Mapping[str, ColumnSpec], apart: str, apart_setting: str, setting: str, guesses: bool,
+    path: str, specs: Mapping[str, ColumnSpec], other_column: str, other_setting: str, setting: str, guesses: bool,
     missing: Sequence[str], decimal: str = ".",
 ) -> Dict[str, ColumnSpec]:  # fmt: skip
     """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
 
     Args:
-        path: of the file.
-        given: what a description says of columns.
-        apart: the column that is no feature: the target, or who a row is of.
-        apart_setting, setting: which name it and `given`, for messages.
+        path: path of the file.
+        specs: what a description says of columns.
+        other_column: the column that is no feature: the target, or who a row is of.
+        other_setting, setting: which name it and `specs`, for messages.
         guesses: whether columns of which nothing is said are guessed; else they are ignored.
         missing: cells that mean that there is no value.
         decimal: the decimal sign of numbers.
@@ -134,17 +138,17 @@ def kinds_of(
     Raises:
         DataError: the file lacks a column that the description names, or numbers have another decimal sign.
     """
-    names = header_of(path, [apart], apart_setting)
-    refuse_unknown_columns(path, list(given), names, setting)
-    open_names = [name for name in names if name not in given and name != apart]
+    names = header_of(path, [other_column], other_setting)
+    refuse_unknown_columns(path, list(specs), names, setting)
+    open_names = [name for name in names if name not in specs and name != other_column]
     guessed: Dict[str, ColumnSpec] = {}
     if open_names and guesses:
-        found = guess_kinds(path, open_names, missing, decimal, setting)
-        guessed = {name: ColumnSpec(kind=kind) for name, kind in found.items()}
+        kinds = guess_kinds(path, open_names, missing, decimal, setting)
+        guessed = {name: ColumnSpec(kind=kind) for name, kind in kinds.items()}
         rows = f"{GUESSED_ROWS:,}"
-        log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_typed(found))
-    known = {**given, **guessed}
-    return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
+        log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_typed(kinds))
+    all_specs = {**specs, **guessed}
+    return {name: all_specs[name] for name in names if name in all_specs and all_specs[name].kind != "ignore"}
 
 
 def guess_kinds(
@@ -163,25 +167,24 @@ def guess_kinds(
     rows = [row for _, row in islice(silent_rows(path, names, missing), GUESSED_ROWS)]
     if not rows:
         raise DataError(f"{path}: behind its header there is no row with all columns.")
-    found: Dict[str, Guess] = {}
+    kinds: Dict[str, Guess] = {}
     for number, name in enumerate(names):
         cells = [row[number].strip() for row in rows]
-        found[name] = _guess(path, name, [cell for cell in cells if cell not in missing], len(rows), decimal, setting)
-    return found
+        kinds[name] = _guess(path, name, [cell for cell in cells if cell not in missing], len(rows), decimal, setting)
+    return kinds
 
 
 def silent_rows(path: str, names: Sequence[str], missing: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
-    """The rows of a file with a header that can be used, with these columns; the others are passed over, and all from a
-    place on where the file is damaged.
+    """Yields the readable rows of a file that has a header with these columns; skips other rows, and all behind damage.
 
     Raises:
         DataError: the file cannot be read, or is damaged before its first row.
     """
     is_begun = False
     try:
-        for found in stream_rows(path, list(names), True, True, _Silent(), null=missing[0] if missing else None):
+        for row in stream_rows(path, list(names), True, True, _Silent(), null=missing[0] if missing else None):
             is_begun = True
-            yield found
+            yield row
     except DataError:
         if not is_begun:
             raise
@@ -210,11 +213,11 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         log.info("%s: all cells of '%s' differ, so it is taken for the id of rows, and not learned from.", path, name)
         return "ignore"
     cells = [text for text in texts if text not in MISSING_NUMBERS]
-    read = [read_number(text, decimal) for text in cells]
-    share = sum(one is not None and math.isfinite(one.value) for one in read) / max(len(cells), 1)
+    numbers = [read_number(text, decimal) for text in cells]
+    share = sum(number is not None and math.isfinite(number.value) for number in numbers) / max(len(cells), 1)
     kind: Guess = "category" if len(distinct) <= MOST_CATEGORIES else "hashed"
     if share >= SHARE_OF_NUMBERS:
-        reason = mixed_unit({one.unit for one in read if one is not None})
+        reason = mixed_unit({number.unit for number in numbers if number is not None})
         if not reason and any(_CODE.fullmatch(text) for text in cells):
             reason = "some of its cells begin with 0, as codes do"
         if not reason:

@@ -62,10 +62,10 @@ def read_columns(
     findings: Findings = STRICT, null: Optional[str] = None,
 ) -> RowsOfText:  # fmt: skip
     """Reads columns of all rows, and the line of each row. Arguments as in `stream_rows`."""
-    found = list(stream_rows(path, columns, header, skip_short, findings, null=null))
+    numbered = list(stream_rows(path, columns, header, skip_short, findings, null=null))
     are_records = ending_of(path) == PARQUET
-    places = DataPlaces([str(path)], [line for line, _ in found], None, are_records)
-    return RowsOfText([row for _, row in found], places)
+    places = DataPlaces([str(path)], [line for line, _ in numbered], None, are_records)
+    return RowsOfText([row for _, row in numbered], places)
 
 
 def numbered_rows(
@@ -156,13 +156,13 @@ def names_of_columns(path: Union[str, Path]) -> List[str]:
         return parquet_names(path)
     with open_text(path, "" if ending == ".csv" else "\n", STRICT) as lines:
         if ending == ".jsonl":
-            found = next((names for _, names, _ in _read_jsonl(path, lines, STRICT)), [])
+            names = next((names for _, names, _ in _read_jsonl(path, lines, STRICT)), [])
         else:
             header = next((cells for _, cells in read_cells(path, lines, ending) if _has_text(cells)), [])
-            found = [cell.strip() for cell in header]
-    if not found:
+            names = [cell.strip() for cell in header]
+    if not names:
         raise DataError(f"{path} is empty: there are no columns.")
-    return found
+    return names
 
 
 def _usable(
@@ -238,9 +238,9 @@ def _say_first_line(
     """
     for line, names, row in itertools.islice(rows, 1):
         if header and any(isinstance(column, int) for column in columns):
-            shown = ", ".join(repr(name) for name in names[:6])
+            examples = ", ".join(repr(name) for name in names[:6])
             log.info("%s: the first line is read as names of columns: %s. If it is a row, type dataset.header=false.",
-                     path, shown)  # fmt: skip
+                     path, examples)  # fmt: skip
         cells = [] if header else [str(row.get(column, "")).strip().lower() for column in columns]
         if _USUAL_NAMES.intersection(cells) and all(map(str.isidentifier, cells)):
             log.warning("%s: the first line, %s, looks like names of columns, and is read as a row. If it holds names, "
@@ -269,7 +269,7 @@ def _refuse_long_rows(path: Path, rows: Iterator[NamedRow], first_only: bool) ->
         if width not in row:
             yield line, names, row
             continue
-        further = [row[place] for place in range(width, _num_cells(row)) if row[place].strip()]
+        further = [row[index] for index in range(width, _num_cells(row)) if row[index].strip()]
         if further and names and (number == 0 or not first_only):
             raise DataError(
                 f"{place_of(path, line)}: the row has more cells than the header has names, so cells may be below "
@@ -305,8 +305,8 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
 def _no_text(value: object) -> str:
     """Returns the reason why a value is not valid text; "" if it is."""
     if not isinstance(value, str):
-        what = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
-        return f"is {what}, which is no text"
+        kind = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
+        return f"is {kind}, which is no text"
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -318,11 +318,11 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
     """Returns the sentence that explains why a row has no such column."""
     cells = _num_cells(row)
     if cells and (column in names or not isinstance(column, str)):
-        named = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
-        return f"it has {cells} column{'s' * (cells > 1)}, so there is none for {named}."
+        column_name = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
+        return f"it has {cells} column{'s' * (cells > 1)}, so there is none for {column_name}."
     hint = did_you_mean(str(column), names)
-    has = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
-    return f"there is no column '{column}'.{hint} {has}"
+    available = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
+    return f"there is no column '{column}'.{hint} {available}"
 
 
 def require_column(setting: str, column: str, path: str, names: Sequence[str]) -> None:
@@ -332,12 +332,12 @@ def require_column(setting: str, column: str, path: str, names: Sequence[str]) -
         DataError: there is no such column; the message says what to type.
     """
     if column not in names:
-        meant = nearest(column, names)
-        hint = f" Did you mean '{meant[0]}'?" if meant else ""
-        typed = f" Type {typed_name(setting, (meant or names)[0])}, or another of {', '.join(names)}."
+        nearest_names = nearest(column, names)
+        hint = f" Did you mean '{nearest_names[0]}'?" if nearest_names else ""
+        advice = f" Type {typed_name(setting, (nearest_names or names)[0])}, or another of {', '.join(names)}."
         raise DataError(
             f"{setting}={column}: {path}, line 1: there is no column '{column}'.{hint}"
-            f"{hint_at_separator(names) or typed}"
+            f"{hint_at_separator(names) or advice}"
         )
 
 
@@ -345,8 +345,8 @@ def hint_at_separator(names: Sequence[str]) -> str:
     """Returns a sentence if a header seems to have another separator; else ""."""
     if len(names) != 1:
         return ""
-    found = next((said for mark, said in SEPARATORS.items() if mark in names[0]), "")
-    return f" It seems to be separated by {found}: a .csv has commas, a .tsv tabs." if found else ""
+    separators = next((name for separator, name in SEPARATORS.items() if separator in names[0]), "")
+    return f" It seems to be separated by {separators}: a .csv has commas, a .tsv tabs." if separators else ""
 
 
 def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[NamedRow]:
@@ -379,8 +379,8 @@ def _add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
     for name, value in row.items():
         inner = value if isinstance(value, dict) else {}
         names += [f"{name}.{key}" for key in inner] or [name]
-        for key, one in inner.items():
-            cells.setdefault(f"{name}.{key}", _as_written(one))
+        for key, cell in inner.items():
+            cells.setdefault(f"{name}.{key}", _as_written(cell))
     return names
 
 
@@ -434,22 +434,22 @@ def read_cells(
     """
     csv.field_size_limit(1 << 27)  # the default, 128 KB, is too small for long texts
     if ending == ".tsv":
-        before = first_lines(lines) if may_be_quoted else []
-        both = itertools.chain(before, lines)
-        if is_quoted(before, header):
-            yield from _unquoted(path, both, "\t", 0)
+        first = first_lines(lines) if may_be_quoted else []
+        all_lines = itertools.chain(first, lines)
+        if is_quoted(first, header):
+            yield from _unquoted(path, all_lines, "\t", 0)
             return
-        yield from _divided(path, both, says=may_be_quoted)
+        yield from _divided(path, all_lines, warns=may_be_quoted)
         return
-    before = []
+    first = []
     for line in lines:
-        before.append(line)
+        first.append(line)
         if line.strip():
             break
-    said = _EXCEL.fullmatch(before[-1]) if before else None
-    separator = said[1] if said else _separator_of(before[-1]) if before and header else ","
-    rest = lines if said else itertools.chain(before, lines)
-    yield from _unquoted(path, rest, separator, len(before) if said else 0)
+    excel_separator = _EXCEL.fullmatch(first[-1]) if first else None
+    separator = excel_separator[1] if excel_separator else _separator_of(first[-1]) if first and header else ","
+    rest = lines if excel_separator else itertools.chain(first, lines)
+    yield from _unquoted(path, rest, separator, len(first) if excel_separator else 0)
 
 
 def _unquoted(path: Path, lines: Iterator[str], separator: str, skipped: int) -> Iterator[Tuple[int, List[str]]]:
@@ -464,20 +464,20 @@ def _unquoted(path: Path, lines: Iterator[str], separator: str, skipped: int) ->
         raise DataError(f"{path}, line {first} begins a row that cannot be read: {error}.") from error
 
 
-def _divided(path: Path, lines: Iterator[str], says: bool) -> Iterator[Tuple[int, List[str]]]:
+def _divided(path: Path, lines: Iterator[str], warns: bool) -> Iterator[Tuple[int, List[str]]]:
     """Yields one row per line, split at tabs. Quotes are characters.
 
     Args:
         path: path of the file.
         lines: its lines.
-        says: whether to warn at the first cell that looks quoted.
+        warns: whether to warn at the first cell that looks quoted.
     """
     for number, line in enumerate(lines, start=1):
         line = line.rstrip("\n")
         line = line[:-1] if line.endswith("\r") else line
         cells = line.split("\t") if line else []
-        if says and '""' in line and (quoted := next(filter(has_doubled_quotes, cells), None)) is not None:
-            says = False
+        if warns and '""' in line and (quoted := next(filter(has_doubled_quotes, cells), None)) is not None:
+            warns = False
             log.warning("%s: the quotes of %.60s are read as characters. If cells are quoted, call the file .csv: tabs "
                         "may separate its cells, too.", place_of(path, number), quoted)  # fmt: skip
         yield number, cells

@@ -21,7 +21,7 @@ def group_column(fold: Optional[Fold], path: str) -> Optional[str]:
     """Returns the column by which folds are grouped, which no network learns from unless it is named as a feature.
 
     Args:
-        fold: of the dataset.
+        fold: fold of the dataset.
         path: table with the training samples.
 
     Raises:
@@ -45,19 +45,19 @@ def read_groups(column: str, places: Sequence[DataPlaces]) -> np.ndarray:
         DataError: a file has no such column, or the cell of a row is empty.
     """
     numbers: Dict[str, int] = {}
-    found: List[int] = []
-    for some in places:
-        if not len(some.number_N):
+    group_numbers: List[int] = []
+    for file_places in places:
+        if not len(file_places.number_N):
             continue
-        path = some[0].file
+        path = file_places[0].file
         header_of(path, [column], SETTING)
         text_of = {line: cells[0].strip() for line, cells in silent_rows(path, [column], [""])}
-        for index, line in enumerate(some.number_N.tolist()):
+        for index, line in enumerate(file_places.number_N.tolist()):
             text = text_of.get(line, "")
             if not text:
                 raise DataError(
-                    f"{some[index]}: '{column}' is empty, so the row is in no group ({SETTING}). Give it a value, or "
-                    "remove the row."
+                    f"{file_places[index]}: '{column}' is empty, so the row is in no group ({SETTING}). Give it a "
+                    "value, or remove the row."
                 )
-            found.append(numbers.setdefault(text, len(numbers)))
-    return np.asarray(found, np.int64)
+            group_numbers.append(numbers.setdefault(text, len(numbers)))
+    return np.asarray(group_numbers, np.int64)

@@ -28,14 +28,14 @@ def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str
     with _opened(path) as table:
         types = _types_of(table.schema_arrow)
         names = [name for name, kind in types.items() if not _is_struct(kind)]
-        wanted = [name for name in columns if name in types]
-        for name in wanted:
+        existing = [name for name in columns if name in types]
+        for name in existing:
             _refuse_nested(path, name, types[name])
         number = 0
-        for batch in table.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
-            cells = [_cells(path, name, _column_of(batch, name), number) for name in wanted]
+        for batch in table.iter_batches(_ROWS_AT_ONCE, columns=existing, use_threads=False):
+            cells = [_cells(path, name, _column_of(batch, name), number) for name in existing]
             for row in zip(*cells) if cells else [()] * batch.num_rows:
-                yield number, names, dict(zip(wanted, row))
+                yield number, names, dict(zip(existing, row))
                 number += 1
 
 
@@ -47,14 +47,14 @@ def parquet_names(path: Path) -> List[str]:
 
 def _types_of(schema: Any) -> Dict[str, Any]:
     """Returns the type of each column, and behind structs the types of their fields."""
-    found: Dict[str, Any] = {}
+    types: Dict[str, Any] = {}
     for field in schema:
-        found[field.name] = field.type
+        types[field.name] = field.type
         if _is_struct(field.type):
             for number in range(field.type.num_fields):
                 inner = field.type.field(number)
-                found.setdefault(f"{field.name}.{inner.name}", inner.type)
-    return found
+                types.setdefault(f"{field.name}.{inner.name}", inner.type)
+    return types
 
 
 def _is_struct(kind: Any) -> bool:
@@ -65,7 +65,7 @@ def _column_of(batch: Any, name: str) -> Any:
     """Returns a column of a batch, or a field of a struct in one."""
     if name in batch.schema.names:
         return batch.column(name)
-    column = next(one for one in batch.schema.names if name.startswith(f"{one}."))
+    column = next(column_name for column_name in batch.schema.names if name.startswith(f"{column_name}."))
     compute = require_library("pyarrow.compute", "parquet", "Parquet")
     return compute.struct_field(batch.column(column), [name[len(column) + 1 :]])
 
@@ -121,8 +121,8 @@ def _cells(path: Path, name: str, column: Any, first: int) -> List[Any]:
             wrong = next((text for text in column.to_pylist() if text and text.startswith(_OUT_OF_RANGE)), None)
             if wrong is not None:
                 raise OverflowError(wrong.strip("<>"))
-        found: List[Any] = column.to_pylist()
-        return found
+        cells: List[Any] = column.to_pylist()
+        return cells
     except UnicodeDecodeError as error:
         reason = f"is no UTF-8: it holds the byte 0x{error.object[error.start]:02x}"
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:

@@ -10,7 +10,7 @@ import re
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 _MOST_CHARACTERS = 1 << 20
-"""Of the first lines of a file."""
+"""Number of characters of the first lines that are examined."""
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=[\t\n]|\r\n|\r?\Z)')
 _PLAIN = re.compile(r"[^\t\n]*")
 _DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
@@ -27,13 +27,13 @@ class _Cell(NamedTuple):
 
 def first_lines(lines: Iterator[str]) -> List[str]:
     """Takes the first lines of a file."""
-    found, size = [], 0
+    first, size = [], 0
     for line in lines:
-        found.append(line)
+        first.append(line)
         size += len(line)
         if size >= _MOST_CHARACTERS:
             break
-    return found
+    return first
 
 
 def has_doubled_quotes(cell: str) -> bool:
@@ -67,21 +67,21 @@ def _rows_of(text: str) -> Optional[List[List[_Cell]]]:
     """Returns the rows of a text if each cell that begins with a quote is a quoted one, and all rows have as many cells
     as the first; else None."""
     rows: List[List[_Cell]] = [[]]
-    place = 0
-    while place < len(text):
-        quoted = _QUOTED.match(text, place) if text[place] == '"' else None
-        if text[place] == '"' and (quoted is None or ("\t" in quoted[1] and "\n" in quoted[1])):
+    position = 0
+    while position < len(text):
+        quoted = _QUOTED.match(text, position) if text[position] == '"' else None
+        if text[position] == '"' and (quoted is None or ("\t" in quoted[1] and "\n" in quoted[1])):
             return None  # a quote of one row would end in another
-        found = quoted or _PLAIN.match(text, place)
-        assert found is not None
-        rows[-1].append(_Cell(found[1] if quoted else found[0], quoted is not None))
-        place = found.end()
-        place += text.startswith("\r", place)
-        if text.startswith("\n", place):
+        match = quoted or _PLAIN.match(text, position)
+        assert match is not None
+        rows[-1].append(_Cell(match[1] if quoted else match[0], quoted is not None))
+        position = match.end()
+        position += text.startswith("\r", position)
+        if text.startswith("\n", position):
             rows.append([])
-        elif place == len(text) and text.endswith("\t"):
+        elif position == len(text) and text.endswith("\t"):
             rows[-1].append(_Cell("", False))
-        place += 1
+        position += 1
     rows = [row for row in rows if any(cell.text.strip() for cell in row)]
     return rows if all(len(row) == len(rows[0]) for row in rows[:-1]) else None  # the last may be cut
 

@@ -67,7 +67,7 @@ class RowLoader(BatchLoader):
     Args:
         source: rows.
         signature: means and deviations.
-        options: of all loaders.
+        options: options of all loaders.
     """
 
     def __init__(self, source: Rows, signature: Signature, options: LoaderOptions) -> None:

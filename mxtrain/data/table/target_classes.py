@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 def find_classes(
-    path: str, target: str, missing: Sequence[str], given: Optional[Tuple[str, str]] = None
+    path: str, target: str, missing: Sequence[str], class_names: Optional[Tuple[str, str]] = None
 ) -> Tuple[str, str]:  # fmt: skip
     """Returns the classes of a target, the positive one last, from the first rows of a file; logs them if they are not
     0 and 1.
 
     Args:
-        path: of the file.
+        path: path of the file.
         target: the column.
         missing: cells that mean that there is no value.
-        given: the classes, where the description names them.
+        class_names: the classes, where the description names them.
 
     Raises:
         DataError: the target does not have two values, or none of the given ones.
@@ -41,21 +41,21 @@ def find_classes(
 
     def share(names: Sequence[str]) -> float:
         label_of = {name: number for number, name in enumerate(names)}
-        known = sum(count for text, count in counts.items() if label_of_text(text, label_of) != UNKNOWN)
-        return known / max(total, 1)
+        num_known = sum(count for text, count in counts.items() if label_of_text(text, label_of) != UNKNOWN)
+        return num_known / max(total, 1)
 
     spellings: Dict[str, str] = {}  # of texts that differ in case alone: the most frequent one
     for text, _ in counts.most_common():
         spellings.setdefault(text.casefold(), text)
-    if given is not None:
+    if class_names is not None:
         names = list(spellings.values())
-        if total and not share(given):
-            also = f" Type {typed_list('dataset.classes', _in_order(names))}." if len(names) == 2 else ""
+        if total and not share(class_names):
+            advice = f" Type {typed_list('dataset.classes', _in_order(names))}." if len(names) == 2 else ""
             raise DataError(
-                f"{path}: no row has the target '{given[0]}' or '{given[1]}', as dataset.classes says. '{target}' has "
-                f"{_named(names)}.{also}"
+                f"{path}: no row has the target '{class_names[0]}' or '{class_names[1]}', as dataset.classes says. "
+                f"'{target}' has {_named(names)}.{advice}"
             )
-        return given
+        return class_names
     if not total or share(("0", "1")) >= SHARE_OF_CLASSES:
         return ("0", "1")
     if len(spellings) == 1:  # rows can be sorted by their target
@@ -64,11 +64,11 @@ def find_classes(
     names = list(spellings.values())
     if len(names) < 2 or (len(names) > 2 and share(names[:2]) < SHARE_OF_CLASSES):
         numeric = all(number_of(name) == number_of(name) for name in names)
-        also = " A number is predicted by task=regression dataset=number_table." if numeric and len(names) > 2 else ""
+        advice = " A number is predicted by task=regression dataset=number_table." if numeric and len(names) > 2 else ""
         raise DataError(
             f"{path}: '{target}' has {len(names)} value{'s' * (len(names) != 1)} in the first rows: "
             f"{_named(_in_order(names))}. A target has two: name them by dataset.classes=[NO,YES], and remove rows "
-            f"with others.{also}"
+            f"with others.{advice}"
         )
     names = _in_order(names[:2])
     log.info(
@@ -86,8 +86,8 @@ def _in_order(names: List[str]) -> List[str]:
 
 
 def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
-    return f"{shown}, ..." if len(names) > MOST_NAMED else shown or "no value"
+    listed = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
+    return f"{listed}, ..." if len(names) > MOST_NAMED else listed or "no value"
 
 
 def label_of_text(text: str, label_of: Mapping[str, int]) -> int:
@@ -103,5 +103,5 @@ def label_of_text(text: str, label_of: Mapping[str, int]) -> int:
 
 
 def _truth_of(text: str) -> float:
-    """0 for false, 1 for true, in any case; else the number in a cell."""
+    """Converts a cell: 0 for false, 1 for true, in any case; else its number."""
     return {"false": 0.0, "true": 1.0}.get(text.lower(), number_of(text))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 nn = gluon.nn
 LONGEST_WAVE = 10_000.0
-"""Frames over 2 pi, about, in which the slowest pair of a head's units turns once."""
+"""Period of the slowest rotation, in frames, divided by 2 pi."""
 
 
 class ConformerSizes(NamedTuple):
@@ -56,7 +56,7 @@ class HalfFeedForward(gluon.HybridBlock):
         return x_TBU + 0.5 * self.dropout(self.reduce(hidden * F.sigmoid(hidden)))
 
 
-def rotated(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
+def apply_rotary(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
     """Applies rotary position embeddings to the queries and keys in (T, B, 3 * U).
 
     Unit i of the first half of a head is paired with unit i of the second half. Each pair is rotated by an angle
@@ -75,13 +75,13 @@ def rotated(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
     angle_TD = F.broadcast_mul(place_T1, wave_1D)
     # Expanded to the size of the batch, because MXNet's broadcasting operators are slow, forward and backward.
     cosine, sine = (
-        F.broadcast_like(F.BlockGrad(F.reshape(F.stack(*two, axis=1), shape=(-1, 1, 1, 2, half))), pairs,
+        F.broadcast_like(F.BlockGrad(F.reshape(F.stack(*pair, axis=1), shape=(-1, 1, 1, 2, half))), pairs,
                          lhs_axes=(1, 2), rhs_axes=(1, 2))
-        for two in ([F.cos(angle_TD)] * 2, [-F.sin(angle_TD), F.sin(angle_TD)])
+        for pair in ([F.cos(angle_TD)] * 2, [-F.sin(angle_TD), F.sin(angle_TD)])
     )  # fmt: skip
-    turned = pairs * F.BlockGrad(cosine) + F.reverse(pairs, axis=3) * F.BlockGrad(sine)
+    rotated_pairs = pairs * F.BlockGrad(cosine) + F.reverse(pairs, axis=3) * F.BlockGrad(sine)
     values = F.slice_axis(qkv, axis=2, begin=2 * units, end=None)
-    return F.concat(F.reshape(turned, shape=(0, 0, -1)), values, dim=2)
+    return F.concat(F.reshape(rotated_pairs, shape=(0, 0, -1)), values, dim=2)
 
 
 class SelfAttentionModule(gluon.HybridBlock):
@@ -98,7 +98,7 @@ class SelfAttentionModule(gluon.HybridBlock):
             self.dropout = nn.Dropout(sizes.dropout)
 
     def hybrid_forward(self, F, x_TBU, length_B):
-        qkv = rotated(F, self.qkv(self.norm(F.identity(x_TBU))), self._units, self._num_heads)
+        qkv = apply_rotary(F, self.qkv(self.norm(F.identity(x_TBU))), self._units, self._num_heads)
         context = self.attention(qkv, length_B)
         return x_TBU + self.dropout(self.projection(context))
 
@@ -126,12 +126,12 @@ class ConvolutionModule(gluon.HybridBlock):
     def hybrid_forward(self, F, x_TBU, mask_TB1):
         value, gate = F.split(self.gated(self.norm(F.identity(x_TBU))), num_outputs=2, axis=2)
         gated_TBU = F.broadcast_mul(value * F.sigmoid(gate), mask_TB1)
-        found_BUT1 = self.depthwise(F.transpose(F.expand_dims(gated_TBU, axis=3), axes=(1, 2, 0, 3)))
+        convolved_BUT1 = self.depthwise(F.transpose(F.expand_dims(gated_TBU, axis=3), axes=(1, 2, 0, 3)))
         # The transposition must precede the reshape: in a hybridized network oneDNN cannot reorder the output of a
         # grouped convolution for a reshape ("could not create a primitive descriptor for a reorder primitive").
-        found_TBU1 = F.transpose(found_BUT1, axes=(2, 0, 1, 3))
-        found_TBU = self.inner_norm(F.reshape(found_TBU1, shape=(0, 0, -1)))
-        return x_TBU + self.dropout(self.projection(found_TBU * F.sigmoid(found_TBU)))
+        convolved_TBU1 = F.transpose(convolved_BUT1, axes=(2, 0, 1, 3))
+        hidden_TBU = self.inner_norm(F.reshape(convolved_TBU1, shape=(0, 0, -1)))
+        return x_TBU + self.dropout(self.projection(hidden_TBU * F.sigmoid(hidden_TBU)))
 
 
 class ConformerBlock(gluon.HybridBlock):

@@ -1,4 +1,4 @@
-"""A network that speaks symbols with given durations: encoder, length regulator, decoder. Imports MXNet.
+"""FastSpeech with given durations: encoder, length regulator, decoder. Imports MXNet.
 
 Outputs of a sample depend neither on padding nor on other samples of the batch; see `networks.conformer`, whose blocks
 replace the feed-forward Transformer blocks of the paper: both have convolutions, and these have rotary positions.
@@ -6,7 +6,7 @@ replace the feed-forward Transformer blocks of the paper: both have convolutions
 Source: Ren et al., "FastSpeech: Fast, Robust and Controllable Text to Speech" (2019), https://arxiv.org/abs/1905.09263,
 without the predictor of durations: they are given.
 
-Legend: B batch, L symbols, T frames, P numbers that say where a frame is, U units, F mel bands. Inside, time comes
+Legend: B batch, L symbols, T frames, P numbers of the position of a frame, U units, F mel bands. Inside, time comes
 first, (L, B, U) or (T, B, U).
 """
 
@@ -30,10 +30,10 @@ class FastSpeechNetwork(gluon.HybridBlock):
 
     Args:
         num_mels: F.
-        num_symbols: of all there are.
+        num_symbols: number of symbols.
         num_places: P.
-        encoder, decoder: sizes of their blocks, which have the same units.
-        encoder_layers, decoder_layers: how many blocks.
+        encoder, decoder: sizes of the blocks of encoder and decoder, with equal units.
+        encoder_layers, decoder_layers: number of blocks.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FastSpeechNetwork(gluon.HybridBlock):
 
 
 def regulate(F: OperatorModule, x_BLU: Array, index_BT: Array) -> Array:
-    """Length regulator: repeats the features of each frame's symbol, (B, T, U); padding frames are undefined."""
+    """Repeats the features of the symbol of each frame (length regulator), (B, T, U); padding frames are undefined."""
     # First symbol of each sample in the concatenation of all samples.
     number_BL1 = F.contrib.arange_like(F.slice_axis(x_BLU, axis=2, begin=0, end=1))
     begin_B1 = F.BlockGrad(F.reshape(F.slice_axis(number_BL1, axis=1, begin=0, end=1), shape=(-1, 1)))
@@ -76,5 +76,5 @@ def regulate(F: OperatorModule, x_BLU: Array, index_BT: Array) -> Array:
 
 
 def _time_first(F: OperatorModule, mask_BT: Array) -> Array:
-    """(B, T) to (T, B, 1)."""
+    """Converts (B, T) to (T, B, 1)."""
     return F.expand_dims(F.transpose(mask_BT, axes=(1, 0)), axis=2)

@@ -1,8 +1,8 @@
-"""Networks that score characters along frames, for CTC. Imports MXNet: the description imports it when it builds.
+"""Networks for CTC: convolutions, recurrent layers and an output layer. Imports MXNet, so descriptions import this
+module only when they build.
 
-What a network says of a sample does not depend on how far it is padded, nor on what else is in its batch: padding is 0
-before each convolution, no convolution has a bias that would fill it, no batch norm counts it, and no recurrent layer
-begins in it.
+Outputs of a sample depend neither on its padding nor on the other samples of the batch: padding is set to 0 before each
+convolution, there is no batch norm, and backward recurrent layers start at the last frame, not in the padding.
 
 Legend: B batch, T frames (of scores behind the convolutions), F numbers of a frame, C channels, U units, K classes.
 """
@@ -33,17 +33,20 @@ class ConvolutionSizes(NamedTuple):
 
 
 def frame_mask(F: OperatorModule, frames_BTF: Array, length_B: Array) -> Array:
-    """1 for each frame of a sample and 0 behind, (B, T)."""
+    """Returns the mask of frames, (B, T): 1 for the frames of a sample, 0 for padding."""
     place_1T = F.expand_dims(F.contrib.arange_like(frames_BTF, axis=1), axis=0)
     return F.broadcast_lesser(F.BlockGrad(place_1T), F.expand_dims(F.BlockGrad(length_B), axis=1))
 
 
 class Convolutions(gluon.HybridBlock):
-    """Frames (B, T, F) and a mask (B, T) to (T', B, C * F') and the mask of these, (B, T'); T' = T / steps, rounded up.
+    """Subsampling convolutions.
+
+    Inputs are frames (B, T, F) and a mask (B, T); outputs are (T', B, C * F') and their mask (B, T'), with T' = T /
+    strides, rounded up.
 
     Args:
         width: F.
-        sizes: of each convolution.
+        sizes: sizes of each convolution.
     """
 
     def __init__(self, width: int, sizes: Sequence[ConvolutionSizes], **kwargs: Any):
@@ -73,15 +76,17 @@ class Convolutions(gluon.HybridBlock):
 
 
 class RecurrentRecognizer(gluon.HybridBlock):
-    """Frames (B, T, F) and their numbers (B,) to scores (B, T', K).
+    """Deep Speech 2: convolutions, bidirectional LSTM layers with layer norm, and an output layer.
+
+    Inputs are frames (B, T, F) and their numbers (B,); the output is scores (B, T', K).
 
     Args:
         num_classes: K.
         width: F.
-        sizes: of the convolutions.
-        units: of each direction.
-        num_layers: recurrent layers.
-        dropout: of what enters each, and the last layer.
+        sizes: sizes of the convolutions.
+        units: units per direction.
+        num_layers: number of recurrent layers.
+        dropout: dropout of the inputs of the recurrent layers and the output layer.
     """
 
     def __init__(

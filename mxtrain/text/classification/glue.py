@@ -100,8 +100,8 @@ class Glue(TextDataset):
         require_same_scale(signature, before, source)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        said = super().remark(signature, splits)
-        return said if splits.class_names else f"{said}; {target_remark(signature, _targets_of(splits.val))}"
+        remark = super().remark(signature, splits)
+        return remark if splits.class_names else f"{remark}; {target_remark(signature, _targets_of(splits.val))}"
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         return LAYOUTS[self.task].columns[:-1], self.task != "cola"
@@ -123,11 +123,11 @@ class Glue(TextDataset):
             )
         files = {name: folder / f"{name}.tsv" for name in names if name}
         refuse_shared({name: [path] for name, path in files.items()}, findings)
-        found = {name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
+        tables = {name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
                  for name, path in files.items()}  # fmt: skip
-        if None in found.values():
+        if None in tables.values():
             raise NoUsableSamples(f"{folder}: a table cannot be read.")
-        train, val, test = (found.get(name) if name else None for name in names)
+        train, val, test = (tables.get(name) if name else None for name in names)
         assert train is not None and val is not None
         if not layout.classes:
             return self._scored_splits(train, val, test, str(folder), findings)
@@ -138,10 +138,10 @@ class Glue(TextDataset):
     ) -> Splits:
         self.require_libraries()
         refuse_empty(name, len(train), len(val), self.val_fraction)
-        kept, held_out = (_scored(table, name, findings) for table in (train, val))
+        train_texts, val_texts = (_scored(table, name, findings) for table in (train, val))
         return TextSplits(
-            kept, held_out, None if test is None else _scored(test, name, findings), [],
-            build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
+            train_texts, val_texts, None if test is None else _scored(test, name, findings), [],
+            build_tokenizer_config=lambda: self.tokenizer_config(train_texts.training_texts()),
         )  # fmt: skip
 
     def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> TextTable:
@@ -153,20 +153,20 @@ class Glue(TextDataset):
 
 
 def _targets_of(source: Samples) -> np.ndarray:
-    found: np.ndarray = source.read_labels()  # type: ignore[attr-defined]  # they are texts
-    return found
+    targets: np.ndarray = source.read_labels()  # type: ignore[attr-defined]  # they are texts
+    return targets
 
 
 def _scored(table: TextTable, name: str, findings: Findings) -> AnyTexts:
-    """Texts with the number that is their name."""
+    """Builds texts with their scores, which are the labels of the table parsed as numbers."""
     assert table.places is not None
-    read = [parse_finite(said) for said in table.names]
-    scores = np.array([0.0 if score is None else score for score in read], np.float32)
-    is_wrong_N = np.isin(table.name_N, [number for number, score in enumerate(read) if score is None])
+    scores = [parse_finite(label) for label in table.names]
+    score_V = np.array([0.0 if score is None else score for score in scores], np.float32)
+    is_wrong_N = np.isin(table.name_N, [number for number, score in enumerate(scores) if score is None])
     for index in np.flatnonzero(is_wrong_N).tolist():
         place, number = table.places[index], int(table.name_N[index])
         fact = f"{place}: the score is '{table.names[number]}', no number."
         problem = Problem(NOT_A_NUMBER, place, fact, "Correct or remove it.")
         findings.refuse(problem, sentence=f"{name}: a score is no number: '{table.names[number]}'.")
     kept = np.flatnonzero(~is_wrong_N)
-    return table.build(scores[table.name_N[kept]], kept)
+    return table.build(score_V[table.name_N[kept]], kept)

@@ -32,7 +32,7 @@ from mxtrain.types import BatchSize, OpenFraction, PathText, ProperFraction
 
 AnyDocuments = Union[PlainTexts, StoredDocuments]
 TEXT_ENDINGS = (".txt", ".txt.gz")
-"""Of the files in a folder that are read."""
+"""Extensions of the files that are read from a folder."""
 
 
 class Text(TextDataset):
@@ -76,10 +76,10 @@ class Text(TextDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         if self.train is None:
-            given = table_in_memory(reference_text.by_chapter())
-            return self._labelled_splits("Python's reference", given, None, None)
-        named = {"train": self.train, "val": self.val, "test": self.test}
-        paths = {name: path for name, path in named.items() if path is not None}
+            table = table_in_memory(reference_text.by_chapter())
+            return self._labelled_splits("Python's reference", table, None, None)
+        settings = {"train": self.train, "val": self.val, "test": self.test}
+        paths = {name: path for name, path in settings.items() if path is not None}
         tables = {name: attempt(findings, DataPlace(path), partial(self._rows, path, findings))
                   for name, path in paths.items()}  # fmt: skip
         if tables["train"] is None or None in tables.values():
@@ -91,20 +91,19 @@ class Text(TextDataset):
 
     def _rows(self, path: str, findings: Findings) -> TextTable:
         self._require_columns(path)
-        found = read_table(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
-        if not len(found.name_N):
+        table = read_table(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
+        if not len(table.name_N):
             raise DataError(f"{path} has no rows.")
-        return found
-
+        return table
 
     def _require_columns(self, path: str) -> None:
-        """Raises: DataError: the header of a table lacks a column that a setting names."""
+        """Raises a `DataError` if the header of a table lacks a column that a setting names."""
         if not self.header or ending_of(path) not in (".tsv", ".csv"):
             return
         try:
             names = names_of_columns(path)
         except DataError:
-            return  # said where the rows are read
+            return  # reading the rows reports the error
         for setting, column in (("sentence", self.sentence), ("sentence2", self.sentence2), ("label", self.label)):
             if isinstance(column, str):
                 require_column(f"dataset.{setting}", column, path, names)
@@ -131,16 +130,16 @@ class MaskedText(TextDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         self.require_libraries()
-        given: AnyDocuments = (
+        documents: AnyDocuments = (
             PlainTexts(reference_text.documents()) if self.train is None else _read(self.train, findings)
         )
         val = _read(self.val, findings) if self.val is not None else None
         if self.train is not None and self.val is not None:
-            named = {"train": self.train, "val": self.val}
-            refuse_shared({name: list_text_files(some, TEXT_ENDINGS) for name, some in named.items()}, findings)
-        parts: Sequence[AnyDocuments] = self._hold_out(given) if val is None else [given, val]
+            settings = {"train": self.train, "val": self.val}
+            refuse_shared({name: list_text_files(files, TEXT_ENDINGS) for name, files in settings.items()}, findings)
+        parts: Sequence[AnyDocuments] = self._hold_out(documents) if val is None else [documents, val]
         name = "Python's reference" if self.train is None else f"dataset.train={self.train}"
-        if val is None and given.num_paragraphs == 1:
+        if val is None and documents.num_paragraphs == 1:
             raise DataError(
                 f"{name} is a single paragraph, so none can be held out. An empty line ends a paragraph: put one "
                 "between texts, or name a text for validation by dataset.val=FILE."
@@ -152,24 +151,24 @@ class MaskedText(TextDataset):
             build_tokenizer_config=lambda: self.tokenizer_config(parts[0].training_texts(), self.mask_fraction),
         )  # fmt: skip
 
-    def _hold_out(self, given: AnyDocuments) -> List[AnyDocuments]:
-        """[train, val, test], paragraph by paragraph."""
-        count = given.num_paragraphs
+    def _hold_out(self, documents: AnyDocuments) -> List[AnyDocuments]:
+        """Returns the training, validation and test split, divided by paragraph."""
+        count = documents.num_paragraphs
         order = np.argsort(bits(self.split_seed, 0, np.arange(count), Draw.SPLIT), kind="stable")
         part_P = np.zeros(count, np.int8)
         num_val, num_test = count_held_out(count, self.val_fraction, self.test_fraction, count - 1)
         part_P[order[:num_val]] = 1
         part_P[order[num_val : num_val + num_test]] = 2
-        return [given.part(np.flatnonzero(part_P == number)) for number in range(3)]
+        return [documents.part(np.flatnonzero(part_P == number)) for number in range(3)]
 
 
-def _read(given: Union[str, List[str]], findings: Findings) -> StoredDocuments:
+def _read(paths: Union[str, List[str]], findings: Findings) -> StoredDocuments:
     """Returns the paragraphs of each file.
 
     Raises:
         DataError: a file is missing or no UTF-8 text, or there is no text.
     """
-    found = read_documents(list_text_files(given, TEXT_ENDINGS, findings), findings)
-    if not found.num_paragraphs:
-        raise DataError(f"{given}: there is no text; give .txt files, or folders of them.")
-    return found
+    documents = read_documents(list_text_files(paths, TEXT_ENDINGS, findings), findings)
+    if not documents.num_paragraphs:
+        raise DataError(f"{paths}: there is no text; give .txt files, or folders of them.")
+    return documents

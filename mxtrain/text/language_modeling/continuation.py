@@ -1,4 +1,4 @@
-"""Continues texts: the next token is drawn from what a network expects, one after the other.
+"""Continues texts: samples one token after the other from the probabilities of a network.
 
 Legend: B batch, V vocabulary.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 import numpy as np
 
 from mxtrain.errors import ConfigError
-from mxtrain.task.own_network import OwnNetwork
+from mxtrain.task.decoding_network import DecodingNetwork
 from mxtrain.text.language_modeling.sampling import Sampling, usual_count
 from mxtrain.text.model import build_text
 
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch
 
-def own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
-    """Returns a network of its own, which is asked token by token, with the weights of a strategy."""
+
+def decoding_network(description: Description, signature: Signature, strategy: Strategy) -> DecodingNetwork:
+    """Returns a separate network for step-by-step decoding, which reads the weights of the strategy."""
     size = description.task.num_classes(signature)
-    return OwnNetwork(
+    return DecodingNetwork(
         lambda: build_text(description.model, size, signature.shape, size), description.model.widths, strategy
     )  # fmt: skip
 
 
-class Continuing:
-    """Continues the texts of a batch, with a network of its own on one device that has the weights of a strategy.
+class ContinuationDecoder:
+    """Continues the texts of a batch, with a separate network on one device that reads the weights of the strategy.
 
     Args:
-        description: of the run.
-        signature: of the network.
-        strategy: has the weights.
-        sampling: how tokens are chosen.
-        count: of tokens to add; None = `USUAL_COUNT`, or half of what the network sees at a time if that is less.
+        description: description of the run.
+        signature: signature of the network.
+        strategy: holds the weights.
+        sampling: settings of sampling.
+        count: number of tokens to add; None = `USUAL_COUNT`, or half of the network's positions if that is less.
 
     Raises:
-        ConfigError: the network cannot see so many tokens at a time.
+        ConfigError: the network has too few positions.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Continuing:
         count: Optional[int],
     ) -> None:  # fmt: skip
         self._sampling = sampling
-        self._network = own_network(description, signature, strategy)
+        self._network = decoding_network(description, signature, strategy)
         self._longest = self._network.longest
         self._count = count = usual_count(self._longest) if count is None else count
         if self._longest is not None and count >= self._longest:
@@ -59,8 +60,7 @@ class Continuing:
             )
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """Returns the added tokens, (B, count), int32. The whole window is continued where `Batch.meta` has no
-        lengths."""
+        """Returns the added tokens, (B, count), int32. Without lengths in `Batch.meta`, whole windows are continued."""
         from mxtrain.engine.backend import nd
         from mxtrain.text.networks.language import generate
 
@@ -68,11 +68,11 @@ class Continuing:
         index_B = batch.index_B
         assert index_B is not None
         length_B = np.full(batch.size, token_BT.shape[1]) if batch.meta is None else batch.meta[:, 0]
-        most = token_BT.shape[1] if self._longest is None else self._longest - self._count
-        prompts = [row[max(length - most, 0) : max(length, 1)] for row, length in zip(token_BT, length_B)]
+        max_prompt = token_BT.shape[1] if self._longest is None else self._longest - self._count
+        prompts = [row[max(length - max_prompt, 0) : max(length, 1)] for row, length in zip(token_BT, length_B)]
 
         def choose(score_BV: np.ndarray, number_B: np.ndarray) -> np.ndarray:
             return self._sampling.choose(score_BV, index_B, number_B)
 
-        found = generate(self._network.current(), prompts, self._count, choose, self._network.device)
-        return nd.array(np.stack(found), dtype="int32")
+        continuations = generate(self._network.current(), prompts, self._count, choose, self._network.device)
+        return nd.array(np.stack(continuations), dtype="int32")

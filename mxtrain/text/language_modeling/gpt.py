@@ -21,7 +21,7 @@ SIZES: Dict[str, Dict[str, Optional[int]]] = {
     "gpt2-large": {"num_layers": 36, "units": 1280, "num_heads": 20, "max_length": 1024},
     "gpt2-xl": {"num_layers": 48, "units": 1600, "num_heads": 25, "max_length": 1024},
 }
-"""All but `small` are the published ones (table 2 of the paper, whose numbers of parameters are mended in its code)."""
+"""Hyperparameters by size. All but `small` are published (table 2 of the paper; its code corrects parameter counts)."""
 
 
 class Gpt(TextModel):
@@ -86,5 +86,6 @@ class Gpt(TextModel):
                 f"dataset.max_length={length}: the network takes at most {sizes['max_length']} tokens. Type "
                 f"dataset.max_length={sizes['max_length']}, or model.max_length={length}."
             )
-        given = gpt.GptSizes(**sizes, dropout=self.dropout, gelu=self.gelu)
-        return gpt.GptNetwork(vocab_size, length, given, num_chunks(self.output_chunks, length, vocab_size), prefix="")
+        gpt_sizes = gpt.GptSizes(**sizes, dropout=self.dropout, gelu=self.gelu)
+        chunks = num_chunks(self.output_chunks, length, vocab_size)
+        return gpt.GptNetwork(vocab_size, length, gpt_sizes, chunks, prefix="")

@@ -48,7 +48,7 @@ class Lstm(TextModel):
 
     @property
     def state_shapes(self) -> Sequence[Shape]:
-        """State and cell of each layer."""
+        """Returns the shapes of the state and the cell of each layer."""
         return [(width,) for width in self._widths() for _ in range(2)]
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:

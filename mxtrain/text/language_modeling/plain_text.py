@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 TEXT_ENDINGS = (".txt", ".txt.gz", ".tokens", ".tokens.gz")
-"""Of the files in a folder that are read; WikiText's end in .tokens."""
+"""Extensions of the files that are read from a folder; WikiText's end in .tokens."""
 Files = Union[None, PathText, List[PathText]]
 AnyText = Union[InMemoryTexts, StoredText]
 
@@ -115,41 +115,43 @@ class PlainText(TextDataset):
         )  # fmt: skip
 
     def _documentation(self) -> Sequence[AnyText]:
-        found = python_documentation.documents()
-        order = np.argsort(bits(self.split_seed, 0, np.arange(len(found)), Draw.SPLIT), kind="stable")
-        num_val, num_test = count_held_out(len(found), self.val_fraction, self.test_fraction, len(found) - 1)
-        part_D = np.zeros(len(found), np.int8)
+        documents = python_documentation.documents()
+        order = np.argsort(bits(self.split_seed, 0, np.arange(len(documents)), Draw.SPLIT), kind="stable")
+        num_val, num_test = count_held_out(len(documents), self.val_fraction, self.test_fraction, len(documents) - 1)
+        part_D = np.zeros(len(documents), np.int8)
         part_D[order[:num_val]] = 1
         part_D[order[num_val : num_val + num_test]] = 2
-        return texts_by_split(found, part_D.tolist())
+        return texts_by_split(documents, part_D.tolist())
 
     def _files(self, findings: Findings) -> Sequence[AnyText]:
-        """Train, val and test; what has no files is the end of the training text."""
-        named = {"train": self.train, "val": self.val, "test": self.test}
+        """Returns the training, validation and test text; splits without files are taken from the end of the training
+        text."""
+        settings = {"train": self.train, "val": self.val, "test": self.test}
         files = {
-            name: list_text_files(some, TEXT_ENDINGS, findings) for name, some in named.items() if some is not None
+            name: list_text_files(paths, TEXT_ENDINGS, findings)
+            for name, paths in settings.items() if paths is not None
         }
         for name in [name for name, paths in files.items() if not paths]:
-            raise DataError(f"dataset.{name}={named[name]}: there is no file of {' or '.join(TEXT_ENDINGS)} in it.")
+            raise DataError(f"dataset.{name}={settings[name]}: there is no file of {' or '.join(TEXT_ENDINGS)} in it.")
         refuse_shared(files, findings)
         read = partial(read_running_text, layout=self.layout, findings=findings)
-        found = {name: read(paths) for name, paths in files.items()}
-        whole = found["train"]
-        shares = (0.0 if "val" in found else self.val_fraction, 0.0 if "test" in found else self.test_fraction)
-        num_val, num_test = count_held_out(len(whole), *shares, len(whole) - 1)
-        if "val" not in found and not num_val:
-            instead = " or type dataset.val_fraction=0.1," if not self.val_fraction and len(whole) > 1 else ""
+        texts = {name: read(paths) for name, paths in files.items()}
+        train = texts["train"]
+        shares = (0.0 if "val" in texts else self.val_fraction, 0.0 if "test" in texts else self.test_fraction)
+        num_val, num_test = count_held_out(len(train), *shares, len(train) - 1)
+        if "val" not in texts and not num_val:
+            instead = " or type dataset.val_fraction=0.1," if not self.val_fraction and len(train) > 1 else ""
             raise DataError(
                 f"dataset.train={self.train} is too short to hold out dataset.val_fraction={self.val_fraction:g}: it "
                 f"is only divided at the ends of lines. Give it more lines,{instead} or give a text for validation by "
                 "dataset.val=FILE."
             )
-        end = len(whole) - num_test
-        val, test = found.get("val", whole.part(end - num_val, end)), found.get("test", whole.part(end, len(whole)))
-        return [whole.part(0, end - num_val), val, test]
+        end = len(train) - num_test
+        val, test = texts.get("val", train.part(end - num_val, end)), texts.get("test", train.part(end, len(train)))
+        return [train.part(0, end - num_val), val, test]
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        """Tokens, the tokens behind them, and what the network carries from batch to batch."""
+        """Returns a signature with the inputs tokens, next tokens, and the recurrent state of the network."""
         config = TextSplits.cast(splits).build_tokenizer_config()
         config.tokenizer.require("eos", "language modeling")
         tokens = (config.max_length,)
@@ -172,6 +174,6 @@ class PlainText(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Each line of the files is to be continued; a place is `file:line`."""
+        """Opens the lines of the files as prompts; a source location is `file:line`."""
         texts, places = open_lines(names, skip_unreadable, unreadable)
         return InMemoryTexts(texts), places

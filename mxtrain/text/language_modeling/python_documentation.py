@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.cached_json import cached_json
 
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders whose files are not the documentation of Python: tests, and what was installed beside it."""
@@ -23,16 +23,12 @@ _VERSION = 1
 
 
 def documents() -> Dict[str, List[str]]:
-    """Returns source file -> docstrings in order, and each topic of `help()`. A text of several files is kept in the
-    first one only."""
+    """Returns the docstrings by source file, and the topics of `help()`.
+
+    A text that occurs in several files is kept in the first one only.
+    """
     name = f"documentation-{_fingerprint()}.json"
-    kept = read_cached("texts", name)
-    if kept is not None:
-        found: Dict[str, List[str]] = json.loads(kept)
-        return found
-    made = _read()
-    write_cached("texts", name, json.dumps(made).encode())
-    return made
+    return cached_json("texts", name, _read)
 
 
 def _library() -> Path:
@@ -48,7 +44,7 @@ def _files() -> List[Path]:
 
 
 def _fingerprint() -> str:
-    """Returns the same for the same files of the same Python."""
+    """Returns a hash of the Python version and of the names, sizes and times of its files."""
     files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _files()]
     return hashlib.sha256(json.dumps([_VERSION, sys.version, files]).encode()).hexdigest()[:32]
 
@@ -56,19 +52,19 @@ def _fingerprint() -> str:
 def _read() -> Dict[str, List[str]]:
     from pydoc_data.topics import topics
 
-    root, seen, found = _library(), set(), {}
+    root, seen, texts_by_source = _library(), set(), {}
     sources = {str(path.relative_to(root)): _docstrings(path) for path in _files()}
     sources.update({f"help({topic!r})": iter([text.strip("\n") + "\n"]) for topic, text in sorted(topics.items())})
     for name, texts in sources.items():
-        own = [text for text in dict.fromkeys(texts) if text not in seen]
-        seen.update(own)
-        if own:
-            found[name] = own
-    return found
+        new_texts = [text for text in dict.fromkeys(texts) if text not in seen]
+        seen.update(new_texts)
+        if new_texts:
+            texts_by_source[name] = new_texts
+    return texts_by_source
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of a file in order, indented as `help()` shows them."""
+    """Yields the docstrings of a file in order, indented as `help()` shows them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings that are not ours

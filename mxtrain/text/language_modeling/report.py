@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch
 
 MOST_COUNTED = 20_000_000
-"""Tokens of the training text that n-grams are counted in: its first ones."""
+"""N-grams are counted in this number of tokens at the beginning of the training text."""
 HEADER = ("model", "perplexity", "bits per byte")
 
 
 class LanguageReport(Report):
-    """A table of the network and of interpolated Kneser-Ney models, which are counted when it is asked for.
+    """Compares the network with interpolated Kneser-Ney models, which are counted when the table is built.
 
     Args:
-        description: of the run; its dataset has the training text.
-        signature: of the network.
-        source: the split that is measured.
-        sizes: of the n-gram models.
+        description: description of the run; its dataset has the training text.
+        signature: signature of the network.
+        source: evaluated split.
+        sizes: orders of the n-gram models.
     """
 
     def __init__(self, description: Description, signature: Signature, source: object, sizes: Sequence[int]) -> None:
@@ -49,7 +49,7 @@ class LanguageReport(Report):
 
     def artifacts(self, title: str) -> List[Artifact]:
         """See `Report`."""
-        total, count, size = np.sum([one.asnumpy().astype(np.float64) for one in self._sums], axis=0)
+        total, count, size = np.sum([sums.asnumpy().astype(np.float64) for sums in self._sums], axis=0)
         rows = [("this network", *_figures(total, count, size)), *self._ngram_rows()]
         return [Table("language_models", HEADER, rows)]
 
@@ -72,5 +72,11 @@ class LanguageReport(Report):
 
 
 def _figures(total: float, count: float, num_bytes: float) -> Tuple[float, float]:
-    """Perplexity and bits per byte of a sum of -log p over some tokens."""
+    """Returns perplexity and bits per byte.
+
+    Args:
+        total: sum of -log p over the tokens.
+        count: number of tokens.
+        num_bytes: number of UTF-8 bytes of their text.
+    """
     return round(math.exp(total / max(count, 1)), 3), round(total / math.log(2) / max(num_bytes, 1), 4)

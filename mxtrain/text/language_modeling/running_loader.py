@@ -1,4 +1,4 @@
-"""Loads windows of running text: rows that go on from batch to batch, or windows in any order; and prompts.
+"""Loads windows of running text, as continuous rows or in random order, and prompts.
 
 Legend: B rows of a batch, T tokens of a window, P tokens to predict of a split, R prompts.
 """
@@ -21,23 +21,23 @@ from mxtrain.types import Batch
 if TYPE_CHECKING:
     from mxtrain.data.loading.placing import HostArrays
 
-NOTHING = -1
+IGNORED_LABEL = -1
 """The label where no token is to be predicted."""
 
 
 class RunningLoader(BatchLoader):
-    """Windows of T tokens, each with the tokens behind them as labels. In an epoch each token of a split but the first
-    is a label once.
+    """Loads windows of T tokens, with the next tokens as labels.
 
-    With `continues_previous` the text is cut into as many streams as a batch has rows, and row r of a batch continues
-    row r of the previous batch; else windows come in random order. In training the text is turned by a random number of
-    tokens in each epoch, so that windows begin elsewhere.
+    In an epoch, each token of a split but the first is a label once. With `continues_previous`, the text is divided
+    into as many streams as a batch has rows, and row r of a batch continues row r of the previous batch; otherwise
+    windows are in random order. In training, the text is rotated by a random number of tokens in each epoch, so that
+    windows begin at other tokens.
 
     Args:
         text: tokens of the split.
-        options: of all loaders.
+        options: options of all loaders.
         length: T.
-        continues_previous: whether rows go on.
+        continues_previous: True if rows continue those of the previous batch.
     """
 
     def __init__(self, text: RunningText, options: LoaderOptions, *, length: int, continues_previous: bool) -> None:
@@ -59,7 +59,7 @@ class RunningLoader(BatchLoader):
             yield replace(batch, continues_previous=True) if self._continues_previous and number else batch
 
     def windows(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Tokens (B, T), int32, and labels (B, T), float32, of some windows."""
+        """Returns the tokens (B, T), int32, and the labels (B, T), float32, of windows."""
         stream_B, window_B = np.zeros_like(index_B), index_B
         if self._continues_previous:
             window_B, stream_B = np.divmod(index_B, self.batch_size)
@@ -70,23 +70,23 @@ class RunningLoader(BatchLoader):
         if self.train:
             turn = int(integers(self.seed, epoch, np.zeros(1, np.int64), TextDraw.TEXT_BEGIN, self._num_targets)[0])
         place_BT = (place_BT + turn) % self._num_targets
-        label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(NOTHING))
+        label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(IGNORED_LABEL))
         return self._token_N[place_BT].astype(np.int32), label_BT
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
     ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         token_BT, label_BT = self.windows(share_B, epoch)
-        bytes_B = ((label_BT != NOTHING).sum(axis=1) * self._bytes_per_target).astype(np.float32)
+        bytes_B = ((label_BT != IGNORED_LABEL).sum(axis=1) * self._bytes_per_target).astype(np.float32)
         return (token_BT, label_BT), (label_BT, bytes_B)
 
 
 class PromptLoader(BatchLoader):
-    """Texts to be continued, one row each, in order: the last T tokens of each. `Batch.meta` has their number (B, 1).
+    """Loads prompts in order, one per row: the last T tokens of each. `Batch.meta` has the prompt lengths (B, 1).
 
     Args:
-        prompts: tokens of each.
-        options: of all loaders.
+        prompts: tokens of each prompt.
+        options: options of all loaders.
         length: T.
     """
 
@@ -106,7 +106,7 @@ class PromptLoader(BatchLoader):
         token_BT = np.zeros((len(share_B), self._length), np.int32)
         for row, index in zip(token_BT, share_B):
             begin, end = self._prompts.begin[index : index + 2]
-            own = self._prompts.value[max(begin, end - self._length) : end]
-            row[: len(own)] = own
-        label_BT = np.full(token_BT.shape, NOTHING, np.float32)
+            prompt = self._prompts.value[max(begin, end - self._length) : end]
+            row[: len(prompt)] = prompt
+        label_BT = np.full(token_BT.shape, IGNORED_LABEL, np.float32)
         return (token_BT, label_BT), (label_BT, np.zeros(len(share_B), np.float32))

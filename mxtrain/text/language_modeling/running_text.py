@@ -1,4 +1,4 @@
-"""Running text as one flat array of tokens: texts one after the other, an `<eos>` behind each line or document.
+"""Running text as one flat array of tokens: concatenated texts, with `<eos>` after each line or document.
 
 Legend: N tokens of a split, R records of a store.
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from mxtrain.text.tokenizing.config import TokenizerConfig
 
 PIECE_CHARACTERS = 1 << 11
-"""Of a document, after which the next empty line ends a record."""
+"""After this number of characters, the next empty line ends a record."""
 SHOWN_TOKENS = 16
-"""Of a text of a split, that the network is given when it is shown how it goes on."""
+"""Length of the prompts whose continuations are shown."""
 LONGEST_PIECE = 1 << 14
-"""Of a document without empty lines, after which the next line ends a record."""
+"""Number of characters after which the next line ends a record, in a document without empty lines."""
 FEWEST_PIECES = 50
-"""Of texts too short for so many of these, records are smaller, so that a share of them can be held out."""
+"""Minimum number of records: short texts have smaller records, so that some can be held out."""
 
 
 class TextLayout(NamedTuple):
@@ -47,11 +47,11 @@ class TextLayout(NamedTuple):
 
 
 class RunningText(NamedTuple):
-    """The tokens of a split, as they are read.
+    """The tokens of a split.
 
     Attributes:
-        token_N: all of them in order, perhaps mapped from a file.
-        num_bytes: of the text that they are of, in UTF-8.
+        token_N: all tokens in order; may be a memory map.
+        num_bytes: number of UTF-8 bytes of the text.
     """
 
     token_N: np.ndarray
@@ -62,8 +62,8 @@ class InMemoryTexts:
     """Running text in memory; each text ends in `<eos>`.
 
     Args:
-        texts: one behind the other.
-        prompt_tokens: how many tokens from the beginning of each are a prompt; None = all.
+        texts: the texts, in order.
+        prompt_tokens: number of tokens at the beginning of each text that form its prompt; None = all.
     """
 
     def __init__(self, texts: Sequence[str], prompt_tokens: Optional[int] = None) -> None:
@@ -86,12 +86,12 @@ class InMemoryTexts:
         return TextsInMemory(self.texts)
 
     def prompts(self, config: TokenizerConfig) -> Ragged:
-        """Returns the tokens of each text by itself, without an end."""
-        found = encode_texts(config.tokenizer, self.texts)
+        """Returns the tokens of each text separately, without `<eos>`."""
+        encoded = encode_texts(config.tokenizer, self.texts)
         if self._prompt_tokens is None:
-            return found
-        length_N = np.minimum(found.length, self._prompt_tokens)
-        rows = [found.value[begin : begin + length] for begin, length in zip(found.begin, length_N)]
+            return encoded
+        length_N = np.minimum(encoded.length, self._prompt_tokens)
+        rows = [encoded.value[begin : begin + length] for begin, length in zip(encoded.begin, length_N)]
         return Ragged(np.concatenate(rows), np.concatenate([np.zeros(1, np.int64), np.cumsum(length_N)]))
 
     def encode(self, config: TokenizerConfig) -> RunningText:
@@ -106,11 +106,11 @@ class StoredText:
     """Running text of files.
 
     Args:
-        shards: a store of lines or of pieces of documents, whose `group` is the file of each.
-        layout: of the text.
-        what: it is of, for people.
-        files: by `group`.
-        share: (first, end) of the records that these are; None = all.
+        shards: store of lines or pieces of documents; `group` is the index of the file.
+        layout: unit that `<eos>` ends.
+        what: name of the data, for progress messages.
+        files: file names by `group`.
+        share: range [first, end) of records; None = all.
     """
 
     def __init__(
@@ -150,22 +150,22 @@ class StoredText:
         return self.column
 
     def prompts(self, config: TokenizerConfig) -> Ragged:
-        """Returns the tokens of each record by itself, without an end."""
+        """Returns the tokens of each record separately, without `<eos>`."""
         return self.take(range(len(self))).prompts(config)
 
     def encode(self, config: TokenizerConfig) -> RunningText:
         """Returns all of it as tokens."""
         eos = config.tokenizer.require("eos", "running text")
-        made = prepare_tokens(
+        shards = prepare_tokens(
             self._shards, 1, config.tokenizer, self._what, [eos], ends_groups=not self._layout.by_line
         )
         (first, end), begin_R1 = (self._first, self._end), self._shards.offsets(TEXT)
-        found = made.ragged(TEXT)
-        return RunningText(found.value[found.begin[first] : found.begin[end]], int(begin_R1[end] - begin_R1[first]))
+        tokens = shards.ragged(TEXT)
+        return RunningText(tokens.value[tokens.begin[first] : tokens.begin[end]], int(begin_R1[end] - begin_R1[first]))
 
 
 def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findings) -> StoredText:
-    """The text of files in order, prepared once: all of it, white space included.
+    """Reads the text of files in order, including white space, into a store that is reused.
 
     Raises:
         DataError: a file is missing, no UTF-8, or there is no text.
@@ -192,7 +192,7 @@ def _size_of(file: Path) -> int:
 def _records_of(
     file: Path, layout: TextLayout, usual: int, longest: int, findings: Findings
 ) -> Iterator[Tuple[int, str]]:
-    """The line in which each record of a file begins, and its text."""
+    """Yields the number of the first line and the text of each record of a file."""
     with open_text(file, None, findings) as lines:
         yield from _lines(lines, layout) if layout.by_line else _pieces(lines, usual, longest)
 
@@ -204,27 +204,27 @@ def _lines(lines: Iterator[str], layout: TextLayout) -> Iterator[Tuple[int, str]
 
 
 def _pieces(lines: Iterator[str], usual: int, longest: int) -> Iterator[Tuple[int, str]]:
-    some: List[str] = []
+    pending: List[str] = []
     begin, size = 1, 0
     for number, line in enumerate(lines, start=1):
-        some.append(line)
+        pending.append(line)
         size += len(line)
         is_cut = size > longest or (size > usual and line == "\n")
-        if is_cut and any(map(str.strip, some)):
-            yield begin, "".join(some)
-            some, begin, size = [], number + 1, 0
-    if "".join(some).strip():
-        yield begin, "".join(some)
+        if is_cut and any(map(str.strip, pending)):
+            yield begin, "".join(pending)
+            pending, begin, size = [], number + 1, 0
+    if "".join(pending).strip():
+        yield begin, "".join(pending)
 
 
 def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> List[InMemoryTexts]:
-    """Train, val and test.
+    """Returns the training, validation and test texts.
 
     Args:
-        documents: texts of each.
-        part_of: 0, 1 or 2 for each document.
+        documents: texts of each document.
+        part_of: index of the split of each document: 0, 1 or 2.
     """
-    found: List[List[str]] = [[], [], []]
+    splits: List[List[str]] = [[], [], []]
     for texts, part in zip(documents.values(), part_of):
-        found[part] += texts
-    return [InMemoryTexts(texts) for texts in found]
+        splits[part] += texts
+    return [InMemoryTexts(texts) for texts in splits]

@@ -1,4 +1,4 @@
-"""Draws the next token of texts. Exported folders have a copy of this module.
+"""Samples the next token of texts. Exported folders contain a copy of this module.
 
 Legend: B batch, V vocabulary.
 """
@@ -12,22 +12,22 @@ import numpy as np
 from mxtrain.data.loading.uniform_hash import uniform
 
 _PLACES = 1 << 20
-"""More tokens are never added to a text."""
+"""Upper limit of the tokens added to a text, so that indices of random numbers never overlap."""
 NEXT_TOKEN = 704
 """The random stream, see `TextDraw`."""
 USUAL_COUNT = 64
-"""Tokens that are added to a text where no setting says how many."""
+"""Default number of tokens added to a text."""
 
 
 class Sampling(NamedTuple):
     """Settings of sampling the next token.
 
     Attributes:
-        temperature: scores are divided by it; 0 = the likeliest token.
-        top_k: only so many of the likeliest are drawn from; 0 = all.
-        top_p: only the likeliest are drawn from that together have this probability. Source: Holtzman et al.,
+        temperature: divisor of the scores; 0 = always the most probable token (greedy).
+        top_k: number of most probable tokens to sample from; 0 = all.
+        top_p: sample from the most probable tokens whose probabilities add up to this value. Source: Holtzman et al.,
             https://arxiv.org/abs/1904.09751.
-        seed: draws are a function of the seed, the index of the text and the index of the token.
+        seed: random numbers are a function of the seed, the index of the text and the index of the token.
     """
 
     temperature: float = 1.0
@@ -36,40 +36,40 @@ class Sampling(NamedTuple):
     seed: int = 0
 
     def probabilities(self, score_BV: np.ndarray) -> np.ndarray:
-        """Returns the probabilities (B, V) that tokens are drawn with, in float64."""
+        """Returns the probabilities (B, V) with which tokens are sampled, float64."""
         score_BV = score_BV.astype(np.float64)
         order_BV = np.argsort(-score_BV, axis=1, kind="stable")
-        kept = 1 if self.temperature == 0 else self.top_k or score_BV.shape[1]
+        num_kept = 1 if self.temperature == 0 else self.top_k or score_BV.shape[1]
         sorted_BV = np.take_along_axis(score_BV, order_BV, axis=1) / (self.temperature or 1.0)
         sorted_BV = np.exp(sorted_BV - sorted_BV[:, :1])
-        sorted_BV[:, kept:] = 0
+        sorted_BV[:, num_kept:] = 0
         sorted_BV /= sorted_BV.sum(axis=1, keepdims=True)
-        # A token counts while those before it have not got as far: so at least one does.
+        # A token is kept if those before it add up to less than top_p, so at least one is kept.
         before_BV = np.cumsum(sorted_BV, axis=1) - sorted_BV
         sorted_BV[before_BV >= self.top_p] = 0
-        found_BV = np.zeros_like(sorted_BV)
-        np.put_along_axis(found_BV, order_BV, sorted_BV / sorted_BV.sum(axis=1, keepdims=True), axis=1)
-        return found_BV
+        probability_BV = np.zeros_like(sorted_BV)
+        np.put_along_axis(probability_BV, order_BV, sorted_BV / sorted_BV.sum(axis=1, keepdims=True), axis=1)
+        return probability_BV
 
     def choose(self, score_BV: np.ndarray, index_B: np.ndarray, number_B: np.ndarray) -> np.ndarray:
         """Returns the next token of each text.
 
         Args:
-            score_BV: logarithms of probabilities, up to a constant.
-            index_B: which text each is.
-            number_B: how many tokens were chosen for it before.
+            score_BV: log probabilities, up to a constant.
+            index_B: index of each text.
+            number_B: number of tokens added to each text so far.
         """
         total_BV = np.cumsum(self.probabilities(score_BV), axis=1)
         place_B = index_B * _PLACES + np.maximum(number_B, 0)
-        drawn_B = uniform(self.seed, 0, place_B, NEXT_TOKEN)
-        # Of the last sum, which rounding may have put below 1.
-        return np.argmax(total_BV > (drawn_B * total_BV[:, -1])[:, None], axis=1)
+        uniform_B = uniform(self.seed, 0, place_B, NEXT_TOKEN)
+        # Scaled by the last sum, which rounding may have made less than 1.
+        return np.argmax(total_BV > (uniform_B * total_BV[:, -1])[:, None], axis=1)
 
 
 def usual_count(longest: Optional[int]) -> int:
-    """Tokens that are added to a text where no setting says how many.
+    """Returns the default number of tokens added to a text.
 
     Args:
-        longest: tokens that the network sees at a time; None: any number.
+        longest: number of positions of the network; None = unlimited.
     """
     return USUAL_COUNT if longest is None else max(1, min(USUAL_COUNT, longest // 2))

@@ -13,7 +13,7 @@ from typing_extensions import Annotated
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
-from mxtrain.text.language_modeling.continuation import Continuing, own_network
+from mxtrain.text.language_modeling.continuation import ContinuationDecoder, decoding_network
 from mxtrain.text.language_modeling.sampling import Sampling, usual_count
 from mxtrain.text.signature import TextSignature
 from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, Table, shapes_of
@@ -78,30 +78,30 @@ class LanguageModeling(Task):
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """Adds the tokenization to the signature of every perplexity."""
         tokenizer = TextSignature.cast(signature).tokenizer_config.tokenizer
-        said = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
-        return {**dict.fromkeys(description.metric, said), **super().metric_signatures(description, signature)}
+        vocabulary = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
+        return {**dict.fromkeys(description.metric, vocabulary), **super().metric_signatures(description, signature)}
 
     def _sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.sampling_seed)
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
         count = None if self.new_tokens == "auto" else self.new_tokens
-        return Continuing(description, signature, strategy, self._sampling(), count)
+        return ContinuationDecoder(description, signature, strategy, self._sampling(), count)
 
     def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        longest = own_network(description, signature, strategy).longest
+        longest = decoding_network(description, signature, strategy).longest
         count = usual_count(longest) if self.new_tokens == "auto" else self.new_tokens
         length = shapes_of(signature.shape)[0][0]
-        most = length if longest is None else min(length, longest - count)
-        return {**self.model_dump(mode="json"), "new_tokens": count, "max_prompt": most, "longest": longest}
+        max_prompt = length if longest is None else min(length, longest - count)
+        return {**self.model_dump(mode="json"), "new_tokens": count, "max_prompt": max_prompt, "longest": longest}
 
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:  # fmt: skip
-        """Returns the step that `predict` asks for one token after the other."""
+        """Returns the step with which exported folders generate token by token."""
         from mxtrain.text.exported_steps import language_parts
 
-        return language_parts(own_network(description, signature, strategy).current(), inputs[0])
+        return language_parts(decoding_network(description, signature, strategy).current(), inputs[0])
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are continued token by token: `build_decode_with`")
@@ -121,7 +121,7 @@ class LanguageModeling(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        """Beginnings of texts, and how the network goes on."""
+        """Returns a table of prompts and their continuations."""
         config = TextSignature.cast(signature).tokenizer_config
         prompts = source.prompts(config)  # type: ignore[attr-defined]  # of running text
         rows = []

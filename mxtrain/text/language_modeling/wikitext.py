@@ -66,5 +66,5 @@ class WikiText(PublicDataset, PlainText):
                 f"dataset=wikitext: there is no {', '.join(missing)}. Type dataset.download=true, or name the folder "
                 f"that holds wikitext-{self.version} by dataset.root=FOLDER."
             )
-        named = {split: str(path) for split, path in files.items()}
-        return PlainText.examine(self.model_copy(update=named), findings)
+        paths = {split: str(path) for split, path in files.items()}
+        return PlainText.examine(self.model_copy(update=paths), findings)

@@ -44,7 +44,8 @@ class GptSizes(NamedTuple):
 
 
 class DecoderLayer(gluon.HybridBlock):
-    """Attention and two dense layers, each behind a layer norm and added to what came in: (T, B, U) to the same."""
+    """Pre-norm transformer layer: causal attention and feed-forward with residual connections, (T, B, U) to (T, B,
+    U)."""
 
     begins_stage = True
 
@@ -65,7 +66,7 @@ class DecoderLayer(gluon.HybridBlock):
             self.residual_sum = DropoutSum(sizes.dropout)
 
     def hybrid_forward(self, F, x_TBU):
-        # Through identities: our own norm loses what else comes back to its input, see `fused`.
+        # The identities are needed because our own norm operator overwrites other gradients of its input, see `fused`.
         context_TBU = self.attention(self.qkv(self.attention_norm(F.identity(x_TBU))))
         x_TBU = self.residual_sum(self.projection(context_TBU), x_TBU)
         return self.residual_sum(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))), x_TBU)
@@ -74,14 +75,22 @@ class DecoderLayer(gluon.HybridBlock):
         return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
 
     def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
-        """Does the same for one more token."""
+        """Computes the layer for one more token.
+
+        Args:
+            x_1BU: input of the token.
+            memory: keys and values of the previous tokens.
+
+        Returns:
+            The output (1, B, U), and keys and values including this token.
+        """
         context_1BU, memory = self.attention.step(F, self.qkv(self.attention_norm(F.identity(x_1BU))), memory)
         x_1BU = x_1BU + self.projection(context_1BU)
         return x_1BU + self._feed_forward(F, self.ffn_norm(F.identity(x_1BU))), memory
 
 
 def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
-    """GELU; nothing else may read `x`.
+    """Applies GELU. No other operator may read `x`, see `fused`.
 
     Source: Hendrycks and Gimpel, https://arxiv.org/abs/1606.08415, section 2. GPT-2's code has the tanh form.
     """
@@ -95,14 +104,15 @@ def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
 
 
 class GptNetwork(StepNetwork, gluon.HybridBlock):
-    """Tokens (B, T) and the tokens that follow (B, T) to -log p of each of these, (B, T). The output layer's weights
-    are the embeddings.
+    """Decoder-only transformer whose output layer shares the weights of the embedding.
+
+    Inputs are tokens (B, T) and the next tokens (B, T); the output is -log p of each next token, (B, T).
 
     Args:
         vocab_size: V.
         length: T.
-        sizes: of the layers.
-        chunks: of the output layer.
+        sizes: sizes of the layers.
+        chunks: number of chunks of the output layer, see `TokenScores`.
     """
 
     def __init__(self, vocab_size: int, length: int, sizes: GptSizes, chunks: int, **kwargs: Any):
@@ -122,7 +132,7 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
     def hybrid_forward(self, F, token_BT, label_BT):
         x_TBU, table_VU = self.embedding(F.transpose(token_BT))
         place_T1 = F.expand_dims(F.contrib.arange_like(x_TBU, axis=0), axis=1)
-        # Looked up for each row, not added to all: the gradient of a broadcast addition is a slow sum.
+        # Looked up for each row, because the gradient of a broadcast addition is a slow reduction.
         place_TB = F.broadcast_like(place_T1, x_TBU, lhs_axes=(1,), rhs_axes=(1,))
         x_TBU = self.dropout(x_TBU + self.positions(place_TB))
         for layer in self.layers:
@@ -145,6 +155,6 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
         x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(place_1, shape=(1, 1))))
         after = []
         for number, layer in enumerate(self.layers):
-            x_1BU, own = layer.step(F, x_1BU, memory[2 * number : 2 * number + 2])
-            after += own
+            x_1BU, layer_memory = layer.step(F, x_1BU, memory[2 * number : 2 * number + 2])
+            after += layer_memory
         return self.output.scores(F, F.reshape(self.norm(x_1BU), shape=(-3, 0)), table_VU), after

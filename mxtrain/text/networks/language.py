@@ -20,49 +20,56 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 LARGE = 1 << 18
-"""Scores of one row of a batch, from which on they are computed in chunks by MXNet's operators."""
+"""Number of scores per row of a batch from which MXNet's operators compute them in chunks."""
 LARGE_FOR_OWN = 1 << 25
-"""The same with our own operator, which stores neither logarithms of probabilities nor their gradients. Each chunk
-makes a gradient of the whole table."""
+"""The same for our own operator, which stores neither log probabilities nor their gradients. Chunks are not free: each
+computes a gradient of the whole table."""
 MOST_CHUNKS = 8
 
 
 class Stepwise(Protocol):
-    """A network that can be asked for one token after the other."""
+    """A network that decodes one token after the other."""
 
     def initial_state(self, batch_size: int, device: Context) -> List[NDArray]:
         """Returns the state before the first token."""
 
     def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
-        """Scores (B, V) of the token behind one, and what it remembers then.
+        """Returns the scores (B, V) of the next token, and the new state.
 
         Args:
-            token_B: the tokens that are read.
-            place: how many were read before.
-            memory: of what was read before.
+            token_B: input tokens, int32.
+            place: position of the input tokens, from 0.
+            memory: state after the previous tokens.
         """
 
 
 def large() -> int:
-    """Scores of one row of a batch, from which on they are computed in chunks."""
+    """Returns the number of scores per row of a batch from which they are computed in chunks."""
     return LARGE_FOR_OWN if native_operators().path else LARGE
 
 
-def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
-    """Returns the number of parts of a window in which scores are computed: with a large vocabulary they are most of
-    the memory of a step, and are needed three times by MXNet's operators (scores, logarithms of probabilities,
-    gradients)."""
-    if given == "auto":
+def num_chunks(setting: Union[str, int], length: int, vocab_size: int) -> int:
+    """Returns the number of chunks of a window whose scores are computed at a time.
+
+    With a large vocabulary, scores need most of the memory of a step: MXNet's operators store them three times (scores,
+    log probabilities, gradients).
+
+    Args:
+        setting: number of chunks, or "auto".
+        length: number of tokens of a window.
+        vocab_size: number of tokens of the vocabulary.
+    """
+    if setting == "auto":
         return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
-    return min(int(given), length)
+    return min(int(setting), length)
 
 
 class OutputLayer(gluon.HybridBlock):
-    """Base: scores of tokens, whose table of weights comes from elsewhere: it may be that of the embeddings.
+    """Base class of output layers. The weights are an input, because they may be those of the embedding.
 
     Args:
         vocab_size: V.
-        has_bias: whether each token has a bias.
+        has_bias: True if each token has a bias.
     """
 
     begins_stage = True
@@ -73,10 +80,14 @@ class OutputLayer(gluon.HybridBlock):
         self.bias = self.params.get("bias", shape=(vocab_size,), init="zeros") if has_bias else None
 
     def losses(self, F: OperatorModule, state: Array, label: Array, table_VU: Array, bias: Any) -> Tuple[Array, Array]:
-        """-log p of the tokens that follow states (..., U), and the mean of -log p over the vocabulary.
+        """Returns -log p of the next tokens, and the mean of -log p over the vocabulary, (...) both.
 
         Args:
-            label: these tokens, (...), -1 where none counts: both are 0 there.
+            F: operators.
+            state: states (..., U).
+            label: next tokens (...); -1 = ignored, both results are 0.
+            table_VU: weights.
+            bias: bias (V,), or None.
         """
         score = self._scores(F, state, table_VU, bias)
         if native_operators().path:
@@ -87,25 +98,26 @@ class OutputLayer(gluon.HybridBlock):
         return -F.pick(log_p, F.relu(label), axis=-1) * counts, -F.mean(log_p, axis=-1) * counts
 
     def _scores(self, F, state, table_VU, bias):
-        given = [state, table_VU, *([] if bias is None else [bias])]
-        return F.FullyConnected(*given, num_hidden=self._vocab_size, flatten=False, no_bias=bias is None)
+        inputs = [state, table_VU, *([] if bias is None else [bias])]
+        return F.FullyConnected(*inputs, num_hidden=self._vocab_size, flatten=False, no_bias=bias is None)
 
     def scores(self, F: OperatorModule, state_BU: Array, table_VU: Array) -> Array:
-        """Scores (B, V) of the next token."""
+        """Returns the scores (B, V) of the next token."""
         return self._scores(F, state_BU, table_VU, None if self.bias is None else read(F, self.bias, state_BU))
 
 
 class TokenScores(OutputLayer):
-    """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, (B, T), 0 where
-    none counts.
+    """Output layer with its loss.
 
-    Scores of a chunk of the window are computed, used and freed before the next chunk.
+    Inputs are states (T, B, U) and the next tokens (B, T), -1 = ignored; the output is -log p of each next token, (B,
+    T), 0 for ignored ones. The scores of a chunk of the window are computed, used and freed before those of the next
+    chunk.
 
     Args:
         vocab_size: V.
         length: T.
-        chunks: how many.
-        has_bias: whether each token has a bias.
+        chunks: number of chunks.
+        has_bias: True if each token has a bias.
     """
 
     def __init__(self, vocab_size: int, length: int, chunks: int, has_bias: bool = True, **kwargs: Any):
@@ -116,7 +128,7 @@ class TokenScores(OutputLayer):
         label_TB = F.transpose(label_BT)
         parts = []
         for begin, end in zip(self._bounds, self._bounds[1:]):
-            state, label = (F.slice_axis(one, axis=0, begin=begin, end=end) for one in (state_TBU, label_TB))
+            state, label = (F.slice_axis(array, axis=0, begin=begin, end=end) for array in (state_TBU, label_TB))
             parts.append(self.losses(F, state, label, table_VU, bias)[0])
         return F.transpose(parts[0] if len(parts) == 1 else F.concat(*parts, dim=0))
 
@@ -124,14 +136,15 @@ class TokenScores(OutputLayer):
 def generate(
     network: Stepwise, prompts: Sequence[np.ndarray], count: int, choose: Any, device: Context
 ) -> List[np.ndarray]:  # fmt: skip
-    """Continues token rows, all of a batch at once, one token at a time.
+    """Continues the prompts of a batch, one token at a time.
 
     Args:
-        network: is asked.
-        prompts: at least one token each.
-        count: of tokens to add.
-        choose: (scores (B, V), how many tokens each row has) -> the next token of each, (B,).
-        device: where the network is.
+        network: network.
+        prompts: prompts of at least one token each.
+        count: number of tokens to add to each prompt.
+        choose: function of the scores (B, V) and the number of tokens added to each row (B,), which returns the next
+            tokens (B,).
+        device: device of the network.
 
     Returns:
         The added tokens of each row.
@@ -141,16 +154,16 @@ def generate(
     from mxtrain.engine.backend import autograd, nd
 
     length_B = np.array([len(prompt) for prompt in prompts])
-    whole = np.zeros((len(prompts), int(length_B.max()) + count), np.int32)
-    for row, prompt in zip(whole, prompts):
+    token_BL = np.zeros((len(prompts), int(length_B.max()) + count), np.int32)
+    for row, prompt in zip(token_BL, prompts):
         row[: len(prompt)] = prompt
     memory = network.initial_state(len(prompts), device)
     with autograd.pause(train_mode=False):
-        for place in range(whole.shape[1] - 1):
-            token_B = nd.array(whole[:, place], ctx=device, dtype="int32")
+        for place in range(token_BL.shape[1] - 1):
+            token_B = nd.array(token_BL[:, place], ctx=device, dtype="int32")
             score_BV, memory = network.step(token_B, place, memory)
             is_chosen_B = place + 1 >= length_B
             if is_chosen_B.any():
                 chosen_B = choose(score_BV.asnumpy(), place + 1 - length_B)
-                whole[is_chosen_B, place + 1] = chosen_B[is_chosen_B]
-    return [row[length : length + count] for row, length in zip(whole, length_B)]
+                token_BL[is_chosen_B, place + 1] = chosen_B[is_chosen_B]
+    return [row[length : length + count] for row, length in zip(token_BL, length_B)]

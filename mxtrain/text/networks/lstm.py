@@ -1,7 +1,7 @@
 """A recurrent language model as Gluon blocks. Imports MXNet: the description imports this module when it builds.
 
-Each layer is an operator of its own, with dropout between layers: MXNet's operator of several layers leaves out the
-dropout between them on a CPU, without a word. Legend: B batch, T tokens, E units of an embedding, H hidden units of a
+Each layer is a separate operator, with dropout between layers, because MXNet's multi-layer operator silently ignores
+dropout between layers on a CPU. Legend: B batch, T tokens, E units of an embedding, H hidden units of a
 layer, V vocabulary. Inside time comes first, (T, B, E).
 
 Source: Merity et al., "Regularizing and Optimizing LSTM Language Models", https://arxiv.org/abs/1708.02182 (AWD-LSTM).
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 nn = gluon.nn
 
 EMBEDDING_RANGE = 0.1
-"""Embeddings are drawn from -0.1 to 0.1, as the paper does."""
+"""Embeddings are initialized uniformly from -0.1 to 0.1, as in the paper."""
 
 
 class LstmSizes(NamedTuple):
@@ -41,13 +41,14 @@ class LstmSizes(NamedTuple):
 
     @property
     def widths(self) -> List[Tuple[int, int]]:
-        """(E or H that enters, H that leaves) of each layer; with tied weights the last is as wide as an embedding."""
+        """Returns the input and output width of each layer; with tied weights the last output is as wide as an
+        embedding."""
         hidden = [self.hidden_size] * (self.num_layers - 1) + [self.units if self.tied else self.hidden_size]
         return list(zip([self.units, *hidden], hidden))
 
 
 class LockedDropout(gluon.HybridBlock):
-    """Dropout of (T, B, U) with the same mask at all times. Source: https://arxiv.org/abs/1512.05287."""
+    """Dropout of (T, B, U) with the same mask for all time steps. Source: https://arxiv.org/abs/1512.05287."""
 
     drops = True
 
@@ -60,10 +61,10 @@ class LockedDropout(gluon.HybridBlock):
 
 
 class WordEmbedding(gluon.HybridBlock):
-    """Tokens (T, B) to embeddings (T, B, E), and the table itself, (V, E), as a tensor.
+    """Embedding with word dropout: tokens (T, B) to embeddings (T, B, E); also returns the table (V, E).
 
-    Dropout forgets whole words: each token of the vocabulary is in all places of a batch, or in none. Its mask is
-    looked up, so that no second table is made. For `copies_table` see `mxtrain.model.networks.bert.Embed`.
+    Dropout removes a token of the vocabulary from all positions of a batch. The mask is looked up like the embedding,
+    so that the table is not copied. For `copies_table` see `mxtrain.model.networks.bert.Embed`.
     """
 
     copies_table = True
@@ -88,9 +89,10 @@ class WordEmbedding(gluon.HybridBlock):
 
 
 class LstmLayer(gluon.HybridBlock):
-    """One layer: (T, B, E), states and cells (B, H) to (T, B, H) and the states and cells after the last token.
+    """LSTM layer with weight dropout.
 
-    With dropout some of the weights between hidden states are 0 for all of a batch.
+    Inputs are (T, B, E), states (B, H) and cells (B, H); outputs are (T, B, H), and the states and cells after the last
+    token. Dropout sets weights between hidden states to 0 for a whole batch.
 
     Args:
         width: E.
@@ -104,15 +106,15 @@ class LstmLayer(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._hidden_size, self._rate = hidden_size, rate
         init = mx.init.Uniform(hidden_size**-0.5)
-        for name, shape, drawn in (
+        for name, shape, initializer in (
             ("i2h_weight", (4 * hidden_size, width), init), ("h2h_weight", (4 * hidden_size, hidden_size), init),
             ("i2h_bias", (4 * hidden_size,), "zeros"), ("h2h_bias", (4 * hidden_size,), "zeros"),
         ):  # fmt: skip
-            setattr(self, name, self.params.get(name, shape=shape, init=drawn))
+            setattr(self, name, self.params.get(name, shape=shape, init=initializer))
 
     def hybrid_forward(self, F, x_TBE, state_BH, cell_BH, i2h_weight, h2h_weight, i2h_bias, h2h_bias):
         h2h_weight = dropout(F, h2h_weight, self._rate)
-        flat = [F.reshape(one, shape=(-1,)) for one in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
+        flat = [F.reshape(parameter, shape=(-1,)) for parameter in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
         x_TBH, state_1BH, cell_1BH = F.RNN(
             x_TBE, F.concat(*flat, dim=0), F.expand_dims(state_BH, axis=0), F.expand_dims(cell_BH, axis=0),
             state_size=self._hidden_size, num_layers=1, mode="lstm", state_outputs=True,
@@ -121,14 +123,16 @@ class LstmLayer(gluon.HybridBlock):
 
 
 class LstmNetwork(StepNetwork, gluon.HybridBlock):
-    """Tokens (B, T), the tokens that follow (B, T), and the state and cell of each layer (B, H), to -log p of each
-    token that follows, (B, T), and the new states and cells.
+    """LSTM language model.
+
+    Inputs are tokens (B, T), the next tokens (B, T), and the state and cell of each layer (B, H); outputs are -log p of
+    each next token, (B, T), and the new states and cells.
 
     Args:
         vocab_size: V.
         length: T.
-        sizes: of the layers.
-        chunks: of the output layer.
+        sizes: sizes of the layers.
+        chunks: number of chunks of the output layer, see `TokenScores`.
     """
 
     def __init__(self, vocab_size: int, length: int, sizes: LstmSizes, chunks: int, **kwargs: Any):
@@ -151,8 +155,8 @@ class LstmNetwork(StepNetwork, gluon.HybridBlock):
         x_TBU, table_VE = self.embedding(F.transpose(token_BT))
         x_TBU, after = self.dropout(x_TBU), []
         for number, (layer, drop) in enumerate(zip(self.layers, self.dropouts)):
-            x_TBU, *own = layer(x_TBU, *states[2 * number : 2 * number + 2])
-            after += own
+            x_TBU, *state = layer(x_TBU, *states[2 * number : 2 * number + 2])
+            after += state
             x_TBU = drop(x_TBU)
         return (self.output(x_TBU, label_BT, table_VE if table is None else table), *after)
 
@@ -171,7 +175,7 @@ class LstmNetwork(StepNetwork, gluon.HybridBlock):
         x_1BU, table_VE = self.embedding(F.reshape(token_B, shape=(1, -1)))
         after: List[Any] = []
         for number, layer in enumerate(self.layers):
-            x_1BU, *own = layer(x_1BU, *memory[2 * number : 2 * number + 2])
-            after += own
+            x_1BU, *state = layer(x_1BU, *memory[2 * number : 2 * number + 2])
+            after += state
         table = table_VE if self._sizes.tied else read(F, self.table, token_B)
         return self.output.scores(F, F.reshape(x_1BU, shape=(-3, 0)), table), after

@@ -15,25 +15,25 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalized(text: str) -> str:
-    """Lower case, without punctuation, articles and superfluous white space.
+    """Lowercases a text and removes punctuation, articles and superfluous white space.
 
     Texts in scripts without spaces, e.g. Chinese, become characters with spaces between them, without the punctuation
     of Unicode, as in the script of MLQA (https://arxiv.org/abs/1910.07475).
     """
     if is_unspaced(text):
-        kept = "".join(" " if unicodedata.category(one).startswith("P") else one for one in text.lower())
-        return " ".join(split_units(kept))
+        letters = (" " if unicodedata.category(letter).startswith("P") else letter for letter in text.lower())
+        return " ".join(split_units("".join(letters)))
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def score_answer(answer: str, golds: Sequence[str], may_be_null: bool) -> Tuple[float, float]:
-    """Exact match and F1, each the best over the right answers.
+    """Returns exact match and F1, each the maximum over the reference answers.
 
     Args:
-        answer: what was predicted; empty: that there is none.
-        golds: right answers; empty: there is none.
-        may_be_null: whether questions may have no answer: as in SQuAD 2.0, whose script leaves right answers out of
-            which nothing is left, and counts two empty ones as the same.
+        answer: predicted answer; empty = no answer.
+        golds: reference answers; empty = there is no answer.
+        may_be_null: True if questions may have no answer, as in SQuAD 2.0, whose script skips reference answers that
+            are empty after normalization, and counts two empty answers as equal.
     """
     kept = [gold for gold in golds if normalized(gold)] if may_be_null else list(golds)
     scores = [_score(normalized(answer), normalized(gold), may_be_null) for gold in kept or [""]]

@@ -1,5 +1,4 @@
-"""Host data of question answering samples: a window of a context, and the best answer in it. Exported folders have a
-copy of this module.
+"""Windows of contexts, and the best answer in a window. Exported folders contain a copy of this module.
 
 Legend: T tokens of a sample, C tokens of a window, L tokens of an answer at most.
 """
@@ -12,19 +11,19 @@ from typing import Any, NamedTuple, Protocol, Sequence, Tuple
 import numpy as np
 
 NOWHERE = -1e30
-"""The score of an answer in a window without any."""
+"""Score of the best answer in a window without tokens."""
 
 
 class WindowSettings(NamedTuple):
     """Settings of windows over contexts, and of the answers in them.
 
     Attributes:
-        doc_stride: tokens from the beginning of a window to that of the next.
-        max_question: tokens of a question; longer ones are cut.
-        max_answer: tokens of an answer that may be predicted.
-        marks_matches: True if context words that occur in the question have a token type of their own.
-        may_be_null: whether questions may have no answer.
-        null_threshold: by how much the score of no answer must be above that of the best one.
+        doc_stride: distance of the beginnings of consecutive windows, in tokens.
+        max_question: maximum number of tokens of a question; longer ones are truncated.
+        max_answer: maximum number of tokens of a predicted answer.
+        marks_matches: True if context words that occur in the question have a separate token type.
+        may_be_null: True if questions may have no answer.
+        null_threshold: difference by which the score of no answer must exceed that of the best answer.
     """
 
     doc_stride: int
@@ -51,12 +50,12 @@ class Window:
     """Host data of a sample: a window of a context.
 
     Attributes:
-        number: of the question in its split.
-        question: with its right answers.
-        context: the text.
-        span_C2: position of each token of the window in the text: [first character, end).
-        begin: place of the window's first token in the sample.
-        settings: how answers are read.
+        number: index of the question in its split.
+        question: the question with its reference answers.
+        context: text of the context.
+        span_C2: position of each token of the window in the context: [first character, end).
+        begin: index of the window's first token in the sample.
+        settings: settings of windows and answers.
     """
 
     number: int
@@ -67,8 +66,11 @@ class Window:
     settings: WindowSettings
 
     def best(self, score_T2: np.ndarray) -> Tuple[float, float, int, int]:
-        """Returns the score of the best answer by scores of beginning and end, that of none, and the answer's first
-        character and the one behind its last."""
+        """Returns the score of the best answer, the score of no answer, and first character and end of the best answer.
+
+        Args:
+            score_T2: scores of each token as the first and the last of the answer.
+        """
         end = self.begin + len(self.span_C2)
         start_C, stop_C = score_T2[self.begin : end].astype(np.float64).T
         null = float(score_T2[0].sum(dtype=np.float64))
@@ -76,7 +78,7 @@ class Window:
             return NOWHERE, null, 0, 0
         length = min(self.settings.max_answer, len(start_C))
         padded = np.concatenate([np.full(length - 1, NOWHERE), start_C])
-        # Row j: beginnings of answers that end at token j, the earliest first.
+        # Row j: scores of the first tokens of answers that end at token j, the earliest first.
         start_CL = np.lib.stride_tricks.sliding_window_view(padded, length)
         best_C = start_CL.argmax(axis=1)
         sum_C = start_CL[np.arange(len(start_C)), best_C] + stop_C

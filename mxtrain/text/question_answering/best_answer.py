@@ -17,10 +17,10 @@ class QuestionScores(NamedTuple):
     """Scores of each question.
 
     Attributes:
-        number_M: of the questions in their split.
-        exact_M, f1_M: of what was predicted.
-        window_M: which row of `CollectedAnswers.samples` decided each.
-        is_null_M: whether no answer was predicted.
+        number_M: index of each question in its split.
+        exact_M, f1_M: exact match and F1 of the predicted answer.
+        window_M: row of `CollectedAnswers.samples` with the best answer.
+        is_null_M: True if no answer was predicted.
     """
 
     number_M: np.ndarray
@@ -31,32 +31,32 @@ class QuestionScores(NamedTuple):
 
 
 def row_of(window: Window, score_T2: np.ndarray) -> Tuple[float, ...]:
-    """A row of `CollectedAnswers`."""
+    """Returns the row of `CollectedAnswers` for a window with scores (T, 2)."""
     settings, golds = window.settings, [answer.text for answer in window.question.answers]
     score, null, begin, end = window.best(score_T2)
-    of_answer = score_answer(window.context[begin:end], golds, settings.may_be_null)
-    of_null = score_answer("", golds, settings.may_be_null)
+    answer_scores = score_answer(window.context[begin:end], golds, settings.may_be_null)
+    null_scores = score_answer("", golds, settings.may_be_null)
     threshold = settings.null_threshold if settings.may_be_null else np.inf
-    return (window.number, score, *of_answer, null, *of_null, threshold, begin, end)
+    return (window.number, score, *answer_scores, null, *null_scores, threshold, begin, end)
 
 
 def best_of_questions(row_NW: np.ndarray) -> QuestionScores:
     """See `CollectedAnswers.questions`."""
     if not len(row_NW):
-        none = np.zeros(0)
-        return QuestionScores(none, none, none, none.astype(np.int64), none.astype(bool))
+        empty = np.zeros(0)
+        return QuestionScores(empty, empty, empty, empty.astype(np.int64), empty.astype(bool))
     order_N = np.lexsort((-row_NW[:, 1], row_NW[:, 0]))  # stable: of equal scores the first window
     begin_M = np.flatnonzero(np.diff(row_NW[order_N, 0], prepend=-1))
     window_M = order_N[begin_M]
     best_MW = row_NW[window_M]
     null_M = np.minimum.reduceat(row_NW[order_N, 4], begin_M)
     is_null_M = null_M - best_MW[:, 1] > best_MW[:, 7]
-    exact_M, f1_M = (np.where(is_null_M, best_MW[:, 5 + one], best_MW[:, 2 + one]) for one in (0, 1))
+    exact_M, f1_M = (np.where(is_null_M, best_MW[:, 5 + column], best_MW[:, 2 + column]) for column in (0, 1))
     return QuestionScores(best_MW[:, 0].astype(np.int64), exact_M, f1_M, window_M, is_null_M)
 
 
 def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Any]:
-    """The best answer over the windows of a question; it has no score where the context has no token to answer with."""
+    """Returns the best answer over the windows of a question; its score is None if the context has no tokens."""
     row_NW = np.array([row_of(window, score_T2) for window, score_T2 in windows])
     best = best_of_questions(row_NW)
     row = row_NW[best.window_M[0]]

@@ -31,7 +31,7 @@ class TokenizedContext:
 
     def __init__(self, text: str, token_C: np.ndarray, span_C2: np.ndarray) -> None:
         self.text, self.token_C, self.span_C2 = text, token_C, span_C2
-        words = [(found.start(), found.end(), found.group().lower()) for found in WORD.finditer(text)]
+        words = [(match.start(), match.end(), match.group().lower()) for match in WORD.finditer(text)]
         self._begin_W = np.array([begin for begin, _, _ in words], np.int64)
         self._end_W = np.array([end for _, end, _ in words], np.int64)
         self._words = [word for _, _, word in words]
@@ -41,9 +41,9 @@ class TokenizedContext:
 
         Source: Chen et al., https://arxiv.org/abs/1704.00051, section 3.2.
         """
-        asked = {found.lower() for found in WORD.findall(question)}
-        is_asked_W = np.array([word in asked for word in self._words], bool)
-        begin_K, end_K = self._begin_W[is_asked_W], self._end_W[is_asked_W]
+        question_words = {word.lower() for word in WORD.findall(question)}
+        in_question_W = np.array([word in question_words for word in self._words], bool)
+        begin_K, end_K = self._begin_W[in_question_W], self._end_W[in_question_W]
         # For each token, find the last matching word that begins before the end of the token.
         place_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1
         if not len(begin_K):
@@ -57,13 +57,13 @@ class TokenizedContext:
 
 
 def sample_windows(
-    asked_Q: np.ndarray, question: str, context: TokenizedContext, special: Tuple[int, int], settings: WindowSettings,
-    max_length: int,
+    question_Q: np.ndarray, question: str, context: TokenizedContext, special: Tuple[int, int],
+    settings: WindowSettings, max_length: int,
 ) -> Iterator[Tuple[int, np.ndarray, np.ndarray, int]]:  # fmt: skip
     """Yields the samples of a question, `[CLS] question [SEP] window [SEP]`.
 
     Args:
-        asked_Q: tokens of the question; cut to `settings.max_question`.
+        question_Q: tokens of the question; cut to `settings.max_question`.
         question: its text.
         context: the context.
         special: tokens for the beginning and the end of a text.
@@ -74,14 +74,14 @@ def sample_windows(
         First token of the window in the context; tokens (T,) and token types (T,) of the sample, int32; index of the
         window's first token in the sample.
     """
-    asked_Q = asked_Q[: settings.max_question]
-    room, begin = max_length - len(asked_Q) - NUM_SPECIAL, len(asked_Q) + 2
+    question_Q = question_Q[: settings.max_question]
+    room, begin = max_length - len(question_Q) - NUM_SPECIAL, len(question_Q) + 2
     type_C = np.full(len(context.token_C), CONTEXT, np.int32)
     if settings.marks_matches:
         type_C[context.matches(question)] = MATCH
     for first in window_starts(len(context.token_C), room, settings.doc_stride):
         part = slice(first, first + room)
-        tokens = np.concatenate([[special[0]], asked_Q, [special[1]], context.token_C[part], [special[1]]])
+        tokens = np.concatenate([[special[0]], question_Q, [special[1]], context.token_C[part], [special[1]]])
         types = np.concatenate([np.full(begin, QUESTION), type_C[part], [CONTEXT]])
         yield first, tokens.astype(np.int32), types.astype(np.int32), begin
 

@@ -67,15 +67,15 @@ def _answer(
     context: TokenizedContext,
 ) -> Dict[str, Any]:  # fmt: skip
     """Returns the best answer over all windows of the context."""
-    asked_Q, facts = np.array(words.encode(question.text), np.int32), words.facts
+    question_Q, facts = np.array(words.encode(question.text), np.int32), words.facts
     special = (facts["first"], facts["last"])
-    found: List[Tuple[Window, np.ndarray]] = []
-    samples = sample_windows(asked_Q, question.text, context, special, settings, facts["max_length"])
+    scored_windows: List[Tuple[Window, np.ndarray]] = []
+    samples = sample_windows(question_Q, question.text, context, special, settings, facts["max_length"])
     for first, tokens, types, begin in samples:
         span_C2 = context.span_C2[first : first + len(tokens) - begin - 1]
         score_T2 = folder.run(named_inputs(folder, tokens.tolist(), types.tolist()))["output"][0]
-        found.append((Window(0, question, context.text, span_C2, begin, settings), score_T2))
-    return answer_of(found)
+        scored_windows.append((Window(0, question, context.text, span_C2, begin, settings), score_T2))
+    return answer_of(scored_windows)
 
 
 Placed = Tuple[str, AskedQuestion, str]
@@ -84,24 +84,24 @@ Placed = Tuple[str, AskedQuestion, str]
 
 def _question_lines(content: bytes, name: str) -> List[Placed]:
     """Returns the questions of lines of JSON."""
-    found: List[Placed] = []
+    questions: List[Placed] = []
     for number, row in json_lines_of(content, name):
         place = f"{name}:{number}"
         try:
             question = AskedQuestion(id_of(row.get("id", number)), require_text(row["question"]))
-            found.append((place, question, require_text(row["context"])))
+            questions.append((place, question, require_text(row["context"])))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{place} is no line of JSON with question and context ({reason_of(error)})") from error
-    return found
+    return questions
 
 
 def _squad_questions(content: bytes, name: str) -> List[Placed]:
     """Returns the questions of a file in the form of SQuAD."""
-    found: List[Placed] = []
+    questions: List[Placed] = []
     try:
         for line, context, entry in question_entries(parse_questions(decoded_text(content, name))):
             question = AskedQuestion(id_of(entry["id"]), require_text(entry["question"]))
-            found.append((name if line is None else f"{name}:{line}", question, context))
+            questions.append((name if line is None else f"{name}:{line}", question, context))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{name} is no file of SQuAD ({reason_of(error)})") from error
-    return found
+    return questions

@@ -14,22 +14,25 @@ from mxtrain.text.question_answering.best_answer import QuestionScores, best_of_
 
 
 class CollectedAnswers(Collected):
-    """Has for each window: the question, the score of its best answer, that answer's exact match and F1, the score of
-    no answer, what exact match and F1 would be then, by how much that must be above, and the position of the answer."""
+    """Collects a row for each window: number of the question; score, exact match and F1 of the best answer; score,
+    exact match and F1 of no answer; threshold of no answer; first character and end of the best answer."""
 
     width: ClassVar[int] = 10
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        """Notes a batch: scores of first and last token (B, T, 2), and the `Window` of each sample."""
+        """Adds a batch: scores of first and last token (B, T, 2), and the `Window` of each sample."""
         assert meta_B is not None
         for index, score_T2, window in zip(index_B, prediction_B, meta_B):
             self.add(int(index), np.array([row_of(window, score_T2)]))
 
     def questions(self) -> QuestionScores:
-        """Returns the best answer of each question over all of its windows; none where the least score of none over its
-        windows is so far above that."""
+        """Returns the scores of each question over all of its windows.
+
+        No answer is predicted if its minimum score over the windows exceeds the score of the best answer by the
+        threshold.
+        """
         return best_of_questions(self.samples()[:, 2:])
 
 
@@ -41,8 +44,8 @@ class AnswerMetric(HostMetric):
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedAnswers)
-        found = self.of_questions(collected.questions())
-        return float(found.mean()) if len(found) else 0.0
+        value_M = self.of_questions(collected.questions())
+        return float(value_M.mean()) if len(value_M) else 0.0
 
     def of_questions(self, scores: QuestionScores) -> np.ndarray:
         """Returns the metric of each question."""

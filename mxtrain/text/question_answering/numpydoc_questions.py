@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import re
 import zlib
 from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
-from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.cached_json import cached_json
 from mxtrain.text.question_answering.questions import Answer, Question, Questions
 
 VERSION = 1
 """Version of the prepared data; questions kept by another version are prepared again."""
 PACKAGES = ("numpy", "scipy")
 MOST_WORDS = 110
-"""Of a context."""
+"""Maximum number of words of a context."""
 SECTION = re.compile(r"^([ ]*)Parameters\n\1----------\n", re.MULTILINE)
 HEADING = re.compile(r"^[^\n]+\n *-{3,} *$", re.MULTILINE)
 ENTRY = re.compile(r"^(\w+) ?: ?(\S[^\n]*)$")
-Found = List[Tuple[str, List[Tuple[str, str, int]]]]
-"""(context, (name, answer, where it begins) of each question)."""
+ContextQuestions = List[Tuple[str, List[Tuple[str, str, int]]]]
+"""Contexts, each with its questions: name, answer, and first character of the answer."""
 
 
 class _Entry(NamedTuple):
@@ -37,14 +36,14 @@ class _Entry(NamedTuple):
 
 
 def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> List[Questions]:
-    """Questions to train on, to choose by and to test; a file is in one of them, and a context in one file."""
+    """Returns the questions of the training, validation and test split. Splits share no file, and files no context."""
     parts = [Questions(), Questions(), Questions()]
-    for file, contexts in _kept().items():
-        place = zlib.crc32(f"{seed}:{file}".encode()) / 2**32
-        part = parts[1 if place < val_fraction else 2 if place < val_fraction + test_fraction else 0]
-        for context, asked in contexts:
+    for file, contexts in _cached_contexts().items():
+        position = zlib.crc32(f"{seed}:{file}".encode()) / 2**32
+        part = parts[1 if position < val_fraction else 2 if position < val_fraction + test_fraction else 0]
+        for context, context_questions in contexts:
             part.contexts.append(context)
-            for name, answer, begin in asked:
+            for name, answer, begin in context_questions:
                 number = f"{file}:{len(part.contexts)}:{name}"
                 part.questions.append(Question(number, name, len(part.contexts) - 1, (Answer(answer, begin),)))
     return parts
@@ -53,25 +52,19 @@ def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> 
 def pattern_answer(question: str, context: str) -> str:
     """Returns the answer of a fixed pattern, as a baseline: the text after the name and a colon, up to the likely
     beginning of a sentence."""
-    found = re.search(rf"(?<!\w){re.escape(question)} ?: ?(.+?)(?= [A-Z][a-z']*\s[a-z]| \w+ : |$)", context)
-    return found.group(1) if found else ""
+    match = re.search(rf"(?<!\w){re.escape(question)} ?: ?(.+?)(?= [A-Z][a-z']*\s[a-z]| \w+ : |$)", context)
+    return match.group(1) if match else ""
 
 
-def _kept() -> Dict[str, Found]:
+def _cached_contexts() -> Dict[str, ContextQuestions]:
     versions = "-".join(metadata.version(package) for package in PACKAGES)
     name = f"{VERSION}-{versions}.json"
-    kept = read_cached("numpydoc_questions", name)
-    if kept is not None:
-        found: Dict[str, Found] = json.loads(kept)
-        return found
-    made = _read_all()
-    write_cached("numpydoc_questions", name, json.dumps(made).encode())
-    return made
+    return cached_json("numpydoc_questions", name, _read_all)
 
 
-def _read_all() -> Dict[str, Found]:
+def _read_all() -> Dict[str, ContextQuestions]:
     seen: set = set()
-    found: Dict[str, Found] = {}
+    contexts_by_file: Dict[str, ContextQuestions] = {}
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         assert spec is not None and spec.origin is not None
@@ -82,13 +75,13 @@ def _read_all() -> Dict[str, Found]:
                 continue
             contexts = []
             for text in _docstrings(content.decode()):
-                for context, asked in contexts_of(text):
+                for context, context_questions in contexts_of(text):
                     if context not in seen:
                         seen.add(context)
-                        contexts.append((context, asked))
+                        contexts.append((context, context_questions))
             if contexts:
-                found[f"{package}/{path.relative_to(root).as_posix()}"] = contexts
-    return found
+                contexts_by_file[f"{package}/{path.relative_to(root).as_posix()}"] = contexts
+    return contexts_by_file
 
 
 def _docstrings(source: str) -> Iterator[str]:
@@ -99,23 +92,24 @@ def _docstrings(source: str) -> Iterator[str]:
 
 
 def contexts_of(text: str) -> Iterator[Tuple[str, List[Tuple[str, str, int]]]]:
-    """The contexts of a text's sections "Parameters", and (name, answer, where it begins) of each question."""
+    """Yields the contexts in the sections "Parameters" of a text, each with its questions (name, answer, first
+    character of the answer)."""
     for section in SECTION.finditer(text):
         body = text[section.end() :]
         heading = HEADING.search(body)
         entries = list(_entries(body[: heading.start()] if heading else body, len(section.group(1))))
-        some: List[_Entry] = []
+        group: List[_Entry] = []
         for entry in [*entries, None]:
-            words = sum(len(one.text.split()) for one in some)
-            if some and (entry is None or words + len(entry.text.split()) > MOST_WORDS):
-                yield _context_of(some)
-                some = []
+            words = sum(len(one.text.split()) for one in group)
+            if group and (entry is None or words + len(entry.text.split()) > MOST_WORDS):
+                yield _context_of(group)
+                group = []
             if entry is not None:
-                some.append(entry)
+                group.append(entry)
 
 
 def _entries(body: str, indent: int) -> Iterator[_Entry]:
-    """Name, type and all words of each parameter that has one name and at most `MOST_WORDS` words."""
+    """Yields name, type and text of each parameter that has one name and at most `MOST_WORDS` words."""
     lines: List[str] = []
     for line in [*body.split("\n"), " " * indent + "end"]:
         if line.strip() and len(line) - len(line.lstrip()) == indent:
@@ -129,11 +123,11 @@ def _entries(body: str, indent: int) -> Iterator[_Entry]:
 
 
 def _context_of(entries: List[_Entry]) -> Tuple[str, List[Tuple[str, str, int]]]:
-    context, asked = "", []
+    context, questions = "", []
     for name, kind, text in entries:
         context += " " if context else ""
         begin = len(context) + text.index(kind, len(name))
-        asked.append((name, kind, begin))
+        questions.append((name, kind, begin))
         context += text
-    names = [name for name, _, _ in asked]
-    return context, [one for one in asked if names.count(one[0]) == 1]
+    names = [name for name, _, _ in questions]
+    return context, [one for one in questions if names.count(one[0]) == 1]

@@ -17,11 +17,13 @@ def reason_of(error: Exception) -> str:
 
 
 class NumberedValues(Dict[int, Any]):
-    """Values of lines of JSON by the numbers of these lines."""
+    """Values of JSON Lines by line number."""
 
 
 def parse_questions(text: str) -> Any:
-    """One JSON, or `NumberedValues` if the first line is an object by itself and others follow.
+    """Parses a JSON document, or JSON Lines, which become `NumberedValues`.
+
+    The text is JSON Lines if its first line is an object by itself and more lines follow.
 
     Raises:
         ValueError: it is no JSON, or a line of it is none.
@@ -33,17 +35,17 @@ def parse_questions(text: str) -> Any:
         first = None
     if not isinstance(first, dict):
         return parse_json(text, allow_nan=True)
-    found = NumberedValues()
+    values = NumberedValues()
     for number, line in lines:
         try:
-            found[number] = parse_json(line, allow_nan=True)
+            values[number] = parse_json(line, allow_nan=True)
         except JsonTextError as error:
             raise ValueError(f"line {number} {error}") from error
-    return found
+    return values
 
 
 def question_entries(content: Any) -> Iterator[Tuple[Optional[int], str, Any]]:
-    """(line, context, entry of a question); no line where a file is one JSON."""
+    """Yields the line (None in a JSON document), the context and the JSON object of each question."""
     data = content if isinstance(content, (list, NumberedValues)) else content.get("data", [content])
     numbered = data.items() if isinstance(data, NumberedValues) else zip(itertools.repeat(None), data)
     before = ""
@@ -67,7 +69,7 @@ def require_text(value: Any) -> str:
 
 
 def id_of(value: Any) -> str:
-    """An id as SQuAD's scripts read it back from the keys of a JSON: as a text."""
+    """Returns an id as a string, as SQuAD's scripts read it from the keys of a JSON object."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):

@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
     Attributes:
         text: text of the part.
-        begin: its first character's number.
+        begin: position of its first character in the context.
     """
 
     text: str
@@ -44,10 +44,10 @@ class Question:
     """A question about a context.
 
     Attributes:
-        id: as files name it.
-        text: the question itself.
-        context: the number of its context.
-        answers: right ones; empty: it has none in the context, or they are not known.
+        id: id in the file.
+        text: text of the question.
+        context: index of its context.
+        answers: reference answers; empty if it has no answer, or if they are unknown.
         place: source location, for messages.
     """
 
@@ -78,37 +78,37 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
     """Returns the questions of a file of SQuAD 1.1 or 2.0.
 
     Args:
-        path: of the file.
+        path: path of the file.
         findings: collects answers that are not at their given position, and duplicate ids.
-        with_answers: whether there must be answers.
+        with_answers: True if answers are required.
 
     Raises:
-        DataError: it cannot be read, or is no such file.
+        DataError: the file cannot be read, or has another format.
     """
     try:
         content = parse_questions(read_text(path))
-        found = Questions()
+        questions = Questions()
         ids: Set[str] = set()
         for number, (line, context, entry) in enumerate(question_entries(content)):
-            if not found.contexts or found.contexts[-1] is not context:
-                found.contexts.append(context)
+            if not questions.contexts or questions.contexts[-1] is not context:
+                questions.contexts.append(context)
             place = DataPlace(path, record=number) if line is None else DataPlace(path, line)
-            question = _question(entry, len(found.contexts) - 1, place)
+            question = _question(entry, len(questions.contexts) - 1, place)
             if question.id in ids:
                 fact = f"{place} has the id '{question.id}' of an earlier question."
                 findings.remark(Problem(REPEATED_ID, place, fact, "Give each question an id of its own."))
             ids.add(question.id)
             if not with_answers or _is_right(question, context, _is_impossible(entry), findings):
-                found.questions.append(question)
+                questions.questions.append(question)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"{path} is no file of SQuAD ({reason_of(error)}): it must be JSON with data, paragraphs, context, qas, "
             "id, question and answers with text and answer_start; or a line of JSON for each question with id, "
             'context, question and answers {"text": [...], "answer_start": [...]}, as Hugging Face writes it.'
         ) from error
-    if not len(found) and not findings.keeps_going:
+    if not len(questions) and not findings.keeps_going:
         raise DataError(f"{path}: there is no question.")
-    return found
+    return questions
 
 
 def _is_impossible(entry: Any) -> bool:
@@ -118,13 +118,13 @@ def _is_impossible(entry: Any) -> bool:
 
 
 def _question(entry: Any, context: int, place: DataPlace) -> Question:
-    given = entry.get("answers") or ()
-    if isinstance(given, dict):  # as Hugging Face writes them: a list of texts and one of places
-        texts, places = given["text"], given["answer_start"]
+    answers_json = entry.get("answers") or ()
+    if isinstance(answers_json, dict):  # as Hugging Face writes them: a list of texts and a list of positions
+        texts, places = answers_json["text"], answers_json["answer_start"]
         if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
             raise ValueError("answers must have a list of texts and as long a list in answer_start")
-        given = [{"text": text, "answer_start": begin} for text, begin in zip(texts, places)]
-    answers = [Answer(require_text(one["text"]), _whole(one["answer_start"])) for one in given]
+        answers_json = [{"text": text, "answer_start": begin} for text, begin in zip(texts, places)]
+    answers = [Answer(require_text(answer["text"]), _whole(answer["answer_start"])) for answer in answers_json]
     return Question(id_of(entry["id"]), require_text(entry["question"]), context, tuple(answers), place)
 
 
@@ -136,37 +136,38 @@ def _whole(value: Any) -> int:
 
 
 def _is_right(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
-    named, place = f"{question.place} (question '{question.id}')", question.place
+    subject, place = f"{question.place} (question '{question.id}')", question.place
     if is_impossible or not question.answers:
         if not is_impossible:
-            fact = f"{named} has no answer."
+            fact = f"{subject} has no answer."
             findings.refuse(Problem(NO_ANSWER, place, fact, 'Remove it, or mark it by "is_impossible": true.'))
             return False
         if question.answers:
-            fact = f"{named} is marked as impossible, and has an answer."
+            fact = f"{subject} is marked as impossible, and has an answer."
             findings.refuse(Problem(NO_ANSWER, place, fact, "Remove one of them; other answers are plausible_answers."))
             return False
         return True
     for text, begin in question.answers:
         if begin < 0 or not text.strip() or context[begin : begin + len(text)] != text:
-            there = context[max(begin, 0) : max(begin, 0) + max(len(text), 1)]
-            elsewhere = context.find(text) if text.strip() else -1
-            hint = f"It is at {elsewhere}." if elsewhere >= 0 else "The context does not contain it."
-            fact = f"{named}: the answer '{text:.60}' is not at {begin}; '{there:.60}' is there."
+            actual = context[max(begin, 0) : max(begin, 0) + max(len(text), 1)]
+            position = context.find(text) if text.strip() else -1
+            hint = f"It is at {position}." if position >= 0 else "The context does not contain it."
+            fact = f"{subject}: the answer '{text:.60}' is not at {begin}; '{actual:.60}' is there."
             findings.refuse(Problem(ANSWER_OFFSET, place, fact, hint))
             return False
     return True
 
 
 def read_question_lines(path: str) -> Questions:
-    """Questions to answer: of a file of SQuAD (.json), or lines of JSON with question, context and perhaps id.
+    """Reads questions to answer from a file of SQuAD (.json), or from JSON Lines with question, context and optional
+    id.
 
     Raises:
-        DataError: it cannot be read, or a line is none.
+        DataError: the file cannot be read, or a line is no such object.
     """
     if path.endswith(".json"):
         return read_squad(path, with_answers=False)
-    found = Questions()
+    questions = Questions()
     for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():
             continue
@@ -174,16 +175,16 @@ def read_question_lines(path: str) -> Questions:
         try:
             row = parse_json(line, allow_nan=True)
             question, context = require_text(row["question"]), require_text(row["context"])
-            own_id = id_of(row.get("id", number))
+            question_id = id_of(row.get("id", number))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             fact = f"{place} is no line of JSON with question and context ({reason_of(error)})."
             raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
-        if not found.contexts or found.contexts[-1] != context:
-            found.contexts.append(context)
-        found.questions.append(Question(own_id, question, len(found.contexts) - 1, (), place))
-    if not len(found):
+        if not questions.contexts or questions.contexts[-1] != context:
+            questions.contexts.append(context)
+        questions.questions.append(Question(question_id, question, len(questions.contexts) - 1, (), place))
+    if not len(questions):
         raise DataError(f"{path}: there is no question.")
-    return found
+    return questions
 
 
 def find_place(question: Question) -> Optional[str]:

@@ -25,7 +25,7 @@ class AnswerReport(CollectingReport):
 
     Args:
         decode: predictions from outputs.
-        source: of the questions.
+        source: source of the questions.
     """
 
     def __init__(self, decode: Decode, source: QuestionSource):
@@ -51,15 +51,15 @@ class AnswerReport(CollectingReport):
             for name, is_in_M in kinds
         ]
         if self._source.baseline is not None:
-            found = np.array([self._of_pattern(number) for number in scores.number_M.tolist()]).reshape(-1, 2)
-            rows.append(["all, by a fixed pattern", _mean(found[:, 0]), _mean(found[:, 1]), len(found)])
+            score_M2 = np.array([self._of_pattern(number) for number in scores.number_M.tolist()]).reshape(-1, 2)
+            rows.append(["all, by a fixed pattern", _mean(score_M2[:, 0]), _mean(score_M2[:, 1]), len(score_M2)])
         return rows
 
     def _of_pattern(self, number: int) -> Any:
         question = self._source.questions.questions[number]
         assert self._source.baseline is not None
         answer = self._source.baseline(question.text, self._source.questions.contexts[question.context])
-        return score_answer(answer, [one.text for one in question.answers], self._source.settings.may_be_null)
+        return score_answer(answer, [gold.text for gold in question.answers], self._source.settings.may_be_null)
 
     def _mistakes(self, scores: QuestionScores) -> Artifact:
         row_NW = self._answers.samples()[:, 2:]
@@ -68,9 +68,9 @@ class AnswerReport(CollectingReport):
         for place in order[scores.exact_M[order] < 1][:MAX_SHOWN].tolist():
             question = self._source.questions.questions[int(scores.number_M[place])]
             begin, end = row_NW[scores.window_M[place], 8:10].astype(int).tolist()
-            found = "" if scores.is_null_M[place] else self._source.questions.contexts[question.context][begin:end]
+            predicted = "" if scores.is_null_M[place] else self._source.questions.contexts[question.context][begin:end]
             golds = " | ".join(dict.fromkeys(answer.text for answer in question.answers))
-            rows.append([question.text, golds, found, float(scores.f1_M[place])])
+            rows.append([question.text, golds, predicted, float(scores.f1_M[place])])
         return Table("mistakes", ["question", "right", "predicted", "f1"], rows)
 
 

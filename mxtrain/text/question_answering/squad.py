@@ -105,7 +105,7 @@ class Squad(TextDataset):
 
     @property
     def window_settings(self) -> WindowSettings:
-        """Settings of windows over contexts, and of the answers in them."""
+        """Returns the settings of windows over contexts, and of the answers in them."""
         return WindowSettings(
             self.doc_stride, self.max_question, self.max_answer, self.exact_match is True, self.null_answers,
             self.null_threshold,
@@ -148,34 +148,34 @@ class Squad(TextDataset):
         empty = [question for question in questions.questions if not question.answers]
         if empty:
             others = len(empty) - 1
-            said = "has" if not others else f"and {others} other{'s' if others > 1 else ''} have"
+            verb = "has" if not others else f"and {others} other{'s' if others > 1 else ''} have"
             raise DataError(
-                f"{find_place(empty[0])}: the question '{empty[0].id}' {said} no answer, as in SQuAD 2.0. Type "
+                f"{find_place(empty[0])}: the question '{empty[0].id}' {verb} no answer, as in SQuAD 2.0. Type "
                 "dataset.null_answers=true."
             )
 
     def _of_files(self, root: str, findings: Findings) -> Tuple[str, List[Questions]]:
-        named = {"train": self.train, "val": self.val, "test": self.test}
-        paths = {name: Path(root) / file for name, file in named.items() if file is not None}
+        settings = {"train": self.train, "val": self.val, "test": self.test}
+        paths = {name: Path(root) / file for name, file in settings.items() if file is not None}
         for name, path in paths.items():
             if not exists(path):
-                there = sorted(one.name for one in Path(root).glob("*.json"))
+                files = sorted(path.name for path in Path(root).glob("*.json"))
                 raise DataError(
-                    f"{path} is not there. {did_you_mean(path.name, there)} Name the file by "
+                    f"{path} is not there. {did_you_mean(path.name, files)} Name the file by "
                     f"dataset.{name}=FILE, and its folder by dataset.root=FOLDER.".replace("  ", " ")
                 )
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
-        found = {name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
+        splits = {name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
                  for name, path in paths.items()}  # fmt: skip
-        if None in found.values():
+        if None in splits.values():
             raise NoUsableSamples(f"{root}: a file cannot be read.")
-        train = found["train"]
+        train = splits["train"]
         assert train is not None
-        own_val = self.own_validation(found.get("val"))
+        val = self.own_validation(splits.get("val"))
         context_N = np.array([question.context for question in train.questions], np.int64)
-        parts = self.divide(np.zeros(len(train.contexts), np.int32), own_val is not None, bool(self.test))
+        parts = self.divide(np.zeros(len(train.contexts), np.int32), val is not None, bool(self.test))
         held_out = [train.take(np.flatnonzero(np.isin(context_N, part)).tolist()) for part in parts]
-        return str(paths["train"]), [held_out[0], own_val or held_out[1], found.get("test") or held_out[2]]
+        return str(paths["train"]), [held_out[0], val or held_out[1], splits.get("test") or held_out[2]]
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: QuestionSource, signature: Signature, options: LoaderOptions
@@ -188,14 +188,15 @@ class Squad(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Returns the questions of files, JSONL with question and context or SQuAD's JSON; a place is `file:line`, or
-        the file."""
-        found, places = Questions(), []
-        for name, own in read_each(names, read_question_lines, skip_unreadable, unreadable):
-            shift = len(found.contexts)
-            found.contexts += own.contexts
-            found.questions += [
-                type(one)(one.id, one.text, one.context + shift, (), one.place) for one in own.questions
+        """Opens the questions of files, JSON Lines with question and context, or SQuAD's JSON; a source location is
+        `file:line`, or the file."""
+        questions, places = Questions(), []
+        for name, file_questions in read_each(names, read_question_lines, skip_unreadable, unreadable):
+            first_context = len(questions.contexts)
+            questions.contexts += file_questions.contexts
+            questions.questions += [
+                type(one)(one.id, one.text, one.context + first_context, (), one.place)
+                for one in file_questions.questions
             ]
-            places += [find_place(one) or name for one in own.questions]
-        return QuestionSource(found, self.window_settings), places
+            places += [find_place(question) or name for question in file_questions.questions]
+        return QuestionSource(questions, self.window_settings), places

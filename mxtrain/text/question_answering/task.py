@@ -75,17 +75,17 @@ class QuestionAnswering(Task):
         return {"first_token": first, "last_token": last}
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
-        """The answer to each question; its score is that of its first and its last token together, compared with that
-        of no answer."""
+        """Yields the best answer to each question. Its score is the sum of the scores of its first and its last token;
+        `score_of_none` is the score of no answer."""
         windows: Sequence[Window] = source.windows  # type: ignore[attr-defined]  # of QuestionSource
-        of_windows = ((windows[index], prediction) for index, prediction in found)
-        for number, some in itertools.groupby(of_windows, key=lambda one: one[0].number):
-            yield number, answer_of(list(some))
+        scored_windows = ((windows[index], prediction) for index, prediction in predictions)
+        for number, question_windows in itertools.groupby(scored_windows, key=lambda pair: pair[0].number):
+            yield number, answer_of(list(question_windows))
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """The form that SQuAD's scripts read: one object of id -> answer.
+        """Yields the lines of a prediction file for SQuAD's scripts: one object that maps ids to answers.
 
         Raises:
             DataError: two questions have one id, so that one of their answers would be lost.

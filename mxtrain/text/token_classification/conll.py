@@ -30,7 +30,7 @@ from mxtrain.text.token_classification.conll_file import (
     endless_sentence,
     read_conll,
 )
-from mxtrain.text.token_classification.tag_scheme import TAG_ORDER, unified
+from mxtrain.text.token_classification.tag_scheme import TAG_ORDER, unify_scheme
 from mxtrain.text.token_classification.tagged import TaggedSentences
 from mxtrain.types import OpenFraction, PathText
 
@@ -97,7 +97,7 @@ class Conll(TextDataset):
         self.require_libraries()
         name, parts = self._of_python() if self.root is None else self._of_files(self.root, findings)
         assert parts[0] is not None
-        train, scheme = unified(parts[0], self.scheme, self.repair_tags, findings)
+        train, scheme = unify_scheme(parts[0], self.scheme, self.repair_tags, findings)
         names = sorted({tag for tags in train.tags for tag in tags}, key=lambda tag: (tag != "O", tag))
         if not names:
             raise DataError(f"{name}: there is no sentence with tags in it.")
@@ -107,15 +107,16 @@ class Conll(TextDataset):
                         "and I-PER: write them so to measure entities.", name, like_entities)  # fmt: skip
         if len(names) < 2:
             raise DataError(f"{name} has no other tag than '{names[0]}' in its training sentences.")
-        others = [None if part is None else unified(part, scheme, self.repair_tags, findings, names)[0]
+        held_out = [None if part is None else unify_scheme(part, scheme, self.repair_tags, findings, names)[0]
                   for part in parts[1:]]  # fmt: skip
-        val, test = others
+        val, test = held_out
         refuse_empty(name, len(train), 0 if val is None else len(val), self.val_fraction)
         assert val is not None
-        kept = TaggedSentences(train, names)
+        train_sentences = TaggedSentences(train, names)
         return TextSplits(
-            kept, TaggedSentences(val, names), TaggedSentences(test, names) if test is not None and len(test) else None,
-            class_names=names, build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
+            train_sentences, TaggedSentences(val, names),
+            TaggedSentences(test, names) if test is not None and len(test) else None,
+            class_names=names, build_tokenizer_config=lambda: self.tokenizer_config(train_sentences.training_texts()),
         )  # fmt: skip
 
     def remark(self, signature: Signature, splits: Splits) -> str:
@@ -125,13 +126,13 @@ class Conll(TextDataset):
         return "\n".join([super().remark(signature, splits), *endless])
 
     def _of_python(self) -> Tuple[str, List[Optional[TaggedWords]]]:
-        """Python's lines; a file is in one split."""
+        """Returns the lines of Python's standard library by split; all lines of a file are in one split."""
         parts = [TaggedWords() for _ in range(3)]
-        for file, found in python_lines():
+        for file, lines in python_lines():
             place = part_of(file, self.split_seed)
             number = 1 if place < self.val_fraction else 2 if place < self.val_fraction + self.test_fraction else 0
-            parts[number].sentences += found.sentences
-            parts[number].tags += found.tags
+            parts[number].sentences += lines.sentences
+            parts[number].tags += lines.tags
         return "Python's standard library", list(parts)
 
     def _of_files(self, root: str, findings: Findings) -> Tuple[str, List[Optional[TaggedWords]]]:
@@ -142,21 +143,21 @@ class Conll(TextDataset):
                 raise DataError(_missing(name, path))
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
         layout = ColumnLayout(self.word, self.tag, self.comment)
-        found = {
+        splits = {
             name: attempt(findings, DataPlace(str(path)), partial(read_conll, str(path), layout, findings))
             for name, path in paths.items()
         }
-        if None in found.values():
+        if None in splits.values():
             raise NoUsableSamples(f"{root}: a file cannot be read.")
-        train = found["train"]
+        train = splits["train"]
         assert train is not None
-        if self.own_validation(found.get("val")) is None:
-            found.pop("val", None)
-        parts = self.divide(np.zeros(len(train), np.int32), "val" in found, "test" in found)
-        kept: List[Optional[TaggedWords]] = [train.take(parts[0].tolist())]
+        if self.own_validation(splits.get("val")) is None:
+            splits.pop("val", None)
+        parts = self.divide(np.zeros(len(train), np.int32), "val" in splits, "test" in splits)
+        parts_by_split: List[Optional[TaggedWords]] = [train.take(parts[0].tolist())]
         for name, index_N in zip(("val", "test"), parts[1:]):
-            kept.append(found[name] if name in found else train.take(index_N.tolist()))
-        return str(paths["train"]), kept
+            parts_by_split.append(splits[name] if name in splits else train.take(index_N.tolist()))
+        return str(paths["train"]), parts_by_split
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TaggedSentences, signature: Signature, options: LoaderOptions
@@ -169,37 +170,37 @@ class Conll(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Returns the sentences of files, one a line with white space between words, or in columns; a place is
-        `file:line`."""
+        """Opens the sentences of files, one per line with white space between words, or in columns; a source location
+        is `file:line`."""
         words, places = TaggedWords(), []
-        for name, found in read_each(names, self._read_words, skip_unreadable, unreadable):
-            words.sentences += found.sentences
-            places += [f"{name}:{lines[0]}" for lines in found.lines]
+        for name, file_words in read_each(names, self._read_words, skip_unreadable, unreadable):
+            words.sentences += file_words.sentences
+            places += [f"{name}:{lines[0]}" for lines in file_words.lines]
         return TaggedSentences(words, signature.class_names), places
 
     def _read_words(self, name: str) -> TaggedWords:
         if name.endswith(COLUMNS):
-            found = read_conll(name, ColumnLayout(self.word if self.word >= 0 else 0, None, self.comment))
+            words = read_conll(name, ColumnLayout(self.word if self.word >= 0 else 0, None, self.comment))
         else:
-            found = TaggedWords(file=name)
+            words = TaggedWords(file=name)
             for number, line in enumerate(split_lines(read_text(name)), start=1):
                 row = split_words(line)
                 if row:
-                    found.sentences.append(row)
-                    found.lines.append([number])
-        if not len(found):
+                    words.sentences.append(row)
+                    words.lines.append([number])
+        if not len(words):
             raise DataError(f"{name}: there are no words.")
-        return found
+        return words
 
 
 def _missing(name: str, path: Path) -> str:
     """Names the setting to type if a file is missing."""
-    there = files_in(path.parent)
-    if not there:
+    files = files_in(path.parent)
+    if not files:
         return f"'{path.parent}' is no folder with files. Name the folder of {path.name} by dataset.root=FOLDER."
-    hint = did_you_mean(path.name, there)
+    hint = did_you_mean(path.name, files)
     or_none = "" if name == "train" else f", or dataset.{name}=null for a share of the training sentences"
     return (
         f"{path.parent} has no {path.name}. {hint} Name the file by dataset.{name}=NAME{or_none}. There: "
-        f"{first_of(there)}."
+        f"{first_of(files)}."
     ).replace("  ", " ")

@@ -16,29 +16,29 @@ from mxtrain.files.text_lines import BLANKS, split_words
 log = logging.getLogger(__name__)
 
 ENDLESS_SENTENCE = "endless_sentence"
-"""All words of a file in one sentence."""
+"""Kind of problem: all words of a file are in one sentence."""
 _MOST_WORDS = 200
-"""Of a file that is one sentence; longer ones of a language are rare."""
+"""Maximum number of words of a file with a single sentence; longer sentences are rare."""
 DOCUMENT = "-DOCSTART-"
 """The word of a line that begins a document, in the files of CoNLL 2003."""
 CONLLU = (".conllu", ".conllup")
-"""Endings of CoNLL-U's files, which have comments, and ids in the first column."""
+"""Extensions of CoNLL-U files, which have comments, and ids in the first column."""
 _CONLLU_COLUMNS = 10
 _NOT_A_WORD = re.compile(r"[0-9]+(-|\.)[0-9]+")
 """Ids of CoNLL-U that are no syntactic words: 3-4 of a token of several words, 5.1 of an empty node."""
 _COMMENTS = (
     "#begin document", "#end document", "# sent_id = ", "# text = ", "# newdoc", "# newpar", "# global.columns = ",
 )  # fmt: skip
-"""Lines around documents in the files of CoNLL 2011 and 2012, and around sentences in CoNLL-U."""
+"""Prefixes of lines around documents in CoNLL 2011 and 2012, and around sentences in CoNLL-U."""
 
 
 class ColumnLayout(NamedTuple):
     """Columns of words and tags in a line, counted from 0, or from the last with -1.
 
     Attributes:
-        word: the column of the word.
-        tag: the column of the tag; None = words alone are read.
-        comment: lines that begin so are left out; empty: none.
+        word: column of the word.
+        tag: column of the tag; None = only words are read.
+        comment: prefix of lines that are skipped; empty = none.
     """
 
     word: int = 0
@@ -51,10 +51,10 @@ class TaggedWords:
     """Sentences with a tag for each word.
 
     Attributes:
-        sentences: words.
-        tags: of these words, as they are written.
-        lines: the line of each word, from 1; empty if they come from no file.
-        file: that they come from.
+        sentences: words of each sentence.
+        tags: tags of these words, as in the file.
+        lines: line of each word, from 1; empty without a file.
+        file: path of the file; empty without a file.
     """
 
     sentences: List[List[str]] = field(default_factory=list)
@@ -80,19 +80,18 @@ def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> 
     Raises:
         DataError: it cannot be read, or a line has too few columns.
     """
-    found = TaggedWords(file=path)
+    words = TaggedWords(file=path)
     for rows in _sentences(path, layout, findings):
-        found.sentences.append([word for _, word, _ in rows])
-        found.tags.append([tag for _, _, tag in rows])
-        found.lines.append([line for line, _, _ in rows])
-    for problem in endless_sentence(found):
+        words.sentences.append([word for _, word, _ in rows])
+        words.tags.append([tag for _, _, tag in rows])
+        words.lines.append([line for line, _, _ in rows])
+    for problem in endless_sentence(words):
         findings.remark(problem)
-    return found
+    return words
 
 
 def endless_sentence(words: TaggedWords) -> List[Problem]:
-    """Returns the problem of a file that is one long sentence, for it has no empty line between words; none of any
-    other."""
+    """Returns a problem if a file is one long sentence because it has no empty lines, otherwise none."""
     if not words.file or len(words) != 1 or len(words.sentences[0]) <= _MOST_WORDS:
         return []
     place = DataPlace(words.file)
@@ -102,7 +101,7 @@ def endless_sentence(words: TaggedWords) -> List[Problem]:
 
 
 def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:
-    """(line, word, tag) of the words of each sentence."""
+    """Yields (line, word, tag) for the words of each sentence."""
     columns = [column for column in (layout.word, layout.tag) if column is not None]
     least = max(*(column + 1 if column >= 0 else -column for column in columns), len(set(columns)))
     rows: List[Tuple[int, str, str]] = []

@@ -14,20 +14,28 @@ from mxtrain.text.token_classification.tags import count_entities
 
 
 class WordTags(Collected):
-    """Has for each word: its sentence, its true and its predicted tag."""
+    """Collects a row for each word: its sentence, its true and its predicted tag."""
 
     width: ClassVar[int] = 3
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        """Notes a batch: predicted tags (B, T), true ones (B, T), -1 where no word begins, and of each sample its
-        sentence and the code of each tag."""
+        """Adds a batch.
+
+        Args:
+            index_B: indices of the samples.
+            prediction_B: predicted tags (B, T).
+            target_B: true tags (B, T); -1 if no word begins at a token.
+            meta_B: sentence of each sample, followed by the code of each tag.
+        """
         assert meta_B is not None
-        for index, found_T, true_T, facts in zip(index_B, prediction_B, target_B, meta_B):
+        for index, predicted_T, true_T, meta in zip(index_B, prediction_B, target_B, meta_B):
             is_word_T = true_T >= 0
-            true_W, found_W = (self._noted(tag_T[is_word_T].astype(np.int64), facts[1:]) for tag_T in (true_T, found_T))
-            self.add(int(index), np.stack([np.full(len(true_W), facts[0]), true_W, found_W], axis=1))
+            true_W, predicted_W = (
+                self._noted(tag_T[is_word_T].astype(np.int64), meta[1:]) for tag_T in (true_T, predicted_T)
+            )
+            self.add(int(index), np.stack([np.full(len(true_W), meta[0]), true_W, predicted_W], axis=1))
 
     def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
         """Returns the representation of tags that is kept."""
@@ -35,7 +43,7 @@ class WordTags(Collected):
 
 
 class CollectedTags(WordTags):
-    """The same with the codes of tags, see `TagCodes`, and what entities they make."""
+    """Collects the codes of tags, see `TagCodes`, and counts the entities that they form."""
 
     def reset(self) -> None:
         super().reset()
@@ -49,7 +57,7 @@ class CollectedTags(WordTags):
         self._known = None
 
     def counts(self) -> Dict[int, Tuple[int, int, int]]:
-        """By the number of a type: entities that are both true and found, that are found, that are true."""
+        """Returns (true positives, predicted entities, true entities) by type number."""
         if self._known is None:
             rows = self.samples()[:, 2:].astype(np.int64)
             self._known = count_entities(rows[:, 1], rows[:, 2], rows[:, 0])
@@ -64,9 +72,9 @@ class Scores(NamedTuple):
     f1: float
 
     @classmethod
-    def from_counts(cls, hits: int, found: int, true: int) -> Scores:
+    def from_counts(cls, hits: int, predicted: int, true: int) -> Scores:
         """Returns the scores of counts."""
-        precision, recall = (hits / count if count else 0.0 for count in (found, true))
+        precision, recall = (hits / count if count else 0.0 for count in (predicted, true))
         return cls(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)
 
 
@@ -91,4 +99,5 @@ class EntityF1(HostMetric):
         if self.average == "micro":
             return Scores.from_counts(*(sum(column) for column in zip(*counts))).f1
         weights = [true if self.average == "weighted" else 1 for _, _, true in counts]
-        return float(np.dot(weights, [Scores.from_counts(*one).f1 for one in counts]) / max(sum(weights), 1))
+        f1_of_types = [Scores.from_counts(*type_counts).f1 for type_counts in counts]
+        return float(np.dot(weights, f1_of_types) / max(sum(weights), 1))

@@ -29,7 +29,7 @@ class TokenReport(CollectingReport):
     Args:
         decode: predictions from outputs.
         signature: names the tags.
-        source: of the sentences.
+        source: source of the sentences.
     """
 
     def __init__(self, decode: Decode, signature: Signature, source: TaggedSentences):
@@ -40,16 +40,16 @@ class TokenReport(CollectingReport):
     def artifacts(self, title: str) -> List[Artifact]:
         self.finish()
         rows = self._words.samples()[:, 2:].astype(np.int64)
-        sentence_W, true_W, found_W = rows.T
-        entities = [] if is_plain(self._names) else [self._entities(sentence_W, true_W, found_W)]
+        sentence_W, true_W, predicted_W = rows.T
+        entities = [] if is_plain(self._names) else [self._entities(sentence_W, true_W, predicted_W)]
         return [
-            *entities, *confusion_artifacts(true_W, found_W, self._names, title),
-            self._worst(sentence_W, true_W, found_W),
+            *entities, *confusion_artifacts(true_W, predicted_W, self._names, title),
+            self._worst(sentence_W, true_W, predicted_W),
         ]  # fmt: skip
 
-    def _entities(self, sentence_W: np.ndarray, true_W: np.ndarray, found_W: np.ndarray) -> Artifact:
+    def _entities(self, sentence_W: np.ndarray, true_W: np.ndarray, predicted_W: np.ndarray) -> Artifact:
         codes = TagCodes(self._names)
-        counts = count_entities(codes.code_K[true_W], codes.code_K[found_W], sentence_W)
+        counts = count_entities(codes.code_K[true_W], codes.code_K[predicted_W], sentence_W)
         rows: List[Sequence] = [
             [codes.types[kind], *Scores.from_counts(*of_type), of_type[2]] for kind, of_type in sorted(counts.items())
         ]
@@ -57,17 +57,17 @@ class TokenReport(CollectingReport):
         return Table("entities", ["type", "precision", "recall", "f1", "entities"],
                      [*rows, ["all (micro)", *Scores.from_counts(*total), total[2]]])  # fmt: skip
 
-    def _worst(self, sentence_W: np.ndarray, true_W: np.ndarray, found_W: np.ndarray) -> Artifact:
+    def _worst(self, sentence_W: np.ndarray, true_W: np.ndarray, predicted_W: np.ndarray) -> Artifact:
         """Returns the sentences with most wrong words, each wrong one as word/true>predicted."""
-        wrong = np.bincount(sentence_W[true_W != found_W], minlength=1)
+        wrong = np.bincount(sentence_W[true_W != predicted_W], minlength=1)
         order = np.argsort(-wrong, kind="stable")[:MAX_SHOWN]
         lines = []
         for sentence in order[wrong[order] > 0].tolist():
             words = self._source.words.sentences[sentence]
-            is_own_W = sentence_W == sentence
-            shown = zip(words, true_W[is_own_W].tolist(), found_W[is_own_W].tolist())
+            in_sentence_W = sentence_W == sentence
+            tagged_words = zip(words, true_W[in_sentence_W].tolist(), predicted_W[in_sentence_W].tolist())
             lines.append(" ".join(
-                word if true == found else f"{word}/{self._names[true]}>{self._names[found]}"
-                for word, true, found in shown
+                word if true == predicted else f"{word}/{self._names[true]}>{self._names[predicted]}"
+                for word, true, predicted in tagged_words
             ))  # fmt: skip
         return TextLines("mistakes", lines or ["No word has a wrong tag."])

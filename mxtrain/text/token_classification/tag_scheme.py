@@ -26,18 +26,20 @@ TAG_ORDER = "tag_order"
 """Kind of problem: a tag that cannot follow the previous one."""
 
 
-def unified(
+def unify_scheme(
     words: TaggedWords, scheme: str, repair: bool, findings: Findings, names: Sequence[str] = ()
 ) -> Tuple[TaggedWords, str]:
-    """Sentences with tags in bio, bioes or plain, without those in which something is wrong, and the scheme that they
-    were in.
+    """Converts the tags of sentences to bio, bioes or plain, and skips sentences with problems.
 
     Args:
-        words: as they were read.
-        scheme: what their tags are in; auto finds it out.
-        repair: whether tags that cannot follow each other are read as conlleval does.
-        findings: gets tags that are wrong.
-        names: tags that there may be; empty: any.
+        words: sentences with tags as in the file.
+        scheme: scheme of the tags; auto = detect it.
+        repair: True to read tags that cannot follow each other as conlleval does.
+        findings: collects unknown and impossible tags.
+        names: allowed tags; empty = any.
+
+    Returns:
+        The converted sentences, and the scheme of the given tags.
     """
     all_tags = list(dict.fromkeys(tag for tags in words.tags for tag in tags))
     if scheme == "brackets" or (scheme == "auto" and are_brackets(all_tags)):
@@ -66,7 +68,7 @@ def unified(
 
 
 def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
-    """Sentences whose tags are brackets, as bio; those in which brackets do not fit are left out."""
+    """Converts brackets to bio, and skips sentences whose brackets do not match."""
     kept, tags = [], []
     for index, brackets in enumerate(words.tags):
         bio, wrong = bio_of_brackets(brackets)
@@ -81,39 +83,46 @@ def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
             "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own."
         )
         findings.refuse(Problem(TAG_ORDER, place, fact, remedy))
-    found = words.take(kept)
-    return TaggedWords(found.sentences, tags, found.lines, found.file)
+    kept_words = words.take(kept)
+    return TaggedWords(kept_words.sentences, tags, kept_words.lines, kept_words.file)
 
 
 def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
-    """Tags as they are written in our own schemes; sentences with others are left out."""
-    own = {}
+    """Normalizes the prefixes of tags, and skips sentences with tags that cannot be parsed."""
+    standard_tag = {}
     for tag in dict.fromkeys(tag for tags in words.tags for tag in tags):
         try:
-            own[tag] = write_tag(*parse_tag(tag))
+            standard_tag[tag] = write_tag(*parse_tag(tag))
         except ValueError:
             continue
-    words = _kept(words, own, findings, "no O and no prefix, hyphen and type such as B-PER",
-                  "Correct it, or type dataset.scheme=plain where tags are names of their own.")  # fmt: skip
-    tags = [[own[tag] for tag in tags] for tags in words.tags]
+    words = _without_unknown_tags(
+        words, standard_tag, findings, "no O and no prefix, hyphen and type such as B-PER",
+        "Correct it, or type dataset.scheme=plain where tags are names of their own.",
+    )  # fmt: skip
+    tags = [[standard_tag[tag] for tag in tags] for tags in words.tags]
     return TaggedWords(words.sentences, tags, words.lines, words.file)
 
 
 def _known(words: TaggedWords, names: Sequence[str], findings: Findings) -> TaggedWords:
     """Returns the sentences whose tags are all among the names."""
-    shown = ", ".join(list(names)[:12]) + (", ..." if len(names) > 12 else "")
-    return _kept(words, names, findings, "not in the training sentences", f"Tags: {shown}.") if names else words
+    tag_list = ", ".join(list(names)[:12]) + (", ..." if len(names) > 12 else "")
+    if not names:
+        return words
+    return _without_unknown_tags(words, names, findings, "not in the training sentences", f"Tags: {tag_list}.")
 
 
-def _kept(words: TaggedWords, names: object, findings: Findings, what: str, remedy: str) -> TaggedWords:
+def _without_unknown_tags(
+    words: TaggedWords, names: object, findings: Findings, reason: str, remedy: str
+) -> TaggedWords:  # fmt: skip
+    """Returns the sentences whose tags are all among the names; adds a problem for each other tag."""
     kept: List[int] = []
     for index, tags in enumerate(words.tags):
         wrong = [place for place, tag in enumerate(tags) if tag not in names]  # type: ignore[operator]
         for place in wrong:
-            where = place_of(words, index, place)
+            location = place_of(words, index, place)
             hint = f"{did_you_mean(tags[place], list(names))} {remedy}".lstrip()  # type: ignore[call-overload]
-            fact = f"{where} has the tag '{tags[place]}', which is {what}."
-            findings.refuse(Problem(UNKNOWN_CLASS, where, fact, hint))
+            fact = f"{location} has the tag '{tags[place]}', which is {reason}."
+            findings.refuse(Problem(UNKNOWN_CLASS, location, fact, hint))
         if not wrong:
             kept.append(index)
     return words if len(kept) == len(words) else words.take(kept)
@@ -130,10 +139,11 @@ def _out_of_order(
     for word in wrong.tolist():
         sentence = int(sentence_W[word])
         place = word - int(np.searchsorted(sentence_W, sentence))
-        tags, where = words.tags[sentence], place_of(words, sentence, place)
-        before = f"follows '{tags[place - 1]}'" if place else "begins a sentence"
+        tags, location = words.tags[sentence], place_of(words, sentence, place)
+        context = f"follows '{tags[place - 1]}'" if place else "begins a sentence"
         ends = " and ends it" if place == len(tags) - 1 and tags[place][0] in "BI" and scheme == "bioes" else ""
-        fact = f"{where}: the tag '{tags[place]}' {before}{ends}, which cannot be with dataset.scheme={scheme}."
-        yield Problem(TAG_ORDER, where, fact, "Correct it, or type dataset.repair_tags=true to read it as conlleval.")
+        fact = f"{location}: the tag '{tags[place]}' {context}{ends}, which cannot be with dataset.scheme={scheme}."
+        remedy = "Correct it, or type dataset.repair_tags=true to read it as conlleval."
+        yield Problem(TAG_ORDER, location, fact, remedy)
 
 

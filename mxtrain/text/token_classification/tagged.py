@@ -33,7 +33,7 @@ class TaggedSentences:
 
     Args:
         words: with tags as they are written, all of them of `names`; without any, there is nothing to compare with.
-        names: of the tags.
+        names: names of the tags.
     """
 
     def __init__(self, words: TaggedWords, names: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ class EncodedTags:
 
     Args:
         sentences: words.
-        tag_W: of all words.
+        tag_W: tags of all words.
         config: special tokens and the length.
     """
 
@@ -144,29 +144,29 @@ class EncodedTags:
 def encode_words(tokenizer: BaseTokenizer, words: Sequence[str], room: int) -> Tuple[np.ndarray, np.ndarray]:
     """Returns the tokens (F,) of words, each by itself and cut to `room`, and how many each has (W,): at least one,
     which represents the word if the tokenizer removes all of it."""
-    different = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    token_F, count_D = tokenizer.encode(list(different))
+    word_number = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    token_F, count_D = tokenizer.encode(list(word_number))
     begin_D = np.cumsum(count_D) - count_D
     unknown = tokenizer.special.unknown
     token_F = np.append(token_F, (tokenizer.special.pad or 0) if unknown is None else unknown).astype(np.int32)
     begin_D = np.where(count_D > 0, begin_D, len(token_F) - 1)
     count_D = np.clip(count_D, 1, room)
-    which_W = np.fromiter((different[word] for word in words), np.int64, len(words))
-    count_W = count_D[which_W]
-    shift_W = begin_D[which_W] - (np.cumsum(count_W) - count_W)
+    number_W = np.fromiter((word_number[word] for word in words), np.int64, len(words))
+    count_W = count_D[number_W]
+    shift_W = begin_D[number_W] - (np.cumsum(count_W) - count_W)
     return token_F[np.arange(count_W.sum()) + np.repeat(shift_W, count_W)], count_W
 
 
 def _pieces(counts: Sequence[int], begin_W: np.ndarray, room: int) -> List[Tuple[int, int, int]]:
-    """Sentence, first word and the one behind the last of each sample."""
-    found, first = [], 0
+    """Returns sentence, first word and end of the words of each sample."""
+    pieces, first = [], 0
     for sentence, count in enumerate(counts):
         end = first + count
         while first < end:
-            behind = int(np.searchsorted(begin_W, begin_W[first] + room, side="right")) - 1
-            found.append((sentence, first, min(behind, end)))
-            first = found[-1][2]
-    return found
+            limit = int(np.searchsorted(begin_W, begin_W[first] + room, side="right")) - 1
+            pieces.append((sentence, first, min(limit, end)))
+            first = pieces[-1][2]
+    return pieces
 
 
 class TagLoader(TextLoader):

@@ -1,4 +1,4 @@
-"""Tags of words: schemes (BIO, IOB1, BIOES), and the entities that tags mean.
+"""Tags of words: schemes (BIO, IOB1, BIOES), and the entities that tags describe.
 
 A tag is O, or a prefix and a type: B-PER. As numbers, a tag's code is 8 * type + prefix.
 
@@ -19,7 +19,7 @@ OUT, BEGIN, INSIDE, END, SINGLE = range(5)
 """Prefixes as numbers: outside; beginning, inside and end of an entity; an entity of one word."""
 PREFIX_CODES = 8
 BILOU = {"L": "E", "U": "S"}
-"""Letters of another scheme for the same as in BIOES."""
+"""Prefixes of the scheme BILOU and their equivalents in BIOES."""
 
 
 class TagParts(NamedTuple):
@@ -45,7 +45,7 @@ def parse_tag(tag: str) -> TagParts:
 
 
 def write_tag(prefix: int, kind: str) -> str:
-    """Inverse of `parse_tag`."""
+    """Returns the tag with this prefix and type; the inverse of `parse_tag`."""
     return OUTSIDE if prefix == OUT else f"{PREFIXES[prefix]}-{kind}"
 
 
@@ -63,19 +63,19 @@ def are_brackets(tags: Sequence[str]) -> bool:
 def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
     """Returns the tags of a sentence in bio, and the index of the first one that does not fit: a span inside of
     another, an end without a beginning, or a span that does not end."""
-    found: List[str] = []
+    bio_tags: List[str] = []
     kind, begin = "", 0
     for place, tag in enumerate(tags):
         opened = tag.count("(")
         closed = tag.count(")")
         if opened > 1 or closed > 1 or (opened and kind) or (closed and not (kind or opened)) or not tag:
-            return found, place
+            return bio_tags, place
         if opened:
             kind, begin = tag[1:].rstrip("*)"), place
-        found.append(write_tag((BEGIN if opened else INSIDE) if kind else OUT, kind))
+        bio_tags.append(write_tag((BEGIN if opened else INSIDE) if kind else OUT, kind))
         if closed:
             kind = ""
-    return found, begin if kind else None
+    return bio_tags, begin if kind else None
 
 
 def is_plain(tags: Sequence[str]) -> bool:
@@ -91,10 +91,10 @@ def _has_prefix(tag: str) -> bool:
 
 
 class TagCodes:
-    """Tags of a vocabulary as numbers, by which entities are found.
+    """Integer codes of tags, from which entities are computed.
 
     Args:
-        names: of the K tags.
+        names: names of the K tags.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -111,8 +111,8 @@ class Entities:
     """Entities of sentences.
 
     Attributes:
-        type_E: the number of each one's type.
-        begin_E, end_E: its first word, and the one behind its last, as places among all words.
+        type_E: type number of each entity.
+        begin_E, end_E: range [first word, end) of each entity, as indices into all words.
     """
 
     type_E: np.ndarray
@@ -123,17 +123,18 @@ class Entities:
         return len(self.type_E)
 
     def keys(self, num_words: int) -> np.ndarray:
-        """One number for each, the same for the same entity of the same words."""
+        """Returns a number for each entity, which is equal for equal types and words."""
         return (self.type_E * (num_words + 1) + self.begin_E) * (num_words + 1) + self.end_E
 
 
 def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
-    """Returns the entities that tags mean, as conlleval and seqeval's default mode understand them: an entity also
-    begins where a tag cannot go on with the one before.
+    """Returns the entities of tags, as conlleval and seqeval's default mode do.
+
+    A tag that cannot continue the previous one begins a new entity.
 
     Args:
-        code_W: of the tags.
-        sentence_W: the number of each word's sentence, ascending.
+        code_W: code of each tag.
+        sentence_W: sentence number of each word, ascending.
     """
     code_W = np.asarray(code_W, np.int64)
     is_new_W = np.diff(sentence_W, prepend=-1) != 0
@@ -145,7 +146,7 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
         np.isin(prefix_W, (BEGIN, SINGLE)) | np.isin(before_W, (OUT, END, SINGLE)) | differs_W
     )
     begin_E = np.flatnonzero(begins_W)
-    # Ends before the next one that begins, at the next word outside, or with its sentence.
+    # An entity ends at the next entity, at the next O, or at the end of its sentence.
     stops = np.flatnonzero(begins_W | ~inside_W | is_new_W)
     place_E = np.searchsorted(stops, begin_E, side="right")
     end_E = np.append(stops, len(code_W))[place_E]
@@ -154,14 +155,14 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
 
 def write_entities(entities: Entities, num_words: int, types: Sequence[str], scheme: str) -> List[str]:
     """Returns the tags of words in a scheme, bio or bioes."""
-    found = [OUTSIDE] * num_words
+    tags = [OUTSIDE] * num_words
     for kind, begin, end in zip(entities.type_E.tolist(), entities.begin_E.tolist(), entities.end_E.tolist()):
         for place in range(begin, end):
             prefix = BEGIN if place == begin else INSIDE
             if scheme == "bioes" and place == end - 1:
                 prefix = SINGLE if place == begin else END
-            found[place] = write_tag(prefix, types[kind])
-    return found
+            tags[place] = write_tag(prefix, types[kind])
+    return tags
 
 
 def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.ndarray:
@@ -183,13 +184,15 @@ def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.
 
 
 def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarray) -> str:
-    """Returns the scheme that tags are in: bioes where an entity has an end, iob1 if B-X occurs only after a word of
-    the same type and some entity begins with I-X, else bio.
+    """Returns the scheme of tags.
+
+    It is bioes if an entity has an end tag, iob1 if B-X occurs only after a word of the same type and some entity
+    begins with I-X, otherwise bio.
 
     Args:
-        tag_W: as they are written.
-        code_W: the same as numbers.
-        sentence_W: the number of each word's sentence, ascending.
+        tag_W: tags as in the file.
+        code_W: code of each tag.
+        sentence_W: sentence number of each word, ascending.
     """
     prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
     if np.isin(prefix_W, (END, SINGLE)).any():
@@ -201,16 +204,16 @@ def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarr
 
 
 def count_entities(
-    true_W: np.ndarray, found_W: np.ndarray, sentence_W: np.ndarray
+    true_W: np.ndarray, predicted_W: np.ndarray, sentence_W: np.ndarray
 ) -> Dict[int, Tuple[int, int, int]]:  # fmt: skip
     """Counts entities by type: true positives, predicted ones and true ones."""
-    true, found = find_entities(true_W, sentence_W), find_entities(found_W, sentence_W)
+    true, predicted = find_entities(true_W, sentence_W), find_entities(predicted_W, sentence_W)
     count = len(true_W)
-    is_hit_E = np.isin(found.keys(count), true.keys(count))
+    is_hit_E = np.isin(predicted.keys(count), true.keys(count))
     return {
         int(kind): (
-            int((is_hit_E & (found.type_E == kind)).sum()), int((found.type_E == kind).sum()),
+            int((is_hit_E & (predicted.type_E == kind)).sum()), int((predicted.type_E == kind).sum()),
             int((true.type_E == kind).sum()),
         )
-        for kind in np.union1d(true.type_E, found.type_E)
+        for kind in np.union1d(true.type_E, predicted.type_E)
     }  # fmt: skip

@@ -82,22 +82,22 @@ class TokenClassification(Task):
         return {"tags": tags_of(signature, prediction)}
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
-        """The words of each sentence, their tags, and the entities that these mean."""
+        """Yields the words of each sentence, their tags, and the entities that the tags describe."""
         sentences = source.words.sentences  # type: ignore[attr-defined]  # of TaggedSentences
-        for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in found)):
+        for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in predictions)):
             row: Dict[str, Json] = {"words": list(sentences[index]), "tags": tags}
             if not is_plain(signature.class_names):
                 row["entities"] = entities_of(signature, sentences[index], tags)
             yield index, row
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Words and tags with spaces between."""
+        """Returns words and tags, joined with spaces."""
         return {key: " ".join(row[key]) for key in ("words", "tags") if key in row}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """CoNLL columns: a word and its tag per line, an empty line after each sentence."""
+        """Yields CoNLL columns: a word and its tag per line, an empty line after each sentence."""
         for row in rows:
             yield "".join(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"])) + "\n"
 
@@ -109,9 +109,9 @@ class TokenClassification(Task):
     ) -> List[Artifact]:  # fmt: skip
         words: TaggedSentences = source  # type: ignore[assignment]  # of words
         sentences = words.words.sentences
-        found = joined(sentences, (tags_of(signature, prediction) for prediction in predictions))
+        sentence_tags = joined(sentences, (tags_of(signature, prediction) for prediction in predictions))
         rows = [[" ".join(sentences[index]), marked(sentences[index], words.words.tags[index]),
-                 marked(sentences[index], tags)] for index, tags in found]  # fmt: skip
+                 marked(sentences[index], tags)] for index, tags in sentence_tags]  # fmt: skip
         return [Table("samples", ["sentence", "tags", "predicted"], rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
@@ -126,7 +126,7 @@ def tags_of(signature: Signature, prediction: np.ndarray) -> List[str]:
 
 
 def joined(sentences: Sequence[Sequence[str]], parts: Iterable[List[str]]) -> Iterator[Tuple[int, List[str]]]:
-    """The tags of whole sentences, of which samples may be parts, in order."""
+    """Yields the index and the tags of each sentence, joined from the samples that are its parts."""
     index = 0
     tags: List[str] = []
     for part in parts:
@@ -137,18 +137,18 @@ def joined(sentences: Sequence[Sequence[str]], parts: Iterable[List[str]]) -> It
 
 
 def marked(words: Sequence[str], tags: Sequence[str]) -> str:
-    """Words that have another tag than O, with it."""
+    """Returns the words with a tag other than O, as word/tag."""
     return " ".join(f"{word}/{tag}" for word, tag in zip(words, tags) if tag != "O")
 
 
 def entities_of(signature: Signature, words: Sequence[str], tags: Sequence[str]) -> List[Json]:
-    """Returns the entities that tags mean: their type, their words, and which these are."""
+    """Returns the entities that tags describe: type, text, and range of their words."""
     import numpy as np
 
     codes, number = TagCodes(signature.class_names), {name: k for k, name in enumerate(signature.class_names)}
     code_W = codes.code_K[[number[tag] for tag in tags]]
-    found = find_entities(code_W, np.zeros(len(code_W), np.int64))
+    entities = find_entities(code_W, np.zeros(len(code_W), np.int64))
     return [
         {"type": codes.types[kind], "text": " ".join(words[begin:end]), "begin": begin, "end": end}
-        for kind, begin, end in zip(found.type_E.tolist(), found.begin_E.tolist(), found.end_E.tolist())
+        for kind, begin, end in zip(entities.type_E.tolist(), entities.begin_E.tolist(), entities.end_E.tolist())
     ]

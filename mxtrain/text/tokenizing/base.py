@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json, Wanted
 
 MAX_FILE_BYTES = 64 << 20
-"""Of a tokenizer's file; one for a million tokens has a half of it."""
+"""Maximum size of a tokenizer file; one with a million tokens has half of it."""
 MAX_TOKENS = 1 << 24
-"""Ids beyond are not exact where a label is a float32."""
+"""Larger ids are not exact in float32 labels."""
 TOKENIZER_STATE: Dict[str, Wanted] = {
     "kind?": str, "vocab?": [str], "lowercase?": bool, "file?": str, "sha256?": str,
 }  # fmt: skip
-"""The form of a tokenizer in a checkpoint; without a kind it is WordPiece."""
+"""Schema of a tokenizer in a checkpoint; without a kind it is WordPiece."""
 
 SPECIAL_NAMES: Dict[str, Tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>", "<|pad|>"),
@@ -37,9 +37,9 @@ SPECIAL_NAMES: Dict[str, Tuple[str, ...]] = {
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
 }
-"""Role -> the names that tokens of that role have in published vocabularies, the usual ones first."""
+"""Names of special tokens in published vocabularies by role, the most common first."""
 OWN_SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
-"""The first tokens of every vocabulary that is trained here, except of WordPiece, which has BERT's."""
+"""First tokens of every vocabulary trained by mxtrain, except WordPiece, which has BERT's special tokens."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,16 @@ class SpecialTokens:
     sep: Optional[int] = None
 
     @classmethod
-    def named(cls, find: Callable[[str], Optional[int]], **known: int) -> SpecialTokens:
-        """Special tokens with one of the usual names.
+    def named(cls, find: Callable[[str], Optional[int]], **declared: int) -> SpecialTokens:
+        """Returns the special tokens of a vocabulary, identified by their usual names.
 
         Args:
-            find: the id of a token, or None.
-            known: by role, what the vocabulary itself says.
+            find: function that returns the id of a token, or None.
+            declared: ids by role that the vocabulary declares itself.
         """
-        found = {role: next((index for index in map(find, names) if index is not None), None)
+        by_name = {role: next((index for index in map(find, names) if index is not None), None)
                  for role, names in SPECIAL_NAMES.items()}  # fmt: skip
-        return cls(**{**found, **known})
+        return cls(**{**by_name, **declared})
 
     @property
     def ids(self) -> List[int]:
@@ -91,30 +91,30 @@ class SpecialTokens:
 
 
 class BaseTokenizer:
-    """Base of tokenizers. They compare by what they are made of, and may be used in several threads at once.
+    """Base class of tokenizers. They are compared by content, and are thread-safe.
 
-    A checkpoint carries `to_json`, which is all that is needed to encode and decode; reading it runs no code.
+    Checkpoints store `to_json`, which is sufficient to encode and decode; loading it runs no code.
     """
 
     kind: ClassVar[str] = ""
 
     @property
     def size(self) -> int:
-        """Ids are from 0 to below this."""
+        """Returns the number of ids; ids are from 0 to `size - 1`."""
         raise NotImplementedError
 
     @cached_property
     def special(self) -> SpecialTokens:
-        """Special tokens by role."""
+        """Returns the special tokens by role."""
         return SpecialTokens.named(self.find)
 
     @property
     def lost_bytes(self) -> bytes:
-        """Returns the UTF-8 bytes that it drops from texts without an unknown token in their place."""
+        """Returns the UTF-8 bytes that the tokenizer drops without an unknown token in their place."""
         return b""
 
     def lost(self, text: str) -> str:
-        """Returns the characters of a text that hold `lost_bytes`, each once, in order."""
+        """Returns the distinct characters of a text that contain `lost_bytes`, in order."""
         return ""
 
     def find(self, piece: str) -> Optional[int]:
@@ -152,10 +152,10 @@ class BaseTokenizer:
         raise NotImplementedError
 
     def require_usable(self) -> None:
-        """Raises: DataError: what it is made of, e.g. the content of a file, is no tokenizer."""
+        """Raises a `DataError` if the tokenizer is damaged, e.g. if its file is no tokenizer."""
 
     def trust(self) -> None:
-        """Remembers that it was made here, so that `require_usable` need not try it."""
+        """Marks the tokenizer as trained by mxtrain, so that `require_usable` need not try it."""
 
     def tokens(self, text: str) -> List[int]:
         """Returns the tokens of one text, without special ones."""
@@ -167,22 +167,22 @@ class BaseTokenizer:
         Raises:
             DataError: there is none.
         """
-        found: Optional[int] = getattr(self.special, role)
-        if found is None:
+        token: Optional[int] = getattr(self.special, role)
+        if token is None:
             raise DataError(
                 f"{needed_by} needs a special token '{role}', and the vocabulary has none of "
                 f"{', '.join(SPECIAL_NAMES[role])}. Give another file, or have one trained: dataset.vocab=null "
                 "dataset.tokenizer=bpe."
             )
-        return found
+        return token
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that it is made of."""
+        """Returns the SHA-256 of `to_json`."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def shown(self, tokens: Iterable[int], with_special: bool) -> List[int]:
-        """Returns the tokens, of some, that a text shows."""
+        """Returns the given tokens without padding, and without other special tokens unless `with_special`."""
         hidden = {self.special.pad} if with_special else set(self.special.ids)
         return [int(token) for token in tokens if int(token) not in hidden]
 
@@ -205,7 +205,7 @@ class ListedVocab(BaseTokenizer):
 
     @cached_property
     def index(self) -> Dict[str, int]:
-        """Token -> id."""
+        """Returns the id of each token."""
         return {token: number for number, token in enumerate(self.vocab)}
 
     def find(self, piece: str) -> Optional[int]:
@@ -216,7 +216,7 @@ class ListedVocab(BaseTokenizer):
 
 
 def flat_of(rows: Sequence[Sequence[int]]) -> Tuple[np.ndarray, np.ndarray]:
-    """token_F and length_N of lists of tokens."""
+    """Returns the concatenated tokens `token_F` and the lengths `length_N` of lists of tokens."""
     length_N = np.fromiter(map(len, rows), np.int64, len(rows))
     token_F = np.fromiter((token for row in rows for token in row), np.int32, int(length_N.sum()))
     return token_F, length_N

@@ -29,12 +29,12 @@ class TokenizerConfig:
 
     @property
     def size(self) -> int:
-        """Tokens of the vocabulary."""
+        """Returns the number of tokens of the vocabulary."""
         return self.tokenizer.size
 
     @property
     def num_masked(self) -> int:
-        """Positions to predict in a sample of `max_length` tokens."""
+        """Returns the number of masked positions in a sample of `max_length` tokens."""
         return num_masked(self.max_length, self.mask_fraction)
 
     def to_json(self) -> Mapping[str, Json]:
@@ -43,7 +43,7 @@ class TokenizerConfig:
 
     @classmethod
     def from_json(cls, values: JsonObject) -> TokenizerConfig:
-        """Inverse of `to_json`; raises as `tokenizer_from_json`."""
+        """Restores settings from `to_json`; raises the errors of `tokenizer_from_json`."""
         return cls(tokenizer_from_json(values), values["max_length"], values.get("mask_fraction", 0.0))
 
     def decode(self, tokens: Iterable[int]) -> str:

@@ -1,8 +1,8 @@
-"""Judges tokenizer files of strangers before a library reads them, and tries them in a process of their own.
+"""Validates untrusted tokenizer files before a library loads them in this process.
 
-The libraries `tokenizers` and sentencepiece abort, panic or compute without end for some files. A file is used only if
-all it asks for is bounded (`require_harmless`), and a child process with limits of time and memory has encoded sample
-texts with it (`require_tried`). The verdict is kept in the user's cache by the file's SHA-256.
+The libraries `tokenizers` and sentencepiece abort, panic or never return for some files. A file is used only if its
+settings are bounded (`require_harmless`), and if a child process with time and memory limits has encoded sample texts
+with it (`require_tried`). The result is cached by the SHA-256 of the file.
 """
 
 from __future__ import annotations
@@ -28,48 +28,49 @@ if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
 
 MOST_WORD = 1_000
-"""Characters of a word that WordPiece looks up: its time grows with their square."""
+"""Maximum number of characters of a word in WordPiece, whose time grows with their square."""
 MOST_GROWTH = 1_000
-"""Characters that a normalizer may make of one."""
+"""Maximum number of characters that a normalizer may produce from one."""
 MOST_GAPS = 1 << 16
-"""Ids without a token, besides as many as there are tokens."""
+"""Maximum number of ids without a token, in addition to the number of tokens."""
 _TRIAL = "mxtrain.text.tokenizing.trial"
 _TRIAL_S = 120.0
 _KIND = "tokenizers"
 
 
 def require_harmless(text: str) -> None:
-    """Judges the content of a tokenizer.json.
+    """Checks that a tokenizer.json needs bounded time and memory.
 
     Raises:
-        DataError: it is none, or asks for what may take endless time or memory.
+        DataError: the text is no tokenizer.json, or may need unbounded time or memory.
     """
     try:
-        found = parse_json(text)
+        content = parse_json(text)
     except JsonTextError as error:
         raise DataError(f"no tokenizer.json: it {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise DataError("no tokenizer.json: it has no model")
-    for part in _parts_of(found):
+    for part in _parts_of(content):
         pattern = part.get("Regex")
         if isinstance(pattern, str):
             require_bounded(pattern)
         if "precompiled_charsmap" in part:
             _require_charsmap_text(part["precompiled_charsmap"])
-    _require_model(found["model"])
-    _require_growth(found.get("normalizer"))
+    _require_model(content["model"])
+    _require_growth(content.get("normalizer"))
 
 
 def _parts_of(value: Any) -> Iterator[Dict[str, Any]]:
-    """All objects except of the vocabulary; `parse_json` has limited their depth."""
+    """Yields all JSON objects except those of the vocabulary. The recursion is bounded, because `parse_json` limits
+    depth."""
     if isinstance(value, dict):
         yield value
-        for name, one in value.items():
+        for name, item in value.items():
             if name not in ("vocab", "merges", "added_tokens"):
-                yield from _parts_of(one)
+                yield from _parts_of(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _parts_of(one)
+        for item in value:
+            yield from _parts_of(item)
 
 
 def _require_model(model: JsonObject) -> None:
@@ -87,7 +88,7 @@ def _require_model(model: JsonObject) -> None:
 
 
 def _require_growth(normalizer: Any) -> None:
-    """Replacements in a sequence multiply each other's length."""
+    """Checks the growth of texts by a normalizer: the factors of consecutive replacements multiply."""
     growth = 1
     for part in _parts_of(normalizer):
         pattern, content = part.get("pattern"), part.get("content")
@@ -109,10 +110,10 @@ def _require_charsmap_text(text: Any) -> None:
 
 
 def require_charsmap(content: bytes) -> None:
-    """Judges a map of characters as sentencepiece compiles it: the size of a trie, a double array, and texts.
+    """Checks a character map as compiled by sentencepiece: the size of a trie, its double array, and texts.
 
     Raises:
-        DataError: the trie leads out of its array, or to no text.
+        DataError: an index of the trie is out of range.
     """
     size = int.from_bytes(content[:4], "little")
     texts = content[4 + size :]
@@ -139,10 +140,10 @@ def require_charsmap(content: bytes) -> None:
 
 
 def require_harmless_model(model: bytes) -> None:
-    """Judges the content of a model file of sentencepiece.
+    """Checks the content of a sentencepiece model.
 
     Raises:
-        DataError: it is none, or its maps of characters are damaged.
+        DataError: the content is no model, or its character maps are damaged.
     """
     for number, value in _fields(model):
         if number in (3, 5):  # ModelProto.normalizer_spec, denormalizer_spec
@@ -152,47 +153,47 @@ def require_harmless_model(model: bytes) -> None:
 
 
 def _fields(content: bytes) -> Iterator[Tuple[int, bytes]]:
-    """The numbers and contents of the fields with lengths of a serialized protocol buffer."""
-    at = 0
-    while at < len(content):
-        tag, at = _varint(content, at)
+    """Yields number and content of the length-delimited fields of a serialized protocol buffer."""
+    offset = 0
+    while offset < len(content):
+        tag, offset = _varint(content, offset)
         wire = tag & 7
         if wire == 0:
-            _, at = _varint(content, at)
+            _, offset = _varint(content, offset)
         elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
+            offset += 8 if wire == 1 else 4
         elif wire == 2:
-            size, at = _varint(content, at)
-            if at + size > len(content):
+            size, offset = _varint(content, offset)
+            if offset + size > len(content):
                 raise DataError("no model of sentencepiece: it is cut off")
-            yield tag >> 3, content[at : at + size]
-            at += size
+            yield tag >> 3, content[offset : offset + size]
+            offset += size
         else:
             raise DataError("no model of sentencepiece: it is no protocol buffer")
 
 
-def _varint(content: bytes, at: int) -> Tuple[int, int]:
+def _varint(content: bytes, offset: int) -> Tuple[int, int]:
     value = 0
     for shift in range(0, 64, 7):
-        if at >= len(content):
+        if offset >= len(content):
             break
-        byte = content[at]
-        at += 1
+        byte = content[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
     raise DataError("no model of sentencepiece: it is no protocol buffer")
 
 
 def require_tried(library: str, content: bytes) -> None:
-    """Lets a process of its own load a file and encode sample texts, unless that went well before.
+    """Loads a file and encodes sample texts in a child process, unless the cache says that this succeeded before.
 
     Args:
         library: tokenizers or sentencepiece.
-        content: of the file.
+        content: content of the file.
 
     Raises:
-        DataError: that process failed, was ended, or took too long.
+        DataError: the process failed, was killed, or took too long.
     """
     name = _verdict_name(library, content)
     if read_cached(_KIND, name) is not None:
@@ -205,8 +206,8 @@ def require_tried(library: str, content: bytes) -> None:
     except subprocess.TimeoutExpired:
         raise DataError(f"loading it and encoding sample texts takes more than {_TRIAL_S:.0f} s") from None
     if done.returncode < 0:
-        said = signal.Signals(-done.returncode).name
-        raise DataError(f"the library {library} ends with {said} when it loads the file or encodes sample texts")
+        signal_name = signal.Signals(-done.returncode).name
+        raise DataError(f"the library {library} ends with {signal_name} when it loads the file or encodes sample texts")
     try:
         reason = json.loads(done.stdout.splitlines()[-1])["reason"]
     except (ValueError, IndexError, KeyError, TypeError):
@@ -218,12 +219,12 @@ def require_tried(library: str, content: bytes) -> None:
 
 
 def remember_tried(library: str, content: bytes) -> None:
-    """Keeps that a file can be used, e.g. because it was made here."""
+    """Records in the cache that a file can be used, e.g. because mxtrain trained it."""
     write_cached(_KIND, _verdict_name(library, content), b"usable")
 
 
 def _verdict_name(library: str, content: bytes) -> str:
     from importlib.metadata import version
 
-    made = hashlib.sha256(f"{library} {version(library)} 1\0".encode() + content)
-    return f"{made.hexdigest()[:32]}.txt"
+    digest = hashlib.sha256(f"{library} {version(library)} 1\0".encode() + content)
+    return f"{digest.hexdigest()[:32]}.txt"

@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
 
 MOST_NAMED = 8
-"""Characters that a vocabulary loses, in a message."""
+"""Maximum number of lost characters that a message lists."""
 log = logging.getLogger(__name__)
 
 TokenizerKind = Literal["auto", "wordpiece", "bpe", "unigram", "sentencepiece_bpe", "words", "characters"]
 WITH_DIGITS = ("bpe", "unigram", "sentencepiece_bpe")
 """Kinds that can be trained to make a token of each digit."""
 MOST_TRAINED_BYTES = 32 << 20
-"""Of more text, a vocabulary of subwords is made of so much, chosen by a hash of each text's number."""
+"""Maximum size of the texts that subword vocabularies are trained on; larger data is sampled by a hash of text
+indices."""
 MOST_SENTENCEPIECE_BYTES = 8 << 20
-"""The same for sentencepiece, whose training takes about 20 bytes of memory for each."""
+"""The same for sentencepiece, whose training needs about 20 bytes of memory per byte of text."""
 
 
 class TokenizerSettings(NamedTuple):
@@ -90,10 +91,10 @@ class TextsInMemory:
 
     def digest(self) -> str:
         """See `TrainingTexts`."""
-        made = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for text in self._texts:
-            made.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
-        return made.hexdigest()
+            sha256.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+        return sha256.hexdigest()
 
 
 def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTokenizer:
@@ -103,21 +104,21 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
         DataError: the file is no vocabulary, or a library is not installed.
     """
     if settings.vocab is not None:
-        given = read_tokenizer(settings, settings.vocab)
-        _warn_of_lost(given, settings.vocab, texts)
-        return given
+        loaded = read_tokenizer(settings, settings.vocab)
+        _warn_of_lost(loaded, settings.vocab, texts)
+        return loaded
     require_kind(settings)
     versions = [getattr(library, "__version__", "") for library in _libraries(settings.kind)]
     parts = [texts.digest(), _own_kind(settings.kind), settings.size, settings.lowercase, settings.individual_digits]
-    made_of = json.dumps([*parts, versions, MOST_TRAINED_BYTES, MOST_SENTENCEPIECE_BYTES])
-    name = f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.json"
-    kept = read_cached("vocabularies", name)
-    if kept is not None:
-        return tokenizer_from_json(json.loads(kept))
-    made = train_tokenizer(settings, texts)
-    made.trust()
-    write_cached("vocabularies", name, json.dumps(made.to_json()).encode())
-    return made
+    cache_key = json.dumps([*parts, versions, MOST_TRAINED_BYTES, MOST_SENTENCEPIECE_BYTES])
+    name = f"{hashlib.sha256(cache_key.encode()).hexdigest()[:32]}.json"
+    cached = read_cached("vocabularies", name)
+    if cached is not None:
+        return tokenizer_from_json(json.loads(cached))
+    trained = train_tokenizer(settings, texts)
+    trained.trust()
+    write_cached("vocabularies", name, json.dumps(trained.to_json()).encode())
+    return trained
 
 
 LOSES_NOTHING = "Give a vocabulary with all bytes, or have one trained: dataset.vocab=null dataset.tokenizer=bpe."
@@ -127,20 +128,20 @@ def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> 
     """Warns if a vocabulary lacks bytes, and counts the training texts that lose characters by it."""
     if not tokenizer.lost_bytes:
         return
-    found = [lost for text in texts.texts() if (lost := tokenizer.lost(text))]
-    characters = "".join(dict.fromkeys("".join(found)))
-    said = (
-        f"{len(found):,} of the training texts lose characters without a trace, {name_lost(characters)}; `data check` "
-        "lists them" if found else "characters that are written with them are lost; the training texts have none"
+    losses = [lost for text in texts.texts() if (lost := tokenizer.lost(text))]
+    characters = "".join(dict.fromkeys("".join(losses)))
+    effect = (
+        f"{len(losses):,} of the training texts lose characters without a trace, {name_lost(characters)}; `data check` "
+        "lists them" if losses else "characters that are written with them are lost; the training texts have none"
     )  # fmt: skip
-    log.warning("the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), said,
+    log.warning("the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), effect,
                 LOSES_NOTHING)  # fmt: skip
 
 
 def name_lost(characters: str) -> str:
     """Describes distinct characters: their number, and the first few of them."""
-    shown = ", ".join(map(repr, characters[:MOST_NAMED]))
-    return f"{len(characters):,} different: {shown}{', ...' if len(characters) > MOST_NAMED else ''}"
+    examples = ", ".join(map(repr, characters[:MOST_NAMED]))
+    return f"{len(characters):,} different: {examples}{', ...' if len(characters) > MOST_NAMED else ''}"
 
 
 def require_kind(settings: TokenizerSettings) -> None:
@@ -166,22 +167,22 @@ def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     if kind == "characters":
         return train_characters(texts.texts(), size, lowercase)
     is_own = kind in ("wordpiece", "bpe")
-    some = _some_of(texts, MOST_TRAINED_BYTES if is_own else MOST_SENTENCEPIECE_BYTES)
+    sample = _sample_texts(texts, MOST_TRAINED_BYTES if is_own else MOST_SENTENCEPIECE_BYTES)
     if kind == "wordpiece":
-        return train_wordpiece(some, size, lowercase)
+        return train_wordpiece(sample, size, lowercase)
     if kind == "bpe":
-        return train_bpe(some, size, lowercase, settings.individual_digits)
+        return train_bpe(sample, size, lowercase, settings.individual_digits)
     algorithm = "unigram" if kind == "unigram" else "bpe"
-    return train_sentencepiece(some, algorithm, size, lowercase, settings.individual_digits)
+    return train_sentencepiece(sample, algorithm, size, lowercase, settings.individual_digits)
 
 
-def _some_of(texts: TrainingTexts, most_bytes: int) -> List[str]:
-    """Returns all texts, or above a limit of bytes a pseudo-random choice of them, in order."""
+def _sample_texts(texts: TrainingTexts, max_bytes: int) -> List[str]:
+    """Returns all texts, or a pseudo-random sample of at most `max_bytes`, in order."""
     size_N = texts.num_bytes()
-    if size_N.sum() <= most_bytes:
+    if size_N.sum() <= max_bytes:
         return list(texts.texts())
     order = np.argsort(bits(0, 0, np.arange(len(size_N)), TextDraw.VOCABULARY), kind="stable")
-    count = int(np.searchsorted(np.cumsum(size_N[order]), most_bytes, side="right"))
+    count = int(np.searchsorted(np.cumsum(size_N[order]), max_bytes, side="right"))
     return list(texts.texts(np.sort(order[: max(count, 1)])))  # sorted, because stores are read sequentially
 
 
@@ -196,37 +197,37 @@ def read_tokenizer(settings: TokenizerSettings, path: str) -> BaseTokenizer:
     """
     if settings.kind == "words":
         return Words(read_vocab(path, ("<unk>",)), settings.lowercase)
-    found: Optional[BaseTokenizer] = None
+    tokenizer: Optional[BaseTokenizer] = None
     try:
         if path.endswith(".model"):
-            found = SentencePiece(read_bytes(path, MAX_FILE_BYTES))
-            found.require_usable()
+            tokenizer = SentencePiece(read_bytes(path, MAX_FILE_BYTES))
+            tokenizer.require_usable()
         elif path.endswith(".json") and _is_tokenizer_json(content := read_bytes(path, MAX_FILE_BYTES)):
-            found = TokenizerFile(content.decode("utf-8-sig"))
-            found.require_usable()
+            tokenizer = TokenizerFile(content.decode("utf-8-sig"))
+            tokenizer.require_usable()
     except (DataError, UnicodeDecodeError) as error:
         raise DataError(
             f"dataset.vocab={path} is no vocabulary ({error}). Give a tokenizer.json, a .model of sentencepiece or "
             "BERT's vocab.txt, or dataset.vocab=null for one that is made of the texts."
         ) from error
-    found = found or WordPiece(read_vocab(path), settings.lowercase)
-    fits = {"wordpiece": "wordpiece", "bpe": "tokenizers", "unigram": "sentencepiece", "sentencepiece_bpe":
-            "sentencepiece", "auto": found.kind}.get(settings.kind)  # fmt: skip
-    if fits != found.kind:
+    tokenizer = tokenizer or WordPiece(read_vocab(path), settings.lowercase)
+    kind_of_setting = {"wordpiece": "wordpiece", "bpe": "tokenizers", "unigram": "sentencepiece", "sentencepiece_bpe":
+            "sentencepiece", "auto": tokenizer.kind}.get(settings.kind)  # fmt: skip
+    if kind_of_setting != tokenizer.kind:
         raise DataError(
-            f"dataset.vocab={path} is a file of {found.kind}, and dataset.tokenizer={settings.kind} was given. Leave "
-            "dataset.tokenizer out: the file says what it is."
+            f"dataset.vocab={path} is a file of {tokenizer.kind}, and dataset.tokenizer={settings.kind} was given. "
+            "Leave dataset.tokenizer out: the file says what it is."
         )
-    return found
+    return tokenizer
 
 
 def _is_tokenizer_json(content: bytes) -> bool:
     """Returns True for a Hugging Face tokenizer.json, False for a vocabulary of GluonNLP, which also ends in .json."""
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except (ValueError, RecursionError):
         return True  # reading it as a tokenizer.json will raise a helpful error
-    return not (isinstance(found, dict) and "idx_to_token" in found)
+    return not (isinstance(parsed, dict) and "idx_to_token" in parsed)
 
 
 def tokenizer_from_json(values: JsonObject) -> BaseTokenizer:
@@ -247,17 +248,17 @@ def tokenizer_from_json(values: JsonObject) -> BaseTokenizer:
 
 def _restore_file(values: JsonObject) -> TokenizerFile:
     _require_digest(values["file"].encode(), values["sha256"])
-    found = TokenizerFile(values["file"])
-    found.require_usable()
-    return found
+    tokenizer = TokenizerFile(values["file"])
+    tokenizer.require_usable()
+    return tokenizer
 
 
 def _restore_model(values: JsonObject) -> SentencePiece:
     model = base64.b64decode(values["file"], validate=True)
     _require_digest(model, values["sha256"])
-    found = SentencePiece(model)
-    found.require_usable()
-    return found
+    tokenizer = SentencePiece(model)
+    tokenizer.require_usable()
+    return tokenizer
 
 
 def _require_digest(content: bytes, sha256: str) -> None:

@@ -1,4 +1,4 @@
-"""Tokenizers of the library `tokenizers`: files of it from elsewhere, and byte-level BPE that is trained here."""
+"""Tokenizers of the library `tokenizers`: tokenizer.json files, and byte-level BPE."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD}}}(?=\S)")
 
 
 class LibraryTokenizer(BaseTokenizer):
-    """Base of what the library encodes."""
+    """Base class of tokenizers that use the library `tokenizers`."""
 
     @cached_property
     def library(self) -> Any:
-        """Returns the library's object; nothing is changed in it, so threads share it."""
+        """Returns the library's object. It is not modified, so threads share it."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
         encode = getattr(self.library, "encode_batch_fast", self.library.encode_batch)  # without offsets
         with library_errors("a text cannot be encoded"):
-            found = encode(texts, add_special_tokens=False)
-        return flat_of([one.ids for one in found])
+            encodings = encode(texts, add_special_tokens=False)
+        return flat_of([encoding.ids for encoding in encodings])
 
     def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
         with library_errors("a text cannot be encoded"):
-            found = self.library.encode(text, add_special_tokens=False)
-        return np.array(found.ids, np.int32), np.array(found.offsets, np.int64).reshape(-1, 2)
+            encoding = self.library.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
 
 @contextmanager
-def library_errors(what: str) -> Iterator[None]:
-    """Raises a DataError for what the library raises: plain exceptions, and panics, which are no `Exception`."""
+def library_errors(action: str) -> Iterator[None]:
+    """Converts errors of the library to `DataError`: plain exceptions, and panics, which are no `Exception`."""
     try:
         yield
     except BaseException as error:
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
-        raise DataError(f"The tokenizer's file does not fit this data, or is damaged: {what}: {error}") from error
+        raise DataError(f"The tokenizer's file does not fit this data, or is damaged: {action}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class TokenizerFile(LibraryTokenizer):
 
     @cached_property
     def library(self) -> Any:
-        made = parse_tokenizer(self.text)
-        made.no_truncation()
-        made.no_padding()
-        if getattr(made.model, "dropout", None) is not None:
-            made.model.dropout = None  # else each start would make other tokens of the same text
-        return made
+        tokenizer = parse_tokenizer(self.text)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        if getattr(tokenizer.model, "dropout", None) is not None:
+            tokenizer.model.dropout = None  # otherwise tokens of the same text would differ from run to run
+        return tokenizer
 
     @cached_property
     def size(self) -> int:
@@ -102,10 +102,10 @@ class TokenizerFile(LibraryTokenizer):
 
     @cached_property
     def lost_bytes(self) -> bytes:
-        found = json.loads(self.text)
-        model, vocab = found["model"], self.library.get_vocab(with_added_tokens=False)
+        content = json.loads(self.text)
+        model, vocab = content["model"], self.library.get_vocab(with_added_tokens=False)
         replaces = model.get("type", "BPE") != "BPE" or model.get("unk_token")
-        if replaces or not _is_byte_level(found.get("pre_tokenizer")):
+        if replaces or not _is_byte_level(content.get("pre_tokenizer")):
             return b""
         return bytes(byte for byte, character in enumerate(byte_characters()) if character not in vocab)
 
@@ -115,15 +115,15 @@ class TokenizerFile(LibraryTokenizer):
         normalizer = self.library.normalizer
         with library_errors("a text cannot be normalized"):
             text = text if normalizer is None else normalizer.normalize_str(text)
-        kept = bytes(set(range(256)) - set(self.lost_bytes))
-        if not text.encode("utf-8", "surrogatepass").translate(None, kept):
+        kept_bytes = bytes(set(range(256)) - set(self.lost_bytes))
+        if not text.encode("utf-8", "surrogatepass").translate(None, kept_bytes):
             return ""
         encoded = {character: character.encode("utf-8", "surrogatepass") for character in text}  # in order
-        return "".join(character for character, some in encoded.items() if some.translate(None, kept))
+        return "".join(character for character, code in encoded.items() if code.translate(None, kept_bytes))
 
     def find(self, piece: str) -> Optional[int]:
-        found: Optional[int] = self.library.token_to_id(piece)
-        return found
+        token: Optional[int] = self.library.token_to_id(piece)
+        return token
 
     def piece(self, token: int) -> str:
         return self.library.id_to_token(token) or ""  # ids may have gaps
@@ -160,55 +160,57 @@ def parse_tokenizer(text: str) -> Any:
     """
     tokenizers = require_tokenizers()
     try:
-        made = tokenizers.Tokenizer.from_str(text)
-        ids = made.get_vocab(with_added_tokens=True).values()
+        tokenizer = tokenizers.Tokenizer.from_str(text)
+        ids = tokenizer.get_vocab(with_added_tokens=True).values()
     except BaseException as error:  # what panics in the library is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise DataError(f"no tokenizer.json: {error}") from error
     if not ids or max(ids) >= MAX_TOKENS:
         raise DataError(f"a tokenizer.json with ids up to {max(ids, default=-1):,}; {MAX_TOKENS - 1:,} is the highest")
-    return made
+    return tokenizer
 
 
 def train_bpe(texts: Sequence[str], size: int, lowercase: bool, individual_digits: bool) -> TokenizerFile:
-    """Byte-level BPE with at most `size` tokens, a function of the texts alone.
+    """Trains byte-level BPE with at most `size` tokens. The result depends only on the arguments.
 
     Args:
-        texts: it is made of.
-        size: at least `LEAST_BPE`.
-        lowercase: whether texts are lowercased, and accents removed.
-        individual_digits: whether each digit is a token.
+        texts: training texts.
+        size: maximum number of tokens, at least `LEAST_BPE`.
+        lowercase: True to lowercase texts and remove accents.
+        individual_digits: True to make each digit a token.
     """
     tokenizers = require_tokenizers()
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    normal = tokenizers.normalizers
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    normalizers = tokenizers.normalizers
     if lowercase:
-        made.normalizer = normal.Sequence([normal.NFD(), normal.Lowercase(), normal.StripAccents()])
-    split = tokenizers.pre_tokenizers
-    by_bytes = split.ByteLevel(add_prefix_space=False)
-    made.pre_tokenizer = (
-        split.Sequence([split.Digits(individual_digits=True), by_bytes]) if individual_digits else by_bytes
+        steps = [normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()]
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    pre_tokenizers = tokenizers.pre_tokenizers
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), by_bytes])
+        if individual_digits else by_bytes
     )
-    made.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=size, min_frequency=2, special_tokens=list(OWN_SPECIAL), show_progress=False,
-        initial_alphabet=sorted(split.ByteLevel.alphabet()),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )  # fmt: skip
-    made.train_from_iterator(batches_of(texts), trainer)
-    return TokenizerFile(_canonical(made.to_str()))
+    tokenizer.train_from_iterator(batches_of(texts), trainer)
+    return TokenizerFile(_canonical(tokenizer.to_str()))
 
 
 def _canonical(text: str) -> str:
-    """Returns the same file with its vocabulary in the order of ids: the library writes it as a hash table has it."""
-    found = json.loads(text)
-    vocab = found["model"]["vocab"]
-    found["model"]["vocab"] = dict(sorted(vocab.items(), key=lambda item: item[1]))
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    """Returns a tokenizer.json with its vocabulary sorted by id, because the library writes it in hash order."""
+    content = json.loads(text)
+    vocab = content["model"]["vocab"]
+    content["model"]["vocab"] = dict(sorted(vocab.items(), key=lambda item: item[1]))
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
-    """Lists of texts, as the library reads them fastest; words without end are divided."""
+    """Yields lists of texts, which the library reads fastest; long words are divided."""
     for begin in range(0, len(texts), _TEXTS_AT_ONCE):
         yield [part for text in texts[begin : begin + _TEXTS_AT_ONCE] for part in _divided(text)]
 
@@ -219,7 +221,7 @@ def _divided(text: str) -> List[str]:
     if len(text) <= _LONGEST_WORD or not _LONG_WORD.search(text):
         return [text]
     pieces, end = [], 0
-    for found in _LONG_WORD.finditer(text):
-        pieces.append(text[end : found.end()])
-        end = found.end()
+    for match in _LONG_WORD.finditer(text):
+        pieces.append(text[end : match.end()])
+        end = match.end()
     return [*pieces, text[end:]]

@@ -43,7 +43,7 @@ class _MatchCost(NamedTuple):
 
 
 def require_bounded(pattern: str) -> None:
-    """Raises: DataError: matching the pattern can take exponential time, or that cannot be ruled out."""
+    """Raises a `DataError` if matching the pattern may take exponential time."""
     if len(pattern) > MOST_CHARACTERS:
         raise DataError(f"a regular expression of {len(pattern):,} characters; at most {MOST_CHARACTERS:,} are read")
     try:
@@ -51,8 +51,8 @@ def require_bounded(pattern: str) -> None:
         if cost.degree > MOST_DEGREE or cost.ways > MOST_WAYS:
             raise _UnboundedPattern("it can match in too many ways")
     except _UnboundedPattern as refused:
-        shown = pattern if len(pattern) <= 80 else f"{pattern[:60]}..."
-        raise DataError(f"the regular expression {shown!r} may take endless time: {refused}") from None
+        excerpt = pattern if len(pattern) <= 80 else f"{pattern[:60]}..."
+        raise DataError(f"the regular expression {excerpt!r} may take endless time: {refused}") from None
 
 
 class _UnboundedPattern(Exception):
@@ -66,10 +66,10 @@ class _PatternReader:
         self._text, self._at, self._depth = pattern, 0, 0
 
     def read(self) -> _MatchCost:
-        found = self._alternatives()
+        cost = self._alternatives()
         if self._at < len(self._text):
             raise _UnboundedPattern("a bracket is closed that was not opened")
-        return found
+        return cost
 
     def _alternatives(self) -> _MatchCost:
         branches = [self._sequence()]
@@ -123,14 +123,14 @@ class _PatternReader:
         if mark and mark in "*+?":
             self._at += 1
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[mark]
-        found = _COUNT.match(self._text, self._at)
-        if not found or not (found[1] or found[3]):
+        match = _COUNT.match(self._text, self._at)
+        if not match or not (match[1] or match[3]):
             return None
-        self._at = found.end()
-        low = int(found[1] or 0)
-        if not found[2]:
+        self._at = match.end()
+        low = int(match[1] or 0)
+        if not match[2]:
             return low, low
-        return low, int(found[3]) if found[3] else None
+        return low, int(match[3]) if match[3] else None
 
     def _atom(self) -> _MatchCost:
         mark = self._text[self._at]
@@ -145,23 +145,23 @@ class _PatternReader:
         return _MatchCost(first=None if mark in ".^$" else mark)
 
     def _escape(self) -> _MatchCost:
-        found = _ESCAPE.match(self._text, self._at)
-        if not found:
+        match = _ESCAPE.match(self._text, self._at)
+        if not match:
             raise _UnboundedPattern(f"{self._text[self._at : self._at + 2]} is not understood here")
-        self._at = found.end()
-        if found[0] in ("\\R", "\\X"):
+        self._at = match.end()
+        if match[0] in ("\\R", "\\X"):
             return _MatchCost(2)
-        is_one = found[0][1] in "nrtfvae" or not found[0][1].isalnum()
-        return _MatchCost(first=found[0] if is_one and len(found[0]) == 2 else None)
+        is_one = match[0][1] in "nrtfvae" or not match[0][1].isalnum()
+        return _MatchCost(first=match[0] if is_one and len(match[0]) == 2 else None)
 
     def _group(self) -> _MatchCost:
         self._at += 1
         if self._text[self._at : self._at + 1] in ("?", "*"):
-            found = _GROUP.match(self._text, self._at)
-            if not found:
+            match = _GROUP.match(self._text, self._at)
+            if not match:
                 raise _UnboundedPattern(f"({self._text[self._at : self._at + 3]} is not understood here")
-            self._at = found.end()
-            if found[0].endswith(")"):
+            self._at = match.end()
+            if match[0].endswith(")"):
                 # (?i) applies to the end of its group, alternatives included.
                 return self._nested(closes=False)
         return self._nested(closes=True)
@@ -170,14 +170,14 @@ class _PatternReader:
         self._depth += 1
         if self._depth > MOST_NESTED:
             raise _UnboundedPattern("it is nested too deep")
-        found = self._alternatives()
+        cost = self._alternatives()
         self._depth -= 1
         if closes and not self._next(")"):
             raise _UnboundedPattern("a bracket is not closed")
-        return found
+        return cost
 
     def _skip_class(self) -> None:
-        """A class of characters, perhaps with others in it."""
+        """Skips a character class, which may contain nested classes."""
         depth, is_first = 0, False
         while self._at < len(self._text):
             mark = self._text[self._at]

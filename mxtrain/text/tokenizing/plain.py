@@ -42,7 +42,7 @@ class Words(PlainTokenizer):
         return flat_of([[get(word, unknown) for word in self._lowered(text).split()] for text in texts])
 
     def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
-        span_T2 = np.array([found.span() for found in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
+        span_T2 = np.array([match.span() for match in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
         return np.array([self.index.get(self._lowered(text[begin:end]), self._unknown) for begin, end in span_T2],
                         np.int32), span_T2  # fmt: skip
 
@@ -57,7 +57,7 @@ class Characters(PlainTokenizer):
 
     @cached_property
     def _table(self) -> np.ndarray:
-        """Code point -> id."""
+        """Returns the id of each code point."""
         codes = {ord(token): number for number, token in enumerate(self.vocab) if len(token) == 1}
         table = np.full(max(codes, default=0) + 2, self._unknown, np.int32)
         table[list(codes)] = list(codes.values())
@@ -80,12 +80,12 @@ class Characters(PlainTokenizer):
 
 
 def train_words(texts: Iterable[str], size: int, lowercase: bool) -> Words:
-    """Words with the `size` most frequent ones, special tokens included."""
+    """Builds a vocabulary of the most frequent words: `size` tokens, including special tokens."""
     return Words(_most_frequent((_lowered(text, lowercase).split() for text in texts), size), lowercase)
 
 
 def train_characters(texts: Iterable[str], size: int, lowercase: bool) -> Characters:
-    """Characters with the `size` most frequent ones, special tokens included."""
+    """Builds a vocabulary of the most frequent characters: `size` tokens, including special tokens."""
     return Characters(_most_frequent((_lowered(text, lowercase) for text in texts), size), lowercase)
 
 
@@ -96,13 +96,13 @@ def _lowered(text: str, lowercase: bool) -> str:
 def _most_frequent(parts: Iterable[Iterable[str]], size: int) -> Tuple[str, ...]:
     """Returns special tokens and the most frequent words; ties are broken by code points."""
     counts: Counter = Counter()
-    most = _MOST_COUNTED
-    for some in parts:
-        counts.update(some)
-        if len(counts) > most:
+    max_counted = _MOST_COUNTED
+    for parts_of_text in parts:
+        counts.update(parts_of_text)
+        if len(counts) > max_counted:
             counts = Counter({part: count for part, count in counts.items() if count > 1})
-            most = max(_MOST_COUNTED, 2 * len(counts))
+            max_counted = max(_MOST_COUNTED, 2 * len(counts))
     for name in OWN_SPECIAL:
         counts.pop(name, None)
-    found = sorted(counts, key=lambda part: (-counts[part], part))
-    return (*OWN_SPECIAL, *found[: max(size - len(OWN_SPECIAL), 0)])
+    frequent = sorted(counts, key=lambda part: (-counts[part], part))
+    return (*OWN_SPECIAL, *frequent[: max(size - len(OWN_SPECIAL), 0)])

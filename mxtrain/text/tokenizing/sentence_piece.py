@@ -68,17 +68,17 @@ class SentencePiece(BaseTokenizer):
 
     @cached_property
     def special(self) -> SpecialTokens:
-        made = self._processor
-        said = {"pad": made.pad_id(), "unknown": made.unk_id(), "bos": made.bos_id(), "eos": made.eos_id()}
-        return SpecialTokens.named(self.find, **{role: index for role, index in said.items() if index >= 0})
+        model = self._processor
+        ids = {"pad": model.pad_id(), "unknown": model.unk_id(), "bos": model.bos_id(), "eos": model.eos_id()}
+        return SpecialTokens.named(self.find, **{role: index for role, index in ids.items() if index >= 0})
 
     def find(self, piece: str) -> Optional[int]:
         index = int(self._processor.piece_to_id(piece))  # of what it does not know, the unknown token's
         return index if self._processor.id_to_piece(index) == piece else None
 
     def piece(self, token: int) -> str:
-        found: str = self._processor.id_to_piece(int(token))  # it takes no NumPy
-        return found
+        piece: str = self._processor.id_to_piece(int(token))  # it takes no NumPy
+        return piece
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
         return flat_of(self._processor.encode(list(texts), out_type=int, num_threads=usable_cores()))
@@ -110,25 +110,25 @@ def parse_model(model: bytes) -> Any:
     """
     library = require_sentencepiece()
     try:
-        made = library.SentencePieceProcessor()
-        if not made.LoadFromSerializedProto(model) or made.get_piece_size() < 1:
+        processor = library.SentencePieceProcessor()
+        if not processor.LoadFromSerializedProto(model) or processor.get_piece_size() < 1:
             raise ValueError("it has no pieces")
     except (RuntimeError, OSError, ValueError, TypeError) as error:
         raise DataError(f"no model of sentencepiece: {error}") from error
-    return made
+    return processor
 
 
 def train_sentencepiece(
     texts: Sequence[str], algorithm: str, size: int, lowercase: bool, individual_digits: bool
 ) -> SentencePiece:
-    """Returns a model with at most `size` tokens, a function of the texts alone.
+    """Trains a model with at most `size` tokens. The result depends only on the arguments.
 
     Args:
-        texts: it is made of.
+        texts: training texts.
         algorithm: unigram or bpe.
-        size: tokens at most.
-        lowercase: whether texts are lowercased.
-        individual_digits: whether each digit is a token.
+        size: maximum number of tokens.
+        lowercase: True to lowercase texts.
+        individual_digits: True to make each digit a token.
 
     Raises:
         DataError: the texts are too few, or have more characters than the vocabulary has room for.

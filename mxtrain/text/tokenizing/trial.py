@@ -15,17 +15,18 @@ from typing import Any, Iterable, List
 
 MEMORY_BYTES = 8 << 30
 MOST_CPU_S = 60
-"""For everything; a file of 64 MB takes a tenth of it."""
+"""Processor time of the whole trial, in seconds; a file of 64 MB takes a tenth of it."""
 MOST_ENCODING_S = 8.0
-"""For the sample texts, which usual tokenizers encode in less than 0.5 s."""
+"""Time for encoding the sample texts, in seconds; usual tokenizers take less than 0.5 s."""
 _RUN = 1_500
 _CHARACTERS = "aAzZ1 .\n\t-_'\"!(\u00a0\u00e9\u00df\u0627\u0e01\u4e2d\u3042\uac00\u0301\u2581\U0001f600"
 _SENTENCE = "The quick brown fox, (17 of them) jumps over 3,141 lazy dogs; it's Caf\u00e9 \u4e2d\u6587 x_1! "
 
 
 def sample_texts() -> List[str]:
-    """Long runs of one and of two characters, with another behind them; a sentence; and every character."""
-    runs = [one * _RUN for one in _CHARACTERS]
+    """Returns long repetitions of one and two characters, with and without another character after them; a sentence;
+    and every character."""
+    runs = [character * _RUN for character in _CHARACTERS]
     pairs = [pair * (_RUN // 2) for pair in ("ab", "a ", "aA", "1a", "1.", " \n", "a.", "'s", "\u4e2d1")]
     codes = [*range(1, 0xD800), *range(0xE000, 0x10000), *range(0x10000, 0x30000, 7)]
     every = list(map(chr, codes))
@@ -34,41 +35,41 @@ def sample_texts() -> List[str]:
 
 
 def try_tokenizers(content: bytes) -> str:
-    """Loads a tokenizer.json, and encodes and decodes; returns the reason against it."""
+    """Loads a tokenizer.json, encodes and decodes sample texts, and returns why it cannot be used; empty if it can."""
     import tokenizers
 
     try:
-        made = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
+        tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except BaseException as error:
         return f"no tokenizer.json: {error}"
-    made.no_truncation()
-    made.no_padding()
-    ids = sorted(made.get_vocab(with_added_tokens=True).values())
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    ids = sorted(tokenizer.get_vocab(with_added_tokens=True).values())
     if not ids:
         return "it has no tokens"
     try:
         began_s = time.process_time()
-        reason = _encode(lambda text: made.encode(text, add_special_tokens=False).ids, began_s)
+        reason = _encode(lambda text: tokenizer.encode(text, add_special_tokens=False).ids, began_s)
         if not reason:
-            _decode(lambda some: made.decode(some, skip_special_tokens=False), ids)
+            _decode(lambda some: tokenizer.decode(some, skip_special_tokens=False), ids)
         return reason
     except BaseException as error:
         return f"it cannot encode or decode: {error}"
 
 
 def try_sentencepiece(content: bytes) -> str:
-    """Does the same of a model of sentencepiece."""
-    made = importlib.import_module("sentencepiece").SentencePieceProcessor()
+    """Does the same for a sentencepiece model."""
+    processor = importlib.import_module("sentencepiece").SentencePieceProcessor()
     try:
-        if not made.LoadFromSerializedProto(content) or made.get_piece_size() < 1:
+        if not processor.LoadFromSerializedProto(content) or processor.get_piece_size() < 1:
             return "no model of sentencepiece: it has no pieces"
     except (RuntimeError, OSError, ValueError, TypeError) as error:
         return f"no model of sentencepiece: {error}"
-    ids = range(made.get_piece_size())
+    ids = range(processor.get_piece_size())
     try:
-        reason = _encode(made.encode, time.process_time())
+        reason = _encode(processor.encode, time.process_time())
         if not reason:
-            _decode(made.decode, ids)
+            _decode(processor.decode, ids)
         return reason
     except Exception as error:
         return f"it cannot encode or decode: {error}"
@@ -84,14 +85,14 @@ def _encode(encode: Any, began_s: float) -> str:
 
 def _decode(decode: Any, ids: Iterable[int]) -> None:
     ids = list(ids)
-    some = ids[:300] + ids[:: max(len(ids) // 300, 1)]
-    decode(some)
-    for one in some:
-        decode([one])
+    sample = ids[:300] + ids[:: max(len(ids) // 300, 1)]
+    decode(sample)
+    for token in sample:
+        decode([token])
 
 
 def main() -> int:
-    """Reads, tries, prints."""
+    """Reads a tokenizer file from standard input, tries it, and prints the result."""
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CPU, MOST_CPU_S), (resource.RLIMIT_CORE, 0)
     ):  # fmt: skip

@@ -40,17 +40,17 @@ class WordPiece(LibraryTokenizer, ListedVocab):
     @cached_property
     def library(self) -> Any:
         tokenizers = require_tokenizers()
-        made = tokenizers.Tokenizer(tokenizers.models.WordPiece(self.index, unk_token=UNKNOWN))
-        made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=self.lowercase)
-        made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-        return made
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(self.index, unk_token=UNKNOWN))
+        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=self.lowercase)
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        return tokenizer
 
 
 def read_vocab(path: str, special: Sequence[str] = SPECIAL) -> Tuple[str, ...]:
     """Returns the tokens of a vocabulary file: one a line (BERT's `vocab.txt`), or GluonNLP's JSON with `idx_to_token`.
 
     Args:
-        path: of the file.
+        path: path of the file.
         special: tokens that it must have.
 
     Raises:
@@ -62,28 +62,29 @@ def read_vocab(path: str, special: Sequence[str] = SPECIAL) -> Tuple[str, ...]:
         if not isinstance(vocab, list) or not all(isinstance(token, str) for token in vocab):
             raise ValueError("idx_to_token must be a list of texts")
     except (DataError, ValueError, KeyError, RecursionError) as error:
-        said = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
         raise DataError(
-            f"dataset.vocab={path} is no vocabulary ({said}). Give BERT's vocab.txt, or "
+            f"dataset.vocab={path} is no vocabulary ({reason}). Give BERT's vocab.txt, or "
             "dataset.vocab=null for one that is made of the texts."
         ) from error
     missing = [token for token in special if token not in vocab]
     if missing or len(set(vocab)) != len(vocab):
-        twice = next((token for token, count in Counter(vocab).items() if count > 1), "")
-        wrong = f"lacks {', '.join(missing)}" if missing else f"has the token {twice!r:.40} twice" if twice else (
+        repeated = next((token for token, count in Counter(vocab).items() if count > 1), "")
+        problem = (
+            f"lacks {', '.join(missing)}" if missing else f"has the token {repeated!r:.40} twice" if repeated else
             "has several empty lines, each of which is a token"
         )  # fmt: skip
-        raise DataError(f"dataset.vocab={path} {wrong}: a vocabulary has {', '.join(special)} and each token once.")
+        raise DataError(f"dataset.vocab={path} {problem}: a vocabulary has {', '.join(special)} and each token once.")
     return tuple(vocab)
 
 
 def train_wordpiece(texts: Sequence[str], size: int, lowercase: bool) -> WordPiece:
-    """WordPiece with a vocabulary of at most `size` tokens, a function of the texts alone."""
+    """Trains WordPiece with at most `size` tokens. The result depends only on the arguments."""
     tokenizers = require_tokenizers()
-    made = WordPiece(SPECIAL, lowercase).library
+    tokenizer = WordPiece(SPECIAL, lowercase).library
     # Normalizer and pre-tokenizer look at one character at a time, so each need be seen only once.
-    seen = made.normalizer.normalize_str("".join(sorted(_letters_of(texts))))
-    letters = sorted({letter for word, _ in made.pre_tokenizer.pre_tokenize_str(seen) for letter in word})
+    alphabet = tokenizer.normalizer.normalize_str("".join(sorted(_letters_of(texts))))
+    letters = sorted({letter for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(alphabet) for letter in word})
     # The library numbers letters inside words in the order of a hash table, which differs from run to run, and breaks
     # ties between pairs by these numbers. Naming them all beforehand fixes the order.
     fixed = [*SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
@@ -91,13 +92,13 @@ def train_wordpiece(texts: Sequence[str], size: int, lowercase: bool) -> WordPie
         vocab_size=max(size, len(fixed)), min_frequency=2, special_tokens=fixed, show_progress=False,
         limit_alphabet=len(letters),
     )  # fmt: skip
-    made.train_from_iterator(batches_of(texts), trainer)
-    index: Mapping[str, int] = made.get_vocab(with_added_tokens=True)
+    tokenizer.train_from_iterator(batches_of(texts), trainer)
+    index: Mapping[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     return WordPiece(tuple(sorted(index, key=index.__getitem__)), lowercase)
 
 
 def _letters_of(texts: Iterable[str]) -> set:
-    found: set = set()
+    letters: set = set()
     for text in texts:
-        found.update(text)
-    return found
+        letters.update(text)
+    return letters

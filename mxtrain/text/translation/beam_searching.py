@@ -18,7 +18,7 @@ from mxtrain.types import NonNegative, NonNegativeFloat, Positive
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.task.own_network import OwnNetwork
+    from mxtrain.task.decoding_network import DecodingNetwork
     from mxtrain.text.translation.networks.decoding import Beam
     from mxtrain.types import Batch
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     """Inputs of `StepDecoder.begin` for a batch, and the length (B,) of each source, on the host."""
 
 NO_TOKEN = -1
-"""Fills rows of predictions up."""
+"""Padding of predictions."""
 
 
 class BeamSearchTask(Task):
@@ -69,13 +69,13 @@ class BeamSearchTask(Task):
 
         return Beam(bos, eos, self.beam_size, self.length_penalty, never)
 
-    def build_searching(self, network: OwnNetwork, beam: Beam, read: ReadSource) -> BeamSearching:
+    def build_searching(self, network: DecodingNetwork, beam: Beam, read: ReadSource) -> BeamSearching:
         """Builds the result of `build_decode_with`.
 
         Args:
             network: a `StepDecoder`.
-            beam: how to search.
-            read: what it takes of a batch.
+            beam: settings of the search.
+            read: function that returns the network inputs and source lengths of a batch.
         """
         limits = LengthLimits(self.max_length_ratio, self.max_length_offset, self.max_tokens, network.longest)
         return BeamSearching(network, beam, limits, read, self.num_best)
@@ -83,20 +83,20 @@ class BeamSearchTask(Task):
 
 @dataclass(frozen=True)
 class BeamSearching:
-    """Searches the most probable sequences of a batch, with a network of its own that has the weights of the moment.
+    """Searches the most probable sequences of a batch, with a separate network that reads the current weights.
 
     Predictions are an array (B, N, 1 + T) of float64, in which both scores and tokens are exact: for each sequence its
     score and its tokens without <eos>, padded with -1. `hypotheses_of` decodes a sample.
 
     Attributes:
         network: a `StepDecoder`.
-        beam: how to search.
-        limits: of lengths.
-        read: what the network takes of a batch.
+        beam: settings of the search.
+        limits: length limits.
+        read: function that returns the network inputs and source lengths of a batch.
         num_best: N.
     """
 
-    network: OwnNetwork
+    network: DecodingNetwork
     beam: Beam
     limits: LengthLimits
     read: ReadSource
@@ -109,15 +109,16 @@ class BeamSearching:
 
         inputs, length_B = self.read(batch)
         inputs = [array.as_in_context(self.network.device) for array in inputs]
-        found = beam_search(self.network.current(), inputs, self.limits.max_lengths(length_B), self.beam, self.num_best)
-        is_token = np.arange(found.token_SNT.shape[2]) < found.length_SN[:, :, None]
-        tokens = np.where(is_token, found.token_SNT, NO_TOKEN)
-        rows = np.concatenate([found.score_SN[:, :, None], tokens], axis=2)
+        limit_B = self.limits.max_lengths(length_B)
+        hypotheses = beam_search(self.network.current(), inputs, limit_B, self.beam, self.num_best)
+        is_token = np.arange(hypotheses.token_SNT.shape[2]) < hypotheses.length_SN[:, :, None]
+        tokens = np.where(is_token, hypotheses.token_SNT, NO_TOKEN)
+        rows = np.concatenate([hypotheses.score_SN[:, :, None], tokens], axis=2)
         return nd.array(rows, dtype="float64")
 
 
 class Hypothesis(NamedTuple):
-    """A sequence that was found.
+    """A generated sequence.
 
     Attributes:
         tokens: without <eos>, int32.
@@ -129,6 +130,6 @@ class Hypothesis(NamedTuple):
 
 
 def hypotheses_of(prediction_NW: np.ndarray) -> List[Hypothesis]:
-    """Returns the sequences of a sample, best first, from what `BeamSearching` predicted for it; at least one."""
+    """Returns the sequences in a prediction of `BeamSearching`, best first; at least one."""
     first, *others = (Hypothesis(row[1:][row[1:] != NO_TOKEN].astype(np.int32), float(row[0])) for row in prediction_NW)
-    return [first, *(one for one in others if one.score > -np.inf)]
+    return [first, *(other for other in others if other.score > -np.inf)]

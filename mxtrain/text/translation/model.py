@@ -49,8 +49,8 @@ class TranslatingModel(Model):
         """Returns the number of parts in which scores are computed.
 
         Args:
-            input_shape: of each input of one sample; the third is the target's.
-            vocab_size: of the target.
+            input_shape: shape of each input of one sample; the third is the target's.
+            vocab_size: size of the target vocabulary.
         """
         from mxtrain.text.networks.language import num_chunks
 
@@ -64,7 +64,7 @@ class TranslatingModel(Model):
 
         Args:
             num_classes: tokens of the target's vocabulary.
-            input_shape: of each input of one sample, S and T being the longest.
+            input_shape: shape of each input of one sample, S and T being the longest.
             vocab_size: tokens of the source's vocabulary.
             is_joint: whether both are one.
         """

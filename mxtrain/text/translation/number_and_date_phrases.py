@@ -49,11 +49,12 @@ class NumberAndDatePhrases(TranslationDataset):
         """See `BaseDataset.open`."""
         assert set(LANGUAGES) >= {self.source, self.target}
         self.require_libraries()
-        held = self.num_val + self.num_test
-        found = phrases(self.source, self.target, held + self.num_train, self.split_seed)
-        refuse_empty(f"dataset.num_train={self.num_train}", max(len(found) - held, 0), self.num_val, self.val_fraction)
-        ends = (0, self.num_val, held, len(found))
-        val, test, train = (InMemoryPairs([(*pair,) for pair in found[a:b]]) for a, b in zip(ends, ends[1:]))
+        num_held_out = self.num_val + self.num_test
+        pairs = phrases(self.source, self.target, num_held_out + self.num_train, self.split_seed)
+        num_train = max(len(pairs) - num_held_out, 0)
+        refuse_empty(f"dataset.num_train={self.num_train}", num_train, self.num_val, self.val_fraction)
+        ends = (0, self.num_val, num_held_out, len(pairs))
+        val, test, train = (InMemoryPairs([(*pair,) for pair in pairs[a:b]]) for a, b in zip(ends, ends[1:]))
         return TextSplits(
             train, val, test if len(test) else None, class_names=[],
             build_tokenizer_config=lambda: self.configs(train)[0],

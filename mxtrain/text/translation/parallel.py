@@ -1,4 +1,4 @@
-"""Pairs of texts, a source and its translation: their sources, and what they are as tokens.
+"""Pairs of a source text and its translation, and their tokens.
 
 A source is read as `tokens <eos>`, a target as `<bos> tokens`, of which `tokens <eos>` is to be predicted.
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from mxtrain.text.tokenizing.base import BaseTokenizer
     from mxtrain.text.tokenizing.config import TokenizerConfig
 
-NOTHING = -1
-"""The label where no token is to be predicted."""
+IGNORED_LABEL = -1
+"""Label of positions without a token to predict."""
 Tokenizers = Tuple["BaseTokenizer", "BaseTokenizer"]
-"""Of sources and of targets."""
+"""Tokenizers of sources and of targets."""
 
 
 class ParallelTokens:
-    """Pairs as tokens, perhaps mapped from files.
+    """Tokenized pairs, possibly memory-mapped.
 
     Attributes:
-        source_fits_N: whether the source of a pair has at most `max_length` tokens.
-        fits_N: whether both of its sides have.
-        size_N: tokens of the longer side of each pair, special ones included, after the cut.
-        bytes_N: of each target's text in UTF-8; of one that is cut, the share of its tokens that is left.
+        source_fits_N: True if the source of a pair has at most `max_length` tokens.
+        fits_N: True if both sides have at most `max_length` tokens.
+        size_N: number of tokens of the longer side of each pair after truncation, including special tokens.
+        bytes_N: number of UTF-8 bytes of each target; for truncated targets in proportion to the remaining tokens.
 
     Args:
         sides: tokens of sources, and of targets if known.
-        bytes_N: of each target's text in UTF-8.
-        configs: of both.
-        row_N: which row of the sides each pair is; None = all of them in order.
+        bytes_N: number of UTF-8 bytes of each target.
+        configs: tokenizer settings of source and target.
+        row_N: row of each pair; None = all rows in order.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ParallelTokens:
         return len(self.size_N)
 
     def source(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Tokens (B, S) int32, padded, and their lengths (B,)."""
+        """Returns source tokens (B, S), int32, padded, and their lengths (B,)."""
         special = self._configs[0].tokenizer.special
         token_BS = self._padded(0, index_B, length, special.pad or 0, 0)
         count_B = self._counts[0][index_B]
@@ -78,15 +78,17 @@ class ParallelTokens:
         <bos> and -1."""
         special = self._configs[1].tokenizer.special
         if len(self._sides) == 1:
-            return np.full((len(index_B), 1), special.bos, np.int32), np.full((len(index_B), 1), NOTHING, np.float32)
+            shape = (len(index_B), 1)
+            return np.full(shape, special.bos, np.int32), np.full(shape, IGNORED_LABEL, np.float32)
         token_BT = self._padded(1, index_B, length, special.pad or 0, 1)
         token_BT[:, 0] = special.bos
-        label_BT = self._padded(1, index_B, length, NOTHING, 0).astype(np.float32)
+        label_BT = self._padded(1, index_B, length, IGNORED_LABEL, 0).astype(np.float32)
         label_BT[np.arange(len(index_B)), self._counts[1][index_B]] = special.eos
         return token_BT, label_BT
 
     def longest(self, side: int, index_B: np.ndarray) -> int:
-        """Tokens of the longest source (side 0) or target of a batch, one special token included."""
+        """Returns the length of the longest source (side 0) or target (side 1) of a batch, including one special
+        token."""
         return int(self._counts[side][index_B].max()) + 1 if side < len(self._counts) else 1
 
     def _padded(self, side: int, index_B: np.ndarray, length: int, padding: int, first: int) -> np.ndarray:
@@ -100,10 +102,10 @@ class ParallelTokens:
 
 
 class InMemoryPairs(LabelledTexts):
-    """Pairs in memory; without targets, texts to be translated.
+    """Pairs in memory. Texts to translate have no target.
 
     Args:
-        pairs: one each.
+        pairs: source and target of each pair.
     """
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
@@ -134,12 +136,12 @@ class StoredParallel(StoredTexts):
     """Pairs of files, like `InMemoryPairs`.
 
     Args:
-        shards: a store of two columns.
-        what: they are of, for people.
-        row_N: which record each pair is; None = all in order.
+        shards: store with two columns.
+        what: name of the data, for progress messages.
+        row_N: record of each pair; None = all in order.
         record_places: source location of each record of the store.
-        tokenizers: makes what `data check` counts tokens by; None = it counts none.
-        max_length: of a text in tokens.
+        tokenizers: function that builds the tokenizers with which `data check` counts tokens; None = no count.
+        max_length: maximum number of tokens of a text.
     """
 
     def __init__(
@@ -161,7 +163,7 @@ class StoredParallel(StoredTexts):
         )
 
     def counted(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
-        """Returns the same pairs, with what `data check` counts their tokens by."""
+        """Returns the same pairs, with the tokenizers by which `data check` counts their tokens."""
         return StoredParallel(self.shards, self._what, self._row_N, self._record_places, tokenizers, max_length)
 
     def checks(self) -> Checks:
@@ -173,7 +175,7 @@ class StoredParallel(StoredTexts):
         return StoredColumn(self.shards, column_name(number), self._row_N)
 
     def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
-        """Returns all pairs as tokens, kept in files."""
+        """Returns all pairs as tokens, which are stored on disk."""
         key = _key_of(configs)
         if key not in self._encoded:
             self._encoded[key] = ParallelTokens(self._sides(configs), self.side(1).num_bytes(), configs, self._row_N)
@@ -182,8 +184,8 @@ class StoredParallel(StoredTexts):
     def _sides(self, configs: Sequence[TokenizerConfig]) -> List[Ragged]:
         source, target = (config.tokenizer for config in configs)
         if source == target:
-            made = prepare_tokens(self.shards, 2, source, self._what)
-            return [made.ragged(column_name(number)) for number in range(2)]
+            shards = prepare_tokens(self.shards, 2, source, self._what)
+            return [shards.ragged(column_name(number)) for number in range(2)]
         return [
             prepare_tokens(self.shards, 1, tokenizer, self._what, first_column=number).ragged(column_name(number))
             for number, tokenizer in enumerate((source, target))
@@ -218,12 +220,12 @@ class ParallelChecks(TextChecks):
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        found = super().check(index)
-        problems, place = list(found.problems), self.place(index)
+        checked = super().check(index)
+        problems, place = list(checked.problems), self.place(index)
         for name, text, tokenizer in zip(("source", "target"), self._pairs[index], self._tokenizers):
             count = len(tokenizer.tokens(text)) + 1
             if count > self._max_length:
                 fact = f"{place}: the {name} has {count} tokens, and dataset.max_length={self._max_length}."
                 remedy = "Training leaves the pair out; evaluations cut it."
                 problems.append(Problem(LONG_TEXT, place, fact, remedy))
-        return Checked(problems, found.digest, found.classes)
+        return Checked(problems, checked.digest, checked.classes)

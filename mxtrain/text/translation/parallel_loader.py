@@ -26,7 +26,7 @@ class PairLoader(SizedLoader):
     Args:
         source: pairs.
         configs: how sources and targets become tokens.
-        options: of all loaders.
+        options: options of all loaders.
         batch_tokens: in training, rows times tokens of the longest side at most; None = `batch_size` pairs.
         batches_per_pool: see `SizedLoader`.
 

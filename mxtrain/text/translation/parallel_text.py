@@ -38,7 +38,7 @@ from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 Names = Union[None, PathText, List[PathText]]
 NumberedPair = Tuple[int, Sequence[str]]
-"""The line or record of a pair, and its two texts."""
+"""Line or record number of a pair, and its two texts."""
 
 
 class ParallelText(TranslationDataset):
@@ -90,30 +90,30 @@ class ParallelText(TranslationDataset):
                 "dataset.train: name the training pairs, e.g. dataset.train=wmt16/train dataset.source=en "
                 "dataset.target=de for wmt16/train.en and wmt16/train.de."
             )
-        named = {"train": self.train, "val": self.val, "test": self.test}
-        files = {name: [self._files_of(one) for one in _listed(given)] for name, given in named.items() if given}
-        refuse_shared({name: itertools.chain(*some) for name, some in files.items()}, findings)
-        found = {name: attempt(findings, DataPlace(str(some[0][0])), partial(self._read, some, findings))
-                 for name, some in files.items()}  # fmt: skip
-        train = found["train"]
-        if train is None or None in found.values():
+        settings = {"train": self.train, "val": self.val, "test": self.test}
+        files = {name: [self._files_of(path) for path in _listed(paths)] for name, paths in settings.items() if paths}
+        refuse_shared({name: itertools.chain(*groups) for name, groups in files.items()}, findings)
+        splits = {name: attempt(findings, DataPlace(str(groups[0][0])), partial(self._read, groups, findings))
+                 for name, groups in files.items()}  # fmt: skip
+        train = splits["train"]
+        if train is None or None in splits.values():
             raise NoUsableSamples(f"dataset.train={self.train}: a file cannot be read.")
-        own_val = self.own_validation(found.get("val"))
-        parts = self.divide(np.zeros(len(train), np.int8), own_val is not None, "test" in found)
-        refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(own_val or parts[1]), self.val_fraction)
-        whole = len(parts[0]) == len(train)
-        trained = train if whole else train.take(parts[0])
-        trained, val, test = (
-            self._checked(one, trained, findings)
-            for one in (trained, own_val or train.take(parts[1]), found.get("test") or train.take(parts[2]))
+        val_pairs = self.own_validation(splits.get("val"))
+        parts = self.divide(np.zeros(len(train), np.int8), val_pairs is not None, "test" in splits)
+        refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(val_pairs or parts[1]), self.val_fraction)
+        is_all = len(parts[0]) == len(train)
+        train_pairs = train if is_all else train.take(parts[0])
+        train_pairs, val, test = (
+            self._checked(pairs, train_pairs, findings)
+            for pairs in (train_pairs, val_pairs or train.take(parts[1]), splits.get("test") or train.take(parts[2]))
         )
         return TextSplits(
-            trained, val, test if len(test) else None, class_names=[],
-            build_tokenizer_config=lambda: self.configs(trained)[0],
+            train_pairs, val, test if len(test) else None, class_names=[],
+            build_tokenizer_config=lambda: self.configs(train_pairs)[0],
         )  # fmt: skip
 
     def _checked(self, pairs: StoredParallel, trained: StoredParallel, findings: Findings) -> StoredParallel:
-        """Pairs that know what `data check` counts their tokens by."""
+        """Returns pairs with the tokenizers by which `data check` counts their tokens."""
         return pairs.counted(lambda: self.tokenizers(trained, findings), self.max_length)
 
     @property
@@ -129,28 +129,28 @@ class ParallelText(TranslationDataset):
         """
         if ending_of(name) in TABLES:
             return [Path(name)]
-        found = []
+        paths = []
         for side, ending in (("source", self.source), ("target", self.target)):
             names = [f"{name}.{ending}", f"{name}.{ending}{GZIP}"]
-            path = next((one for one in names if exists(one)), None)
+            path = next((candidate for candidate in names if exists(candidate)), None)
             if path is None:
-                others = _endings_of(name) - {str(self.source), str(self.target)}
-                if others:
+                other_endings = _endings_of(name) - {str(self.source), str(self.target)}
+                if other_endings:
                     raise DataError(
                         f"dataset.{side}={ending}: there is no {names[0]}, nor with {GZIP}. Type "
-                        + " or ".join(f"dataset.{side}={other}" for other in sorted(others)[:5])
-                        + f" for {name}.{min(others)}{' and so on' if others - {min(others)} else ''}."
+                        + " or ".join(f"dataset.{side}={other}" for other in sorted(other_endings)[:5])
+                        + f" for {name}.{min(other_endings)}{' and so on' if len(other_endings) > 1 else ''}."
                     )
                 raise DataError(
                     f"there is no {names[0]}, nor with {GZIP}: name what both files begin with, and their endings by "
                     f"dataset.source and dataset.target, here dataset.{side}={ending}; or a file that ends in "
                     f"{', '.join(TABLES)}.{_advice_for(name)}"
                 )
-            found.append(Path(path))
-        return found
+            paths.append(Path(path))
+        return paths
 
     def _read(self, groups: Sequence[Sequence[Path]], findings: Findings) -> StoredParallel:
-        """Returns the pairs of files in order, prepared once, without pairs with an empty side."""
+        """Reads the pairs of files in order, without pairs with an empty side, into a store that is reused."""
 
         def records() -> Iterator[TextRecord]:
             for number, files in enumerate(groups):
@@ -177,8 +177,8 @@ class ParallelText(TranslationDataset):
 def _endings_of(name: str) -> Set[str]:
     """Returns the endings of the files whose names begin with this and a point."""
     path = Path(name)
-    found = [file for file in files_in(path.parent) if file.startswith(f"{path.name}.")]
-    return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in found} - {""}
+    files = [file for file in files_in(path.parent) if file.startswith(f"{path.name}.")]
+    return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in files} - {""}
 
 
 def _advice_for(name: str) -> str:
@@ -188,19 +188,19 @@ def _advice_for(name: str) -> str:
         beginning = Path(name[: -len(GZIP)] if name.endswith(GZIP) else name).with_suffix("")
         return f" {name} is one of two files, type {beginning}."
     folder = path if path.is_dir() else path.parent
-    there = files_in(folder)
-    near = did_you_mean(path.name, {file.partition(".")[0] for file in there})
-    return f"{near} {folder} holds {first_of(there)}." if there else ""
+    files = files_in(folder)
+    suggestion = did_you_mean(path.name, {file.partition(".")[0] for file in files})
+    return f"{suggestion} {folder} holds {first_of(files)}." if files else ""
 
 
-def _listed(given: Union[str, List[str]]) -> List[str]:
-    return [given] if isinstance(given, str) else given
+def _listed(paths: Union[str, List[str]]) -> List[str]:
+    return [paths] if isinstance(paths, str) else paths
 
 
 def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:
-    """The lines of two files, number by number."""
+    """Yields the pairs of lines of two files with the same line number."""
     with ExitStack() as stack:
-        # A single \r is a character: two files may hold other numbers of them.
+        # A single \r is part of the text, not a line end: the number of them may differ between the files.
         sides = [stack.enter_context(open_text(file, "\n", findings)) for file in files]
         for number, lines in enumerate(itertools.zip_longest(*sides), start=1):
             if None not in lines:

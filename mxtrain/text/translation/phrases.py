@@ -17,7 +17,7 @@ import numpy as np
 
 from mxtrain.data.loading.libraries import require_library
 from mxtrain.data.loading.randomness import integers
-from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.cached_json import cached_json
 from mxtrain.text.draws import TextDraw
 
 LANGUAGES = ("en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi")
@@ -50,12 +50,12 @@ class Phrase(NamedTuple):
 
 
 def phrases(source: str, target: str, count: int, seed: int) -> List[Phrase]:
-    """So many different phrases in random order; no two have a source or a target in common.
+    """Returns distinct phrases in random order; no two share a source or a target.
 
     Args:
-        source, target: of `LANGUAGES`.
-        count: how many; fewer are found where there are no more.
-        seed: which ones.
+        source, target: two of `LANGUAGES`.
+        count: maximum number of phrases; there may be fewer distinct ones.
+        seed: seed of the choice.
 
     Raises:
         DataError: a library is not installed.
@@ -63,46 +63,43 @@ def phrases(source: str, target: str, count: int, seed: int) -> List[Phrase]:
     _babel("core")
     require_library("num2words", "num2words", WHAT)
     versions = [importlib.metadata.version(name) for name in ("Babel", "num2words")]
-    made_of = json.dumps([_VERSION, versions, SHARES, source, target, count, seed])
-    name = f"phrases-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.json"
-    kept = read_cached("texts", name)
-    if kept is not None:
-        return [Phrase(*pair) for pair in json.loads(kept)]
-    made = _make(source, target, count, seed)
-    write_cached("texts", name, json.dumps(made).encode())
-    return made
+    cache_key = json.dumps([_VERSION, versions, SHARES, source, target, count, seed])
+    name = f"phrases-{hashlib.sha256(cache_key.encode()).hexdigest()[:32]}.json"
+    return [Phrase(*pair) for pair in cached_json("texts", name, lambda: _make(source, target, count, seed))]
 
 
 def _make(source: str, target: str, count: int, seed: int) -> List[Phrase]:
     makers = {name: (_MAKERS[name](source), _MAKERS[name](target)) for name in SHARES}
-    found: List[Phrase] = []
+    new_phrases: List[Phrase] = []
     seen: Tuple[Set[str], Set[str]] = (set(), set())
-    total, before = 0.0, 0
+    total, num_planned = 0.0, 0
     for kind, (name, share) in enumerate(SHARES.items()):
         total += share
-        wanted, own = round(count * total) - before, 0
-        before += wanted
-        for number in _numbers(seed, kind, 4 * wanted + 100):
-            if own == wanted:
+        num_of_kind, num_phrases = round(count * total) - num_planned, 0
+        num_planned += num_of_kind
+        for number in _numbers(seed, kind, 4 * num_of_kind + 100):
+            if num_phrases == num_of_kind:
                 break
             phrase = Phrase(*(make(number) for make in makers[name]))
             if all(text and text not in texts for text, texts in zip(phrase, seen)):
-                found.append(phrase)
-                own += 1
+                new_phrases.append(phrase)
+                num_phrases += 1
                 for text, texts in zip(phrase, seen):
                     texts.add(text)
-    order = np.argsort(integers(seed, len(SHARES), np.arange(len(found)), TextDraw.PHRASE, 1 << 52), kind="stable")
-    return [found[place] for place in order.tolist()]
+    random_N = integers(seed, len(SHARES), np.arange(len(new_phrases)), TextDraw.PHRASE, 1 << 52)
+    order = np.argsort(random_N, kind="stable")
+    return [new_phrases[place] for place in order.tolist()]
 
 
 def _numbers(seed: int, kind: int, count: int) -> Iterator[List[int]]:
-    """Random numbers for phrases, below 2 ** 40, four for each."""
-    columns = [integers(seed, kind, np.arange(count), TextDraw.PHRASE + 1 + one, 1 << 40) for one in range(4)]
+    """Returns four random numbers below 2 ** 40 for each phrase."""
+    columns = [integers(seed, kind, np.arange(count), TextDraw.PHRASE + 1 + column, 1 << 40) for column in range(4)]
     return iter(np.stack(columns, axis=1).tolist())
 
 
 Make = Callable[[List[int]], str]
-"""Random numbers to a phrase, the same numbers to the same in each language; empty if it has two meanings."""
+"""Function of random numbers that returns a phrase; the same numbers give the same meaning in each language. Ambiguous
+phrases are empty."""
 
 
 def _babel(module: str) -> Any:
@@ -112,10 +109,10 @@ def _babel(module: str) -> Any:
 def _date(language: str) -> Make:
     format_date = _babel("dates").format_date
 
-    def make(drawn: List[int]) -> str:
-        day = FIRST_DAY + datetime.timedelta(days=drawn[0] % NUM_DAYS)
+    def make(random: List[int]) -> str:
+        day = FIRST_DAY + datetime.timedelta(days=random[0] % NUM_DAYS)
         texts = [format_date(day, form, locale=language) for form in DATE_FORMATS]
-        text: str = texts[drawn[1] % len(DATE_FORMATS)]
+        text: str = texts[random[1] % len(DATE_FORMATS)]
         # In May, English writes two forms alike, of which other languages make different ones.
         return text if texts.count(text) == 1 else ""
 
@@ -127,19 +124,19 @@ def _words(language: str) -> Callable[[int], str]:
     return lambda number: str(library.num2words(number, lang=WORDS.get(language, language)))
 
 
-def _size(drawn: List[int], most_digits: int) -> int:
-    """Returns a number of any number of digits, as likely each."""
-    return int(drawn[0] % 10 ** (1 + drawn[1] % most_digits))
+def _size(random: List[int], most_digits: int) -> int:
+    """Returns a random number whose number of digits is distributed uniformly."""
+    return int(random[0] % 10 ** (1 + random[1] % most_digits))
 
 
 def _number(language: str) -> Make:
     say = _words(language)
-    return lambda drawn: say(_size(drawn, 6))
+    return lambda random: say(_size(random, 6))
 
 
-def _counted(drawn: List[int], most_digits: int) -> int:
-    """Returns a number that is said before a noun as it is alone: without a one at its end."""
-    number = _size(drawn, most_digits)
+def _counted(random: List[int], most_digits: int) -> int:
+    """Returns a random number that does not end in one, because one is inflected before a noun."""
+    number = _size(random, most_digits)
     return number + 1 if number % 10 == 1 else number
 
 
@@ -147,11 +144,11 @@ def _unit(language: str) -> Make:
     format_decimal, format_unit = _babel("numbers").format_decimal, _babel("units").format_unit
     say = _words(language)
 
-    def make(drawn: List[int]) -> str:
-        number, unit = _counted(drawn, 3), UNITS[drawn[2] % len(UNITS)]
+    def make(random: List[int]) -> str:
+        number, unit = _counted(random, 3), UNITS[random[2] % len(UNITS)]
         text: str = format_unit(number, unit, locale=language)
         # In digits, or in words where the pattern has the digits.
-        return text if drawn[3] % 2 else text.replace(format_decimal(number, locale=language), say(number), 1)
+        return text if random[3] % 2 else text.replace(format_decimal(number, locale=language), say(number), 1)
 
     return make
 
@@ -160,9 +157,9 @@ def _money(language: str) -> Make:
     get_currency_name = _babel("numbers").get_currency_name
     say = _words(language)
 
-    def make(drawn: List[int]) -> str:
-        number = _counted(drawn, 4)
-        return f"{say(number)} {get_currency_name(CURRENCIES[drawn[2] % len(CURRENCIES)], number, locale=language)}"
+    def make(random: List[int]) -> str:
+        number = _counted(random, 4)
+        return f"{say(number)} {get_currency_name(CURRENCIES[random[2] % len(CURRENCIES)], number, locale=language)}"
 
     return make
 
@@ -170,9 +167,9 @@ def _money(language: str) -> Make:
 def _relative(language: str) -> Make:
     format_timedelta = _babel("dates").format_timedelta
 
-    def make(drawn: List[int]) -> str:
-        period = list(PERIODS)[drawn[0] % len(PERIODS)]
-        seconds = (1 + drawn[1] % MOST_AGO) * PERIODS[period] * (1 if drawn[2] % 2 else -1)
+    def make(random: List[int]) -> str:
+        period = list(PERIODS)[random[0] % len(PERIODS)]
+        seconds = (1 + random[1] % MOST_AGO) * PERIODS[period] * (1 if random[2] % 2 else -1)
         text: str = format_timedelta(
             datetime.timedelta(seconds=seconds), granularity=period, threshold=1e9, add_direction=True, locale=language
         )

@@ -36,7 +36,7 @@ MIN_WORDS = 8
 
 
 def paragraphs() -> Dict[str, List[str]]:
-    """Topic -> its paragraphs, each on one line."""
+    """Returns the paragraphs of each topic, without line breaks."""
     from pydoc_data.topics import topics
 
     return {
@@ -49,7 +49,7 @@ def paragraphs() -> Dict[str, List[str]]:
 
 
 def by_chapter() -> List[Tuple[str, str]]:
-    """Yields (paragraph, chapter), each paragraph once; paragraphs of several chapters are left out."""
+    """Returns (paragraph, chapter) for each distinct paragraph, without paragraphs that occur in several chapters."""
     chapter_of = {topic: chapter for chapter, names in CHAPTERS.items() for topic in names.split()}
     seen: Dict[str, set] = {}
     for topic, texts in paragraphs().items():
@@ -60,12 +60,12 @@ def by_chapter() -> List[Tuple[str, str]]:
 
 
 def documents() -> List[List[str]]:
-    """Returns the paragraphs of each topic, each paragraph only where it comes first."""
+    """Returns the paragraphs of each topic, without those of earlier topics."""
     seen: set = set()
-    found = []
+    topic_paragraphs = []
     for texts in paragraphs().values():
-        own = [text for text in dict.fromkeys(texts) if text not in seen]
-        seen.update(own)
-        if own:
-            found.append(own)
-    return found
+        new_paragraphs = [text for text in dict.fromkeys(texts) if text not in seen]
+        seen.update(new_paragraphs)
+        if new_paragraphs:
+            topic_paragraphs.append(new_paragraphs)
+    return topic_paragraphs

@@ -20,7 +20,7 @@ class TranslationSignature(TextSignature):
 
     Attributes:
         target_tokenizer_config: how targets become tokens; equal to `tokenizer_config` where both have one vocabulary.
-        target_language: of the training targets, where words have no spaces between them; see
+        target_language: language of the training targets, where words have no spaces between them; see
             `writing.language_without_spaces`.
     """
 
@@ -47,20 +47,20 @@ class TranslationSignature(TextSignature):
         return {**facts, "target_tokenizer": target}, {**files, **more}
 
     def to_json(self) -> Dict[str, Json]:
-        found = super().to_json()
+        values = super().to_json()
         if self.target_language:
-            found["target_language"] = self.target_language
+            values["target_language"] = self.target_language
         if self.is_joint:
-            found["joint_vocabulary"] = True
+            values["joint_vocabulary"] = True
         else:
-            found["target_tokenizer_config"] = self.target_tokenizer_config.to_json()
-        return found
+            values["target_tokenizer_config"] = self.target_tokenizer_config.to_json()
+        return values
 
     @classmethod
     def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
-        found = super()._arguments(values)
-        if found.pop("joint_vocabulary", False):
-            return {**found, "target_tokenizer_config": found["tokenizer_config"]}
-        if "target_tokenizer_config" not in found:
+        arguments = super()._arguments(values)
+        if arguments.pop("joint_vocabulary", False):
+            return {**arguments, "target_tokenizer_config": arguments["tokenizer_config"]}
+        if "target_tokenizer_config" not in arguments:
             raise DamagedCheckpoint("The checkpoint cannot be used: it does not say how targets become tokens.")
-        return {**found, "target_tokenizer_config": TokenizerConfig.from_json(found["target_tokenizer_config"])}
+        return {**arguments, "target_tokenizer_config": TokenizerConfig.from_json(arguments["target_tokenizer_config"])}

@@ -18,7 +18,7 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import TokenMetric
 from mxtrain.metric.texts import MECAB, Bleu, TextMetric, sacrebleu_metric
-from mxtrain.task.own_network import OwnNetwork
+from mxtrain.task.decoding_network import DecodingNetwork
 from mxtrain.task.report import Report
 from mxtrain.text.translation.beam_searching import BeamSearchTask, hypotheses_of
 from mxtrain.text.translation.model import TranslatingModel
@@ -100,7 +100,7 @@ class Translation(BeamSearchTask):
         return description.loss.build(self.num_classes(signature), training)
 
     def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
-        """BLEU divides texts into words as the language of the training targets needs it."""
+        """Returns the metrics; BLEU gets the word segmentation that the language of the training targets needs."""
         language = TranslationSignature.cast(signature).target_language
         return {
             name: _for_language(name, metric, language) if isinstance(metric, Bleu) else metric
@@ -120,16 +120,17 @@ class Translation(BeamSearchTask):
         text."""
         tokenizer = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer
         metrics = self.metrics(description, signature)
-        found = {name: metric.signature for name, metric in metrics.items() if metric.signature}
+        signatures = {name: metric.signature for name, metric in metrics.items() if metric.signature}
         for name, metric in metrics.items():
             if isinstance(metric, TextMetric):
-                found[name] = "|".join(filter(None, (found.get(name), self.search_signature)))
+                signatures[name] = "|".join(filter(None, (signatures.get(name), self.search_signature)))
             elif isinstance(metric, TokenMetric):
-                found[name] = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
-        return found
+                signatures[name] = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
+        return signatures
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
-        """Right translations become what reads a prediction, too."""
+        """Returns a function that wraps the reference translations of a batch, so that metrics can decode
+        predictions."""
 
         def collate(batch: Batch, epoch: int) -> Batch:
             if batch.meta is None:
@@ -141,7 +142,7 @@ class Translation(BeamSearchTask):
         return None if training else collate
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
-        network = _own_network(description, signature, strategy)
+        network = _decoding_network(description, signature, strategy)
         special = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special
         assert special.bos is not None and special.eos is not None
         never = [token for token in special.ids if token != special.eos]
@@ -149,20 +150,20 @@ class Translation(BeamSearchTask):
         return self.build_searching(network, beam, lambda batch: (batch.inputs[:2], batch.inputs[1].asnumpy()))
 
     def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        longest = _own_network(description, signature, strategy).longest
+        longest = _decoding_network(description, signature, strategy).longest
         return {**self.model_dump(mode="json"), "longest": longest}
 
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:  # fmt: skip
-        """Returns the encoder, and the step that beam search asks for one token after the other."""
+        """Returns the encoder and the decoding step with which exported folders run beam search."""
         from mxtrain.text.exported_steps import translation_parts
 
-        network = _own_network(description, signature, strategy)
+        network = _decoding_network(description, signature, strategy)
         bos = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special.bos
         assert bos is not None
-        most = self.max_tokens if network.longest is None else min(self.max_tokens, network.longest - 1)
-        return translation_parts(network.current(), inputs[0], inputs[1], bos, most + 1)
+        max_tokens = self.max_tokens if network.longest is None else min(self.max_tokens, network.longest - 1)
+        return translation_parts(network.current(), inputs[0], inputs[1], bos, max_tokens + 1)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are translated token by token: `build_decode_with`")
@@ -170,7 +171,7 @@ class Translation(BeamSearchTask):
     def texts(self, signature: Signature, prediction: np.ndarray) -> List[Tuple[str, float]]:
         """Returns the translations, best first, with their log probabilities."""
         tokenizer = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer
-        return [(tokenizer.decode(one.tokens.tolist()), one.score) for one in hypotheses_of(prediction)]
+        return [(tokenizer.decode(tokens.tolist()), score) for tokens, score in hypotheses_of(prediction)]
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the translation, and with task.num_best others."""
@@ -184,21 +185,21 @@ class Translation(BeamSearchTask):
         return {name: value for name, value in row.items() if name != "others"}
 
     def rows(
-        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
-        """Sources and translations; empty lines stay empty, and what was too long to be read whole is marked."""
+        """Yields sources and translations. Empty lines stay empty; truncated sources have `is_cut`."""
         pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
         fits_N = pairs.tokens(configs_of(signature)).source_fits_N
-        for number, prediction in found:
+        for number, prediction in predictions:
             text = pairs.pairs[number][0]
-            said = self.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
-            row = {"source": text, **said}
+            result = self.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
+            row = {"source": text, **result}
             if not fits_N[number]:
                 row["is_cut"] = True
             yield number, row
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Translations alone, a line each, as other programs read them."""
+        """Yields the translations, one per line."""
         for row in rows:
             yield " ".join(split_lines(str(row["translation"]))) + "\n"
 
@@ -208,7 +209,7 @@ class Translation(BeamSearchTask):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        """Sources, their references, and what the network makes of them."""
+        """Returns a table of sources, references and translations."""
         pairs = source.pairs  # type: ignore[attr-defined]  # of pairs
         rows = [(text, reference, self.texts(signature, prediction)[0][0])
                 for (text, reference), prediction in zip(pairs, predictions)]  # fmt: skip
@@ -218,13 +219,13 @@ class Translation(BeamSearchTask):
         return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
 
 
-def _own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
-    """Returns a network of its own, which is asked token by token, with the weights of a strategy."""
-    given = TranslationSignature.cast(signature)
-    source, target = given.tokenizer_config, given.target_tokenizer_config
+def _decoding_network(description: Description, signature: Signature, strategy: Strategy) -> DecodingNetwork:
+    """Returns a separate network for step-by-step decoding, which reads the weights of the strategy."""
+    translation = TranslationSignature.cast(signature)
+    source, target = translation.tokenizer_config, translation.target_tokenizer_config
     model = translating_model(description)
-    return OwnNetwork(
-        lambda: model.build_translator(target.size, given.shape, source.size, source == target),
+    return DecodingNetwork(
+        lambda: model.build_translator(target.size, translation.shape, source.size, source == target),
         description.model.widths, strategy,
     )  # fmt: skip
 
@@ -269,7 +270,7 @@ class TranslationReport(Report):
     """Number of translations equal to the reference, and the first that differ.
 
     Args:
-        source: of the pairs that are measured.
+        source: pairs that are measured.
     """
 
     def __init__(self, source: AnyPairs):
@@ -283,7 +284,8 @@ class TranslationReport(Report):
         self._decode = decode
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        """See `Report`. Each token is asked for on the host, so nothing is under way anyhow."""
+        """See `Report`. Beam search synchronizes with the host at every token, so reading results here costs
+        nothing."""
         from mxtrain.engine.predictions import to_host
 
         if self._decode is None:
@@ -291,14 +293,14 @@ class TranslationReport(Report):
         assert batch.index_B is not None and batch.meta is not None
         predictions = to_host(self._decode(outputs, batch))
         for index, prediction, reference in zip(batch.index_B.tolist(), predictions, batch.meta):
-            found = reference.read(prediction)
-            if found != reference.text:
-                self._others.append((index, found))
+            translation = reference.read(prediction)
+            if translation != reference.text:
+                self._others.append((index, translation))
         self._count += batch.size
 
     def artifacts(self, title: str) -> List[Artifact]:
         """See `Report`."""
-        rows: List[Any] = [(*self._pairs[index], found) for index, found in sorted(self._others)[:MAX_SHOWN]]
+        rows: List[Any] = [(*self._pairs[index], text) for index, text in sorted(self._others)[:MAX_SHOWN]]
         exact = self._count - len(self._others)
         counts = [("the reference, character by character", exact), ("another text", len(self._others))]
         return [

@@ -63,8 +63,8 @@ class Transformer(TranslatingModel):
     @property
     def sizes(self) -> Dict[str, Any]:
         """Returns the numbers of `size`, overridden by the ones that are given."""
-        given = {name: getattr(self, name) for name in SIZES[self.size]}
-        return {**SIZES[self.size], **{name: value for name, value in given.items() if value is not None}}
+        overrides = {name: getattr(self, name) for name in SIZES[self.size]}
+        return {**SIZES[self.size], **{name: value for name, value in overrides.items() if value is not None}}
 
     def build_translator(
         self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool

@@ -67,33 +67,37 @@ class TranslationDataset(TextDataset):
 
     @property
     def vocabularies(self) -> List[TokenizerSettings]:
-        """Vocabularies of the tokenizers of sources and of targets, or of their joint one."""
-        own = self.tokenizer_settings
-        return [own] if self.joint_vocabulary else [own, own._replace(vocab=self.target_vocab)]
+        """Returns the tokenizer settings of sources and targets, or of their joint vocabulary."""
+        settings = self.tokenizer_settings
+        return [settings] if self.joint_vocabulary else [settings, settings._replace(vocab=self.target_vocab)]
 
     def tokenizers(self, train: AnyPairs, findings: Optional[Findings] = None) -> Tokenizers:
-        """Returns the tokenizers of sources and of targets, given, or trained on pairs.
+        """Returns the tokenizers of sources and targets, read from files or trained on the pairs.
+
+        Args:
+            train: training pairs.
+            findings: findings of `data check`, if the tokenizers are built for it.
 
         Raises:
             DataError: a file is no vocabulary, or lacks special tokens.
         """
         texts = [both_sides(train)] if self.joint_vocabulary else [train.side(0), train.side(1)]
         keeps = findings is None or not findings.keeps_going  # else no other object holds the texts
-        made = [
-            build_tokenizer(settings, some) if keeps or settings.vocab else train_tokenizer(settings, some)
-            for settings, some in zip(self.vocabularies, texts)
+        tokenizers_of_sides = [
+            build_tokenizer(settings, side_texts) if keeps or settings.vocab else train_tokenizer(settings, side_texts)
+            for settings, side_texts in zip(self.vocabularies, texts)
         ]
-        for tokenizer in made:
+        for tokenizer in tokenizers_of_sides:
             for role in ("bos", "eos"):
                 tokenizer.require(role, "translation")
-        return made[0], made[-1]
+        return tokenizers_of_sides[0], tokenizers_of_sides[-1]
 
     def configs(self, train: AnyPairs) -> List[TokenizerConfig]:
         """Returns the tokenizer settings of source and target."""
         return [TokenizerConfig(tokenizer, self.max_length) for tokenizer in self.tokenizers(train)]
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        """Source, its length, target, and the tokens that follow in it."""
+        """Returns a signature with the inputs source tokens, source length, target tokens and next target tokens."""
         source, target = self.configs(splits.train)  # type: ignore[arg-type]  # of pairs
         tokens = (self.max_length,)
         targets = splits.train.side(1).texts()  # type: ignore[attr-defined]  # of pairs
@@ -122,12 +126,12 @@ class TranslationDataset(TextDataset):
         configs = configs_of(signature)
         sizes = [f"{config.size:,}" for config in configs]
         vocabulary = f"a vocabulary of {sizes[0]}" if signature.is_joint else f"vocabularies of {' and '.join(sizes)}"
-        said = f"pairs of up to {self.max_length} tokens, of {vocabulary}"
-        for name, fate in (("train", "are left out"), ("val", "are cut"), ("test", "are cut")):
+        text = f"pairs of up to {self.max_length} tokens, of {vocabulary}"
+        for name, treatment in (("train", "are left out"), ("val", "are cut"), ("test", "are cut")):
             split: Optional[AnyPairs] = getattr(splits, name)
             count = 0 if split is None else int(np.count_nonzero(~split.tokens(configs).fits_N))
-            said += f"; {count:,} longer ones of {name} {fate}" if count else ""
-        return said
+            text += f"; {count:,} longer ones of {name} {treatment}" if count else ""
+        return text
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: AnyPairs, signature: Signature, options: LoaderOptions
@@ -142,7 +146,7 @@ class TranslationDataset(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Each line of the files is to be translated, empty ones to empty ones; a place is `file:line`."""
+        """Opens the lines of the files as sources, including empty ones; a source location is `file:line`."""
         texts, places = open_lines(names, skip_unreadable, unreadable, keep_empty=True)
         return InMemoryPairs([(text, None) for text in texts]), places
 

@@ -153,6 +153,6 @@ def test_channels_of_a_space_of_parts_are_refused() -> None:
 
 def test_a_flattened_observation_of_another_shape_is_refused() -> None:
     spaces = Spaces.from_environment(Showing(box(4, 6, dtype=np.float32, high=1)), "Showing-v0")
-    assert spaces.observed(np.ones((4, 6), np.float32)).shape == (24,)
+    assert spaces.convert_observation(np.ones((4, 6), np.float32)).shape == (24,)
     with pytest.raises(ValueError, match=r"shape \(6, 4\), and not \(4, 6\)"):
-        spaces.observed(np.ones((6, 4), np.float32))
+        spaces.convert_observation(np.ones((6, 4), np.float32))

@@ -13,7 +13,7 @@ from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.plain import train_characters
-from mxtrain.text.translation.parallel import NOTHING, InMemoryPairs, both_sides
+from mxtrain.text.translation.parallel import IGNORED_LABEL, InMemoryPairs, both_sides
 from mxtrain.text.translation.parallel_loader import PairLoader
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -61,7 +61,7 @@ def test_pairs_become_tokens_with_ends() -> None:
         [special.bos, piece["b"], piece["c"], piece["a"]], [special.bos, piece["c"], special.pad, special.pad]
     ]  # fmt: skip
     assert label.tolist() == [
-        [piece["b"], piece["c"], piece["a"], special.eos], [piece["c"], special.eos, NOTHING, NOTHING]
+        [piece["b"], piece["c"], piece["a"], special.eos], [piece["c"], special.eos, IGNORED_LABEL, IGNORED_LABEL]
     ]  # fmt: skip
     assert tokens.source_fits_N.tolist() == [True, True, False]
     assert InMemoryPairs([("a", "bcabcabcabcabca")]).tokens(configs).source_fits_N.tolist() == [True]
@@ -79,7 +79,7 @@ def test_texts_without_targets_ask_for_one() -> None:
     pairs = InMemoryPairs([("ab", "c")])
     configs = config(pairs)
     target, label = InMemoryPairs([("ba", None), ("a", None)]).tokens(configs).target(np.array([0, 1]), 1)
-    assert target.tolist() == [[configs[1].tokenizer.special.bos]] * 2 and label.tolist() == [[NOTHING]] * 2
+    assert target.tolist() == [[configs[1].tokenizer.special.bos]] * 2 and label.tolist() == [[IGNORED_LABEL]] * 2
 
 
 def test_an_epoch_has_each_pair_once_in_batches_of_as_many_tokens() -> None:

@@ -13,7 +13,7 @@ from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 from mxtrain.text.language_modeling import python_documentation, running_text
-from mxtrain.text.language_modeling.running_loader import NOTHING, PromptLoader, RunningLoader
+from mxtrain.text.language_modeling.running_loader import IGNORED_LABEL, PromptLoader, RunningLoader
 from mxtrain.text.language_modeling.running_text import InMemoryTexts, RunningText, TextLayout, read_running_text
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.plain import train_characters, train_words
@@ -84,7 +84,7 @@ def test_each_token_but_the_first_is_predicted_once_from_the_one_before(
     for batch in found.epoch(1):
         token_BT, (label_BT, bytes_B) = batch.inputs[0].asnumpy(), (one.asnumpy() for one in batch.targets)
         assert np.array_equal(label_BT, batch.inputs[1].asnumpy())
-        counts = label_BT != NOTHING
+        counts = label_BT != IGNORED_LABEL
         assert (token_BT[counts] + 1 == label_BT[counts]).all()
         seen += label_BT[counts].astype(int).tolist()
         total += float(bytes_B.sum())
@@ -98,7 +98,7 @@ def test_rows_go_on_where_they_ended() -> None:
     assert [batch.continues_previous for batch in batches] == [False, *[True] * (len(batches) - 1)]
     for before, after in zip(batches, batches[1:]):
         ended_B, begins_B = before.targets[0].asnumpy()[:, -1], after.inputs[0].asnumpy()[:, 0]
-        has_more_B = after.targets[0].asnumpy()[:, 0] != NOTHING
+        has_more_B = after.targets[0].asnumpy()[:, 0] != IGNORED_LABEL
         assert has_more_B.any() and (begins_B == ended_B)[has_more_B].all()
     assert not any(batch.continues_previous for batch in loader(50, continues_previous=False).epoch(0))
 
@@ -131,7 +131,7 @@ def test_prompts_are_the_ends_of_texts_and_those_of_a_split_their_beginnings() -
     (batch,) = PromptLoader(source.prompts(config), LoaderOptions(batch_size=4, prefetch=0), length=8).epoch(0)
     rows = [shown(config, row[:count]) for row, (count,) in zip(batch.inputs[0].asnumpy(), batch.meta)]
     assert rows == ["efghijkl", "xyz"]
-    assert (batch.targets[0].asnumpy() == NOTHING).all()
+    assert (batch.targets[0].asnumpy() == IGNORED_LABEL).all()
     split = InMemoryTexts(["abcdefghijklmnopqrstuvwxyz", "x", "yz"]).take([0, 2, 9])
     found = split.prompts(config)
     assert found.length.tolist() == [running_text.SHOWN_TOKENS, 2]

@@ -13,7 +13,7 @@ from mxtrain.kvstore.world import World
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.loader import InteractionLoader
 from mxtrain.recommendation.source import InteractionRows, Interactions, leave_one_out
-from mxtrain.recommendation.user_items import NOTHING
+from mxtrain.recommendation.user_items import NO_ITEM
 
 USERS, ITEMS, OTHERS, HISTORY = 9, 40, 6, 5
 CATALOG = Catalog(tuple(f"u{user}" for user in range(USERS)), tuple(f"i{item}" for item in range(ITEMS)))
@@ -35,7 +35,7 @@ def batches(
 ) -> List[Any]:  # fmt: skip
     options = LoaderOptions(batch_size=batch_size, seed=seed, train=train, prefetch=0, world=world or World())
     loader = InteractionLoader(
-        source, options, num_others=num_others, max_history=HISTORY, split_seed=split_seed
+        source, options, num_negatives=num_others, max_history=HISTORY, split_seed=split_seed
     )  # fmt: skip
     return list(loader.epoch(epoch))
 
@@ -49,7 +49,7 @@ def test_a_training_sample_is_a_user_its_item_and_items_he_lacks(splits: List[In
         for index, user, items, history, length in zip(
             batch.index_B, user_B, input_BC.tolist(), item_BH.tolist(), length_B.astype(int)
         ):
-            has = set(source.known.items_of(int(user)).tolist())
+            has = set(source.train_items.items_of(int(user)).tolist())
             own, *others = items
             assert (user, own) == (source.user_N[index], source.item_N[index])
             assert len(others) == OTHERS and not has & set(others)
@@ -57,7 +57,7 @@ def test_a_training_sample_is_a_user_its_item_and_items_he_lacks(splits: List[In
             assert kept == sorted(set(kept)) and history[length:] == [0] * (len(history) - length)
             assert set(kept) <= has - {own} and len(kept) == min(len(has) - 1, HISTORY)
             seen.add((int(user), own))
-    assert seen == set(zip(source.known.user_P.tolist(), source.known.item_P.tolist()))
+    assert seen == set(zip(source.train_items.user_P.tolist(), source.train_items.item_P.tolist()))
 
 
 def test_negatives_and_long_histories_are_drawn_anew_in_each_epoch(splits: List[Interactions]) -> None:
@@ -83,7 +83,7 @@ def test_an_evaluation_compares_with_items_in_no_split_and_is_always_the_same(sp
         found = [batch.inputs[1].asnumpy() for batch in batches(source)]
         for user, items in enumerate(np.concatenate(found).tolist()):
             assert items[0] == source.item_N[user] and len(set(items)) == 1 + OTHERS
-            assert not set(items[1:]) & set(source.seen.items_of(user).tolist())
+            assert not set(items[1:]) & set(source.all_items.items_of(user).tolist())
         again = [batch.inputs[1].asnumpy() for batch in batches(source, seed=9, epoch=4, batch_size=4)]
         assert (np.concatenate(again) == np.concatenate(found)).all()
         other = [batch.inputs[1].asnumpy() for batch in batches(source, split_seed=1)]
@@ -95,7 +95,7 @@ def test_what_stays_on_the_host_are_the_other_items_of_all_splits(splits: List[I
         for batch in batches(source):
             for index, items in zip(batch.index_B, batch.meta):
                 user, item = int(source.user_N[index]), int(source.item_N[index])
-                assert set(items.tolist()) == set(source.seen.items_of(user).tolist()) - {item}
+                assert set(items.tolist()) == set(source.all_items.items_of(user).tolist()) - {item}
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -120,8 +120,8 @@ def test_ratings_have_one_candidate(splits: List[Interactions]) -> None:
 def test_to_predict_all_that_a_user_has_is_known(splits: List[Interactions]) -> None:
     source = splits[0].for_users(np.array([2, 8], np.int32))
     (batch,) = batches(source)
-    assert batch.targets[0].asnumpy().tolist() == [[NOTHING], [NOTHING]] and (batch.inputs[1].asnumpy() == 0).all()
-    seen = [set(source.seen.items_of(user).tolist()) for user in (2, 8)]
+    assert batch.targets[0].asnumpy().tolist() == [[NO_ITEM], [NO_ITEM]] and (batch.inputs[1].asnumpy() == 0).all()
+    seen = [set(source.all_items.items_of(user).tolist()) for user in (2, 8)]
     assert [set(items.tolist()) for items in batch.meta] == seen
-    assert batch.inputs[3].asnumpy().tolist() == [min(len(source.seen.items_of(user)), HISTORY) for user in (2, 8)]
-    assert set(batch.inputs[2].asnumpy()[1].tolist()) <= set(source.seen.items_of(8).tolist())
+    assert batch.inputs[3].asnumpy().tolist() == [min(len(source.all_items.items_of(user)), HISTORY) for user in (2, 8)]
+    assert set(batch.inputs[2].asnumpy()[1].tolist()) <= set(source.all_items.items_of(8).tolist())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxtrain.recommendation.loader import RecommendationDraw
-from mxtrain.recommendation.user_items import NOTHING, UserItems, _sample_distinct
+from mxtrain.recommendation.user_items import NO_ITEM, UserItems, _sample_distinct
 
 USERS, ITEMS = 7, 12
 DRAWN = np.random.RandomState(0)
@@ -47,7 +47,7 @@ def test_negatives_are_missing_items_and_a_function_of_seed_epoch_and_sample(ite
 
     whole = draw([0, 1, 2, 3, 4])
     for row, user in enumerate(user_B.tolist()):
-        expected = {NOTHING} if user == USERS - 1 else set(range(ITEMS)) - set(HAS[user])
+        expected = {NO_ITEM} if user == USERS - 1 else set(range(ITEMS)) - set(HAS[user])
         assert set(whole[row].tolist()) <= expected
     assert (draw([4, 2]) == whole[[4, 2]]).all(), "whoever asks, in any order"
     assert (draw([1], seed=2) != whole[1]).any() and (draw([1], epoch=3) != whole[1]).any()
@@ -83,6 +83,6 @@ def test_every_choice_of_different_numbers_is_as_likely() -> None:
 
 def test_rows_are_cut_by_the_lowest_keys(items: UserItems) -> None:
     key_BN = np.array([[5, 4, 3, 2, 1, 0, 9, 9, 9, 9, 9, 9], [0.0] * 12])
-    full, short = items.rows(np.array([USERS - 1, 1]), key_BN, np.array([0, NOTHING]), 3)
+    full, short = items.rows(np.array([USERS - 1, 1]), key_BN, np.array([0, NO_ITEM]), 3)
     assert full.tolist() == [4, 5, 6], "of 1, 2, ..., 11 those at places 3, 4 and 5"
     assert short.tolist() == HAS[1]

@@ -15,7 +15,7 @@ from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.checking.problems import Problem
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
-from mxtrain.speech.aligned import AlignedSource, fitted
+from mxtrain.speech.aligned import AlignedSource, fit_to_length
 from mxtrain.speech.aligned_loader import DECIBELS, AlignedLoader
 from mxtrain.speech.aligned_manifest import AlignedManifest
 from mxtrain.speech.aligned_rows import places_of
@@ -78,7 +78,7 @@ def test_each_frame_has_the_tone_of_its_symbol(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_small_differences_go_to_the_end(durations: List[int], frames: int, tolerance: int, wanted: Any) -> None:
-    found = fitted(np.array(durations), frames, tolerance)
+    found = fit_to_length(np.array(durations), frames, tolerance)
     assert (None if found is None else found.tolist()) == wanted
 
 
@@ -193,8 +193,8 @@ def test_digits_are_a_function_of_their_number_and_differ_between_splits() -> No
     splits, again = FormantDigits(**given).open(), FormantDigits(**given, split_seed=1).open()
     train: Any = splits.train
     other: Any = again.train
-    assert [one.utterance.text for one in train.given] != [one.utterance.text for one in other.given]
-    texts = [[one.durations for one in part.given] for part in (splits.train, splits.val, splits.test)]  # type: ignore[union-attr]
+    assert [one.utterance.text for one in train.utterances] != [one.utterance.text for one in other.utterances]
+    texts = [[one.durations for one in part.utterances] for part in (splits.train, splits.val, splits.test)]  # type: ignore[union-attr]
     assert not any(one in texts[0] for one in [*texts[1], *texts[2]])
     silence = splits.class_names.index("_")
     symbol = np.repeat(train.symbols_of(0), train.durations_of(0))
@@ -213,7 +213,7 @@ def test_numbers_are_spoken_where_espeak_is() -> None:
     given = SpokenNumbers(num_train=6, num_val=2, largest=99)
     splits = given.open()
     train: Any = splits.train
-    texts = [one.utterance.text for part in (train, splits.val, splits.test) for one in part.given]  # type: ignore[union-attr]
+    texts = [one.utterance.text for part in (train, splits.val, splits.test) for one in part.utterances]  # type: ignore[union-attr]
     assert len(set(texts)) == 10 and len(train) == 6
     assert all(len(train.read(row)) == train.durations_of(row).sum() > 20 for row in range(6))
     energy = np.concatenate([train.read(row).mean(axis=1) for row in range(6)])

@@ -26,7 +26,7 @@ def test_manifests_say_by_their_content_what_they_are(tmp_path: Path) -> None:
     baidu = write(tmp_path / "b", json.dumps({"key": "1.wav", "duration": "1.5", "text": "one"}))
     mozilla = write(tmp_path / "c", "wav_filename,wav_filesize,transcript", '1.wav,10,"one, two"')
     first, second = read_manifest(nemo, STRICT)
-    assert (first.path, first.text, first.said_s, first.begin_s, first.duration_s) == (
+    assert (first.path, first.text, first.stated_s, first.begin_s, first.duration_s) == (
         str(tmp_path / "x/1.wav"), "one", 1.5, 0.0, None,
     )  # fmt: skip
     assert (second.path, second.begin_s, second.duration_s, str(second.place)) == (

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.speech.conformer import Conformer
 from mxtrain.speech.deep_speech2 import DeepSpeech2
-from mxtrain.speech.networks.conformer import rotated
+from mxtrain.speech.networks.conformer import apply_rotary
 
 RECURRENT = DeepSpeech2(channels=[3, 4, 5], units=6, num_layers=2, dropout=0.0)
 ATTENDING = Conformer(channels=[3, 4], units=8, hidden_size=12, num_heads=2, num_layers=2, kernel=5, dropout=0.0)
@@ -61,7 +61,7 @@ def test_scores_and_gradients_are_those_of_the_sample_alone(model: Any, is_hybri
 def test_products_of_queries_and_keys_depend_on_their_distance_alone() -> None:
     rng, units, heads, size = np.random.RandomState(0), 12, 2, 6
     same = rng.randn(3 * units)
-    found = rotated(nd, nd.array(np.tile(same, (9, 1, 1))), units, heads).asnumpy()[:, 0]
+    found = apply_rotary(nd, nd.array(np.tile(same, (9, 1, 1))), units, heads).asnumpy()[:, 0]
     np.testing.assert_allclose(found[:, 2 * units :], np.tile(same[2 * units :], (9, 1)), rtol=1e-6)
     # Pairs of units as complex numbers, turned by place * 10000 ** (-number / 3).
     turn = np.exp(1j * np.arange(9)[:, None] * 10_000.0 ** (-np.arange(3) / 3))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
 MOST_ROUNDS = 64
-"""So many of the largest values are found faster one after the other than by sorting."""
+"""Up to this number, repeated argmax is faster than sorting."""
 
 
 class StepDecoder(Protocol):
@@ -96,8 +96,8 @@ class LengthLimits(NamedTuple):
     def max_lengths(self, length_B: np.ndarray) -> np.ndarray:
         """Returns the largest number of tokens of each sequence, for sources of these lengths."""
         limit_B = np.floor(self.ratio * length_B.astype(np.float64)).astype(np.int64) + self.offset
-        most = self.most if self.longest is None else min(self.most, self.longest - 1)
-        return np.minimum(limit_B, most)
+        max_tokens = self.most if self.longest is None else min(self.most, self.longest - 1)
+        return np.minimum(limit_B, max_tokens)
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ def beam_search(
                 row = nd.array(row_R, ctx=device, dtype="int32")
                 moving = [nd.take(array, row) for array in moving]
             if len(row_R) != num_sentences * beam.size:
-                on_A = row_R[:: beam.size] // (before // num_sentences)
-                num_sentences = len(on_A)
-                sentence = nd.array(on_A, ctx=device, dtype="int32")
+                active_A = row_R[:: beam.size] // (before // num_sentences)
+                num_sentences = len(active_A)
+                sentence = nd.array(active_A, ctx=device, dtype="int32")
                 fixed = [nd.take(array, sentence) for array in fixed]
     raise AssertionError("counting does not end")
 
@@ -206,16 +206,16 @@ class BeamSteps:
         # Each beam has at most one continuation with <eos>, so at least K of the 2 * K candidates continue.
         chosen_AK = np.argsort(ends_AN, axis=1, kind="stable")[:, :width]
         score_AK, parent_AK, token_AK = (
-            np.take_along_axis(one, chosen_AK, axis=1) for one in (score_AN, parent_AN, token_AN)
+            np.take_along_axis(array, chosen_AK, axis=1) for array in (score_AN, parent_AN, token_AN)
         )
         score_AK[np.take_along_axis(ends_AN, chosen_AK, axis=1)] = -np.inf
-        on_A = np.flatnonzero(self._goes_on(score_AK[:, 0]))
-        self._token_AKT = self._token_AKT[on_A[:, None], parent_AK[on_A]]
+        active_A = np.flatnonzero(self._goes_on(score_AK[:, 0]))
+        self._token_AKT = self._token_AKT[active_A[:, None], parent_AK[active_A]]
         if self._length < self._token_AKT.shape[2]:
-            self._token_AKT[:, :, self._length] = token_AK[on_A]
-        self._score_AK, self._sentence_A = score_AK[on_A], self._sentence_A[on_A]
+            self._token_AKT[:, :, self._length] = token_AK[active_A]
+        self._score_AK, self._sentence_A = score_AK[active_A], self._sentence_A[active_A]
         self._length += 1
-        return (on_A[:, None] * beams + parent_AK[on_A]).ravel()
+        return (active_A[:, None] * beams + parent_AK[active_A]).ravel()
 
     def _forbid(self, log_p_AKV: np.ndarray) -> None:
         """Sets the log probability of forbidden tokens to -inf; at a sentence's limit, of all tokens but <eos>."""
@@ -277,7 +277,7 @@ class BeamSteps:
     def found(self) -> Hypotheses:
         """Returns the best finished sequences."""
         order_SN = np.argsort(-self._done_score, axis=1, kind="stable")[:, : self._num_best]
-        score, length = (np.take_along_axis(one, order_SN, axis=1) for one in (self._done_score, self._done_length))
+        score, length = (np.take_along_axis(array, order_SN, axis=1) for array in (self._done_score, self._done_length))
         token = np.take_along_axis(self._done_token, order_SN[:, :, None], axis=1)
         return Hypotheses(token[:, :, : length.max(initial=0)], length, score)
 
@@ -307,17 +307,17 @@ def best_candidates(score_AK: np.ndarray, log_p_AKV: np.ndarray, count: int) -> 
     best_AN, group_AN = first_largest((score_AK[:, :, None] + largest_AKG).reshape(num, -1), count)
     # Sort the groups by token, so that ties are found in the order of the index.
     order_AN = np.argsort(group_AN, axis=1)
-    best_AN, group_AN = (np.take_along_axis(one, order_AN, axis=1) for one in (best_AN, group_AN))
+    best_AN, group_AN = (np.take_along_axis(array, order_AN, axis=1) for array in (best_AN, group_AN))
     beam_AN, begin_AN = group_AN // len(begin_G), group_AN % len(begin_G) * size
     token_ANM = begin_AN[:, :, None] + np.arange(size)
     counts_ANM = (token_ANM < vocab_size) & (best_AN > -np.inf)[:, :, None]
     index_AM = (beam_AN[:, :, None] * vocab_size + np.where(counts_ANM, token_ANM, 0)).reshape(num, -1)
     log_p_AM = np.take_along_axis(log_p_AKV.reshape(num, -1), index_AM, axis=1)
     sum_AM = np.take_along_axis(score_AK, np.repeat(beam_AN, size, axis=1), axis=1) + log_p_AM
-    found_AN, place_AN = first_largest(np.where(counts_ANM.reshape(num, -1), sum_AM, -np.inf), count)
-    missing = ((0, 0), (0, count - found_AN.shape[1]))
-    found_AN = np.pad(found_AN, missing, constant_values=-np.inf)
-    return found_AN, np.pad(np.take_along_axis(index_AM, place_AN, axis=1), missing)
+    sum_AN, place_AN = first_largest(np.where(counts_ANM.reshape(num, -1), sum_AM, -np.inf), count)
+    padding = ((0, 0), (0, count - sum_AN.shape[1]))
+    sum_AN = np.pad(sum_AN, padding, constant_values=-np.inf)
+    return sum_AN, np.pad(np.take_along_axis(index_AM, place_AN, axis=1), padding)
 
 
 def first_largest(value_AM: np.ndarray, count: int) -> Tuple[np.ndarray, np.ndarray]:
@@ -330,9 +330,9 @@ def first_largest(value_AM: np.ndarray, count: int) -> Tuple[np.ndarray, np.ndar
         index_AN = np.argsort(-value_AM, axis=1, kind="stable")[:, :count]
         return np.take_along_axis(value_AM, index_AN, axis=1), index_AN
     value_AM, row_A = value_AM.copy(), np.arange(len(value_AM))
-    found_AN, index_AN = np.empty((len(row_A), count)), np.empty((len(row_A), count), np.int64)
+    largest_AN, index_AN = np.empty((len(row_A), count)), np.empty((len(row_A), count), np.int64)
     for number in range(count):
         index_A = value_AM.argmax(axis=1)  # the first of equal ones
-        found_AN[:, number], index_AN[:, number] = value_AM[row_A, index_A], index_A
+        largest_AN[:, number], index_AN[:, number] = value_AM[row_A, index_A], index_A
         value_AM[row_A, index_A] = -np.inf
-    return found_AN, index_AN
+    return largest_AN, index_AN

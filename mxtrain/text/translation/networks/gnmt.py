@@ -1,9 +1,9 @@
 """LSTMs with attention that translate, as Gluon blocks. Imports MXNet: the description imports this module when it
 builds.
 
-Each layer is an operator of its own, with dropout before it: MXNet's operator of several layers leaves out the dropout
-between them on a CPU, and lengths, without a word. The one layer that reads backwards reads texts that
-`SequenceReverse` has turned by their lengths.
+Each layer is a separate operator with dropout before it, because MXNet's multi-layer operator silently ignores dropout
+between layers, and lengths, on a CPU. The backward layer reads sequences that `SequenceReverse` has reversed within
+their lengths.
 
 Legend: B batch, S tokens of the source, T tokens of the target, H hidden units, V vocabulary, R rows of a search.
 Inside time comes first, (T, B, H).
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 nn = gluon.nn
 
 EMBEDDING_RANGE, OUTPUT_RANGE = 1.0, 0.1
-"""Embeddings are drawn from -1 to 1: with 0.1 what passes through the layers is so small at first that attention learns
+"""Embeddings are initialized uniformly from -1 to 1: with 0.1, activations are so small at first that attention learns
 nothing for hundreds of steps."""
 
 
@@ -36,8 +36,8 @@ class GnmtSizes(NamedTuple):
     """The sizes of a network.
 
     Attributes:
-        num_layers: of encoder and decoder each.
-        units: H, and the width of an embedding.
+        num_layers: number of layers of the encoder, and of the decoder.
+        units: H, and the width of the embeddings.
         attention: "luong" or "bahdanau".
     """
 
@@ -65,10 +65,10 @@ class ZeroStateLSTM(gluon.HybridBlock):
 
 
 class SourceAttention(gluon.HybridBlock):
-    """Contexts of queries (B, T, H): sums of the encoded source (B, S, H) by its keys (B, S, H), without padding.
+    """Attention of queries (B, T, H) to the encoded source: keys and values (B, S, H), without padding.
 
-    Luong's scores are products of queries with keys, times a number that is learnt, as in GluonNLP's `scaled_luong`;
-    Bahdanau's are v * tanh(W query + key) and take (B, T, S, H) numbers.
+    Luong's scores are products of queries and keys with a learned scale, as in GluonNLP's `scaled_luong`. Bahdanau's
+    are v * tanh(W query + key), which needs (B, T, S, H) numbers.
     """
 
     def __init__(self, sizes: GnmtSizes, **kwargs: Any):
@@ -99,19 +99,22 @@ class SourceAttention(gluon.HybridBlock):
 
 
 class GnmtNetwork(StepNetwork, gluon.HybridBlock):
-    """Source (B, S), its lengths (B,), target (B, T) and the tokens that follow in it (B, T), -1 where none counts, to
-    -log p of each and the mean of -log p over the vocabulary, (B, T) both.
+    """Encoder-decoder LSTM with attention.
 
-    The first layer of the encoder reads in both directions. From the third one on (in the decoder, too) what enters a
-    layer is added to what leaves it. What the decoder's first layer says at a token asks for a context, which all
-    layers above read beside what comes from below: so all tokens of a target are computed at once.
+    Inputs are source tokens (B, S), their lengths (B,), target tokens (B, T), and the next target tokens (B, T), -1 for
+    padding. Outputs are -log p of each next token, and the mean of -log p over the vocabulary (for label smoothing),
+    (B, T) each.
+
+    The first layer of the encoder is bidirectional. From the third layer on, encoder and decoder have residual
+    connections. The output of the first decoder layer is the query of the attention; all other decoder layers read the
+    context in addition to their input. So all tokens of a target are computed at once in training.
 
     Args:
-        source_size: tokens of the source's vocabulary.
-        target_size: tokens of the target's.
-        sizes: of the layers.
+        source_size: size of the source vocabulary.
+        target_size: size of the target vocabulary.
+        sizes: sizes of the layers.
         tied: see `TransformerNetwork`.
-        chunks: of the output layer.
+        chunks: number of chunks of the output layer, see `TargetScores`.
     """
 
     def __init__(self, source_size: int, target_size: int, sizes: GnmtSizes, tied: str, chunks: int, **kwargs: Any):
@@ -119,11 +122,11 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         self._sizes, self._tied, self._sizes_V = sizes, tied, (source_size, target_size)
         units = sizes.units
         with self.name_scope():
-            # With tied="all" there is the first one alone.
+            # With tied="all" there is only the first table.
             tables = [("source_table", source_size, EMBEDDING_RANGE), ("target_table", target_size, EMBEDDING_RANGE),
                       ("output_table", target_size, OUTPUT_RANGE)]  # fmt: skip
-            for name, size, most in tables[: {"all": 1, "target": 2, "none": 3}[tied]]:
-                setattr(self, name, self.params.get(name, shape=(size, units), init=mx.init.Uniform(most)))
+            for name, size, scale in tables[: {"all": 1, "target": 2, "none": 3}[tied]]:
+                setattr(self, name, self.params.get(name, shape=(size, units), init=mx.init.Uniform(scale)))
             self.dropout = nn.Dropout(sizes.dropout)
             self.backward_layer = ZeroStateLSTM(units, units, prefix="backward_")
             self.encoder, self.decoder = nn.HybridSequential(prefix="encoder_"), nn.HybridSequential(prefix="decoder_")
@@ -146,22 +149,22 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         context_BTH = self.attention(F.transpose(y_TBH, axes=(1, 0, 2)), key_BSH, value_BSH, length_B)
         context_TBH = self.dropout(F.transpose(context_BTH, axes=(1, 0, 2)))
         for number in range(1, self._sizes.num_layers):
-            made = self.decoder[number](F.concat(self.dropout(y_TBH), context_TBH, dim=2))
-            y_TBH = made if number < 2 else made + y_TBH
+            layer_output = self.decoder[number](F.concat(self.dropout(y_TBH), context_TBH, dim=2))
+            y_TBH = layer_output if number < 2 else layer_output + y_TBH
         return self.output(self.dropout(y_TBH), label_BT, target_table if output_table is None else output_table)
 
     def _embed(self, F, token_BT, table, which):
         return F.Embedding(F.transpose(token_BT), table, self._sizes_V[which], self._sizes.units)
 
     def _encode(self, F, source_BS, length_B, source_table):
-        """Keys and values of the source, (B, S, H) each. Positions of a text never read padding."""
+        """Returns keys and values of the source, (B, S, H) each. Padding does not influence them."""
         x_SBH = self.dropout(self._embed(F, source_BS, source_table, 0))
-        turned = F.SequenceReverse(x_SBH, length_B, use_sequence_length=True)
-        backward = F.SequenceReverse(self.backward_layer(turned), length_B, use_sequence_length=True)
+        reversed_SBH = F.SequenceReverse(x_SBH, length_B, use_sequence_length=True)
+        backward = F.SequenceReverse(self.backward_layer(reversed_SBH), length_B, use_sequence_length=True)
         x_SBH = F.concat(self.encoder[0](x_SBH), backward, dim=2)
         for number in range(1, self._sizes.num_layers):
-            made = self.encoder[number](self.dropout(x_SBH))
-            x_SBH = made if number < 2 else made + x_SBH
+            layer_output = self.encoder[number](self.dropout(x_SBH))
+            x_SBH = layer_output if number < 2 else layer_output + x_SBH
         value_BSH = F.transpose(x_SBH, axes=(1, 0, 2))
         return self.keys(value_BSH), value_BSH
 
@@ -195,12 +198,12 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         table = tables[0] if self._tied == "all" else tables[1]
         x_1RH = self._embed(F, F.reshape(token_R, shape=(-1, 1)), table, 1)
         y_1RH, *after = self.decoder[0].cell(x_1RH, *moving[:2])
-        # The rows of a sentence ask for contexts as the tokens of one text do.
+        # The beams of a sentence share its keys and values, so they take the time axis of the queries.
         query_AKH = F.reshape(F.reshape(y_1RH, shape=(-3, 0)), shape=(-4, -1, beams, 0))
         context_1RH = F.expand_dims(F.reshape(self.attention(query_AKH, *fixed), shape=(-3, 0)), axis=0)
         for number in range(1, self._sizes.num_layers):
-            own = slice(2 * number, 2 * number + 2)
-            made, *kept = self.decoder[number].cell(F.concat(y_1RH, context_1RH, dim=2), *moving[own])
-            y_1RH = made if number < 2 else made + y_1RH
-            after += kept
+            states = slice(2 * number, 2 * number + 2)
+            layer_output, *layer_state = self.decoder[number].cell(F.concat(y_1RH, context_1RH, dim=2), *moving[states])
+            y_1RH = layer_output if number < 2 else layer_output + y_1RH
+            after += layer_state
         return F.log_softmax(self.output.scores(F, F.reshape(y_1RH, shape=(-3, 0)), tables[-1])), after

@@ -56,7 +56,7 @@ class TransformerLayer(gluon.HybridBlock):
     def __init__(self, sizes: TransformerSizes, parts: Tuple[str, ...], **kwargs: Any):
         super().__init__(**kwargs)
         self._sizes = sizes
-        units, inside = sizes.units, sizes.hidden_size
+        units, hidden_size = sizes.units, sizes.hidden_size
         with self.name_scope():
             for part in parts:
                 norm = LayerNorm(units, 0.0 if sizes.norm_first else sizes.dropout, EPSILON, prefix=f"{part}_norm_")
@@ -64,8 +64,8 @@ class TransformerLayer(gluon.HybridBlock):
                 if part != "ffn":
                     projection = nn.Dense(units, flatten=False, in_units=units, prefix=f"{part}_projection_")
                     setattr(self, f"{part}_projection", projection)
-            self.ffn_1 = nn.Dense(inside, activation="relu", flatten=False, in_units=units, prefix="ffn_1_")
-            self.ffn_2 = nn.Dense(units, flatten=False, in_units=inside, prefix="ffn_2_")
+            self.ffn_1 = nn.Dense(hidden_size, activation="relu", flatten=False, in_units=units, prefix="ffn_1_")
+            self.ffn_2 = nn.Dense(units, flatten=False, in_units=hidden_size, prefix="ffn_2_")
             self.residual_sum = DropoutSum(sizes.dropout)
 
     def enter(self, F: OperatorModule, part: str, x: Array) -> Array:
@@ -73,14 +73,14 @@ class TransformerLayer(gluon.HybridBlock):
         # The identity is needed because our own norm operator overwrites other gradients of its input, see `fused`.
         return getattr(self, f"{part}_norm")(F.identity(x)) if self._sizes.norm_first else x
 
-    def leave(self, part: str, x: Array, made: Array) -> Array:
+    def leave(self, part: str, x: Array, output: Array) -> Array:
         """Returns the residual sum of a part's input and output."""
         if self._sizes.norm_first:
-            return self.residual_sum(made, x)
-        return getattr(self, f"{part}_norm")(made, x)
+            return self.residual_sum(output, x)
+        return getattr(self, f"{part}_norm")(output, x)
 
     def feed_forward(self, F: OperatorModule, x: Array) -> Array:
-        """Feed-forward part: two dense layers with ReLU, residual and layer norm."""
+        """Applies the feed-forward part: two dense layers with ReLU, residual and layer norm."""
         return self.leave("ffn", x, self.ffn_2(self.ffn_1(self.enter(F, "ffn", x))))
 
 
@@ -126,7 +126,7 @@ class TransformerDecoderLayer(TransformerLayer):
     def initial_state(self, F: OperatorModule, source_SBU: Array) -> List[Any]:
         """Returns keys and values of the source for cross-attention, (B, N, S, D) each."""
         attention = self.cross_attention
-        return [attention.by_row(F, one) for one in attention.heads(F, self.key_value(source_SBU), 2)]
+        return [attention.by_row(F, array) for array in attention.heads(F, self.key_value(source_SBU), 2)]
 
     def step(
         self, F: OperatorModule, x_1RU: Array, length_A: Array, source: List[Array], before: List[Array], beams: int
@@ -213,8 +213,8 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         token_TB = F.transpose(token_BT)
         if self._tied == "all":
             return F.Embedding(token_TB, table_VU, self._target_size, self._sizes.units), table_VU
-        found = self.target_embedding(token_TB)
-        return found if self._tied == "target" else (found, None)
+        embedded = self.target_embedding(token_TB)
+        return embedded if self._tied == "target" else (embedded, None)
 
     def _positioned(self, F, x_TBU):
         """Multiplies embeddings by sqrt(U) and adds sinusoidal positions."""
@@ -230,7 +230,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         sinusoid_TBU = F.broadcast_like(F.expand_dims(sinusoid_TU, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
         return x_TBU * units**0.5 + F.BlockGrad(sinusoid_TBU)
 
-    # One token after the other.
+    # Step-by-step decoding.
 
     def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
         """See `StepDecoder`. Fixed are the source's lengths, and its keys and values in each layer; the moving state
@@ -240,7 +240,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
     def trace_start(self, F, source_BS, length_B):
         """See `StepNetwork`."""
         x_SBU, _ = self._encode(F, source_BS, length_B)
-        return [length_B, *(one for layer in self.decoder for one in layer.initial_state(F, x_SBU))]
+        return [length_B, *(array for layer in self.decoder for array in layer.initial_state(F, x_SBU))]
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
@@ -265,16 +265,16 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         y_1RU = F.broadcast_add(y_1RU * self._sizes.units**0.5, sinusoid_11U)
         (length_A, *sources), after = fixed, []
         for number, layer in enumerate(self.decoder):
-            own = slice(2 * number, 2 * number + 2)
-            y_1RU, kept = layer.step(F, y_1RU, length_A, sources[own], moving[own], beams)
-            after += kept
+            arrays = slice(2 * number, 2 * number + 2)
+            y_1RU, layer_memory = layer.step(F, y_1RU, length_A, sources[arrays], moving[arrays], beams)
+            after += layer_memory
         y_1RU = self.decoder_norm(y_1RU) if self._sizes.norm_first else y_1RU
         table_VU = read(F, self.table, token_R) if self._tied == "none" else table_VU
         return F.log_softmax(self.output.scores(F, F.reshape(y_1RU, shape=(-3, 0)), table_VU)), after
 
 
 def sinusoid(place: int, units: int) -> np.ndarray:
-    """Returns the sinusoidal position encoding of a place, (units,)."""
+    """Returns the sinusoidal position encoding of a position, (units,)."""
     number_U = np.arange(units)
     angle_U = place * np.exp((number_U - number_U % 2) * (-math.log(LONGEST_WAVE) / units))
     return np.where(number_U % 2, np.cos(angle_U), np.sin(angle_U))

@@ -11,16 +11,18 @@ from mxtrain.text.networks.language import OutputLayer
 
 
 class TargetScores(OutputLayer):
-    """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, and the mean of
-    -log p over all tokens of the vocabulary, which label smoothing needs: (B, T) both, 0 where none counts.
+    """Output layer with the inputs of its loss.
 
-    Batches have different lengths, so chunks are made while it computes: chunk c has the places c, c + C, ... of C
-    chunks, and is as long as the others. Scores of a chunk are computed, used and freed before the next chunk.
+    Inputs are states (T, B, U) and the next tokens (B, T), -1 = ignored; outputs are -log p of each next token, and the
+    mean of -log p over the vocabulary (for label smoothing), (B, T) each, 0 for ignored tokens.
+
+    Lengths differ between batches, so chunks are formed in the graph: chunk c of C has the positions c, c + C, ... The
+    scores of a chunk are computed, used and freed before those of the next chunk.
 
     Args:
         vocab_size: V.
         chunks: C.
-        has_bias: whether each token has a bias.
+        has_bias: True if each token has a bias.
     """
 
     def __init__(self, vocab_size: int, chunks: int, has_bias: bool = False, **kwargs: Any):
@@ -30,16 +32,16 @@ class TargetScores(OutputLayer):
     def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
         label_TB = F.transpose(label_BT)
         if self._chunks == 1:
-            own, mean = self.losses(F, state_TBU, label_TB, table_VU, bias)
-            return F.transpose(own), F.transpose(mean)
+            loss, mean = self.losses(F, state_TBU, label_TB, table_VU, bias)
+            return F.transpose(loss), F.transpose(mean)
         states, labels = self._cut(F, state_TBU), self._cut(F, label_TB)
         parts = [self.losses(F, state, label, table_VU, bias) for state, label in zip(states, labels)]
-        joined = (F.reshape(F.stack(*some, axis=1), shape=(-3, 0)) for some in zip(*parts))
-        own, mean = (F.slice_like(one, label_TB, axes=(0,)) for one in joined)
-        return F.transpose(own), F.transpose(mean)
+        joined = (F.reshape(F.stack(*chunks, axis=1), shape=(-3, 0)) for chunks in zip(*parts))
+        loss, mean = (F.slice_like(array, label_TB, axes=(0,)) for array in joined)
+        return F.transpose(loss), F.transpose(mean)
 
     def _cut(self, F, array_TB):
-        """Chunks of the same length, ceil(T / C), the last of which may end in places that are none."""
+        """Returns C chunks of equal length; the last may end with padding."""
         first = F.slice_axis(array_TB, axis=0, begin=0, end=1)
         padded = F.concat(array_TB, *[F.zeros_like(first)] * (self._chunks - 1), dim=0)
         parts = [F.slice(padded, begin=(number,), end=(None,), step=(self._chunks,)) for number in range(self._chunks)]

@@ -87,7 +87,7 @@ def test_digits_by_themselves():
 def test_only_some_of_much_text_is_learned_from(monkeypatch):
     everything = made("bpe")
     monkeypatch.setattr(kinds, "MOST_TRAINED_BYTES", 4000)
-    some = kinds._some_of(TEXTS, 4000)
+    some = kinds._sample_texts(TEXTS, 4000)
     assert 3900 < sum(map(len, some)) <= 4000 and some == sorted(some, key=list(TEXTS.texts()).index)
     assert made("bpe") != everything
 

@@ -1,4 +1,4 @@
-"""Interactions of a file, read once and kept: a second start reads no text.
+"""Caches the interactions of files, so that a second start does not parse them again.
 
 Legend: P interactions.
 """
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
 
-def kept_pairs(
+def cached_interactions(
     path: Path, read_as: Json, columns: Columns, read: Callable[[], InteractionRows], findings: Findings
 ) -> InteractionRows:
-    """Returns the interactions of a file, as they were read before or are read now.
+    """Returns the interactions of a file, from the cache if possible.
 
     Args:
-        path: of the file.
-        read_as: plain values that, with the file's content, determine the result of reading.
-        columns: what a row has.
-        read: reads the file.
+        path: path of the file.
+        read_as: settings that, together with the content of the file, determine the result.
+        columns: columns of the rows.
+        read: function that reads the file.
         findings: collects the problems. If reading continues after problems, the file is always read and the result is
             not cached.
 
     Raises:
-        DataError: the file cannot be read, or what `read` says.
+        DataError: the file cannot be read; also the errors of `read`.
     """
     require_file(path)
     if findings.keeps_going:
@@ -52,8 +52,8 @@ def kept_pairs(
         return {"users": list(pairs.catalog.users), "items": list(pairs.catalog.items)}
 
     (content,) = contents_of([path], f"content of {path}")
-    made_of: Json = [content.sha256, ending_of(path), read_as, [*columns[:-1], list(columns.missing)]]
-    shards = prepare("interactions", made_of, _forms(columns), write, what=f"interactions of {path}")
+    cache_key: Json = [content.sha256, ending_of(path), read_as, [*columns[:-1], list(columns.missing)]]
+    shards = prepare("interactions", cache_key, _forms(columns), write, what=f"interactions of {path}")
     content.require_unchanged()
     facts = shards.facts
     return InteractionRows(
@@ -64,7 +64,7 @@ def kept_pairs(
 
 
 def _forms(columns: Columns) -> Dict[str, ArrayForm]:
-    """Shapes of the cached arrays."""
-    found = {"user": "int32", "item": "int32", "rating": "float32", "place": "int64"}
-    found.update({"time": "float64"} if columns.has_time else {})
-    return {name: ArrayForm(dtype) for name, dtype in found.items()}
+    """Returns the types of the cached arrays."""
+    dtypes = {"user": "int32", "item": "int32", "rating": "float32", "place": "int64"}
+    dtypes.update({"time": "float64"} if columns.has_time else {})
+    return {name: ArrayForm(dtype) for name, dtype in dtypes.items()}

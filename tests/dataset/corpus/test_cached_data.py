@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.data.corpus.kept import UNFINISHED, folder_of_kept, list_kept, remove_kept
+from mxtrain.data.corpus.cached_data import UNFINISHED, data_cache_folder, list_cached_data, remove_cached_data
 from mxtrain.data.corpus.preparing import prepare
 from mxtrain.data.corpus.shards import ArrayForm
 from mxtrain.errors import ConfigError
@@ -29,27 +29,27 @@ def make(count):
 def test_what_is_kept(capsys):
     small, large = make(10), make(3_000_000)
     os.utime(small, (time.time() - 86400 * 40,) * 2)
-    (folder_of_kept() / "dead.part").mkdir()
-    kept = list_kept()
+    (data_cache_folder() / "dead.part").mkdir()
+    kept = list_cached_data()
     assert [one.what for one in kept] == ["3000000 numbers", "10 numbers", UNFINISHED]
     assert kept[0].num_bytes > 3e6 and round(kept[1].unused_days) == 40
     assert run(["data", "cache"]) == 0
     shown = capsys.readouterr().out
-    assert f"3 MB of prepared data in {folder_of_kept()}" in shown and large.name in shown
+    assert f"3 MB of prepared data in {data_cache_folder()}" in shown and large.name in shown
     with pytest.raises(ConfigError, match=f"remove={large.name[:-1]}x: .*Did you mean '{large.name}'"):
-        remove_kept(large.name[:-1] + "x")
-    assert [one.key for one in remove_kept("30d")] == [small.name] and not small.exists() and large.exists()
+        remove_cached_data(large.name[:-1] + "x")
+    assert [one.key for one in remove_cached_data("30d")] == [small.name] and not small.exists() and large.exists()
     assert run(["data", "cache", "remove=all"]) == 0
     assert "3 MB of prepared data removed from" in capsys.readouterr().out
-    assert not [path for path in folder_of_kept().iterdir() if path.is_dir()]
+    assert not [path for path in data_cache_folder().iterdir() if path.is_dir()]
     assert run(["data", "cache", "remove=all"]) == 0
 
 
 def test_what_is_being_prepared_stays():
     folder = make(10)
-    with open(folder_of_kept() / f"{folder.name}.lock", "w") as lock:
+    with open(data_cache_folder() / f"{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert remove_kept("all") == [] and folder.exists()
+        assert remove_cached_data("all") == [] and folder.exists()
 
 
 @pytest.mark.parametrize("words", [["cache", "dataset=text"], ["cache", "ignore=x"], ["check", "remove=all"]])

@@ -1,4 +1,4 @@
-"""A network of its own for whoever asks it token by token, with the weights that a strategy has placed."""
+"""A separate network for step-by-step decoding, which shares the weights that a strategy has placed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
 
 
-class OwnNetwork:
-    """A network on one device, whatever the strategy made of the one that is trained. It learns nothing, so it has no
-    gradients; and it shares weights, and copies only the ones on another device.
+class DecodingNetwork:
+    """A network on one device for inference during training, independent of how the strategy places the trained
+    network.
+
+    It has no gradients. It shares the weights of the strategy, and copies only those on other devices.
 
     Args:
-        build: makes it, uninitialised, with the same structure.
-        widths: `model.widths` of its description.
-        strategy: has the weights.
+        build: function that builds a network with the structure of the trained one, uninitialized.
+        widths: `model.widths` of the description.
+        strategy: holds the weights.
 
     Attributes:
         device: device of the network.
-        longest: tokens that it can see at a time; None: any number.
+        longest: number of positions of the network; None = unlimited.
     """
 
     def __init__(self, build: Callable[[], Any], widths: Mapping[str, int], strategy: Strategy) -> None:
@@ -39,12 +41,12 @@ class OwnNetwork:
         self.longest: Optional[int] = getattr(self._network, "longest", None)
 
     def current(self) -> Any:
-        """Returns the network with the weights of the moment, which training changes. Do not train while it is used."""
+        """Returns the network with the current weights. Training must not run while it is used."""
         from mxtrain.engine.gluon_parameters import exchange
 
         for name, parameter in self._parameters.items():
             array = self._strategy.values[name].as_in_context(self.device)
-            if self._read.get(name) is not array:  # else it is what training writes to
+            if self._read.get(name) is not array:  # otherwise it already is the array that training updates
                 exchange(parameter, array, "null")
                 self._read[name] = array
         return self._network

@@ -19,14 +19,14 @@ from mxtrain.files.durable import open_file
 UNFINISHED = "unfinished"
 
 
-class KeptData(NamedTuple):
+class CachedData(NamedTuple):
     """Prepared data in the cache.
 
     Attributes:
-        key: its name.
-        what: it is.
-        num_bytes: on the disk.
-        unused_days: since it was opened.
+        key: name of its folder.
+        what: description, e.g. "tokens of train.csv".
+        num_bytes: size on the disk.
+        unused_days: days since it was last opened.
     """
 
     key: str
@@ -35,46 +35,50 @@ class KeptData(NamedTuple):
     unused_days: float
 
 
-def folder_of_kept() -> Path:
-    """Returns the folder of the cache.
+def data_cache_folder() -> Path:
+    """Returns the folder of prepared data in the cache.
 
     Raises:
-        OSError, RuntimeError, KeyError: there is no cache that can be used.
+        OSError, RuntimeError, KeyError: the cache cannot be used.
     """
     return own_folder(KIND)
 
 
-def list_kept() -> List[KeptData]:
-    """Returns all that there is, the largest first; raises as `folder_of_kept`."""
-    found = []
-    for folder in folder_of_kept().iterdir():
+def list_cached_data() -> List[CachedData]:
+    """Returns all prepared data, the largest first; raises as `data_cache_folder`."""
+    cached = []
+    for folder in data_cache_folder().iterdir():
         if folder.is_dir() and not folder.is_symlink():
             content = read_sealed(folder / MANIFEST)
             what = UNFINISHED if content is None else json.loads(content)["what"]
             size = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
-            found.append(KeptData(folder.name, what, size, (time.time() - folder.stat().st_mtime) / 86400))
-    return sorted(found, key=lambda one: (-one.num_bytes, one.key))
+            cached.append(CachedData(folder.name, what, size, (time.time() - folder.stat().st_mtime) / 86400))
+    return sorted(cached, key=lambda one: (-one.num_bytes, one.key))
 
 
-def remove_kept(name: str) -> List[KeptData]:
-    """Removes what has a key, `all`, or what was not opened for so many days (`30d`), and returns it. What a process
-    prepares just now stays; one that has it open goes on.
+def remove_cached_data(name: str) -> List[CachedData]:
+    """Removes prepared data, and returns what was removed.
+
+    Data that a process is preparing stay. A process that has removed data open can go on reading them.
+
+    Args:
+        name: a key; `all`; or e.g. `30d` for data that were not opened for 30 days.
 
     Raises:
         ConfigError: there is no such key.
     """
-    kept = list_kept()
+    kept = list_cached_data()
     if name.endswith("d") and name[:-1].isdigit():
-        chosen = [one for one in kept if one.unused_days > int(name[:-1])]
+        removed = [data for data in kept if data.unused_days > int(name[:-1])]
     else:
-        chosen = [one for one in kept if name in ("all", one.key)]
-        if not chosen and name != "all":
-            keys = [one.key for one in kept]
+        removed = [data for data in kept if name in ("all", data.key)]
+        if not removed and name != "all":
+            keys = [data.key for data in kept]
             raise ConfigError(
                 f"remove={name}: there is nothing of that name.{did_you_mean(name, keys)} Type a key that "
                 "`data cache` lists, all, or e.g. 30d for what was not used for 30 days."
             )
-    return [one for one in chosen if _remove(folder_of_kept(), one.key)]
+    return [data for data in removed if _remove(data_cache_folder(), data.key)]
 
 
 def _remove(root: Path, key: str) -> bool:
