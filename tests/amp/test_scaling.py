@@ -118,7 +118,7 @@ def test_statistics_do_not_move_while_they_are_still_being_copied_for_a_step_tha
     opens.join()
     monkeypatch.setattr(nd.NDArray, "copy", plain)
     after = values(made)
-    assert made.scaling.to_json()["num_skipped"] == 1 and len(made._kept) == 2
+    assert made.scaling.to_json()["num_skipped"] == 1 and len(made._saved_statistics) == 2
     assert all((before[name] == after[name]).all() for name in before)
 
 

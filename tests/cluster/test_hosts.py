@@ -11,7 +11,7 @@ from typing import Dict, List
 import pytest
 
 from mxtrain.cluster import launched
-from mxtrain.cluster.frames import LONGEST, decode, encode, joined, pieces
+from mxtrain.cluster.frames import LONGEST, decode, decode_piece, encode, pieces
 from mxtrain.cluster.hosts import Host, interface_address, read_hosts, spread
 from mxtrain.cluster.launched import find_root, first_node, launched_environment, ranks_here
 from mxtrain.cluster.spec import Cluster
@@ -78,7 +78,7 @@ def test_a_damaged_message_is_none() -> None:
     line = encode({"of": 3, "output": next(pieces(bytes(range(256)) * 4))})
     assert len(line) <= LONGEST
     message = decode(b"srun: a word before " + line)
-    assert message is not None and joined(message["output"]) == (bytes(range(256)) * 4)[:600]
+    assert message is not None and decode_piece(message["output"]) == (bytes(range(256)) * 4)[:600]
     assert decode(line.replace(b'"of":3', b'"of":4')) is None
     assert decode(line[:-9] + line[:40]) is None
     assert decode(b"@mxtrain \n") is None

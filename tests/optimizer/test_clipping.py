@@ -27,7 +27,7 @@ def test_norm_and_limit_have_the_bits_of_several_operators(count: int, max_norm:
     gradients, factor = drawn(count, count), nd.array([0.37]) if is_scaled else None
     limit = GradientLimit(max_norm)
     found = limit(gradients, factor)
-    assert limit._own is not None
+    assert limit._native is not None
     for one, other in zip(found, norm_and_limit(gradients, max_norm, factor)):
         np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
     squares = sum(float((gradient.asnumpy().astype(np.float64) ** 2).sum()) for gradient in gradients)
@@ -92,5 +92,5 @@ def test_gradients_in_float64_and_on_several_devices_are_for_several_operators()
     for gradients in (two, [nd.array([3.0, 4.0], dtype="float64")]):
         limit = GradientLimit(1.0)
         norm, factor = limit(gradients)
-        assert limit._own is None and norm.asscalar() == 5.0
+        assert limit._native is None and norm.asscalar() == 5.0
         assert factor.asscalar() == pytest.approx(0.2, rel=1e-6)
