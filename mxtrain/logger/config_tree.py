@@ -99,10 +99,10 @@ def _object_name(group: Config) -> str:
     networks = [f"{name}: {_class(path)}" for name, path in group.get("networks", {}).items()]
     if networks:
         return f"({', '.join(networks)})"
-    classes = [_class(path) for path in group["object"].strip("()").split(", ")]
-    if {"ndarray", "NDArray"}.issuperset(classes):
+    kinds = [_class(path) for path in group["object"].strip("()").split(", ")]
+    if {"ndarray", "NDArray"}.issuperset(kinds):
         return "(arrays)"
-    return classes[0] if len(classes) == 1 else f"({', '.join(classes)})"
+    return kinds[0] if len(kinds) == 1 else f"({', '.join(kinds)})"
 
 
 def _class(path: str) -> str:
