@@ -70,7 +70,8 @@ def test_a_run_is_not_continued_in_another_size(tmp_path):
     signature = dataset.infer_signature(dataset.open(), CenterNetFPN())
     dataset.check_compatible(signature, signature, "run")
     before = replace(signature, shape=(3, 64, 96))
-    with pytest.raises(CheckpointError, match=r"images of 3x64x96, and now .* 3x32x48. Type dataset.image_size=\[64,96\]"):
+    message = r"images of 3x64x96, and now .* 3x32x48. Type dataset.image_size=\[64,96\]"
+    with pytest.raises(CheckpointError, match=message):
         dataset.check_compatible(signature, before, "run")
 
 
