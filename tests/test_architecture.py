@@ -68,7 +68,7 @@ OTHER_MEANINGS = {
     },
     "what a branch of a tree is headed by": {"mxtrain.logger.config_tree": "label"},
     "the kinds of artifacts, an image summary of TensorBoard's, an image of Pillow's": {
-        "mxtrain.cli.artifacts": "audio, images, sounds", "mxtrain.logger.fonts": "image, images",
+        "mxtrain.cli.artifacts": "audio, images, sounds", "mxtrain.logger.fonts": "images",
         "mxtrain.logger.tensorboard": "image, images",
         "mxtrain.logger.tensorboard_logger": "audio, image, images, sound", "mxtrain.training.robustness": "image",
         "mxtrain.types": "audio, image, sound",
