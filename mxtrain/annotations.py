@@ -42,9 +42,9 @@ Config = Mapping[str, Any]
 MetricRow = Mapping[str, Any]
 """A row of metrics.jsonl: step, epoch and split, then loss, metrics and rates by name."""
 
-Wanted = Union[type, Tuple[type, ...], List["Wanted"], Dict[str, "Wanted"]]
-"""The form of JSON values: a type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one
-kind]."""
+JsonForm = Union[type, Tuple[type, ...], List["JsonForm"], Dict[str, "JsonForm"]]
+"""Describes which JSON values are valid: a type or several types; an object of fixed keys ("name?" may be missing) or
+of any keys ({"*": form}); a list whose items have one form ([form])."""
 GraphRow = Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Tuple[int, ...]]]
 """A node of a network for people: name, operator, names of inputs, attributes, output shape."""
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Wanted
+    from mxtrain.annotations import JsonForm
 
 _MAX_DESCRIPTION_DEPTH = 30
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-_RUN_STATE: Wanted = {
+_RUN_STATE: JsonForm = {
     "run": {
         "description": {"*": object},
         "input": {"*": object},

@@ -18,16 +18,16 @@ from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
 from mxtrain.types import Result
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Best, Wanted
+    from mxtrain.annotations import Best, JsonForm
 
 STOPS = (EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 """Exit codes of runs that were told to stop: no errors, the same command continues."""
 
-_FORM: Wanted = {
+_FORM: JsonForm = {
     "number": (int, type(None)), "overrides": [str], "run_dir": str, "state": str, "exit_code": int, "cause": str,
     "step": int, "best": (dict, type(None)), "swept?": [str], "before?": bool,
 }  # fmt: skip
-_FORM_OF_BEST: Wanted = {"metric": str, "value": NUMBER, "step": int, "loss?": NUMBER}
+_FORM_OF_BEST: JsonForm = {"metric": str, "value": NUMBER, "step": int, "loss?": NUMBER}
 log = logging.getLogger(__name__)
 
 

@@ -18,7 +18,7 @@ from mxtrain.types import Shape, Shapes, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Json, JsonObject, Wanted
+    from mxtrain.annotations import Json, JsonForm, JsonObject
     from mxtrain.model.base import Model
 
 
@@ -34,7 +34,7 @@ class Signature:
         target_mean, target_std: statistics of a target over the training samples: networks learn it standardised.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {
+    form: ClassVar[Dict[str, JsonForm]] = {
         "shape": [(int, list)], "mean": [NUMBER], "std": [NUMBER], "class_names": [str],
         "target_mean?": NUMBER, "target_std?": NUMBER,
     }  # fmt: skip

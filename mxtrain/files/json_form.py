@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, Iterator, Optional
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Wanted
+    from mxtrain.annotations import JsonForm
 
 NUMBER = (int, float)
 
 
-def problems_of(value: object, schema: Wanted, path: str = "") -> Iterator[str]:
+def problems_of(value: object, schema: JsonForm, path: str = "") -> Iterator[str]:
     """Yields a message for each part of a value that does not match a schema, e.g. "'meta.shape' is missing".
 
     Args:
         value: the parsed JSON value.
-        schema: see `annotations.Wanted`.
+        schema: see `annotations.JsonForm`.
         path: dotted path of the value in the file.
     """
     if isinstance(schema, dict):
@@ -30,7 +30,7 @@ def problems_of(value: object, schema: Wanted, path: str = "") -> Iterator[str]:
         yield f"'{path}' is a {type(value).__name__}"
 
 
-def _mapping_problems(value: object, schema: Dict[str, Wanted], path: str) -> Iterator[str]:
+def _mapping_problems(value: object, schema: Dict[str, JsonForm], path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"'{path}' is no object"
         return
@@ -45,7 +45,7 @@ def _mapping_problems(value: object, schema: Dict[str, Wanted], path: str) -> It
         yield from problems_of(item, kind, f"{path}{'.' if path else ''}{key}")
 
 
-def unknown_keys(value: object, schema: Optional[Wanted], path: str = "") -> Iterator[str]:
+def unknown_keys(value: object, schema: Optional[JsonForm], path: str = "") -> Iterator[str]:
     """Yields the quoted path of each key that the schema does not name, unless it allows any with "*"."""
     if not isinstance(schema, dict) or not isinstance(value, dict):
         return

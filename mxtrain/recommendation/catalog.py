@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
 from mxtrain.errors import DamagedCheckpoint
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
-CATALOG_STATE: Wanted = {"users": [str], "items": [str], "origin": [[str]]}
+CATALOG_STATE: JsonForm = {"users": [str], "items": [str], "origin": [[str]]}
 """Schema of a catalog in a checkpoint, which is untrusted."""
 _MOST_NAMED = 5
 

@@ -12,7 +12,7 @@ from mxtrain.recommendation.fields import RecommenderFields
 from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 _COLUMNS = ("user_columns", "item_columns")
 
@@ -26,7 +26,7 @@ class RecommendationSignature(Signature):
         user_columns, item_columns: further features of users and of items.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {
+    form: ClassVar[Dict[str, JsonForm]] = {
         **Signature.form, "catalog": CATALOG_STATE, "user_columns?": FEATURE_COLUMNS_STATE,
         "item_columns?": FEATURE_COLUMNS_STATE,
     }  # fmt: skip

@@ -9,7 +9,7 @@ from mxtrain.data.signature import REQUIRED, Signature
 from mxtrain.reinforcement.policy import Actions
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ActionSignature(Signature):
         actions: action space.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "actions": {"count": int, "size": int}}
+    form: ClassVar[Dict[str, JsonForm]] = {**Signature.form, "actions": {"count": int, "size": int}}
 
     exported_reader: ClassVar[str] = "mxtrain.reinforcement.exported_policy"
 

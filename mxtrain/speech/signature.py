@@ -15,7 +15,7 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Json, JsonObject, Wanted
+    from mxtrain.annotations import Json, JsonForm, JsonObject
     from mxtrain.model.base import Model
 
 
@@ -27,7 +27,7 @@ class AudioSignature(Signature):
         audio: how recordings become frames.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {
+    form: ClassVar[Dict[str, JsonForm]] = {
         **Signature.form, "audio": {
             "sample_rate": int, "window_ms": NUMBER, "step_ms": NUMBER, "num_mels": int, "low_hz": NUMBER,
             "high_hz": NUMBER, "preemphasis": NUMBER, "normalize": str,
@@ -54,7 +54,7 @@ class SymbolSignature(AudioSignature):
         symbols: the characters or phonemes whose numbers enter the network.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {**AudioSignature.form, "symbols": [str]}
+    form: ClassVar[Dict[str, JsonForm]] = {**AudioSignature.form, "symbols": [str]}
 
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape", "vocab_size")
     exported_reader: ClassVar[str] = "mxtrain.speech.exported_synthesis"

@@ -22,20 +22,20 @@ from mxtrain.text.tokenizing.library import TokenizerFile
 from mxtrain.text.tokenizing.sentence_piece import SentencePiece
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Wanted
+    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.text.tokenizing.base import BaseTokenizer
 
 MAX_BEAMS = 64
 MAX_LENGTH = 1 << 20
-VOCABULARY: Dict[str, Wanted] = {
+VOCABULARY: Dict[str, JsonForm] = {
     "file": str, "max_length": int, "special": [int], "bos?": int, "eos?": int, "lowercase": bool, "*": object,
 }  # fmt: skip
-CONTINUATION: Dict[str, Wanted] = {
+CONTINUATION: Dict[str, JsonForm] = {
     "new_tokens": int, "temperature": NUMBER, "top_k": int, "top_p": NUMBER, "sampling_seed": int, "max_prompt": int,
     "longest?": int, "tokenizer": VOCABULARY, "*": object,
 }  # fmt: skip
-TRANSLATION: Dict[str, Wanted] = {
+TRANSLATION: Dict[str, JsonForm] = {
     "beam_size": int, "length_penalty": NUMBER, "max_length_ratio": NUMBER, "max_length_offset": int,
     "max_tokens": int, "num_best": int, "longest?": int, "tokenizer": VOCABULARY, "target_tokenizer?": VOCABULARY,
     "*": object,
@@ -211,7 +211,7 @@ def decodes_locally(content: bytes, file: str) -> bool:
     )  # fmt: skip
 
 
-def checked_facts(parts: ExportedFolder, form: Dict[str, Wanted]) -> Dict[str, Any]:
+def checked_facts(parts: ExportedFolder, form: Dict[str, JsonForm]) -> Dict[str, Any]:
     """Returns the facts of the signature, which has the form, after its tokenizers were tried.
 
     Raises:

@@ -14,11 +14,11 @@ from mxtrain.text.exported_texts import Vocabulary, encode_sample, named_inputs
 from mxtrain.text.loader import LENGTH_STEP
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Wanted
+    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
 
 PAIR_TYPE = "text/tab-separated-values"
-FACTS: Dict[str, Wanted] = {
+FACTS: Dict[str, JsonForm] = {
     "tokenizer": {**generating.VOCABULARY, "first?": int, "last?": int, "pad": int}, "*": object,
 }  # fmt: skip
 """Facts of a signature.json."""

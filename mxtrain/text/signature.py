@@ -16,10 +16,10 @@ from mxtrain.types import Shape, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
     from mxtrain.model.base import Model
 
-TOKENIZER_CONFIG: Wanted = {**TOKENIZER_STATE, "max_length": int, "mask_fraction?": NUMBER}
+TOKENIZER_CONFIG: JsonForm = {**TOKENIZER_STATE, "max_length": int, "mask_fraction?": NUMBER}
 """The form of a `TokenizerConfig` in a checkpoint."""
 
 
@@ -42,7 +42,7 @@ class TextSignature(Signature):
         tokenizer_config: how texts become tokens.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "tokenizer_config": TOKENIZER_CONFIG}
+    form: ClassVar[Dict[str, JsonForm]] = {**Signature.form, "tokenizer_config": TOKENIZER_CONFIG}
 
     exported_reader: ClassVar[str] = "mxtrain.text.exported_texts"
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape", "vocab_size")

@@ -17,13 +17,13 @@ from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import STATUS_FILE
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject, Wanted
+    from mxtrain.annotations import JsonForm, JsonObject
     from mxtrain.description.trainer import Trainer
 
 FOLDS_FILE = "folds.json"
 VALIDATED, TESTED = "val/", "test/"
 _VALUE = (*NUMBER, type(None))
-_FORM: Wanted = {
+_FORM: JsonForm = {
     "state": str, "exit_code": int, "cause": str, "num_folds": int, "metrics": {"*": _VALUE}, "std": {"*": _VALUE},
     "runs": [{"run": str, "state": str, "exit_code": int, "values": {"*": _VALUE}}],
 }  # fmt: skip

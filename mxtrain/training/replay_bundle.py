@@ -29,7 +29,7 @@ from mxtrain.files.json_text import read_json
 from mxtrain.files.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject, Wanted
+    from mxtrain.annotations import JsonForm, JsonObject
     from mxtrain.types import Batch
 
 FOLDER = "replay"
@@ -41,10 +41,10 @@ MAX_BATCH_BYTES = 1 << 26
 MAX_ARRAYS_BYTES = MAX_WEIGHT_BYTES + MAX_BATCH_BYTES + (1 << 24)
 MAX_JSON_BYTES = 1 << 24
 MAX_NUM_ARRAYS = 100_000
-_REFERENCE_FORM: Dict[str, Wanted] = {
+_REFERENCE_FORM: Dict[str, JsonForm] = {
     "format": str, "version": int, "reason": str, "step": int, "rank": int, "workers": int,
 }  # fmt: skip
-_FORM: Wanted = {
+_FORM: JsonForm = {
     **_REFERENCE_FORM, "epoch": int, "samples": int, "batch_size": int,
     "run": {"description": dict, "input": dict, "*": object}, "checkpoint?": str,
     "arrays": {"*": {"dtype": str, "shape": [int]}},

@@ -18,12 +18,12 @@ from mxtrain.tuning.settings import TuneSettings, budget_text, rung_budget
 from mxtrain.tuning.space import Space, Value, override_words
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject, Wanted
+    from mxtrain.annotations import JsonForm, JsonObject
 
 STUDY_FILE = "study.json"
 JOURNAL = "journal.log"
 CLAIMS, LOGS = ".claims", "logs"
-_FORM: Dict[str, Wanted] = {
+_FORM: Dict[str, JsonForm] = {
     "name": str, "flags": [str], "overrides": [str], "working_folder": str, "settings": dict, "space": list,
     "objectives": [str], "directions": [str], "max_epochs": (int, type(None)),
 }  # fmt: skip

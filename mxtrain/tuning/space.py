@@ -13,7 +13,7 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.json_form import NUMBER, problems_of
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject, Wanted
+    from mxtrain.annotations import JsonForm, JsonObject
 
 Value = Union[str, int, float]
 Kind = Literal["choice", "int", "float"]
@@ -21,7 +21,7 @@ Values = Dict[str, Value]
 MAX_EDGES = 32
 """Maximum number of values of a setting that are validated before the first trial: the first ones and the last."""
 
-_FORM: Wanted = {
+_FORM: JsonForm = {
     "key": str, "kind": str, "choices?": [str], "low?": NUMBER, "high?": NUMBER, "step?": (int, float, type(None)),
     "log?": bool, "when?": dict,
 }  # fmt: skip

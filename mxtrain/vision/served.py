@@ -14,12 +14,12 @@ from mxtrain.serving.readers import ReadBody
 from mxtrain.vision import exported_images
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Wanted
+    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
 
 MAX_SIDE = 1 << 14
 """Largest height and width of images that enter a network."""
-FORM: Dict[str, Wanted] = {
+FORM: Dict[str, JsonForm] = {
     "task": str, "class_names": [str], "signature": {
         "shape": [int], "mean": [NUMBER], "mask_values?": [int],
         "decoding": {"shape": [int], "central_crop": NUMBER, "frame?": [int], "fit?": str, "*": object}, "*": object,

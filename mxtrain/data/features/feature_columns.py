@@ -16,7 +16,7 @@ from mxtrain.files.json_form import NUMBER
 from mxtrain.types import LARGEST_COUNT, Shape
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject, Wanted
+    from mxtrain.annotations import Json, JsonForm, JsonObject
 
 Kind = Literal["category", "hashed", "number", "indexed"]
 KINDS: Tuple[Kind, ...] = ("category", "hashed", "number", "indexed")
@@ -25,7 +25,7 @@ MISSING, UNSEEN = 0, 1
 values."""
 FIRST_VALUE, FIRST_BUCKET = 2, 1
 """Ids within a field of the first value of a vocabulary, and of the first hash bucket."""
-FEATURE_COLUMNS_STATE: Wanted = [
+FEATURE_COLUMNS_STATE: JsonForm = [
     {
         "name": str, "kind": str, "vocabulary?": [str], "buckets?": int, "mean?": NUMBER, "std?": NUMBER,
         "log?": bool, "indicator?": bool, "length?": int,

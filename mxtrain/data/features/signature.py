@@ -14,7 +14,7 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
     from mxtrain.model.base import Model
 
 
@@ -37,7 +37,7 @@ class FeatureSignature(Signature):
         columns: what each column is, and how its cells become ids and numbers.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "columns": FEATURE_COLUMNS_STATE}
+    form: ClassVar[Dict[str, JsonForm]] = {**Signature.form, "columns": FEATURE_COLUMNS_STATE}
     known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers", "num_indices")
 
     exported_reader: ClassVar[str] = "mxtrain.data.features.exported_rows"

@@ -17,13 +17,13 @@ from mxtrain.data.loading.libraries import require_library
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 MAX_FILE_BYTES = 64 << 20
 """Maximum size of a tokenizer file; one with a million tokens has half of it."""
 MAX_TOKENS = 1 << 24
 """Larger ids are not exact in float32 labels."""
-TOKENIZER_STATE: Dict[str, Wanted] = {
+TOKENIZER_STATE: Dict[str, JsonForm] = {
     "kind?": str, "vocab?": [str], "lowercase?": bool, "file?": str, "sha256?": str,
 }  # fmt: skip
 """Schema of a tokenizer in a checkpoint; without a kind it is WordPiece."""

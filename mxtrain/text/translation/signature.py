@@ -11,7 +11,7 @@ from mxtrain.text.signature import TOKENIZER_CONFIG, TextSignature
 from mxtrain.text.tokenizing.config import TokenizerConfig
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class TranslationSignature(TextSignature):
             `writing.language_without_spaces`.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {
+    form: ClassVar[Dict[str, JsonForm]] = {
         **TextSignature.form, "joint_vocabulary?": bool, "target_tokenizer_config?": TOKENIZER_CONFIG,
         "target_language?": str,
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Sequence
 from mxtrain.vision.images.signature import ImageSignature, ImageSplits
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class BoxSignature(ImageSignature):
         category_ids: the number of each class in the dataset's own files; empty: its number from 0.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {**ImageSignature.form, "category_ids?": [int]}
+    form: ClassVar[Dict[str, JsonForm]] = {**ImageSignature.form, "category_ids?": [int]}
 
     category_ids: Sequence[int] = ()
 

@@ -11,7 +11,7 @@ from mxtrain.files.json_form import NUMBER
 from mxtrain.vision.images.settings import Decoding
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ImageSignature(Signature):
         decoding: how files are read.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {
+    form: ClassVar[Dict[str, JsonForm]] = {
         **Signature.form, "decoding": {
             "shape": [int], "central_crop": NUMBER, "frame?": [int], "window?": [(str, *NUMBER)], "fit?": str,
         },

@@ -11,7 +11,7 @@ from mxtrain.vision.detection.signature import BoxSignature, BoxSplits
 from mxtrain.vision.pose.key_points import KeyPointSet
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class KeyPointSignature(BoxSignature):
         key_points: relations of the key points.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {
+    form: ClassVar[Dict[str, JsonForm]] = {
         **BoxSignature.form,
         "key_points": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [NUMBER], "thing_names": [str]},
     }  # fmt: skip

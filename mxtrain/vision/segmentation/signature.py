@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Sequence
 from mxtrain.vision.images.signature import ImageSignature, ImageSplits
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, Wanted
+    from mxtrain.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MaskSignature(ImageSignature):
         mask_values: the value of each class in a mask's file; empty: its number.
     """
 
-    form: ClassVar[Dict[str, Wanted]] = {**ImageSignature.form, "mask_values?": [int]}
+    form: ClassVar[Dict[str, JsonForm]] = {**ImageSignature.form, "mask_values?": [int]}
 
     mask_values: Sequence[int] = ()
 
