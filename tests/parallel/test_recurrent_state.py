@@ -150,7 +150,7 @@ def test_what_does_not_go_on_begins_with_zeros_and_a_part_keeps_saying_whether_i
     state.leave([[nd.ones((ROWS, 1))]])
     assert state.enter(batch).inputs[2].asnumpy().min() == 1
     assert state.enter(replace(batch, continues_previous=False)).inputs[2].asnumpy().max() == 0
-    with pytest.raises(AssertionError, match="goes on with the rows"):
+    with pytest.raises(AssertionError, match="continue the rows of the previous one"):
         state.enter(batch.slice(0, 3))
     assert RecurrentState([], network).enter(batch) is batch
 
