@@ -76,13 +76,13 @@ OTHER_MEANINGS = {
     "objects that users pass to the Python API": {
         "mxtrain.api": "image, texts", "mxtrain.in_memory": "image, images, texts",
     },
-    "sentences of messages": {"mxtrain.training.remarks": "sentences"},
+    "sentences of messages": {"mxtrain.training.remarks": "sentences", "mxtrain.training.resume": "sentences"},
     "secrets.token_hex, and what such a secret is called": {
         "mxtrain.logger.mlflow": "token", "mxtrain.logger.secret_values": "token",
         "mxtrain.cli.serve": "token", "mxtrain.cluster.ranked": "token", "mxtrain.kvstore.table_link": "token",
         "mxtrain.kvstore.table_wire": "token", "mxtrain.private_sockets.folder": "token",
     },
-    "lines of output": {"mxtrain.cli.artifacts": "texts", "mxtrain.cluster.frames": "texts"},
+    "lines of output": {"mxtrain.cli.artifacts": "texts"},
     "a library in memory, and its strings": {"mxtrain.private_sockets.calls": "image, texts"},
 }  # fmt: skip
 """What such words mean elsewhere: the modules in which they mean that, and the words."""

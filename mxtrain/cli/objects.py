@@ -297,10 +297,10 @@ def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -
         )
     described = GivenDataset.describe_object(data) if dataset is None else GivenDataset.describe_test(data)
     node = node_of(GivenDataset, "dataset", data, described)
-    for name, label in (("shape", "inputs of the shape"), ("target", "targets of the kind")):
+    for name, description in (("shape", "inputs of the shape"), ("target", "targets of the kind")):
         if node[name] != expected[name]:
             raise ConfigError(
-                f"dataset: {source} was trained on {label} {expected[name]}, and these have {node[name]}."
+                f"dataset: {source} was trained on {description} {expected[name]}, and these have {node[name]}."
             )
     return {"dataset": {**expected, **node}}
 

@@ -366,7 +366,7 @@ def _e(text: object) -> str:
 
 
 def _rounded(text: str) -> str:
-    """Rounds a number from a file; returns other texts unchanged, but at most 200 characters."""
+    """Rounds a number from a file; returns other strings unchanged, but at most 200 characters."""
     if "." in text:
         try:
             return f"{float(text):.5g}"

@@ -34,7 +34,7 @@ def corruption_artifacts(rows: Sequence[Row], title: str) -> List[Artifact]:
     ]
     return [
         Table("corruptions", ["corruption", "severity", *names], table),
-        Figure("corruptions", lambda max_pixels: draw_corruptions(rows, title)),
+        Figure("corruptions", lambda _: draw_corruptions(rows, title)),
     ]
 
 
