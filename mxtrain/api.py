@@ -279,6 +279,9 @@ def soup(
         DataError: the validation data cannot be read.
 
     Source: Wortsman et al., "Model soups" (2022), recipe 1.
+
+    >>> soup = mxtrain.soup(["outputs/a", "outputs/b", "outputs/c"], out="outputs/soup")
+    >>> soup.checkpoint.metric, soup.evaluate(split="test")["accuracy"]
     """
     from mxtrain.cli.average import AverageSettings, make_soup
 

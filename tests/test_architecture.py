@@ -57,8 +57,7 @@ OTHER_MEANINGS = {
         "mxtrain.verification": "masks",
     },
     "the frame of a table on the terminal": {
-        "mxtrain.cli.artifacts": "box", "mxtrain.cli.average": "box", "mxtrain.cli.folds": "box",
-        "mxtrain.cli.tables": "box", "mxtrain.cli.verify": "box",
+        "mxtrain.cli.tables": "box",
         "mxtrain.kvstore.times": "box", "mxtrain.logger.console_logger": "box", "mxtrain.logger.report": "box",
         "mxtrain.logger.terminal": "box",
     },

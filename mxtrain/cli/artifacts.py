@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from pathlib import Path
 from typing import List, Sequence
 
+from mxtrain.cli.tables import print_rows
 from mxtrain.files.durable import replace_file
+from mxtrain.logger.terminal import open_console
 from mxtrain.types import Artifact, Audio, Figure, Table, TextLines
 
 MAX_SHOWN_ROWS = 60
@@ -16,17 +19,10 @@ MAX_SHOWN_SAMPLES = 16
 
 def show_artifacts(artifacts: Sequence[Artifact]) -> None:
     """Prints tables and texts."""
-    from rich import table as rich_table
-    from rich.console import Console
-
-    # Names are a user's: what looks like markup in them is none.
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = open_console(sys.stdout)
     for artifact in artifacts:
         if isinstance(artifact, Table) and artifact.is_shown:
-            shown = rich_table.Table(*artifact.header, box=None, pad_edge=False)
-            for row in artifact.rows[:MAX_SHOWN_ROWS]:
-                shown.add_row(*map(_text, row))
-            console.print(shown)
+            print_rows(artifact.header, [list(map(_text, row)) for row in artifact.rows[:MAX_SHOWN_ROWS]])
             if len(artifact.rows) > MAX_SHOWN_ROWS:
                 more = len(artifact.rows) - MAX_SHOWN_ROWS
                 console.print(f"... and {more} more rows in {artifact.name}.csv")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import pydantic
-from rich.table import Table
 from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, refuse_links, require_run_state
@@ -33,6 +32,7 @@ from mxtrain.cli.restored import (
 )
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.sweep import direction_of
+from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.logger.report import format_value
@@ -217,17 +217,12 @@ def cook_measured(
 def print_soup(soup: Soup, paths: Sequence[str], checkpoints: Sequence[Checkpoint], path: Path) -> None:
     """Prints a table of the members, best first, and the values of the soup."""
     name_of = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
-    table = Table(box=None, pad_edge=False)
-    for title in ("run", "step", soup.monitor, ""):
-        table.add_column(title, overflow="fold")
-    for member in soup.members:
-        table.add_row(name_of[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
-                      "in the soup" if member.kept else "left out")  # fmt: skip
+    rows = [[name_of[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
+             "in the soup" if member.kept else "left out"] for member in soup.members]  # fmt: skip
     num_members = sum(member.kept for member in soup.members)
-    value = format_value(soup.values[soup.monitor])
-    table.add_row(f"{soup.method} soup of {num_members}", "", value, "", style="bold green")
+    rows.append([f"{soup.method} soup of {num_members}", "", format_value(soup.values[soup.monitor]), ""])
     console = open_console(sys.stdout)
-    console.print(table)
+    print_rows(["run", "step", soup.monitor, ""], rows, {len(rows) - 1: BEST})
     shown = "  ".join(f"{name} {format_value(value)}" for name, value in soup.values.items())
     console.print(f"{shown}\nwritten to {path}", soft_wrap=True)
     print(f"  {program()} eval {shlex.quote(str(path))}")

@@ -21,7 +21,7 @@ from typing import Iterator, List, Optional, Sequence
 
 from mxtrain.callback.chaos import Chaos, Fault
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.cli.columns import print_columns
+from mxtrain.cli.tables import print_rows
 from mxtrain.config.override_text import quote
 from mxtrain.description.groups import Description
 from mxtrain.description.reproduction import compare_results
@@ -74,7 +74,7 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
     print(f"with {len(schedule)} faults in {num_steps} steps (callback.chaos.seed={chaos.seed}): {run_dir}", flush=True)
     injection = Injection(run_dir, words, log, description.cluster.workers if has_links else 0)
     code = injection.run(schedule, chaos)
-    print_columns(("fault", "after step", "what happened"), injection.done)
+    print_rows(("fault", "after step", "what happened"), injection.done, indent=2)
     if code not in COMPLETE:
         print(f"the disturbed run ended with exit code {code}: see {log}")
         return code
@@ -84,7 +84,7 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
     for line in compared.lines:
         print(line)
     if compared.differences:
-        print_columns(("", "undisturbed", "with faults"), compared.differences)
+        print_rows(("", "undisturbed", "with faults"), compared.differences, indent=2)
     verdict = "the same result as without faults" if compared.same else "NOT the same result as without faults"
     print(verdict, flush=True)
     return EXIT_FINISHED if compared.same else EXIT_CRASHED

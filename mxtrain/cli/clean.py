@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Dict, List, Literal, Sequence
 
 from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_line, runs_below
-from mxtrain.cli.tables import Row, format_size, on_one_line, print_rows
+from mxtrain.cli.tables import format_size, on_one_line, print_rows
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
 from mxtrain.logger.terminal import open_console
 from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, WHOLE, CleanupPlan, Kept, delete, plan_cleanup, why_nothing
@@ -97,10 +97,11 @@ def _print_table(plan: CleanupPlan) -> None:
     if not plan.removable:
         return
     largest = sorted(plan.removable, key=lambda item: -item.size)
-    rows = [Row([item.kind, format_size(item.size), _place(item.path), on_one_line(item.reason)[:80]])
+    rows = [[item.kind, format_size(item.size), _place(item.path), on_one_line(item.reason)[:80]]
             for item in largest[:SHOWN]]  # fmt: skip
     console = open_console(sys.stdout)
-    print_rows(console, ["what", "size", "path", "because"], rows, ("what", "size", "path"))
+    console.print()
+    print_rows(["what", "size", "path", "because"], rows, unbroken=("what", "size", "path"))
     if len(largest) > SHOWN:
         console.print(f"and {len(largest) - SHOWN:,} smaller ones: format=lines lists all")
 

@@ -16,10 +16,9 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.restored import restore_description, restore_inputs
 from mxtrain.cli.run_folders import parse_words, print_json, require_folder
-from mxtrain.cli.tables import Row, on_one_line, print_rows
+from mxtrain.cli.tables import on_one_line, print_rows
 from mxtrain.errors import EXIT_FINISHED, ConfigError, LoaderError, MxtrainError
 from mxtrain.logger.report import format_value
-from mxtrain.logger.terminal import open_console
 from mxtrain.runs.comparison import (
     Different,
     Parting,
@@ -251,8 +250,9 @@ def _print_section(
         return
     if is_table:
         shown = differing[:MAX_LINES]
-        rows = [Row([_short(entry.name), _short(entry.first), _short(entry.second)]) for entry in shown]
-        print_rows(open_console(sys.stdout), [name, *_titles(first, second)], rows)
+        rows = [[_short(entry.name), _short(entry.first), _short(entry.second)] for entry in shown]
+        print()
+        print_rows([name, *_titles(first, second)], rows)
     else:
         for entry in differing[:MAX_LINES]:
             print(f"{name}: {_short(entry.name)}: {_short(entry.first)} -> {_short(entry.second)}")
@@ -268,13 +268,14 @@ def _print_metrics(
     for name, one, two in metrics:
         change = "" if one is None or two is None else f"{two - one:+.4g}"
         cells = ["-" if value is None else format_value(value) for value in (one, two)]
-        rows.append(Row([_short(name), *cells, change]))
+        rows.append([_short(name), *cells, change])
     if is_table:
-        print_rows(open_console(sys.stdout), ["results", *_titles(first, second), "change"], rows)
+        print()
+        print_rows(["results", *_titles(first, second), "change"], rows)
         print()
     else:
         for row in rows:
-            name, before, after, change = row.cells
+            name, before, after, change = row
             print(f"results: {name}: {before} -> {after}{f' ({change})' if change else ''}")
 
 

@@ -18,9 +18,11 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.output_file import OutputFolder
 from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
+from mxtrain.cli.tables import print_rows
 from mxtrain.config.specs import validate
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
+from mxtrain.export.comparison import remarks_of, table_of
 from mxtrain.parallel.strategies import Single
 from mxtrain.task.fit import require_same_names
 from mxtrain.types import NonNegativeFloat, Positive, Spec
@@ -168,7 +170,8 @@ def print_report(report: ExportReport) -> None:
     if report.fixed:
         print(f"some sizes are fixed: {report.fixed}")
     if report.compressed is not None:
-        from mxtrain.export.comparison import print_comparison
-
-        print_comparison(report.compressed)
+        for remark in remarks_of(report.compressed):
+            print(remark)
+        titles, *rows = table_of(report.compressed)
+        print_rows(titles, rows, unbroken=titles)
     print(f"written to {report.folder}")

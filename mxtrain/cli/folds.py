@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
-from rich.table import Table
-
 from mxtrain.checkpoint import lock_run_directory, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS, scan
 from mxtrain.cli import sweep
@@ -24,6 +22,7 @@ from mxtrain.cli.outcome import Outcome, exit_code_of, print_cause
 from mxtrain.cli.program import program
 from mxtrain.cli.run import train_once
 from mxtrain.cli.run_dir_rollback import RunDirRollback
+from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, MxtrainError
@@ -143,14 +142,11 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
     console.print()
     if finished:
         shown = finished if len(finished) <= MOST_SHOWN else []
-        table = Table(box=None, pad_edge=False)
-        for title in (f"of {len(finished)} folds", "mean", "std", *(one.run for one in shown)):
-            table.add_column(title, justify="left" if title.startswith("of ") else "right")
-        for name, mean in content["metrics"].items():
-            values = [mean, content["std"][name], *(one.values[name] for one in shown)]
-            style = "bold green" if name == content["monitor"] else None
-            table.add_row(name, *map(format_value, values), style=style)
-        console.print(table)
+        titles = [f"of {len(finished)} folds", "mean", "std", *(one.run for one in shown)]
+        rows = [[name, *map(format_value, (mean, content["std"][name], *(one.values[name] for one in shown)))]
+                for name, mean in content["metrics"].items()]  # fmt: skip
+        styles = {number: BEST for number, (name, *_) in enumerate(rows) if name == content["monitor"]}
+        print_rows(titles, rows, styles)
     missing = content["num_folds"] - len(finished)
     if missing:
         console.print(f"{missing} of {content['num_folds']} folds are not finished; the same command with "

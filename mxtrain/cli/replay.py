@@ -18,12 +18,12 @@ from mxtrain.checkpoint import Checkpoint, open_checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, scan
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.columns import print_columns
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import describe_here, set_environment
 from mxtrain.cli.output_file import OutputFile, open_output_file
 from mxtrain.cli.restored import amend, for_one_device, restore_description, restore_inputs
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
+from mxtrain.cli.tables import print_rows
 from mxtrain.data.signature import signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.trust import require_trusted
@@ -178,11 +178,12 @@ def show(bundle: ReplayBundle, result: RepeatedStep, weights: Optional[Checkpoin
         print(f"note: the weights are those of {weights.path}, after step {weights.step}: the step may not fail again")
     for remark in result.remarks:
         print(f"note: {remark}")
-    print_columns(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(result.layers))
+    print_rows(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(result.layers),
+               indent=2)  # fmt: skip
     if result.gradients:
-        print_columns(
+        print_rows(
             ("gradient with non-finite values", "", "shape", "smallest", "largest", "mean", "non-finite"),
-            _rows(result.gradients),
+            _rows(result.gradients), indent=2,
         )  # fmt: skip
     print(f"loss {result.loss:.6g}; {result.verdict}")
     sys.stdout.flush()

@@ -17,13 +17,13 @@ from typing_extensions import Annotated
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.columns import print_columns
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.environment import compose_and_check, set_environment
 from mxtrain.cli.moved_data import find_data
 from mxtrain.cli.recorded import with_overrides, words_of, written
 from mxtrain.cli.restored import one_run
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
+from mxtrain.cli.tables import print_rows
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.override_text import key_of, quote
@@ -211,7 +211,7 @@ def show_differences(changed: Sequence[ChangedFact], recorded: RecordedRun) -> N
         print(f"settings, versions, code, data and machine are those of {recorded.path}", flush=True)
         return
     print(f"{count(changed)} from {recorded.path}, and the result may, too:")
-    print_columns(("", "then", "now"), changed)
+    print_rows(("", "then", "now"), changed, indent=2)
     threads = next((fact.then for fact in changed if fact.field == "runtime.OMP_NUM_THREADS"), "")
     if threads.isdecimal():
         print(f"runtime.threads={threads} computes with the threads of then.")
@@ -232,7 +232,7 @@ def show_results(compared: Comparison, tolerance: float, original: Path) -> int:
         print(f"the same result as {original}: weights and metrics are equal to the bit")
         return EXIT_FINISHED
     if compared.differences:
-        print_columns(("", "then", "now"), compared.differences)
+        print_rows(("", "then", "now"), compared.differences, indent=2)
     if tolerance and compared.largest is not None and compared.largest <= tolerance:
         print(
             f"the same result as {original} within the tolerance: final metrics differ by {compared.largest:.1e} at "

@@ -15,13 +15,13 @@ from typing import Dict, List, Literal, Optional, Sequence, Tuple
 
 from mxtrain.cli.program import program
 from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_line, runs_below
-from mxtrain.cli.tables import Row, format_age, format_size, on_one_line, print_rows
+from mxtrain.cli.tables import BEST, format_age, format_size, on_one_line, print_rows
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.logger.report import format_rate, format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.runs.fields import check_field, needed_of, read_order, require_known, sort_runs, value_of
 from mxtrain.runs.filter import parse_filter
-from mxtrain.runs.registry import ListedRun
+from mxtrain.runs.registry import CHOSEN, ListedRun
 from mxtrain.types import Positive, Spec
 
 SHOWN = 50
@@ -39,7 +39,8 @@ class RunsSettings(Spec):
     limit: Optional[Positive] = None
     """Largest number of runs to list; null: 50 in a table, all otherwise."""
     format: Literal["auto", "table", "lines", "json"] = "auto"
-    """auto: a table on a terminal, else one line for each run; json: all values of each run."""
+    """auto: a table on a terminal, else one line for each run, with its size only if columns=size; json: all values of
+    each run."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -51,8 +52,9 @@ def run(arguments: Sequence[str]) -> int:
     folders = folders_of(parsed, "runs")
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     limit = settings.limit or (SHOWN if is_table else None)
-    # With a limit, the other columns are read only of runs that are shown.
-    shown_fields = [] if limit else ["size", "task"]
+    # With a limit, the other columns are read only of runs that are shown. Lines have no size unless it is a column,
+    # because reading it takes as long as all else.
+    shown_fields = [] if limit else [*CHOSEN, *(["size"] if settings.format == "json" else [])]
     needed = sorted({*filtered.needed, *needed_of([order, *columns, *shown_fields])})
     everything = runs_below(folders, needed, "runs")
     require_known([order], everything, f"sort={settings.sort}")
@@ -74,7 +76,7 @@ def _words(one: ListedRun) -> Dict[str, str]:
     best = f"{one.status.monitor}:{format_value(one.status.best)}" if one.status.best is not None else ""
     words = {
         "state": one.state, "task": one.choices.get("task", ""), "model": one.choices.get("model", ""), "best": best,
-        "step": str(one.status.step), "samples_per_s": _speed(one), "size": str(one.size), "age_s": f"{one.age_s:.0f}",
+        "step": str(one.status.step), "samples_per_s": _speed(one), "age_s": f"{one.age_s:.0f}",
     }  # fmt: skip
     return {name: on_one_line(value).replace(" ", "_") for name, value in words.items()}
 
@@ -105,9 +107,11 @@ def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: i
         cells = [os.path.normpath(one.path), one.state, one.choices.get("task", "-"), one.choices.get("model", "-"),
                  *([] if is_same else [one.status.monitor or "-"]), value, str(one.status.step), _speed(one) or "-",
                  format_size(one.size), format_age(one.age_s), *_extra(one, columns).values()]  # fmt: skip
-        rows.append(Row(cells, one is best))
+        rows.append(cells)
     console = open_console(sys.stdout)
-    print_rows(console, titles, rows, ("run", "state", "step", "samples/s", "size", "age"))
+    console.print()
+    styles = {number: BEST for number, one in enumerate(shown) if one is best}
+    print_rows(titles, rows, styles, ("run", "state", "step", "samples/s", "size", "age"))
     console.print(_summary(kept, shown, total), soft_wrap=True)
     print_commands(console, _next_steps(kept, best))
     sys.stdout.flush()

@@ -8,7 +8,7 @@ import sys
 from typing import Any, Dict, List, Sequence, Tuple
 
 from mxtrain.cli.program import program, tensorboard
-from mxtrain.cli.tables import Row, print_rows
+from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.config.override_text import code_arguments
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
@@ -25,20 +25,20 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
     trials = by_value(study.trials, description.directions)
     best = best_numbers(study, description)
     keys = [one.key for one in description.space.parameters]
-    rows: List[Row] = []
+    rows: List[List[str]] = []
     for trial in trials:
         progress = read_progress(folder.run_dir(run_of(trial)))
         trial_values = trial.user_attrs.get("values", trial.params)
         values = values_of(trial, len(description.objectives))
-        is_best = trial.number in best
-        note = "<- best" if is_best else str(trial.user_attrs.get("cause", ""))[:MAX_CAUSE]
-        cells = [
+        note = "<- best" if trial.number in best else str(trial.user_attrs.get("cause", ""))[:MAX_CAUSE]
+        rows.append([
             run_of(trial), *(shown_value(trial_values.get(key, "")) for key in keys), state_of(folder, trial),
             *(format_value(value) if value is not None else "-" for value in values), str(progress.step or "-"), note,
-        ]  # fmt: skip
-        rows.append(Row(cells, is_best))
+        ])  # fmt: skip
     console = open_console(sys.stdout)
-    print_rows(console, ["trial", *keys, "state", *description.objectives, "step", ""], rows)
+    console.print()
+    styles = {number: BEST for number, trial in enumerate(trials) if trial.number in best}
+    print_rows(["trial", *keys, "state", *description.objectives, "step", ""], rows, styles)
     console.print(summary(trials, description, folder), soft_wrap=True, highlight=False)
     print_commands(console, next_steps(folder, description, trials, best))
     sys.stdout.flush()

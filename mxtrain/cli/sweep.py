@@ -22,7 +22,7 @@ from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
 from mxtrain.cli.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper
-from mxtrain.cli.tables import Row, print_rows
+from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.data.base import BaseDataset, open_splits
 from mxtrain.data.loading.described_paths import lost_paths
@@ -321,20 +321,19 @@ def print_table(
     ]  # fmt: skip
     ranked = by_rank([*earlier, *outcomes], direction_of(description))
     swept = list(dict.fromkeys(key for outcome in ranked for key in outcome.swept))
-    rows: List[Row] = []
+    rows: List[List[str]] = []
     for position, outcome in enumerate(ranked):
         best: JsonObject = outcome.best or {}
         value = format_value(best["value"]) if best else "-"
         state = outcome.state if outcome.exit_code == EXIT_FINISHED else f"{outcome.state} ({outcome.exit_code})"
         value_of = {key_of(text): text.partition("=")[2] for text in outcome.overrides}
         swept_values = [value_of.get(key, "") for key in swept] or [" ".join(outcome.overrides)]
-        is_best = position == 0 and bool(best)
-        cells = [str(outcome.number), *swept_values, state + (", before" if outcome.before else ""), value,
-                 str(best.get("step", "-")), "<- best" if is_best else ""]  # fmt: skip
-        rows.append(Row(cells, is_best))
+        rows.append([str(outcome.number), *swept_values, state + (", before" if outcome.before else ""), value,
+                     str(best.get("step", "-")), "<- best" if position == 0 and best else ""])  # fmt: skip
     console = open_console(sys.stdout)
+    console.print()
     titles = ["job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""]
-    print_rows(console, titles, rows)
+    print_rows(titles, rows, {0: BEST} if ranked[0].best else {})
     print_commands(console, _next_steps(ranked[0], folder, description))
     failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
     if failed:

@@ -1,44 +1,71 @@
-"""Prints tables of runs, jobs and trials, and formats what is in them."""
+"""Prints the tables of all commands, and formats what is in them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Sequence
+import re
+import sys
+from typing import Iterator, List, Mapping, Optional, Sequence
 
+from rich.cells import cell_len
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from mxtrain.logger.terminal import open_console
 
+BEST, WRONG = "bold green", "red"
+"""Styles of rows."""
+_NUMBER = re.compile(r"[-+]?[0-9][0-9,.]*(e[-+]?[0-9]+)?( ?(%|[A-Za-z]{1,3}))?|[-+]?(nan|inf)|-?")
+"""A number, maybe with a unit, or a cell without one."""
+_JOINERS = "\u200c\u200d"
+"""Characters of Persian, Indian languages and emoji that are not printable but change no other text."""
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _AGES = ((7 * 86400.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a table; the best is marked."""
+def print_rows(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], styles: Optional[Mapping[int, str]] = None,
+    unbroken: Sequence[str] = (), indent: int = 0,
+) -> None:  # fmt: skip
+    """Prints a table without frames on standard output. Columns of numbers are aligned on the right, except the first
+    column, which names the rows.
 
-    cells: Sequence[str]
-    is_best: bool = False
-
-
-def print_rows(console: Console, titles: Sequence[str], rows: Sequence[Row], unbroken: Sequence[str] = ()) -> None:
-    """Prints a table without frames, after an empty line.
+    On a terminal, cells are wrapped to its width. Elsewhere each row is one line, whatever its length.
 
     Args:
-        console: receives the table.
         titles: headers of the columns.
-        rows: a cell for each column. Names of files may hold what a terminal would obey; it is spelled out.
+        rows: a cell for each column. What a terminal would obey, as names of files may hold, is spelled out.
+        styles: of rows, by index.
         unbroken: columns whose cells stay on one line, so that they can be copied.
+        indent: blanks before each row.
     """
+    console = open_console(sys.stdout)
+    lines = [[on_one_line(cell) for cell in line] for line in (titles, *rows)]
+    are_numbers = [number > 0 and _are_numbers(cells) for number, (_, *cells) in enumerate(zip(*lines))]
+    if not console.is_terminal:
+        for line in _padded(lines, are_numbers):
+            console.print(Text(" " * indent + line), soft_wrap=True)
+        return
     table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(on_one_line(title), no_wrap=title in unbroken)
-    for row in rows:
-        table.add_row(*(Text(on_one_line(cell)) for cell in row.cells), style="bold green" if row.is_best else None)
-    console.print()
-    console.print(table)
+    for title, is_number in zip(lines[0], are_numbers):
+        table.add_column(title, justify="right" if is_number else "left", no_wrap=title in unbroken)
+    for number, cells in enumerate(lines[1:]):
+        table.add_row(*map(Text, cells), style=(styles or {}).get(number))
+    console.print(Padding.indent(table, indent))
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    return all(map(_NUMBER.fullmatch, cells)) and any(cell.strip("-") for cell in cells)
+
+
+def _padded(lines: Sequence[Sequence[str]], are_numbers: Sequence[bool]) -> Iterator[str]:
+    widths = [max(map(cell_len, cells)) for cells in zip(*lines)]
+    for line in lines:
+        cells: List[str] = []
+        for cell, width, is_number in zip(line, widths, are_numbers):
+            blanks = " " * (width - cell_len(cell))
+            cells.append(blanks + cell if is_number else cell + blanks)
+        yield "  ".join(cells).rstrip()
 
 
 def format_size(num_bytes: float) -> str:
@@ -60,4 +87,6 @@ def format_age(seconds: float) -> str:
 
 def on_one_line(text: str) -> str:
     """Returns a text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in _JOINERS else ascii(one)[1:-1] for one in text)

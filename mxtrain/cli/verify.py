@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence
@@ -12,11 +13,13 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check, set_environment
 from mxtrain.cli.output_file import OutputFile, open_output_file
 from mxtrain.cli.settings import split_settings
+from mxtrain.cli.tables import WRONG, print_rows
 from mxtrain.cluster.member import find_world
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
 from mxtrain.kvstore.world import ALONE, World
+from mxtrain.logger.terminal import open_console
 from mxtrain.types import Positive, PositiveFloat, Spec
 
 if TYPE_CHECKING:
@@ -98,20 +101,16 @@ def refuse_updates_without_order(description: Description) -> None:
 
 def show(result: Verification) -> None:
     """Prints the table and the verdict."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("layer", no_wrap=True)
-    for title in ("gradient", "relative", "parameter", "relative"):
-        table.add_column(title, justify="right")
+    console = open_console(sys.stdout)
+    rows = []
     for layer in result.layers:
         numbers = (layer.gradient_abs, layer.gradient_rel, layer.parameter_abs, layer.parameter_rel)
-        style = "red" if layer.worst > result.tolerance or layer.layer in result.unequal else ""
-        table.add_row(layer.layer or "(network)", *(f"{n:.1e}" if n else "0" for n in numbers), style=style)
+        rows.append([layer.layer or "(network)", *(f"{n:.1e}" if n else "0" for n in numbers)])
+    wrong = [number for number, layer in enumerate(result.layers)
+             if layer.worst > result.tolerance or layer.layer in result.unequal]  # fmt: skip
     console.print("largest differences from one device in float64, absolute and over the largest value there")
-    console.print(table)
+    titles = ["layer", "gradient", "relative", "parameter", "relative"]
+    print_rows(titles, rows, dict.fromkeys(wrong, WRONG), unbroken=("layer",))
     for remark in result.remarks:
         console.print(remark, soft_wrap=True)
     worst = result.worst

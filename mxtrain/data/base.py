@@ -191,17 +191,18 @@ class BaseDataset(Spec):
 
         Args:
             label_N: class indices; all equal if samples have no class.
-            has_val, has_test: whether there are other samples for that split, so that none are held out. Call
-                `own_validation` before.
+            has_val, has_test: whether there are other samples for that split, so that none are held out. With folds, a
+                validation split of the dataset's own counts as well, so that test samples are those of a run without.
             group_N: number of the group of each sample, of a dataset that `folds_by_column`.
 
         Raises:
             ConfigError, DataError: the samples cannot be divided into these folds.
         """
+        val_fraction = 0.0 if has_val else self.val_fraction
         test_fraction = 0.0 if has_test else self.test_fraction
         if self._fold is None:
-            return split_indices(label_N, 0.0 if has_val else self.val_fraction, test_fraction, self.split_seed)
-        return split_fold(label_N, self._fold, self.val_fraction, test_fraction, self.split_seed, group_N)
+            return split_indices(label_N, val_fraction, test_fraction, self.split_seed)
+        return split_fold(label_N, self._fold, val_fraction, test_fraction, self.split_seed, group_N)
 
     def own_validation(self, val: Optional[Part]) -> Optional[Part]:
         """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it."""

@@ -177,10 +177,13 @@ class GivenDataset(Given, BaseDataset):
         names = self._names(splits)
         if self.fold is not None:
             splits = {"all" if name == "train" else name: samples for name, samples in splits.items()}
-            self.own_validation(splits.pop("val", None))
         if "all" in splits:
             label_N = train.read_labels() if self.target == "class" else np.zeros(len(train), int)
-            parts = self.divide(label_N, has_test="test" in splits)
+            # Test samples are only held out together with validation samples.
+            has_val = "val" in splits
+            parts = self.divide(label_N, has_val, has_val or "test" in splits)
+            if self.own_validation(splits.get("val")) is None:
+                splits.pop("val", None)
             refuse_empty("dataset", len(parts[0]), len(parts[1]), self.val_fraction)
             held_out = {name: train.take(part.tolist()) for name, part in zip(SPLITS, parts) if len(part)}
             splits = {**held_out, **{name: samples for name, samples in splits.items() if name != "all"}}

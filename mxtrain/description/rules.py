@@ -318,7 +318,7 @@ def check_folds(description: Description) -> None:
         )
     if trainer.fold_groups is not None and not dataset.folds_by_column:
         raise ConfigError(
-            f"trainer.fold_groups={trainer.fold_groups}: {type(dataset).__name__} reads no table with named columns. "
+            f"trainer.fold_groups={trainer.fold_groups}: {type(dataset).__name__} cannot group samples by a column. "
             "Leave it out."
         )
 

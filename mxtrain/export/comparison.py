@@ -28,7 +28,7 @@ def table_of(report: Mapping[str, Any]) -> List[List[str]]:
     return rows
 
 
-def sentences_of(report: Mapping[str, Any]) -> List[str]:
+def remarks_of(report: Mapping[str, Any]) -> List[str]:
     """Returns sentences about the quantization and the reason for its kind.
 
     Args:
@@ -40,23 +40,3 @@ def sentences_of(report: Mapping[str, Any]) -> List[str]:
     calibrated = f", ranges from {report['calibration_samples']} samples" if "calibration_samples" in report else ""
     return [f"int8, {report['way']}{calibrated}: {report['reason']}; {report['in_int8']} in int8.",
             f"Measured on {report['processor']}."]  # fmt: skip
-
-
-def print_comparison(report: Mapping[str, Any]) -> None:
-    """Prints a smaller form beside float32.
-
-    Args:
-        report: of `compress`.
-    """
-    from rich.console import Console
-    from rich.table import Table
-
-    for sentence in sentences_of(report):
-        print(sentence)
-    titles, *rows = table_of(report)
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(title, no_wrap=True, justify="left" if title == titles[0] else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

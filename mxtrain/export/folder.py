@@ -14,7 +14,7 @@ import numpy as np
 
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.export import standalone
-from mxtrain.export.comparison import sentences_of, table_of
+from mxtrain.export.comparison import remarks_of, table_of
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
@@ -158,7 +158,7 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
     if "compression" in report:
         titles, *rows = table_of(report["compression"])
         lines += [
-            f"## {report['compression']['form']}", "", *sentences_of(report["compression"]),
+            f"## {report['compression']['form']}", "", *remarks_of(report["compression"]),
             "The errors above are those of float32; the proof holds outputs of this file.", "",
             f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|", *(f"| {' | '.join(row)} |" for row in rows), "",
         ]  # fmt: skip

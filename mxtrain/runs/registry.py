@@ -8,7 +8,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Sequence, Tuple
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from mxtrain.checkpoint.folder import CHECKPOINTS, NAME
 from mxtrain.checkpoint.run_directory import is_locked
@@ -178,17 +179,27 @@ def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[Listed
     Raises:
         OSError: one of the folders cannot be read.
     """
-    paths = [path for folder in folders for path in find_run_dirs(folder)]
-    if len(folders) > 1:
-        paths = list({os.path.realpath(path): path for path in paths}.values())
+    paths = _find_each_once(folders)
+    first = list(islice(paths, SHARED))
     num_processes = min(usable_cores(), 8)
     # status.json alone is read about as fast as its content is sent between processes.
-    if len(paths) < SHARED or num_processes < 2 or not needed:
-        return [read_run(path, needed) for path in paths]
+    if len(first) < SHARED or num_processes < 2 or not needed:
+        return [read_run(path, needed) for path in chain(first, paths)]
     # Choices, settings and sizes take dozens of system calls and some parsing, during which a process holds Python's
-    # lock.
+    # lock. `map` takes paths while they are found, so reading begins before the last one is.
     with ProcessPoolExecutor(num_processes) as pool:
-        return list(pool.map(partial(read_run, needed=needed), paths, chunksize=200))
+        return list(pool.map(partial(read_run, needed=needed), chain(first, paths), chunksize=200))
+
+
+def _find_each_once(folders: Sequence[str]) -> Iterator[str]:
+    seen: Set[str] = set()
+    for path in chain.from_iterable(map(find_run_dirs, folders)):
+        if len(folders) > 1:
+            real = os.path.realpath(path)
+            if real in seen:
+                continue
+            seen.add(real)
+        yield path
 
 
 def read_choices(path: str) -> Mapping[str, str]:

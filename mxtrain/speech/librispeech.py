@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Optional, Sequence, Union
+from typing import ClassVar, List, Optional, Sequence, Union
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.public_files import PUBLIC_FILES, PublicDataset
@@ -21,6 +21,8 @@ class LibriSpeech(PublicDataset, AudioDataset):
 
     Source: Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books" (2015).
     """
+
+    makes_folds: ClassVar[bool] = True
 
     root: PathText = "data/librispeech"
     """Folder of the parts; by default in the folder that MXTRAIN_DATA names, else in data/."""

@@ -207,8 +207,8 @@ def divide(
     train, val, test = usable
     if train is None or not len(train):
         raise NoUsableSamples(f"{name}: no utterance for training can be used.")
-    val = dataset.own_validation(val)
     parts = dataset.divide(np.zeros(len(train), np.int32), val is not None, test is not None)
+    val = dataset.own_validation(val)
     train_part, *held_out = (train.take(part.tolist()) for part in parts)
     val, test = (existing if existing is not None else split for existing, split in zip((val, test), held_out))
     indices = short_enough(train_part.frame_N, train_part.place, dataset.features, dataset.max_seconds)

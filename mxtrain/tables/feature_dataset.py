@@ -49,11 +49,11 @@ class FeatureDataset(BaseDataset):
         Raises:
             DataError: no rows are left for training or validation.
         """
-        val = self.own_validation(val)
         groups = None
         if self.fold is not None and self.fold.groups is not None:
             groups = read_groups(self.fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
         parts = self.divide(train.read_labels(), val is not None, test is not None, groups)
+        val = self.own_validation(val)
         train_rows = train if len(parts[0]) == len(train) else train.take(parts[0])
         val = train.take(parts[1]) if val is None else val
         test = train.take(parts[2]) if test is None and len(parts[2]) else test

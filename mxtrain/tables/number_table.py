@@ -111,8 +111,8 @@ class NumberTable(BaseDataset):
             origin = f"dataset.train={self.train}"
         train, val, test = rows_by_split
         assert train is not None
-        val = self.own_validation(val)
         parts = self.divide(np.zeros(len(train), int), val is not None, test is not None, self._groups(train))
+        val = self.own_validation(val)
         val = val if val is not None else train.take(parts[1].tolist())
         test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
         train = train.take(parts[0].tolist())

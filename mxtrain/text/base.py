@@ -23,7 +23,6 @@ from typing_extensions import Annotated
 
 from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem, attempt
-from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import read_text
 from mxtrain.data.loading.splitting import refuse_empty
@@ -75,6 +74,8 @@ class TextDataset(BaseDataset):
 
     has_text_columns: ClassVar[bool] = False
     """True if `predict` reads texts from the columns of a table that `text_columns` names."""
+    table_form: ClassVar[Optional[str]] = None
+    """Extension that replaces that of its tables; see `stream_rows`."""
 
     largest_batch: ClassVar[int] = 32
     batch_size: BatchSize = "auto"
@@ -277,8 +278,8 @@ class TextDataset(BaseDataset):
         if not classes:
             _warn_of_classes(name, train)
         row_N, label_N = _labels(train, names, name, findings)
+        parts = self.divide(label_N, val is not None, test is not None, self._groups(train, row_N))
         val = self.own_validation(val)
-        parts = self.divide(label_N, val is not None, test is not None, _groups(self.fold, train, row_N))
         refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
         def build_split(table: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
@@ -294,13 +295,12 @@ class TextDataset(BaseDataset):
             build_tokenizer_config=lambda: self.tokenizer_config(train_texts.training_texts()),
         )  # fmt: skip
 
-
-def _groups(fold: Optional[Fold], train: TextTable, row_N: np.ndarray) -> Optional[np.ndarray]:
-    if fold is None or fold.groups is None:
-        return None
-    if train.places is None:
-        raise DataError(f"{SETTING}={fold.groups}: these texts come from no file with such a column.")
-    return read_groups(fold.groups, [train.places.take(row_N)])
+    def _groups(self, train: TextTable, row_N: np.ndarray) -> Optional[np.ndarray]:
+        if self.fold is None or self.fold.groups is None:
+            return None
+        if train.places is None:
+            raise DataError(f"{SETTING}={self.fold.groups}: these texts come from no file with such a column.")
+        return read_groups(self.fold.groups, [train.places.take(row_N)], self.table_form)
 
 
 def open_lines(

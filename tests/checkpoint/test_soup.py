@@ -115,11 +115,12 @@ def test_soups_of_runs_are_evaluated_and_predicted_with(tmp_path: Path, capsys: 
         measured = json.loads((Path(runs[0]) / f"eval/averaged/{method}-soup/val/metrics.json").read_text())
         assert written.metric == pytest.approx(measured["accuracy"], abs=1e-6)
         capsys.readouterr()
-    again = mxtrain.soup(runs, method="uniform", out=tmp_path / "python")
-    assert again.path == tmp_path / "python" and again.checkpoint.metric == written.metric
-    assert {name: again.checkpoint.arrays("model")[name].tobytes() for name in kept[0]} == {
-        name: array.tobytes() for name, array in written.arrays("model").items()
-    }
+        # From Python, the same to the bit; greedy is the default.
+        out = tmp_path / f"python-{method}"
+        again = mxtrain.soup(runs, out=out, **({} if method == "greedy" else {"method": method}))  # type: ignore[arg-type]
+        assert again.path == out and again.checkpoint.state["soup"] == facts and facts["method"] == method
+        assert again.checkpoint.metric == written.metric
+        assert (out / "model.params").read_bytes() == (soup / "model.params").read_bytes()
     with pytest.raises(ConfigError, match="Did you mean 'greedy'"):
         mxtrain.soup(runs, method="gredy")
     with pytest.raises(ConfigError, match="name two runs at least"):

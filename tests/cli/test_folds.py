@@ -81,7 +81,7 @@ def test_a_killed_group_goes_on_where_it_stopped(tmp_path: Path) -> None:
     (["trainer.folds=3", "trainer.fold=4"], "fold=4: there are 3 folds"),
     (["trainer.folds=3", "task=reinforcement_learning"], "Gymnasium (task=reinforcement_learning) cannot be divided"),
     (["trainer.folds=3", "task=language_modeling"], "cannot be divided into folds"),
-    (["trainer.folds=3", "trainer.fold_groups=patient"], "Digits reads no table with named columns"),
+    (["trainer.folds=3", "trainer.fold_groups=patient"], "Digits cannot group samples by a column"),
     (["trainer.fold_group=patient"], "Did you mean 'trainer.fold_groups'"),
     (["-m", "trainer.folds=3", "model=mlp,lenet"], "Type trainer.fold=1,2,3 as well"),
     (["tune", "study", "trainer.folds=3", "optimizer.lr=log(1e-4,1e-1)"], "tune trains one fold in a run"),

@@ -114,9 +114,29 @@ def test_lines_in_a_pipe_and_a_table(folder: Path, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and lines[0].startswith(f"{folder}/a/2 state=finished task=classification model=lenet ")
     assert " best=val/accuracy:0.9500 " in lines[0] and lines[1].endswith("optimizer.lr=0.1")
+    assert not any(" size=" in line for line in lines)  # reading sizes takes as long as all else
+    assert main(["runs", str(folder / "a"), "sort=size", "columns=size"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    sizes = sorted(size_of(folder / "a" / name) for name in ("1", "2"))
+    assert [line.rpartition(" ")[2] for line in lines] == [f"size={size}" for size in sizes]
     assert main(["runs", str(folder), "format=table", "limit=3"]) == 0
     table = capsys.readouterr().out
     assert "4 runs: 3 finished, 1 failed; 3 are listed, limit=4 lists all" in table and " diff " in table
+
+
+def test_several_processes_list_the_same_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same order, each once, with folders inside of each other and no run left out at the limit."""
+    folders = [str(folder), str(folder / "a"), os.path.join(str(folder), ".")]
+    needed = ["choices", "size"]
+    alone = read_runs(folders, needed)
+    assert [one.path for one in alone] == [str(folder / name) for name in ("a/1", "a/2", "b", "c/d/e")]
+    monkeypatch.setattr("mxtrain.runs.registry.usable_cores", lambda: 2)
+    for shared in (1, 2, 4):
+        monkeypatch.setattr("mxtrain.runs.registry.SHARED", shared)
+        found = read_runs(folders, needed)
+        assert [(one.path, one.size, one.choices) for one in found] == [
+            (one.path, one.size, one.choices) for one in alone
+        ]
 
 
 def test_states_come_from_the_lock(tmp_path: Path) -> None:

@@ -174,15 +174,24 @@ def guess_kinds(
     return kinds
 
 
-def silent_rows(path: str, names: Sequence[str], missing: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
+def silent_rows(
+    path: str, names: Sequence[str], missing: Sequence[str], form: Optional[str] = None
+) -> Iterator[Tuple[int, Sequence[str]]]:  # fmt: skip
     """Yields the readable rows of a file that has a header with these columns; skips other rows, and all behind damage.
+
+    Args:
+        path: of the file.
+        names: of the columns.
+        missing: cells that mean that there is no value.
+        form: see `stream_rows`.
 
     Raises:
         DataError: the file cannot be read, or is damaged before its first row.
     """
     is_begun = False
     try:
-        for row in stream_rows(path, list(names), True, True, _Silent(), null=missing[0] if missing else None):
+        null = missing[0] if missing else None
+        for row in stream_rows(path, list(names), True, True, _Silent(), form, null):
             is_begun = True
             yield row
     except DataError:

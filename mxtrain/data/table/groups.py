@@ -34,12 +34,13 @@ def group_column(fold: Optional[Fold], path: str) -> Optional[str]:
     return fold.groups
 
 
-def read_groups(column: str, places: Sequence[DataPlaces]) -> np.ndarray:
+def read_groups(column: str, places: Sequence[DataPlaces], form: Optional[str] = None) -> np.ndarray:
     """Returns the number of the group of each row, (N,).
 
     Args:
         column: name of the column.
         places: source locations of the rows, for each file.
+        form: extension that replaces that of the files; see `stream_rows`.
 
     Raises:
         DataError: a file has no such column, or the cell of a row is empty.
@@ -51,7 +52,7 @@ def read_groups(column: str, places: Sequence[DataPlaces]) -> np.ndarray:
             continue
         path = file_places[0].file
         header_of(path, [column], SETTING)
-        text_of = {line: cells[0].strip() for line, cells in silent_rows(path, [column], [""])}
+        text_of = {line: cells[0].strip() for line, cells in silent_rows(path, [column], [""], form)}
         for index, line in enumerate(file_places.number_N.tolist()):
             text = text_of.get(line, "")
             if not text:

@@ -74,6 +74,12 @@ class Glue(TextDataset):
         """See `BaseDataset.makes_folds`: a regression cannot."""
         return bool(LAYOUTS[self.task].classes)
 
+    @property
+    def folds_by_column(self) -> bool:  # type: ignore[override]  # a class variable in other datasets
+        """See `BaseDataset.folds_by_column`: the columns of CoLA have no names."""
+        return self.task != "cola"
+
+    table_form: ClassVar[Optional[str]] = ".tsv"
     has_text_columns: ClassVar[bool] = True
 
     root: PathText = "data/glue"
@@ -146,9 +152,8 @@ class Glue(TextDataset):
 
     def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> TextTable:
         # Some published rows (QQP) end early; the benchmark's own code leaves them out.
-        # Quotes are characters in all of them.
         return read_table(
-            path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings, form=".tsv"
+            path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings, form=self.table_form
         )
 
 

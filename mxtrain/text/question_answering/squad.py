@@ -171,9 +171,12 @@ class Squad(TextDataset):
             raise NoUsableSamples(f"{root}: a file cannot be read.")
         train = splits["train"]
         assert train is not None
+        # Files may name a context more than once, and its questions stay in one split.
+        numbers: Dict[str, int] = {}
+        number_C = [numbers.setdefault(context, len(numbers)) for context in train.contexts]
+        context_N = np.array([number_C[question.context] for question in train.questions], np.int64)
+        parts = self.divide(np.zeros(len(numbers), np.int32), "val" in splits, bool(self.test))
         val = self.own_validation(splits.get("val"))
-        context_N = np.array([question.context for question in train.questions], np.int64)
-        parts = self.divide(np.zeros(len(train.contexts), np.int32), val is not None, bool(self.test))
         held_out = [train.take(np.flatnonzero(np.isin(context_N, part)).tolist()) for part in parts]
         return str(paths["train"]), [held_out[0], val or held_out[1], splits.get("test") or held_out[2]]
 

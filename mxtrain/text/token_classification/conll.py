@@ -95,9 +95,12 @@ class Conll(TextDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         self.require_libraries()
-        name, parts = self._of_python() if self.root is None else self._of_files(self.root, findings)
-        assert parts[0] is not None
-        train, scheme = unify_scheme(parts[0], self.scheme, self.repair_tags, findings)
+        name, splits = self._of_python() if self.root is None else self._of_files(self.root, findings)
+        has_val = "val" in splits
+        if self.own_validation(splits.get("val")) is None:
+            splits.pop("val", None)
+        # Before sentences are held out: a tag that occurs in few of them is a class of every fold.
+        train, scheme = unify_scheme(splits["train"], self.scheme, self.repair_tags, findings)
         names = sorted({tag for tags in train.tags for tag in tags}, key=lambda tag: (tag != "O", tag))
         if not names:
             raise DataError(f"{name}: there is no sentence with tags in it.")
@@ -107,9 +110,13 @@ class Conll(TextDataset):
                         "and I-PER: write them so to measure entities.", name, like_entities)  # fmt: skip
         if len(names) < 2:
             raise DataError(f"{name} has no other tag than '{names[0]}' in its training sentences.")
-        held_out = [None if part is None else unify_scheme(part, scheme, self.repair_tags, findings, names)[0]
-                  for part in parts[1:]]  # fmt: skip
-        val, test = held_out
+        others = {split: unify_scheme(words, scheme, self.repair_tags, findings, names)[0]
+                  for split, words in splits.items() if split != "train"}  # fmt: skip
+        val, test = others.get("val"), others.get("test")
+        if self.root is not None:
+            parts = self.divide(np.zeros(len(train), np.int32), has_val, test is not None)
+            held_out = [train.take(part.tolist()) for part in parts]
+            train, val, test = held_out[0], val or held_out[1], test or held_out[2]
         refuse_empty(name, len(train), 0 if val is None else len(val), self.val_fraction)
         assert val is not None
         train_sentences = TaggedSentences(train, names)
@@ -125,7 +132,7 @@ class Conll(TextDataset):
         endless = [problem.sentence for source in sources for problem in endless_sentence(source.words)]
         return "\n".join([super().remark(signature, splits), *endless])
 
-    def _of_python(self) -> Tuple[str, List[Optional[TaggedWords]]]:
+    def _of_python(self) -> Tuple[str, Dict[str, TaggedWords]]:
         """Returns the lines of Python's standard library by split; all lines of a file are in one split."""
         parts = [TaggedWords() for _ in range(3)]
         for file, lines in python_lines():
@@ -133,9 +140,10 @@ class Conll(TextDataset):
             number = 1 if place < self.val_fraction else 2 if place < self.val_fraction + self.test_fraction else 0
             parts[number].sentences += lines.sentences
             parts[number].tags += lines.tags
-        return "Python's standard library", list(parts)
+        return "Python's standard library", dict(zip(("train", "val", "test"), parts))
 
-    def _of_files(self, root: str, findings: Findings) -> Tuple[str, List[Optional[TaggedWords]]]:
+    def _of_files(self, root: str, findings: Findings) -> Tuple[str, Dict[str, TaggedWords]]:
+        """Sentences of the files, of which none are held out yet."""
         paths = {name: Path(root) / file for name, file in
                  {"train": self.train, "val": self.val, "test": self.test}.items() if file is not None}  # fmt: skip
         for name, path in paths.items():
@@ -147,17 +155,10 @@ class Conll(TextDataset):
             name: attempt(findings, DataPlace(str(path)), partial(read_conll, str(path), layout, findings))
             for name, path in paths.items()
         }
-        if None in splits.values():
+        readable = {name: words for name, words in splits.items() if words is not None}
+        if len(readable) < len(splits):
             raise NoUsableSamples(f"{root}: a file cannot be read.")
-        train = splits["train"]
-        assert train is not None
-        if self.own_validation(splits.get("val")) is None:
-            splits.pop("val", None)
-        parts = self.divide(np.zeros(len(train), np.int32), "val" in splits, "test" in splits)
-        parts_by_split: List[Optional[TaggedWords]] = [train.take(parts[0].tolist())]
-        for name, index_N in zip(("val", "test"), parts[1:]):
-            parts_by_split.append(splits[name] if name in splits else train.take(index_N.tolist()))
-        return str(paths["train"]), parts_by_split
+        return str(paths["train"]), readable
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TaggedSentences, signature: Signature, options: LoaderOptions

@@ -98,8 +98,8 @@ class ParallelText(TranslationDataset):
         train = splits["train"]
         if train is None or None in splits.values():
             raise NoUsableSamples(f"dataset.train={self.train}: a file cannot be read.")
+        parts = self.divide(np.zeros(len(train), np.int8), "val" in splits, "test" in splits)
         val_pairs = self.own_validation(splits.get("val"))
-        parts = self.divide(np.zeros(len(train), np.int8), val_pairs is not None, "test" in splits)
         refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(val_pairs or parts[1]), self.val_fraction)
         is_all = len(parts[0]) == len(train)
         train_pairs = train if is_all else train.take(parts[0])

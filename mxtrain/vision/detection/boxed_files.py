@@ -169,13 +169,14 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
             raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         if self.image_size == "auto":
             return self.sized_for(train.encoded).make_splits(splits, class_names, category_ids, findings)
+        has_val = val is not None
         val = self.own_validation(val)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
                 place = DataPlace(split.encoded.place(0).file if len(split) else "")
                 rows = split.table.row_RD
                 refuse_useless_boxes(name, rows, class_names, place, self.option, self.crowd_remedy(), findings)
-        parts, (mean, std) = self.hold_out(train, val, test, findings)
+        parts, (mean, std) = self.hold_out(train, val, test, has_val, findings)
         sources: List[Optional[BoxedImages]] = [
             None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
             for split in (train, val, test)
@@ -193,10 +194,16 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         )  # fmt: skip
 
     def hold_out(
-        self, train: BoxedSplit, val: Optional[BoxedSplit], test: Optional[BoxedSplit], findings: Findings
+        self, train: BoxedSplit, val: Optional[BoxedSplit], test: Optional[BoxedSplit], has_val: bool,
+        findings: Findings,
     ) -> Tuple[Sequence[np.ndarray], Tuple[Sequence[float], Sequence[float]]]:  # fmt: skip
         """Holds out training images for validation and testing if these splits do not exist. Returns the indices of
         each part, and the mean and standard deviation of the remaining training images.
+
+        Args:
+            train, val, test: the splits that are used; None = there is none.
+            has_val: whether the dataset has a validation split, which folds do not use.
+            findings: gets images that belong to two splits, or twice to one.
 
         Raises:
             DataError: splits share an image, or one has an image twice.
@@ -205,7 +212,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         for split in (train, val, test):
             refuse_twice(split, findings)
         # Test images are only held out together with validation images.
-        parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
+        parts = self.divide(np.zeros(len(train), np.int32), has_val, has_val or bool(test))
         if findings.keeps_going:  # `data check` reads the images later, and continues after unreadable ones
             return parts, known_statistics(self.cut_shape()[0])
         return parts, self._statistics(train, parts[0])

@@ -99,6 +99,7 @@ class DecodedDataset(Dataset):
             side = typical_side(encoded, _LARGEST_SIDE, min)
             sized = self.model_copy(update={"image_size": [side, side]})
             return sized.make_splits(train, val, test, class_names, findings)
+        has_val = val is not None
         val = self.own_validation(val)
         train_source: Source = self._make_source(encoded)
         still_source = self._make_source(encoded)
@@ -106,7 +107,7 @@ class DecodedDataset(Dataset):
         test_source = None if test is None else self._make_source(test)
         in_train = np.arange(len(encoded))
         if val is None or (self.test_fraction and test is None):
-            in_train, in_val, in_test = self.divide(label_N, val is not None, test is not None)
+            in_train, in_val, in_test = self.divide(label_N, has_val, test is not None)
             train_source = Subset(train_source, in_train)
             val_source = Subset(still_source, in_val) if val_source is None else val_source
             if test_source is None and len(in_test):

@@ -198,6 +198,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
     ) -> Splits:  # fmt: skip
         """See `BoxedFiles.make_splits`; all objects of an image go to the same split."""
         train, val, test = (self._as_split(splits.get(split)) for split in ("train", "val", "test"))
+        has_val = val is not None
         val = self.own_validation(val)
         if train is None:
             raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
@@ -207,7 +208,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
                     f"{self.option}: the key points of dataset.{name}_annotations are {', '.join(split.names)}, and "
                     f"the ones of the training data ({', '.join(train.names)}). Name the right file."
                 )
-        parts, (mean, std) = self.hold_out(train, val, test, findings)
+        parts, (mean, std) = self.hold_out(train, val, test, has_val, findings)
         sources: Dict[str, Optional[KeyPointImages]] = {
             name: None if split is None else KeyPointImages(
                 split.encoded, split.objects, len(split.names), split.points, self.decoding(), mean, self.augment

@@ -106,11 +106,11 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         if self.image_size == "auto":
             sized = self.sized_for(ImageFiles(train.images))
             return sized.make_splits(train, val, test, class_names, coding, remedy, findings)
+        # Test images are only held out together with validation images.
+        parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
         val = self.own_validation(val)
         refuse_shared_images({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
-        # Test images are only held out together with validation images.
-        parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
         mean, std = known_statistics(shape[0])
         if not findings.keeps_going:  # else images are read later, and one that cannot be does not end all
             mean, std = self._choose_statistics(train, parts[0], coding, decoding)
