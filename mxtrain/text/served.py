@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
+from mxtrain.data.exported_folder import MAX_CHARACTERS
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.protocol import MAX_CHARACTERS
 from mxtrain.serving.readers import ReadBody
 from mxtrain.text import generating
 from mxtrain.text.exported_texts import Vocabulary, encode_sample, named_inputs
