@@ -29,6 +29,9 @@ class ExportedFolder(Protocol):
     def read(self, name: str) -> bytes:
         """Returns the content of a file of the folder."""
 
+    def read_arrays(self, name: str) -> Dict[str, np.ndarray]:
+        """Returns the arrays of a .npz file of the folder; none if there is no such file."""
+
 
 def require_length(text: str, place: str, what: str = "the text") -> None:
     """Rejects texts of more than `MAX_CHARACTERS`.

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import zlib
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -40,6 +40,15 @@ def columns_of(values: Dict[str, Any]) -> List[Dict[str, Any]]:
         {"name": column, "kind": "number", "mean": mean, "std": std}
         for column, mean, std in zip(values["class_names"], values["mean"], values["std"])
     ]  # fmt: skip
+
+
+def input_sizes(columns: Sequence[Dict[str, Any]]) -> Tuple[List[int], int]:
+    """Returns the number of ids of each field, and the number of numbers, that `encode` makes of a row."""
+    sizes = [
+        FIRST_BUCKET + column["buckets"] if column["kind"] == "hashed" else
+        FIRST_VALUE + len(column.get("vocabulary", [])) for column in columns if column["kind"] != "number"
+    ]  # fmt: skip
+    return sizes, sum(1 + bool(column.get("indicator")) for column in columns if column["kind"] == "number")
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
