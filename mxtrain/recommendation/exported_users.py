@@ -207,7 +207,8 @@ class ExportedRecommender:
             return self._joined
         if self._joined is None or not columns:
             raise ValueError(f"{place}: this network reads no features of users")
-        ids, numbers = encode(columns, _cells(features, names, place), place)
+        _check_features(features, names, place)
+        ids, numbers = encode(columns, features, place, self.folder.signature["facts"])
         if not np.isfinite(numbers).all():
             raise ValueError(f"{place}: a feature is not finite")
         first = self._fields.user_sizes[0]
@@ -306,8 +307,8 @@ def _num_candidates(shapes: Any, inputs: List[Dict[str, Any]], fields: Recommend
     return int(found)
 
 
-def _cells(features: Any, names: List[str], place: str) -> Dict[str, str]:
-    """Returns the features of a line of JSON as cells of a table; null is an empty cell."""
+def _check_features(features: Any, names: List[str], place: str) -> None:
+    """Raises a `ValueError` if features of a line of JSON are not a value for each name."""
     if not isinstance(features, dict):
         raise ValueError(f"{place}: features must be a JSON object with {', '.join(names)}")
     for name in features:
@@ -320,7 +321,6 @@ def _cells(features: Any, names: List[str], place: str) -> Dict[str, str]:
     for name, value in features.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
             raise ValueError(f"{place}: the feature {name!r} must be a text, a number or null")
-    return {name: "" if value is None else str(value) for name, value in features.items()}
 
 
 def _reads_history(signature: Dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ KINDS = ("category", "hashed", "number")
 """Of columns with features."""
 FORM: Dict[str, Wanted] = {
     "signature": {**RecommendationSignature.form, "shape": [[int]]},
-    "facts": {"max_history": int, "split_seed": int, "*": object}, "*": object,
+    "facts": {"max_history": int, "split_seed": int, "missing?": [str], "decimal?": str, "*": object}, "*": object,
 }  # fmt: skip
 """Form of what is read of a signature.json."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List
 
 import numpy as np
 import pytest
 
+from mxtrain.data.features import exported_rows
+from mxtrain.data.table import cells
 from mxtrain.recommendation.exported_users import ExportedRecommender
 from mxtrain.recommendation.served import make_user_reader
 from mxtrain.serving.errors import RequestError
@@ -84,6 +87,42 @@ def test_scores_are_those_of_numpy(batch: Any, rows: List[int]) -> None:
     np.testing.assert_allclose(network.scores(newer, network.all_items()), expected_scores(2, 3, 1.5), rtol=1e-5)
     unseen = network.request({"user": "u2", "history": [], "features": {"town": "Rome", "age": None}}, "here")
     np.testing.assert_allclose(network.scores(unseen, network.all_items()), expected_scores(2, 1, 0.0), rtol=1e-5)
+
+
+WRONG_LINES: Dict[str, Any] = {
+    "name": ({"features": {"town": "Ulm", "aeg": 1}}, "no feature 'aeg'. Did you mean 'age'"),
+    "missing": ({"features": {"town": "Ulm"}}, "the feature 'age' is missing; null says that it is not known"),
+    "bool": ({"features": {"town": "Ulm", "age": True}}, "the feature 'age' must be a text, a number or null"),
+    "text": ({"features": {"town": "Ulm", "age": "old"}}, "'old' in column 'age' is no number"),
+    "digits": ({"features": {"town": "Ulm", "age": "1_0"}}, "'1_0' in column 'age' is no number"),
+    "infinite": ({"features": {"town": "Ulm", "age": "inf"}}, "a feature is not finite"),
+    "list": ({"features": [1]}, "features must be a JSON object with town, age"),
+    "key": ({"feature": {}}, "no key 'feature'. Did you mean 'features'"),
+    "user": ({"user": "u22"}, "no user 'u22'. Did you mean 'u2'"),
+    "item": ({"history": ["i99x"]}, "no item 'i99x'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_LINES)
+def test_wrong_lines_are_named(name: str) -> None:
+    more, said = WRONG_LINES[name]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        ExportedRecommender(Folder()).request({"user": "u2", "history": [], **more}, "here")
+
+
+def test_cells_are_read_as_the_dataset_says() -> None:
+    folder = Folder()
+    folder.signature["facts"].update(missing=["-9"], decimal=",")
+    network = ExportedRecommender(folder)
+    for town, age, expected in (("-9", "37,5", (0, 0.75)), ("NA", "-9", (1, 0.0)), ("Ulm", 45.0, (2, 1.5)),
+                                ("Ulm", "-", (2, 0.0))):  # fmt: skip
+        request = network.request({"user": "u2", "history": [], "features": {"town": town, "age": age}}, "here")
+        score_I = network.scores(request, network.all_items())
+        np.testing.assert_allclose(score_I, expected_scores(2, *expected), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"'1\.234' in column 'age' is no number"):
+        network.request({"user": "u2", "history": [], "features": {"town": "Ulm", "age": "1.234"}}, "here")
+    assert exported_rows.MISSING_CELLS == frozenset(cells.MISSING_CELLS)
+    assert exported_rows.MISSING_NUMBERS == frozenset(cells.MISSING_NUMBERS)
 
 
 def test_a_body_is_read_in_parts_of_the_allowed_rows() -> None:
