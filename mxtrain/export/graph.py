@@ -403,7 +403,8 @@ class OnnxGraph:
 
     def _add_node(self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> None:
         # onnxruntime's optimiser rejects two nodes with the same name, so each gets a unique one.
-        self._onnx_nodes.append(helper.make_node(op, list(inputs), list(outputs), name=self._new(f"node_{op}"), **attrs))
+        name = self._new(f"node_{op}")
+        self._onnx_nodes.append(helper.make_node(op, list(inputs), list(outputs), name=name, **attrs))
 
     def constant(self, value: np.ndarray, name: str = "") -> str:
         """Adds a constant tensor and returns its name. Equal small constants are shared."""

@@ -215,7 +215,8 @@ class ServedModel:
 
     @property
     def most_rows(self) -> int:
-        """Returns the largest number of rows of one sample that are computed together: 1 if the rows of a batch influence each other."""
+        """Returns the largest number of rows of one sample that are computed together; 1 if the rows of a batch
+        influence each other."""
         return self.max_rows if self.is_batched else 1
 
 
