@@ -304,6 +304,17 @@ class BaseDataset(Spec):
         """Returns what the reader of an exported folder needs to know of the dataset."""
         return {}
 
+    def exported_arrays(self, signature: Signature) -> Dict[str, Dict[str, np.ndarray]]:
+        """Returns arrays of the dataset that the reader of an exported folder needs, by file name and name.
+
+        Args:
+            signature: signature of the network.
+
+        Raises:
+            DataError: the data cannot be read.
+        """
+        return {}
+
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:

@@ -10,6 +10,9 @@ import numpy as np
 from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.text_lines import split_lines
 
+MAX_CHARACTERS = 1_000_000
+"""Of one text, for exported folders and the server: the time that a network needs grows with the length."""
+
 
 class ExportedFolder(Protocol):
     """An opened exported folder, see `mxtrain.export.standalone.OpenedExport`.
@@ -25,6 +28,26 @@ class ExportedFolder(Protocol):
 
     def read(self, name: str) -> bytes:
         """Returns the content of a file of the folder."""
+
+    def read_arrays(self, name: str) -> Dict[str, np.ndarray]:
+        """Returns the arrays of a .npz file of the folder; none if there is no such file."""
+
+
+def require_length(text: str, place: str, what: str = "the text") -> None:
+    """Rejects texts of more than `MAX_CHARACTERS`.
+
+    Args:
+        text: the text.
+        place: source location, for the message.
+        what: name of the text, for the message.
+
+    Raises:
+        ValueError: the text is too long.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(
+            f"{place}: {what} has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read. Split it into parts"
+        )
 
 
 def decoded_text(content: bytes, name: str) -> str:

@@ -98,16 +98,38 @@ def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
         for part, part_cases in cases.items() for number, case in enumerate(part_cases)
         for kind, arrays_by_name in zip(("input", "output"), case) for name, array in arrays_by_name.items()
     }  # fmt: skip
+    _write_arrays(folder, standalone.PROOF, arrays)
+
+
+def _write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> None:
     try:
-        with (folder / standalone.PROOF).open("xb") as file:
+        with (folder / name).open("xb") as file:
             np.savez_compressed(file, **arrays)
     except OSError as error:
         raise _unwritable(folder, error) from error
 
 
+def check_arrays(files: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    """Rejects arrays that `predict.py` would not read.
+
+    Args:
+        files: file name -> arrays by name.
+
+    Raises:
+        DataError: the arrays of a file are too large.
+    """
+    for name, arrays in files.items():
+        size = sum(array.nbytes for array in arrays.values())
+        if size > standalone.MAX_ARRAY_BYTES:
+            raise DataError(
+                f"export: {name} would hold {size:,} bytes, and predict.py reads files of at most "
+                f"{standalone.MAX_ARRAY_BYTES:,} bytes. Train with fewer columns."
+            )
+
+
 def write_texts(
     folder: Path, signature: Dict[str, Any], report: Dict[str, Any], files: Mapping[str, bytes],
-    modules: Mapping[str, bytes],
+    arrays: Mapping[str, Mapping[str, np.ndarray]], modules: Mapping[str, bytes],
 ) -> None:  # fmt: skip
     """Writes the signature, the report, the model card and the program that predicts.
 
@@ -115,6 +137,7 @@ def write_texts(
         folder: the folder to write to.
         signature, report: content of signature.json and export.json.
         files: name -> content of further files, such as a tokenizer.
+        arrays: file name -> arrays by name that samples are read with, see `check_arrays`.
         modules: file name -> source of the Python modules that read samples.
 
     Raises:
@@ -127,6 +150,8 @@ def write_texts(
         replace_file(folder / PREDICT, read_regular(standalone.__file__), mode=0o755)
         for name, content in files.items():
             replace_file(folder / name, content)
+        for name, named in arrays.items():
+            _write_arrays(folder, name, {key: np.ascontiguousarray(array) for key, array in named.items()})
         if modules:
             reading = folder / standalone.READING
             reading.mkdir()

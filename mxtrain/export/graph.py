@@ -179,7 +179,7 @@ class OperatorCall:
         return self.graph.add(op, inputs, **attrs)
 
     def add_several(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> List[str]:
-        """Adds a node with several outputs."""
+        """Adds a node with `count` outputs; returns their names."""
         return self.graph.add_several(op, inputs, count, **attrs)
 
     def constant(self, value: Any, dtype: str = "") -> str:
@@ -395,14 +395,16 @@ class OnnxGraph:
         """Adds a node with one output; returns its name."""
         return self.add_several(op, inputs, 1, **attrs)[0]
 
-    def add_several(
-        self, op: str, inputs: Sequence[str], count: int, names: Sequence[str] = (), **attrs: Any
-    ) -> List[str]:  # fmt: skip
-        """Adds a node with several outputs; returns their names."""
-        outputs = list(names) or [self._new(op) for _ in range(count)]
-        # onnxruntime's optimiser rejects two nodes with the same name, so each gets a unique one.
-        self._onnx_nodes.append(helper.make_node(op, list(inputs), outputs, name=self._new(f"node_{op}"), **attrs))
+    def add_several(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> List[str]:
+        """Adds a node with `count` outputs; returns their names."""
+        outputs = [self._new(op) for _ in range(count)]
+        self._add_node(op, inputs, outputs, **attrs)
         return outputs
+
+    def _add_node(self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> None:
+        # onnxruntime's optimiser rejects two nodes with the same name, so each gets a unique one.
+        name = self._new(f"node_{op}")
+        self._onnx_nodes.append(helper.make_node(op, list(inputs), list(outputs), name=name, **attrs))
 
     def constant(self, value: np.ndarray, name: str = "") -> str:
         """Adds a constant tensor and returns its name. Equal small constants are shared."""
@@ -469,7 +471,7 @@ class OnnxGraph:
         infos = []
         for name, head in zip(outputs, self.heads):
             # Identity gives the output its name, also if the tensor is an input or occurs twice among the outputs.
-            self.add_several("Identity", [self.names[head]], 1, [name])
+            self._add_node("Identity", [self.names[head]], [name])
             dims = [self._dim_name(size, f"{name}_{axis}") for axis, size in enumerate(self.dims(head))]
             infos.append(helper.make_tensor_value_info(name, TYPES[self.dtype(head)], dims))
         inputs = [

@@ -195,6 +195,12 @@ class OnnxStrategy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._trained.strategy, name)
 
+    def fixed_size(self, index: int) -> Optional[int]:
+        """See `Strategy.fixed_size`."""
+        shapes = {one.name: one.shape for one in self._session.get_inputs()}
+        size = shapes[self._network.input_names[index]][1]
+        return size if isinstance(size, int) else None
+
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
         """Returns the outputs of the network for a batch."""
         entered = self._network.enter([value.asnumpy() for value in inputs])

@@ -13,7 +13,7 @@ from mxtrain.engine.backend import mx
 from mxtrain.export.bundle import bundled
 from mxtrain.export.compression import TOLERANCES, Compression, Subject, compress
 from mxtrain.export.deploy import PLAIN, Deployment
-from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
+from mxtrain.export.folder import check_arrays, new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
 from mxtrain.export.operator_proof import order_dependent
@@ -125,14 +125,18 @@ def export_network(
         ConfigError: an operator has no conversion.
         NotProven: outputs of onnxruntime differ from those of MXNet.
         WorseThanAllowed: the metric of the quantized network is too bad.
-        DataError: the folder exists already or cannot be written.
+        DataError: the folder exists already or cannot be written; data of the run are missing or too large.
     """
     description, signature = trained.description, trained.signature
+    task = description.task
+    reader = (description.dataset.exported_reader or signature.exported_reader) if task.predicts else ""
+    arrays = description.dataset.exported_arrays(signature) if reader else {}
+    check_arrays(arrays)
     with new_folder(folder) as root:
         draft = deployment.place(root)
         sampled = read_samples(trained, source)
         network = TracedNetwork(trained, sampled.arrays)
-        metadata = _metadata(description.task.name, facts)
+        metadata = _metadata(task.name, facts)
         candidate, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
         graph, model, session = candidate.graph, candidate.model, candidate.session
         errors = prove(graph, model, network, session, candidate.cases)
@@ -148,7 +152,7 @@ def export_network(
         if smaller is not None:
             subject = Subject(trained, network, is_open, candidate.cases, source, limit_batches)
             compressed, proven = compress(draft, smaller, subject)
-        task_parts = description.task.export_parts(description, signature, trained.strategy, sampled.arrays)
+        task_parts = task.export_parts(description, signature, trained.strategy, sampled.arrays)
         parts = {name: write_part(draft, name, part, metadata) for name, part in task_parts.items()}
         errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
         write_proof(draft, {"": proven, **{name: part.cases for name, part in parts.items()}})
@@ -162,8 +166,6 @@ def export_network(
         }  # fmt: skip
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
         signature_json["facts"], files = _facts(trained)
-        task = description.task
-        reader = (description.dataset.exported_reader or signature.exported_reader) if task.predicts else ""
         modules = bundled(reader) if reader else {}
         signature_json["reader"] = reader.rpartition(".")[2]
         signature_json["predicts"] = task.predicts
@@ -172,7 +174,7 @@ def export_network(
             module = importlib.import_module(reader)
             signature_json["input"] = module.describe_input(signature_json)
             signature_json["reads_json"] = getattr(module, "READS_JSON", False)
-        write_texts(draft, signature_json, report, files, modules)
+        write_texts(draft, signature_json, report, files, arrays, modules)
         deployment.write(root, session, signature.class_names)
     return ExportReport(folder, errors, metrics, fixed, compressed)
 

@@ -28,7 +28,8 @@ READING = "reading"
 PARTS = ("encoder", "step")
 """Further networks that a folder may hold, in files such as step.onnx."""
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
-MAX_JSON_BYTES, MAX_PROOF_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
+MAX_JSON_BYTES, MAX_ARRAY_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
+"""Of .json files, and of .npz files with their arrays."""
 MAX_GIVEN_BYTES = 1 << 30
 """Of a file to predict for."""
 OUT, WRITTEN = "--out", "predicted"
@@ -79,6 +80,13 @@ def read_file(folder: str, name: str, at_most: int) -> bytes:
         return read_regular(os.path.join(folder, name), at_most, os.O_NOFOLLOW)
     except ValueError as error:
         raise UnusableFolder(str(error)) from error
+
+
+def plain_name(name: str) -> str:
+    """Returns the name of a file of a folder. Raises: UnusableFolder: it contains a path."""
+    if os.path.basename(name) != name:
+        raise UnusableFolder(f"{name} is no file of the folder")
+    return name
 
 
 def read_json(folder: str, name: str) -> Dict[str, Any]:
@@ -231,10 +239,10 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
 
     found, total = {}, 0
     try:
-        with zipfile.ZipFile(io.BytesIO(read_file(folder, name, MAX_PROOF_BYTES))) as archive:
+        with zipfile.ZipFile(io.BytesIO(read_file(folder, name, MAX_ARRAY_BYTES))) as archive:
             members = archive.infolist()
-            if len(members) > MAX_ARRAYS or sum(one.file_size for one in members) > MAX_PROOF_BYTES:
-                raise UnusableFolder(f"{os.path.join(folder, name)} unpacks to more than {MAX_PROOF_BYTES:,} bytes")
+            if len(members) > MAX_ARRAYS or sum(one.file_size for one in members) > MAX_ARRAY_BYTES:
+                raise UnusableFolder(f"{os.path.join(folder, name)} unpacks to more than {MAX_ARRAY_BYTES:,} bytes")
             for member in members:
                 with archive.open(member) as stream:
                     version = np.lib.format.read_magic(stream)
@@ -243,7 +251,7 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
                     shape, is_fortran, dtype = read(stream)
                     size = dtype.itemsize * int(np.prod(shape, dtype=object))  # Python integers do not overflow
                     total += size
-                    if dtype.hasobject or is_fortran or total > MAX_PROOF_BYTES:
+                    if dtype.hasobject or is_fortran or total > MAX_ARRAY_BYTES:
                         raise UnusableFolder(f"{os.path.join(folder, name)} holds an array that is not read")
                     content = stream.read(size + 1)
                     if len(content) != size:
@@ -256,6 +264,16 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
             raise
         raise UnusableFolder(f"{os.path.join(folder, name)} is damaged: {error}") from error
     return found
+
+
+def optional_arrays(folder: str, name: str) -> Dict[str, np.ndarray]:
+    """Reads the arrays of a .npz file; returns none if there is no such file.
+
+    Raises:
+        UnusableFolder: the name contains a path, or the file cannot be read, is damaged or too large.
+    """
+    is_there = os.path.lexists(os.path.join(folder, plain_name(name)))
+    return read_arrays(folder, name) if is_there else {}
 
 
 def cases_of(
@@ -475,9 +493,11 @@ class OpenedExport:
         Raises:
             UnusableFolder: the name contains a path, or the file cannot be read.
         """
-        if os.path.basename(name) != name:
-            raise UnusableFolder(f"{name} is no file of the folder")
-        return read_file(self._folder, name, MAX_JSON_BYTES)
+        return read_file(self._folder, plain_name(name), MAX_JSON_BYTES)
+
+    def read_arrays(self, name: str) -> Dict[str, np.ndarray]:
+        """Reads the arrays of a .npz file of the folder; see `optional_arrays`."""
+        return optional_arrays(self._folder, name)
 
 
 def reader_of(signature: Dict[str, Any]) -> Any:

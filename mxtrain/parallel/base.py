@@ -181,6 +181,14 @@ class Strategy:
         """Returns the maximum number of distinct ids of one sample in prediction; None: no limit."""
         return None
 
+    def fixed_size(self, index: int) -> Optional[int]:
+        """Returns the only size that `predict` takes for the second axis of an input; None: any size.
+
+        Args:
+            index: number of the input.
+        """
+        return None
+
     def on_host(self) -> Optional[HostGraph]:
         """Returns the network as a NumPy function for `predict`; None if that is not supported.
 

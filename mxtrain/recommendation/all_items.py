@@ -63,11 +63,11 @@ class ScoresOfAllItems:
         from mxtrain.engine.backend import nd
 
         parts: List[NDArray] = []
-        for begin, end in self._parts(len(user_B), 1, 0):
-            item_C = nd.arange(begin, end, ctx=user_B.context, dtype="int32")
-            item_BC = nd.broadcast_to(item_C.reshape((1, -1)), (len(user_B), len(item_C)))
+        for item_C in self._parts(len(user_B), 1, 0, self._strategy.fixed_size(1)):
+            row_1C = nd.array(item_C[None], ctx=user_B.context, dtype="int32")
+            item_BC = nd.broadcast_to(row_1C, (len(user_B), len(item_C)))
             parts += self._strategy.predict((user_B, item_BC, *history))
-        return _joined_scores(parts)
+        return self._joined_scores(parts)
 
     def _one_by_one_joined(self, id_BK: NDArray) -> NDArray:
         """Returns the scores of a network for features."""
@@ -78,31 +78,36 @@ class ScoresOfAllItems:
         joined = self._joined
         parts: List[NDArray] = []
         user_B = id_BK[:, 0].asnumpy().astype(np.int64)  # users are the first ids of the joined table
-        for begin, end in self._parts(len(user_B), joined.item_IW.shape[1], joined.user_UV.shape[1]):
-            item_BC = np.broadcast_to(np.arange(begin, end), (len(user_B), end - begin))
+        width, before = joined.item_IW.shape[1], joined.user_UV.shape[1]
+        for item_C in self._parts(len(user_B), width, before, self._strategy.fixed_size(0)):
+            item_BC = np.broadcast_to(item_C, (len(user_B), len(item_C)))
             inputs = [nd.array(array, ctx=id_BK.context, dtype=array.dtype) for array in joined.inputs(user_B, item_BC)]
             parts += self._strategy.predict(inputs)
-        return _joined_scores(parts)
+        return self._joined_scores(parts)
 
-    def _parts(self, num_users: int, width: int, before: int) -> Iterator[Tuple[int, int]]:
-        """Yields the ranges [begin, end) of items that are scored at once.
+    def _parts(self, num_users: int, width: int, before: int, fixed: Optional[int]) -> Iterator[np.ndarray]:
+        """Yields the items scored at once.
 
         Args:
             num_users: number of users of the batch.
             width: number of ids of a candidate.
             before: number of ids of a user.
+            fixed: number of ids that the network needs; the last item is repeated at the end. None: any number.
         """
         step = SCORES_AT_ONCE // num_users
         max_ids = self._strategy.room_for_ids
         if max_ids is not None:
             step = min(step, (max_ids - before) // width)
+        if fixed is not None:
+            step = (fixed - before) // width
         step = max(step, 1)
         for begin in range(0, self._num_items, step):
-            yield begin, min(begin + step, self._num_items)
+            end = begin + step if fixed is not None else min(begin + step, self._num_items)
+            yield np.minimum(np.arange(begin, end), self._num_items - 1)
 
+    def _joined_scores(self, parts: List[NDArray]) -> NDArray:
+        from mxtrain.engine.backend import nd
 
-def _joined_scores(parts: List[NDArray]) -> NDArray:
-    from mxtrain.engine.backend import nd
-
-    parts = [part.astype("float32") for part in parts]
-    return nd.concat(*parts, dim=1) if len(parts) > 1 else parts[0]
+        parts = [part.astype("float32") for part in parts]
+        found = nd.concat(*parts, dim=1) if len(parts) > 1 else parts[0]
+        return found[:, : self._num_items] if found.shape[1] > self._num_items else found

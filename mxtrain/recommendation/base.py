@@ -18,7 +18,7 @@ from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.signature import Signature
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.recommendation.catalog import Catalog
-from mxtrain.recommendation.joined_rows import JoinedRows, join_rows
+from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
 from mxtrain.recommendation.model import Recommender
 from mxtrain.recommendation.side_features import SideFile, whole_number
 from mxtrain.recommendation.signature import RecommendationSignature
@@ -172,15 +172,26 @@ class InteractionDataset(BaseDataset):
             DataError: a table cannot be read.
         """
         signature = RecommendationSignature.cast(signature)
-        catalog, fields = signature.catalog, signature.recommender_fields
+        features = self._features(signature)
+        return join_rows(signature.recommender_fields, features.get("user"), features.get("item"))
+
+    def _features(self, signature: RecommendationSignature) -> Dict[str, Features]:
+        """Reads the feature tables that the network was trained with, by side."""
         features = {}
-        for side, ids in (("user", catalog.users), ("item", catalog.items)):
+        for side, ids in (("user", signature.catalog.users), ("item", signature.catalog.items)):
             columns = signature.user_columns if side == "user" else signature.item_columns
+            if columns is None:
+                continue
             file = self.side_file(side)
-            if columns is not None and file is None:
+            if file is None:
                 raise DataError(f"The network was trained with features of {side}s. Type dataset.{side}_features=FILE.")
-            features[side] = None if columns is None or file is None else file.encode(columns, ids)
-        return join_rows(fields, features["user"], features["item"])
+            features[side] = file.encode(columns, ids)
+        return features
+
+    def exported_arrays(self, signature: Signature) -> Dict[str, Dict[str, np.ndarray]]:
+        """See `BaseDataset.exported_arrays`: the features of all users and items, in a file each."""
+        features = self._features(RecommendationSignature.cast(signature))
+        return {features_file(side): {IDS: id_EF, NUMBERS: number_EM} for side, (id_EF, number_EM) in features.items()}
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         signature = RecommendationSignature.cast(signature)

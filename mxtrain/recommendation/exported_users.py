@@ -1,37 +1,48 @@
 """Recommends items to users, and scores pairs of users and items, with an exported network. Exported folders have a
 copy of this module.
 
-Legend: C candidates at a time, H items of a history, I all items.
+Legend: B rows of candidates, C candidates of a row, H items of a history, I all items, N items to score.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, decoded_text, json_lines_of
+from mxtrain.data.features.exported_rows import encode, input_sizes
 from mxtrain.data.loading.uniform_hash import uniform_rows
 from mxtrain.errors import did_you_mean
 from mxtrain.recommendation.fields import RecommenderFields
-from mxtrain.recommendation.joined_rows import join_rows
+from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
 from mxtrain.recommendation.user_items import HISTORY, with_lowest_keys
 
 TOP = 3
-"""Number of recommended items."""
-AT_ONCE = 1 << 14
-"""Number of candidates per call of a network that accepts any number."""
+"""Items that are recommended."""
+SCORES_AT_ONCE = 1 << 14
+"""Candidates that are scored together."""
+KEYS = USER, ITEMS, FEATURES = "user", "history", "features"
+"""Keys of a line of JSON."""
+NONE = np.zeros(0)
+"""An array that the folder does not have."""
+MOST_COMPARED = 10_000
+"""Ids that an unknown one is compared with to name the nearest: each takes some microseconds."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    catalog = signature["signature"]["catalog"]
-    user, items = catalog["users"][0], ", ".join(f'"{item}"' for item in catalog["items"][:2])
-    lines = f'lines of JSON with a user and the items that the user has, such as {{"user": "{user}", '
-    lines += f'"history": [{items}]}}'
-    return lines if _reads_history(signature) else f"{lines}; or a .csv file with the columns user and item"
+    own = signature["signature"]
+    user, items = own["catalog"]["users"][0], ", ".join(f'"{one}"' for one in own["catalog"]["items"][:2])
+    said = f'lines of JSON with a user and the items that the user has, such as {{"user": "{user}", '
+    said += f'"history": [{items}]}}'
+    said += "" if _reads_history(signature) else "; or a .csv file with the columns user and item"
+    names = ", ".join(f'"{column["name"]}": "..."' for column in own.get("user_columns") or ())
+    if names:
+        said += f". In a line of JSON, \"features\": {{{names}}} replaces what {features_file(USER)} says of the user"
+    return said
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -40,20 +51,15 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Args:
         folder: exported folder.
         content: content of the file: a table with the columns user and item if its name ends in .csv or .tsv; otherwise
-            lines of JSON with user and history. Items of the history are not recommended, and are input of networks
-            that read histories.
+            lines of JSON with user, history and perhaps features of the user. Items of the history are not recommended,
+            and are input of networks that read histories.
         name: name of the file.
 
     Raises:
-        ValueError: a column or a key is missing, or an id is unknown.
+        ValueError: a column or a key is missing, an id is unknown, or features in the folder do not fit.
     """
-    values = folder.signature["signature"]
-    if values.get("user_columns") or values.get("item_columns"):
-        raise ValueError(f"{name}: this network reads features of users and items, which the folder does not hold. "
-                         "Give its inputs as arrays, in a .npz file")  # fmt: skip
-    catalog = ExportedCatalog(values["catalog"])
-    is_table = name.lower().endswith((".csv", ".tsv"))
-    yield from (_pairs if is_table else _users)(folder, catalog, content, name)
+    network = ExportedRecommender(folder)
+    yield from (_pairs if name.lower().endswith((".csv", ".tsv")) else _users)(network, content, name)
 
 
 class ExportedCatalog:
@@ -61,15 +67,17 @@ class ExportedCatalog:
 
     Args:
         state: `catalog` of a signature.
+        suggests: True if messages about unknown ids name the nearest known one.
     """
 
-    def __init__(self, state: Dict[str, Any]) -> None:
+    def __init__(self, state: Dict[str, Any], suggests: bool = True) -> None:
         self.items: List[str] = state["items"]
-        self._numbers = {side: {name: k for k, name in enumerate(state[f"{side}s"])} for side in ("user", "item")}
+        self._suggests = suggests
+        self._numbers = {side: {one: k for k, one in enumerate(state[f"{side}s"])} for side in ("user", "item")}
 
     @property
     def num_users(self) -> int:
-        """Returns the number of users."""
+        """Number of users."""
         return len(self._numbers["user"])
 
     def number(self, side: str, name: Any, place: str) -> int:
@@ -84,31 +92,192 @@ class ExportedCatalog:
             ValueError: the id is unknown.
         """
         text = str(name) if isinstance(name, (str, int)) and not isinstance(name, bool) else ""
-        if text not in self._numbers[side]:
-            suggestion = did_you_mean(text[:100], self._numbers[side])
-            raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{suggestion}".rstrip("."))
-        return self._numbers[side][text]
+        numbers = self._numbers[side]
+        if text not in numbers:
+            near = did_you_mean(text[:100], numbers) if self._suggests and len(numbers) <= MOST_COMPARED else ""
+            raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{near}".rstrip("."))
+        return numbers[text]
 
 
-def _users(folder: ExportedFolder, catalog: ExportedCatalog, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+class UserRequest(NamedTuple):
+    """A user to recommend items to.
+
+    Attributes:
+        name: id of the user.
+        user: number of the user.
+        has_H: numbers of the items that the user has, ascending.
+        joined: features of the user and of all items; None for networks that read no features.
+    """
+
+    name: str
+    user: int
+    has_H: np.ndarray
+    joined: Optional[JoinedRows]
+
+
+class ExportedRecommender:
+    """Scores items for users with an exported network.
+
+    Args:
+        folder: exported folder.
+        suggests: see `ExportedCatalog`.
+
+    Attributes:
+        folder: exported folder.
+        catalog: users and items.
+
+    Raises:
+        ValueError: features in the folder do not fit its signature, or those of the items are missing.
+    """
+
+    def __init__(self, folder: ExportedFolder, suggests: bool = True) -> None:
+        own = folder.signature["signature"]
+        self.folder = folder
+        self.catalog = ExportedCatalog(own["catalog"], suggests)
+        self._columns: Dict[str, List[Dict[str, Any]]] = {
+            side: own.get(f"{side}_columns") or [] for side in ("user", "item")
+        }  # fmt: skip
+        (user_sizes, user_numbers), (item_sizes, item_numbers) = map(input_sizes, self._columns.values())
+        fields = RecommenderFields(
+            (self.catalog.num_users, *user_sizes), (len(self.catalog.items), *item_sizes), user_numbers, item_numbers
+        )
+        self._fields, self._inputs = fields, folder.signature["inputs"]
+        self._num_candidates = _num_candidates(own["shape"], self._inputs, fields)
+        self._joined: Optional[JoinedRows] = None
+        self._lacks_users = False
+        if len(self._inputs[0]["shape"]) == 2:  # ids of users and items in one array
+            users, items = (self._features(side) for side in ("user", "item"))
+            if items is None and self._columns["item"]:
+                raise ValueError(f"{features_file('item')} is missing, which holds the features of items")
+            self._lacks_users = users is None and bool(user_sizes or user_numbers)
+            if self._lacks_users:  # lines have features instead
+                count = self.catalog.num_users
+                users = np.zeros((count, len(user_sizes)), np.int32), np.zeros((count, user_numbers), np.float32)
+            self._joined = join_rows(fields, users, items)
+
+    def _features(self, side: str) -> Optional[Features]:
+        """Returns the features of all users or items; None if the folder has none."""
+        columns = self._columns[side]
+        arrays = self.folder.read_arrays(features_file(side)) if columns else {}
+        if not arrays:
+            return None
+        sizes, num_numbers = input_sizes(columns)
+        count = self.catalog.num_users if side == "user" else len(self.catalog.items)
+        id_EF, number_EM = arrays.get(IDS, NONE), arrays.get(NUMBERS, NONE)
+        fits = (id_EF.shape, number_EM.shape) == ((count, len(sizes)), (count, num_numbers))
+        if fits and (id_EF.dtype, number_EM.dtype) == (np.int32, np.float32):
+            first_F = np.cumsum([0, *sizes])[:-1]
+            if ((id_EF >= first_F) & (id_EF < first_F + sizes)).all() and np.isfinite(number_EM).all():
+                return id_EF, number_EM
+        raise ValueError(f"{features_file(side)} does not hold the features of {count:,} {side}s in the signature")
+
+    def request(self, row: Any, place: str) -> UserRequest:
+        """Returns the user of a JSON object with user, history and perhaps features.
+
+        Args:
+            row: the object.
+            place: source location, for messages.
+
+        Raises:
+            ValueError: a key is wrong, an id is unknown, or a feature is missing or no number.
+        """
+        if not isinstance(row, dict) or not {USER, ITEMS} <= set(row) or not isinstance(row[ITEMS], list):
+            raise ValueError(f'{place} is no JSON object such as {{"user": "...", "history": ["...", ...]}}')
+        for key in row:
+            if key not in KEYS:
+                near = did_you_mean(key[:100], KEYS)
+                raise ValueError(f"{place}: there is no key {key[:100]!r}.{near}".rstrip("."))
+        user = self.catalog.number("user", row[USER], place)
+        item_H = [self.catalog.number("item", one, place) for one in row[ITEMS]]
+        has_H = np.unique(np.array(item_H, np.int64))
+        return UserRequest(str(row[USER]), user, has_H, self._joined_for(user, row.get(FEATURES), place))
+
+    def pair(self, cells: Dict[str, str], place: str) -> Tuple[UserRequest, int]:
+        """Returns the user and the number of the item of a row of a table."""
+        user, item = (self.catalog.number(side, cells[side], place) for side in ("user", "item"))
+        return UserRequest(cells["user"], user, np.zeros(0, np.int64), self._joined_for(user, None, place)), item
+
+    def _joined_for(self, user: int, features: Any, place: str) -> Optional[JoinedRows]:
+        columns = self._columns["user"]
+        names = [column["name"] for column in columns]
+        if features is None:
+            if self._lacks_users:
+                raise ValueError(f"{place}: the folder has no {features_file('user')}, so a line of JSON needs the "
+                                 f'features of its user: "features": {{...}} with {", ".join(names)}')  # fmt: skip
+            return self._joined
+        if self._joined is None or not columns:
+            raise ValueError(f"{place}: this network reads no features of users")
+        _check_features(features, names, place)
+        ids, numbers = encode(columns, features, place, self.folder.signature["facts"])
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"{place}: a feature is not finite")
+        first = self._fields.user_sizes[0]
+        user_UV, user_UM = self._joined.user_UV, self._joined.user_UM
+        row_1V = np.array([[user, *(first + one for one in ids)]], user_UV.dtype)
+        # The rows of all other users are not read: the row of this user is repeated without being copied.
+        return self._joined._replace(
+            user_UV=np.broadcast_to(row_1V, user_UV.shape),
+            user_UM=np.broadcast_to(np.array([numbers], user_UM.dtype), user_UM.shape),
+        )
+
+    def inputs(self, request: UserRequest, item_N: np.ndarray, most_rows: int) -> Iterator[Dict[str, np.ndarray]]:
+        """Yields inputs of the network for some items, as rows of candidates; the last row is padded.
+
+        Args:
+            request: the user.
+            item_N: numbers of the items.
+            most_rows: largest number of rows at a time.
+        """
+        num_candidates = self._num_candidates
+        if isinstance(self._inputs[1 if request.joined is None else 0]["shape"][1], str):
+            num_candidates = min(num_candidates, len(item_N))
+        item_RC = np.pad(item_N, (0, -len(item_N) % num_candidates)).reshape(-1, num_candidates)
+        history = _history(self.folder.signature, request) if _reads_history(self.folder.signature) else []
+        for begin in range(0, len(item_RC), most_rows):
+            item_BC = item_RC[begin : begin + most_rows]
+            user_B = np.full(len(item_BC), request.user)
+            first = [user_B, item_BC] if request.joined is None else request.joined.inputs(user_B, item_BC)
+            arrays = [*first, *(np.repeat(one, len(item_BC), axis=0) for one in history)]
+            yield {one["name"]: array.astype(one["dtype"]) for one, array in zip(self._inputs, arrays)}
+
+    def scores(self, request: UserRequest, item_N: np.ndarray) -> np.ndarray:
+        """Returns the scores of some items for a user, (N,)."""
+        is_open = isinstance(self._inputs[0]["shape"][0], str)
+        most_rows = max(SCORES_AT_ONCE // self._num_candidates, 1) if is_open else 1
+        found = [self.folder.run(one)["output"].ravel() for one in self.inputs(request, item_N, most_rows)]
+        return np.concatenate(found)[: len(item_N)].astype(np.float32)
+
+    def all_items(self) -> np.ndarray:
+        """Returns the numbers of all items."""
+        return np.arange(len(self.catalog.items))
+
+    def recommended(self, request: UserRequest, score_I: np.ndarray) -> Dict[str, Any]:
+        """Returns the user and the highest-scoring items that the user does not have.
+
+        Args:
+            request: the user.
+            score_I: scores of all items.
+        """
+        score_I = score_I.copy()
+        score_I[request.has_H] = -np.inf
+        best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
+        items = [{"item": self.catalog.items[k], "score": round(float(score_I[k]), 6)} for k in best]
+        return {"user": request.name, "items": items}
+
+
+def _users(network: ExportedRecommender, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the highest-scoring items that are not in the history, for each line of JSON."""
     for line, row in json_lines_of(content, name):
         place = f"{name}:{line}"
-        if not isinstance(row, dict) or not {"user", "history"} <= set(row) or not isinstance(row["history"], list):
-            raise ValueError(f'{place} is no line of JSON such as {{"user": "...", "history": ["...", ...]}}')
-        user = catalog.number("user", row["user"], place)
-        has_H = np.unique([catalog.number("item", item, place) for item in row["history"]]).astype(np.int64)
-        score_I = scores_of(folder, catalog, user, np.arange(len(catalog.items)), has_H)
-        score_I[has_H] = -np.inf
-        best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
-        items = [{"item": catalog.items[k], "score": round(float(score_I[k]), 6)} for k in best]
-        yield {"file": place, "user": str(row["user"]), "items": items}
+        request = network.request(row, place)
+        yield {"file": place, **network.recommended(request, network.scores(request, network.all_items()))}
 
 
-def _pairs(folder: ExportedFolder, catalog: ExportedCatalog, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def _pairs(network: ExportedRecommender, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the score of each pair of a table."""
-    if _reads_history(folder.signature):
-        raise ValueError(f"{name}: this network reads histories. Give {describe_input(folder.signature)}")
+    signature = network.folder.signature
+    if _reads_history(signature):
+        raise ValueError(f"{name}: this network reads histories. Give {describe_input(signature)}")
     delimiter = "\t" if name.lower().endswith(".tsv") else ","
     reader = csv.DictReader(io.StringIO(decoded_text(content, name)), delimiter=delimiter)
     missing = [side for side in ("user", "item") if side not in (reader.fieldnames or ())]
@@ -116,53 +285,56 @@ def _pairs(folder: ExportedFolder, catalog: ExportedCatalog, content: bytes, nam
         raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
     for cells in reader:
         place = f"{name}:{reader.line_num}"
-        user, item = (catalog.number(side, cells[side], place) for side in ("user", "item"))
-        (score,) = scores_of(folder, catalog, user, np.array([item]), np.zeros(0, np.int64))
+        request, item = network.pair(cells, place)
+        (score,) = network.scores(request, np.array([item]))
         yield {"file": place, "user": cells["user"], "item": cells["item"], "score": round(float(score), 6)}
 
 
-def scores_of(
-    folder: ExportedFolder, catalog: ExportedCatalog, user: int, item_N: np.ndarray, history_H: np.ndarray
-) -> np.ndarray:  # fmt: skip
-    """Returns the scores of some items for a user, (N,).
+def _num_candidates(shapes: Any, inputs: List[Dict[str, Any]], fields: RecommenderFields) -> int:
+    """Returns the number of candidates of a row: that of the network's input, or that of training if it is open.
 
     Args:
-        folder: exported folder.
-        catalog: its catalog.
-        user: number of the user.
-        item_N: numbers of the items.
-        history_H: numbers of the items that the user has, ascending.
+        shapes: `shape` of the signature.
+        inputs: inputs of the network.
+        fields: fields of users and items.
     """
-    inputs = folder.signature["inputs"]
-    joined = join_rows(RecommenderFields((catalog.num_users,), (len(catalog.items),)), None, None)
-    history = _history(folder.signature, user, history_H) if len(inputs) > 2 else []
-    is_joined = len(inputs[0]["shape"]) == 2
-    size = inputs[0]["shape"][1] if is_joined else inputs[1]["shape"][1]
-    at_once = AT_ONCE if isinstance(size, str) else size - is_joined
-    parts = []
-    for begin in range(0, len(item_N), at_once):
-        item_1C = item_N[None, begin : begin + at_once]
-        count = item_1C.shape[1]
-        if not isinstance(size, str):
-            item_1C = np.pad(item_1C, ((0, 0), (0, at_once - count)))
-        first = joined.inputs(np.array([user]), item_1C) if is_joined else [np.array([user]), item_1C]
-        named_inputs = {spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(inputs, [*first, *history])}
-        parts.append(folder.run(named_inputs)["output"][0, :count])
-    return np.concatenate(parts).astype(np.float32)
+    number = 0 if len(inputs[0]["shape"]) == 2 else 1
+    size = inputs[number]["shape"][1]
+    size = size if isinstance(size, int) else shapes[number][0]
+    found = size if number else (size - len(fields.user_sizes)) // len(fields.item_sizes)
+    if not 1 <= found <= SCORES_AT_ONCE:
+        raise ValueError(f"the network scores {found} items at once")
+    return int(found)
+
+
+def _check_features(features: Any, names: List[str], place: str) -> None:
+    """Raises a `ValueError` if features of a line of JSON are not a value for each name."""
+    if not isinstance(features, dict):
+        raise ValueError(f"{place}: features must be a JSON object with {', '.join(names)}")
+    for name in features:
+        if name not in names:
+            near = did_you_mean(name[:100], names)
+            raise ValueError(f"{place}: there is no feature {name[:100]!r}.{near}".rstrip("."))
+    missing = [name for name in names if name not in features]
+    if missing:
+        raise ValueError(f"{place}: the feature {missing[0]!r} is missing; null says that it is not known")
+    for name, value in features.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
+            raise ValueError(f"{place}: the feature {name!r} must be a text, a number or null")
 
 
 def _reads_history(signature: Dict[str, Any]) -> bool:
     return len(signature["inputs"]) > 2
 
 
-def _history(signature: Dict[str, Any], user: int, owned_H: np.ndarray) -> Sequence[np.ndarray]:
+def _history(signature: Dict[str, Any], request: UserRequest) -> Tuple[np.ndarray, np.ndarray]:
     """Returns the history of a user as input of the network: items (1, H), and their number (1,)."""
-    facts = signature["facts"]
+    facts, has_H = signature["facts"], request.has_H
     key_1N = np.zeros((1, 0), np.float32)
-    if len(owned_H) > facts["max_history"]:
-        key_1N = uniform_rows(facts["split_seed"], 0, np.array([user]), HISTORY, len(owned_H))
-    items = with_lowest_keys(owned_H, key_1N[0], facts["max_history"])
-    length = signature["inputs"][2]["shape"][1]
-    item_1H = np.zeros((1, max(len(items), 1) if isinstance(length, str) else length), np.int64)
+    if len(has_H) > facts["max_history"]:
+        key_1N = uniform_rows(facts["split_seed"], 0, np.array([request.user]), HISTORY, len(has_H))
+    items = with_lowest_keys(has_H, key_1N[0], facts["max_history"])
+    wanted = signature["inputs"][2]["shape"][1]
+    item_1H = np.zeros((1, max(len(items), 1) if isinstance(wanted, str) else wanted), np.int64)
     item_1H[0, : len(items)] = items
     return item_1H, np.array([len(items)], np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List, Literal, Optional
+from typing import TYPE_CHECKING, Dict, List, Literal, Optional
 
 import pydantic
 from typing_extensions import Annotated
@@ -19,6 +19,9 @@ from mxtrain.recommendation.rows import Columns, read_pairs
 from mxtrain.recommendation.side_features import SideFile
 from mxtrain.recommendation.source import InteractionRows
 from mxtrain.types import PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
 
 FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)]
 
@@ -98,6 +101,10 @@ class InteractionTable(InteractionDataset):
             (self.item_id or self.item, self.item_columns)  # fmt: skip
         return SideFile(side, path, str(id_), columns, self.others == "guess", tuple(self.missing), self.buckets,
                         self.min_count, self.decimal)  # fmt: skip
+
+    def exported_facts(self) -> Dict[str, Json]:
+        """See `BaseDataset.exported_facts`: also how cells of features are read."""
+        return {**super().exported_facts(), "missing": list(self.missing), "decimal": self.decimal}
 
     @property
     def feature_setting(self) -> str:

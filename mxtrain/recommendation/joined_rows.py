@@ -14,6 +14,18 @@ from mxtrain.recommendation.fields import RecommenderFields
 
 Features = Tuple[np.ndarray, np.ndarray]
 """Ids (E, F) from 0 on, and numbers (E, M) of all users or items."""
+IDS, NUMBERS = "ids", "numbers"
+"""Names of these two arrays in files of exported folders."""
+
+
+def features_file(side: str) -> str:
+    """Returns the name of the file of exported folders with the features of users or items.
+
+    Args:
+        side: "user" or "item".
+    """
+    return f"{side}_features.npz"
+
 
 
 class JoinedRows(NamedTuple):

@@ -85,6 +85,10 @@ class Generation:
         """See `ExportedFolder.read`."""
         return self._model.parts.read(name)
 
+    def read_arrays(self, name: str) -> Arrays:
+        """See `ExportedFolder.read_arrays`."""
+        return self._model.parts.read_arrays(name)
+
     def stop(self, reason: RequestError) -> None:
         """Ends the generation at the next token, or within it; `pieces` raises the first reason."""
         self._reason = self._reason or reason

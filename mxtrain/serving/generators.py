@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Dict, Iterator, Optional, Protocol
 
@@ -90,9 +89,11 @@ class ServedParts:
 
     def read(self, name: str) -> bytes:
         """See `ExportedFolder.read`."""
-        if os.path.basename(name) != name:
-            raise UnusableFolder(f"{name} is no file of the folder")
-        return standalone.read_file(self._folder, name, standalone.MAX_JSON_BYTES)
+        return standalone.read_file(self._folder, standalone.plain_name(name), standalone.MAX_JSON_BYTES)
+
+    def read_arrays(self, name: str) -> Dict[str, np.ndarray]:
+        """See `ExportedFolder.read_arrays`."""
+        return standalone.optional_arrays(self._folder, name)
 
 
 def _require_described(part: str, described: Any, session: Any) -> None:

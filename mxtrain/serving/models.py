@@ -12,7 +12,7 @@ from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generators import ServedParts, TextGenerator, make_generator
-from mxtrain.serving.readers import BodyReader, find_reader
+from mxtrain.serving.readers import JSON_TYPE, BodyReader, find_reader
 
 Arrays = Dict[str, np.ndarray]
 BATCH = "batch"
@@ -198,6 +198,7 @@ class ServedModel:
             "parameters": {
                 "task": str(self.signature.get("task", "")), "is_batched": self.is_batched,
                 "max_rows": self.max_rows, "accepts": self.accepts, "kind": self.reader.kind if self.reader else "json",
+                "example": self.reader.example if self.reader else "",
                 "generate": self.generator.defaults.model_dump() if self.generator else None,
             },
         }  # fmt: skip
@@ -205,7 +206,18 @@ class ServedModel:
     @property
     def accepts(self) -> List[str]:
         """Returns the media types of bodies for `predict`."""
-        return [*(self.reader.media_types if self.reader else ()), "application/json"]
+        return list(dict.fromkeys([*self.read_types, JSON_TYPE]))
+
+    @property
+    def read_types(self) -> Sequence[str]:
+        """Returns the media types of bodies that `reader` reads."""
+        return self.reader.media_types if self.reader else ()
+
+    @property
+    def most_rows(self) -> int:
+        """Returns the largest number of rows of one sample that are computed together; 1 if the rows of a batch
+        influence each other."""
+        return self.max_rows if self.is_batched else 1
 
 
 def row_of(arrays: Mapping[str, np.ndarray], row: int) -> Arrays:

@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, 
 import numpy as np
 import pydantic
 
+from mxtrain.data.exported_folder import MAX_CHARACTERS
 from mxtrain.errors import did_you_mean
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generators import GenerateParameters, TextGenerator
@@ -25,8 +26,6 @@ HEADER_LENGTH = "inference-header-content-length"
 BINARY_TYPE = "application/octet-stream"
 MAX_ID = 200
 MAX_DIMENSIONS = 16
-MAX_CHARACTERS = 1_000_000
-"""Maximum length of `text_input`."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
 
 Answer = Dict[str, Any]
+JSON_TYPE = "application/json"
 FIELD_MODULE = "served"
 """Module of a field's package that reads its samples and writes texts. It holds READERS, from the name of a signature's
 class, and may hold GENERATORS, from the name of a task."""
@@ -26,12 +27,27 @@ class ReadBody(NamedTuple):
     """A body that was read.
 
     Attributes:
-        inputs: inputs of the network for one sample, (1, ...) each.
+        inputs: inputs of the network for one sample, (1, ...) each. A sample may need several rows, at most
+            `BodyLimits.max_rows`.
         about: facts of the sample that the description of its answer needs, such as the size of an image.
+        rest: inputs of further runs of the network for this sample; all outputs are joined in this order.
     """
 
     inputs: Dict[str, np.ndarray]
     about: Any = None
+    rest: Iterable[Dict[str, np.ndarray]] = ()
+
+
+class BodyLimits(NamedTuple):
+    """Limits of what a body becomes.
+
+    Attributes:
+        max_pixels: pixels of an image.
+        max_rows: rows of the inputs of a network.
+    """
+
+    max_pixels: int
+    max_rows: int
 
 
 class BodyReader(Protocol):
@@ -39,19 +55,24 @@ class BodyReader(Protocol):
 
     @property
     def kind(self) -> str:
-        """Returns "image", "text" or "sound", for the web page."""
+        """Returns "image", "text", "sound" or "json", for the web page."""
 
     @property
     def media_types(self) -> Sequence[str]:
-        """Returns the media types of bodies that it reads."""
+        """Returns the media types of bodies that it reads. With application/json it reads objects that name no input of
+        the network."""
 
-    def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
+    @property
+    def example(self) -> str:
+        """Returns a body as JSON, for the web page; empty if bodies are not JSON."""
+
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """Reads one sample.
 
         Args:
             body: body of the request.
             media_type: one of `media_types`.
-            max_pixels: largest number of pixels of an image.
+            limits: limits of the sample.
 
         Raises:
             RequestError: the body cannot be read.
@@ -63,7 +84,7 @@ class BodyReader(Protocol):
         """Returns the answer for one sample; None if the reader knows no more than the task's usual one.
 
         Args:
-            inputs, outputs: of the sample, (1, ...) each.
+            inputs, outputs: of the sample, (1, ...) each, or several rows; without the inputs of `ReadBody.rest`.
             about: `ReadBody.about`; None if the client has sent arrays.
 
         Raises:

@@ -27,6 +27,7 @@ from mxtrain.serving.protocol import (
     parse_infer,
     parse_json,
 )
+from mxtrain.serving.readers import JSON_TYPE, BodyLimits, ReadBody
 
 if TYPE_CHECKING:
     from mxtrain.serving.settings import ServeSettings
@@ -113,21 +114,19 @@ class Service:
         with self._hold_bytes() as held_bytes:
             body = await self._read_body(request, held_bytes)
             with batcher.admit():
-                if media_type == "application/json":
-                    inputs, about = await self._in_thread(len(body), _named_arrays, body, model), None
-                else:
-                    assert model.reader is not None
-                    read = model.reader.read
-                    max_pixels = self.settings.max_pixels
-                    inputs, about = await self._in_thread(SMALL_BODY, read, body, media_type, max_pixels)
-                outputs = await self._compute(batcher, inputs, request)
-                rows = next(iter(inputs.values())).shape[0] if model.max_rows > 1 else 1
+                # Decoding an image takes long, whatever the size of its file.
+                size = SMALL_BODY if media_type in model.read_types else len(body)
+                read = await self._in_thread(size, read_sample, body, media_type, model, self.settings.max_pixels)
+                inputs, rows = read.inputs, 1
+                outputs = await self._compute_all(batcher, read, request)
+                if read.about is None and model.max_rows > 1:
+                    rows = next(iter(inputs.values())).shape[0]
                 samples = [(inputs, outputs)] if rows == 1 else [
                     (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
                 ]  # fmt: skip
                 # Encoding the masks of a large image takes long, so samples of files are described in a thread.
-                size = 0 if about is None else SMALL_BODY
-                answers = [await self._in_thread(size, describe_sample, model, *sample, about) for sample in samples]
+                size = 0 if read.about is None else SMALL_BODY
+                answers = [await self._in_thread(size, describe_sample, model, *one, read.about) for one in samples]
         if 0 < len(model.class_names) <= MOST_CLASSES:
             for answer in answers:
                 if "class" in answer:
@@ -178,8 +177,26 @@ class Service:
     async def _compute(self, batcher: Batcher, inputs: Arrays, request: Request) -> Arrays:
         rows = batcher.model.validate(inputs)
         outputs, queue_s = await batcher.compute(inputs, rows)
-        request.scope["mxtrain.fields"].update(rows=rows, queue_ms=round(queue_s * 1000, 2))
+        fields = request.scope["mxtrain.fields"]
+        fields["rows"] = fields.get("rows", 0) + rows
+        fields["queue_ms"] = round(fields.get("queue_ms", 0) + queue_s * 1000, 2)
         return outputs
+
+    async def _compute_all(self, batcher: Batcher, read: ReadBody, request: Request) -> Arrays:
+        """Computes the outputs for all inputs of a body, within the time for one answer."""
+        if read.rest == ():
+            return await self._compute(batcher, read.inputs, request)
+        found: List[Arrays] = []
+        inputs: Optional[Arrays] = read.inputs
+        rest = iter(read.rest)
+        try:
+            with TimeLimit(self.settings.timeout_s):
+                while inputs is not None:
+                    found.append(await self._compute(batcher, inputs, request))
+                    inputs = await self._in_thread(SMALL_BODY, next, rest, None)
+        except asyncio.TimeoutError as error:
+            raise RequestError(504, f"there was no answer within {self.settings.timeout_s:g} s.") from error
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
     async def _in_thread(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
         if size < SMALL_BODY:
@@ -310,6 +327,19 @@ async def _discard(request: Request) -> None:
             message = await asyncio.wait_for(request.receive(), deadline - time.monotonic())
             if message["type"] != "http.request" or not message.get("more_body"):
                 return
+
+
+def read_sample(body: bytes, media_type: str, model: ServedModel, max_pixels: int) -> ReadBody:
+    """Reads the body of `predict`: one sample by the reader of the model, or arrays of any number of samples.
+
+    Raises:
+        RequestError: the body is invalid.
+    """
+    if media_type in model.read_types:
+        assert model.reader is not None
+        if media_type != JSON_TYPE or not any(spec.name in parse_json(body) for spec in model.inputs):
+            return model.reader.read(body, media_type, BodyLimits(max_pixels, model.most_rows))
+    return ReadBody(_named_arrays(body, model))
 
 
 def _named_arrays(body: bytes, model: ServedModel) -> Arrays:

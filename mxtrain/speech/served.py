@@ -11,7 +11,7 @@ import numpy as np
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.json_form import problems_of
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.readers import ReadBody
+from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
 from mxtrain.speech.recording import FORMATS, is_recording, read_recording
 from mxtrain.speech.signature import AudioSignature
@@ -35,12 +35,13 @@ class SoundReader:
 
     kind = "sound"
     media_types = ("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave", "audio/flac", "audio/ogg", "audio/mpeg")
+    example = ""
 
     def __init__(self, folder: ExportedFolder, signature: AudioSignature, inputs: Sequence[Any]) -> None:
         self._folder, self._features, self._names = folder, signature.audio, signature.class_names
         self._inputs = inputs
 
-    def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """See `BodyReader.read`."""
         _refuse_long(body)
         descriptor = os.memfd_create("sound", os.MFD_CLOEXEC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -20,6 +20,9 @@ from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
 from mxtrain.errors import DataError
 from mxtrain.tables.feature_files import FeatureFiles
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
 
 
 class FeatureTable(FeatureFiles):
@@ -49,6 +52,10 @@ class FeatureTable(FeatureFiles):
         if self.classes != "auto" and len(set(self.classes)) < 2:
             raise ValueError(f"classes={self.classes} must differ")
         return self
+
+    def exported_facts(self) -> Dict[str, Json]:
+        """See `BaseDataset.exported_facts`: how cells are read."""
+        return {**super().exported_facts(), "missing": list(self.missing), "decimal": self.decimal}
 
     def class_names(self) -> Tuple[str, str]:
         return ("0", "1") if self.classes == "auto" else (self.classes[0], self.classes[1])

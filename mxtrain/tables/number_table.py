@@ -49,6 +49,7 @@ from mxtrain.errors import CheckpointError, DataError, typed_list
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.model.base import Model
 
@@ -239,6 +240,10 @@ class NumberTable(BaseDataset):
             assert rows.places is not None
             places += [f"{name}:{number}" for number in rows.places.number_N.tolist()]
         return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
+
+    def exported_facts(self) -> Dict[str, Json]:
+        """See `BaseDataset.exported_facts`: how cells are read."""
+        return {**super().exported_facts(), "missing": list(self.missing), "decimal": self.decimal}
 
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature

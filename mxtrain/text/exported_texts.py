@@ -14,7 +14,7 @@ from typing import Any, Dict, Generator, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder, decoded_text
+from mxtrain.data.exported_folder import ExportedFolder, decoded_text, require_length
 from mxtrain.text.language_modeling.sampling import Sampling
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
 from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLimits
@@ -104,7 +104,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         name: name of the file.
 
     Raises:
-        ValueError: the file cannot be read.
+        ValueError: the file cannot be read, or a text is too long.
     """
     task, text = folder.signature["task"], decoded_text(content, name)
     predictors = {
@@ -113,6 +113,9 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     }  # fmt: skip
     predict_rows = predictors.get(task, predict_classes)
     lines = numbered_texts(folder, text, name, keeps_empty=task == "translation")
+    for line, texts in lines:
+        for one in texts:
+            require_length(one, f"{name}:{line}")
     for (line, _), row in zip(lines, predict_rows(folder, [texts for _, texts in lines])):
         yield {"file": f"{name}:{line}", **row}
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
+from mxtrain.data.exported_folder import MAX_CHARACTERS
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.protocol import MAX_CHARACTERS
-from mxtrain.serving.readers import ReadBody
+from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.text import generating
 from mxtrain.text.exported_texts import Vocabulary, encode_sample, named_inputs
 from mxtrain.text.loader import LENGTH_STEP
@@ -36,13 +36,14 @@ class TextReader:
 
     kind = "text"
     media_types = ("text/plain", PAIR_TYPE)
+    example = ""
 
     def __init__(self, folder: ExportedFolder) -> None:
         self._folder, self._words = folder, Vocabulary(folder)
         # A pair has three special tokens.
         generating.require_between("max_length", self._words.facts["max_length"], 4, generating.MAX_LENGTH)
 
-    def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """See `BodyReader.read`."""
         try:
             text = body.decode("utf-8-sig").strip("\r\n")

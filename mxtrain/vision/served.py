@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.data.loading.opening import ImageTooLarge
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.readers import ReadBody
+from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.vision import exported_images
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class ImageBodyReader:
     kind = "image"
     media_types = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff",
                    "image/x-portable-anymap")  # fmt: skip
+    example = ""
 
     def __init__(self, signature: Dict[str, Any], spec: Any) -> None:
         for problem in problems_of(signature, FORM):
@@ -56,12 +57,12 @@ class ImageBodyReader:
             raise ValueError(f"the decoding of images is {decoding}")
         self._signature, self._spec = signature, spec
 
-    def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """See `BodyReader.read`."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of Pillow, about files
-                image = exported_images.upright_image(body, "the body", max_pixels)
+                image = exported_images.upright_image(body, "the body", limits.max_pixels)
                 placed = exported_images.place(image, self._signature)
         except ImageTooLarge as error:
             raise RequestError(413, f"{error}.") from error

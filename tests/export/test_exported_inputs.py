@@ -150,7 +150,8 @@ def test_users_with_histories_are_recommended_the_items_of_the_run(
     lines.write_text("\n".join(json.dumps({"user": user, "history": history[user][::-1]}) for user in users))
     found, expected = predicted(exported, lines), rows_of_run(exported, ids)
     require_equal([{**row, "file": ""} for row in found], [{**row, "file": ""} for row in expected])
-    for text, said in (('{"user": "u99", "history": []}', "no user 'u99'"), ('{"user": "u3"}', "is no line of JSON"),
+    for text, said in (('{"user": "u99", "history": []}', "no user 'u99'"),
+                       ('{"user": "u3"}', "is no JSON object such as"),
                        ('{"user": "u3", "history": ["i99"]}', "no item 'i99'")):  # fmt: skip
         lines.write_text(text)
         done = in_folder(exported, lines)

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 from served_folders import Served
-from small_runs import CASES
+from small_runs import CASES, FOUR
 from test_export_contract import export, folder  # noqa: F401  # fixtures
 
 import mxtrain
@@ -143,6 +143,20 @@ def test_rows_of_a_table_are_predicted_as_by_the_run(
     file.write_text("\n".join([",".join(one["name"] for one in columns), *(row for (row,) in cells)]) + "\n")
     expected = mxtrain.load(exported.parent).predict(file)
     require_equal(predicted(exported, file), [dict(row) for row in expected])
+
+
+def test_cells_of_a_table_are_read_as_the_run_reads_them(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811
+    rows = [f"{['-9', '1,5', '-0,25', '3'][row % 4]}\t{['-9', 'NA', 'x'][row % 3]}\t{row % 2}" for row in range(60)]
+    (tmp_path / "train.tsv").write_text("\n".join(["size\tkind\ttarget", *rows]) + "\n")
+    exported = export(
+        "task=tabular", "dataset=feature_table", f"dataset.train={tmp_path}/train.tsv", "model.units=4", *FOUR,
+        "dataset.columns={size: number, kind: category}", "dataset.missing=['-9']", "dataset.decimal=','",
+    )  # fmt: skip
+    file = tmp_path / "rows.tsv"
+    file.write_text("size\tkind\n2,25\tx\n-9\tNA\n-\t-9\n-1,5e1\tnew\n")
+    expected = [dict(row) for row in mxtrain.load(exported.parent).predict(file)]
+    assert len({row["probability"] for row in expected}) == 4
+    require_equal(predicted(exported, file), expected)
 
 
 def test_pairs_of_a_recommender_are_scored(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811

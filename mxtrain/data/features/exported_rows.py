@@ -9,16 +9,19 @@ import csv
 import io
 import math
 import zlib
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, decoded_text
+from mxtrain.files.text_numbers import parse_number
 
 MISSING_CELLS = frozenset((
     "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
     "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
 ))  # fmt: skip
+MISSING_NUMBERS = frozenset(("-", "--", "\u2013", "\u2014", "."))
+"""Further cells without a value, in columns of numbers alone."""
 FIRST_VALUE, FIRST_BUCKET = 2, 1
 """Ids within a field of the first value of a vocabulary, and of the first hash bucket. 0 is a missing value, and 1 an
 unknown value of a vocabulary."""
@@ -42,6 +45,15 @@ def columns_of(values: Dict[str, Any]) -> List[Dict[str, Any]]:
     ]  # fmt: skip
 
 
+def input_sizes(columns: Sequence[Dict[str, Any]]) -> Tuple[List[int], int]:
+    """Returns the number of ids of each field, and the number of numbers, that `encode` makes of a row."""
+    sizes = [
+        FIRST_BUCKET + column["buckets"] if column["kind"] == "hashed" else
+        FIRST_VALUE + len(column.get("vocabulary", [])) for column in columns if column["kind"] != "number"
+    ]  # fmt: skip
+    return sizes, sum(1 + bool(column.get("indicator")) for column in columns if column["kind"] == "number")
+
+
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the rows that `mxtrain predict` writes for a table with a header.
 
@@ -63,27 +75,38 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     for cells in reader:
         place = f"{name}:{reader.line_num}"
         dtypes = {spec["name"]: spec["dtype"] for spec in signature["inputs"]}
-        arrays = [np.array([row]) for row in encode(columns, cells, place) if row]
+        arrays = [np.array([row]) for row in encode(columns, cells, place, signature["facts"]) if row]
         outputs = folder.run({key: array.astype(dtypes[key]) for key, array in zip(dtypes, arrays)})
         yield {"file": place, **predicted_row(signature, outputs)}
 
 
-def encode(columns: Sequence[Dict[str, Any]], cells: Dict[str, str], place: str) -> List[List[float]]:
-    """Returns the ids and the numbers of one row.
+def encode(
+    columns: Sequence[Dict[str, Any]], cells: Mapping[str, Union[str, float, None]], place: str, facts: Dict[str, Any]
+) -> List[List[float]]:  # fmt: skip
+    """Returns ids and numbers of one row.
 
     Args:
         columns: columns in the signature of the network.
-        cells: cells by column name.
+        cells: texts or numbers by column name; None is a missing value.
         place: source location of the row, for messages.
+        facts: facts of the folder: `missing`, the cells that mean a missing value, and `decimal`, the decimal sign.
+
+    Raises:
+        ValueError: a cell of a column of numbers is no number.
     """
+    missing, decimal = frozenset(facts.get("missing", MISSING_CELLS)), facts.get("decimal", ".")
     ids: List[float] = []
     numbers: List[float] = []
     begin = 0
     for column in columns:
-        cell = (cells[column["name"]] or "").strip()
-        is_missing = cell in MISSING_CELLS
+        given = cells[column["name"]]
+        cell = "" if given is None else str(given).strip()
+        is_missing = given is None or cell in missing
         if column["kind"] == "number":
-            value = math.nan if is_missing else _number(cell, column["name"], place)
+            number = float(given) if isinstance(given, (int, float)) else _number(cell, decimal)
+            if number is None and not is_missing and cell not in MISSING_NUMBERS:
+                raise ValueError(f"{place}: '{cell}' in column '{column['name']}' is no number")
+            value = math.nan if is_missing or number is None else number
             value = value if math.isnan(value) or not column.get("log") else math.log1p(max(value, 0.0))
             is_missing = math.isnan(value)
             numbers.append(0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0))
@@ -100,11 +123,11 @@ def encode(columns: Sequence[Dict[str, Any]], cells: Dict[str, str], place: str)
     return [ids, numbers]
 
 
-def _number(cell: str, column: str, place: str) -> float:
-    try:
-        return float(cell)
-    except ValueError as error:
-        raise ValueError(f"{place}: '{cell}' in column '{column}' is no number") from error
+def _number(cell: str, decimal: str) -> Optional[float]:
+    """Returns the number in a cell without signs between its digits; None if it has none."""
+    if decimal == ",":
+        return None if "." in cell else parse_number(cell.replace(",", "."), allow_special=True)
+    return parse_number(cell, allow_special=True)
 
 
 def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:

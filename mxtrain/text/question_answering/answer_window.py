@@ -6,7 +6,7 @@ Legend: T tokens of a sample, C tokens of a window, L tokens of an answer at mos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Sequence, Tuple
+from typing import Any, NamedTuple, Protocol, Sequence
 
 import numpy as np
 
@@ -45,6 +45,21 @@ class Asked(Protocol):
     def answers(self) -> Sequence[Any]: ...
 
 
+class BestSpan(NamedTuple):
+    """The best answer in a window.
+
+    Attributes:
+        score: sum of the scores of its first and last token; `NOWHERE` if the window has no token of the context.
+        score_of_none: score of no answer.
+        begin, end: its characters in the context: [first character, end).
+    """
+
+    score: float
+    score_of_none: float
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Window:
     """Host data of a sample: a window of a context.
@@ -65,8 +80,8 @@ class Window:
     begin: int
     settings: WindowSettings
 
-    def best(self, score_T2: np.ndarray) -> Tuple[float, float, int, int]:
-        """Returns the score of the best answer, the score of no answer, and first character and end of the best answer.
+    def best(self, score_T2: np.ndarray) -> BestSpan:
+        """Returns the best answer.
 
         Args:
             score_T2: scores of each token as the first and the last of the answer.
@@ -75,13 +90,14 @@ class Window:
         start_C, stop_C = score_T2[self.begin : end].astype(np.float64).T
         null = float(score_T2[0].sum(dtype=np.float64))
         if not len(start_C):
-            return NOWHERE, null, 0, 0
+            return BestSpan(NOWHERE, null, 0, 0)
         length = min(self.settings.max_answer, len(start_C))
         padded = np.concatenate([np.full(length - 1, NOWHERE), start_C])
-        # Row j: scores of the first tokens of answers that end at token j, the earliest first.
-        start_CL = np.lib.stride_tricks.sliding_window_view(padded, length)
+        # Row j: scores of the first tokens of answers that end at token j, the earliest first. It is the view
+        # that sliding_window_view returns, which takes ten times as long for the few tokens of a small network.
+        start_CL: np.ndarray = np.ndarray((len(start_C), length), padded.dtype, padded, strides=padded.strides * 2)
         best_C = start_CL.argmax(axis=1)
         sum_C = start_CL[np.arange(len(start_C)), best_C] + stop_C
         last = int(sum_C.argmax())
         first = last - length + 1 + int(best_C[last])
-        return float(sum_C[last]), null, int(self.span_C2[first, 0]), int(self.span_C2[last, 1])
+        return BestSpan(float(sum_C[last]), null, int(self.span_C2[first, 0]), int(self.span_C2[last, 1]))

@@ -10,7 +10,7 @@ from typing import Any, Dict, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from mxtrain.text.question_answering.answer_scores import score_answer
-from mxtrain.text.question_answering.answer_window import NOWHERE, Window
+from mxtrain.text.question_answering.answer_window import NOWHERE, BestSpan, Window
 
 
 class QuestionScores(NamedTuple):
@@ -33,11 +33,22 @@ class QuestionScores(NamedTuple):
 def row_of(window: Window, score_T2: np.ndarray) -> Tuple[float, ...]:
     """Returns the row of `CollectedAnswers` for a window with scores (T, 2)."""
     settings, golds = window.settings, [answer.text for answer in window.question.answers]
-    score, null, begin, end = window.best(score_T2)
-    answer_scores = score_answer(window.context[begin:end], golds, settings.may_be_null)
-    null_scores = score_answer("", golds, settings.may_be_null)
-    threshold = settings.null_threshold if settings.may_be_null else np.inf
-    return (window.number, score, *answer_scores, null, *null_scores, threshold, begin, end)
+    best = window.best(score_T2)
+    answer_scores = score_answer(window.context[best.begin : best.end], golds, settings.may_be_null)
+    return _row(window, best, answer_scores, score_answer("", golds, settings.may_be_null))
+
+
+UNSCORED = (0.0, 0.0)
+"""Exact match and F1 of an answer that is compared with none."""
+
+
+def _row(
+    window: Window, best: BestSpan, answer_scores: Tuple[float, float] = UNSCORED,
+    null_scores: Tuple[float, float] = UNSCORED,
+) -> Tuple[float, ...]:  # fmt: skip
+    threshold = window.settings.null_threshold if window.settings.may_be_null else np.inf
+    scores = (best.score, *answer_scores, best.score_of_none, *null_scores)
+    return (window.number, *scores, threshold, best.begin, best.end)
 
 
 def best_of_questions(row_NW: np.ndarray) -> QuestionScores:
@@ -57,7 +68,7 @@ def best_of_questions(row_NW: np.ndarray) -> QuestionScores:
 
 def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Any]:
     """Returns the best answer over the windows of a question; its score is None if the context has no tokens."""
-    row_NW = np.array([row_of(window, score_T2) for window, score_T2 in windows])
+    row_NW = np.array([_row(window, window.best(score_T2)) for window, score_T2 in windows])
     best = best_of_questions(row_NW)
     row = row_NW[best.window_M[0]]
     window = windows[int(best.window_M[0])][0]

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder, decoded_text, json_lines_of
+from mxtrain.data.exported_folder import ExportedFolder, decoded_text, json_lines_of, require_length
 from mxtrain.text.exported_texts import Vocabulary, named_inputs
 from mxtrain.text.question_answering.answer_window import Window, WindowSettings
 from mxtrain.text.question_answering.best_answer import answer_of
@@ -51,12 +51,15 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         name: name of the file.
 
     Raises:
-        ValueError: the file cannot be read.
+        ValueError: the file cannot be read, or a text is too long.
     """
     words, settings = Vocabulary(folder), WindowSettings(**folder.signature["facts"]["windows"])
-    read = _squad_questions if name.lower().endswith(".json") else _question_lines
+    asked = (_squad_questions if name.lower().endswith(".json") else _question_lines)(content, name)
+    for place, question, text in asked:
+        require_length(question.text, place, "the question")
+        require_length(text, place, "the context")
     context = TokenizedContext("", *words.offsets(""))
-    for place, question, text in read(content, name):
+    for place, question, text in asked:
         if not context.text or context.text != text:  # questions about one context follow each other
             context = TokenizedContext(text, *words.offsets(text))
         yield {"file": place, **_answer(folder, words, settings, question, context)}

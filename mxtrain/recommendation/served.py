@@ -1,0 +1,102 @@
+"""Reads users with their histories that clients of `mxtrain serve` send. Imports no MXNet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.errors import DamagedCheckpoint
+from mxtrain.files.json_form import problems_of
+from mxtrain.recommendation.exported_users import ExportedRecommender, UserRequest
+from mxtrain.recommendation.signature import RecommendationSignature
+from mxtrain.serving.errors import RequestError
+from mxtrain.serving.protocol import parse_json
+from mxtrain.serving.readers import JSON_TYPE, BodyLimits, ReadBody
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Wanted
+    from mxtrain.data.exported_folder import ExportedFolder
+
+MAX_SIZE = 1 << 20
+"""Largest size of an input for one sample."""
+RANKS = ([2], [2, 2], [1, 2], [1, 2, 2, 1])
+"""Dimensions of the inputs of networks that recommend: ids of users and candidates in one array, perhaps numbers; or
+users and candidates, perhaps histories and their lengths."""
+KINDS = ("category", "hashed", "number")
+"""Of columns with features."""
+FORM: Dict[str, Wanted] = {
+    "signature": {**RecommendationSignature.form, "shape": [[int]]},
+    "facts": {"max_history": int, "split_seed": int, "missing?": [str], "decimal?": str, "*": object}, "*": object,
+}  # fmt: skip
+"""Form of what is read of a signature.json."""
+
+
+class UserReader:
+    """Reads a user and the items that the user has, and recommends further items.
+
+    Args:
+        folder: exported folder, whose signature was checked.
+
+    Raises:
+        ValueError: features in the folder do not fit its signature.
+    """
+
+    kind = "json"
+    media_types = (JSON_TYPE,)
+    example = '{"user": "...", "history": ["...", "..."]}'
+
+    def __init__(self, folder: ExportedFolder) -> None:
+        # Clients must not find out the ids of other users.
+        self._network = ExportedRecommender(folder, suggests=False)
+
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
+        """See `BodyReader.read`."""
+        try:
+            request = self._network.request(parse_json(body), "the body")
+        except ValueError as error:
+            raise RequestError(400, f"{str(error)[:300]}.") from error
+        rest = self._network.inputs(request, self._network.all_items(), limits.max_rows)
+        return ReadBody(next(rest), request, rest)
+
+    def describe(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Optional[UserRequest]
+    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+        """Returns the user and the highest-scoring items that the user does not have."""
+        if about is None:
+            return None
+        score_I = next(iter(outputs.values())).ravel()[: len(self._network.catalog.items)]
+        if len(score_I) < len(self._network.catalog.items):
+            raise RequestError(422, "the network has no score for some items.")
+        return self._network.recommended(about, score_I)
+
+
+def make_user_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[UserReader]:
+    """Returns the reader for a network that recommends; None for others.
+
+    Raises:
+        ValueError: the signature or a file with features is damaged.
+    """
+    if [len(spec.dims) for spec in inputs] not in RANKS or folder.signature.get("task") != "recommendation":
+        return None
+    for problem in problems_of(folder.signature, FORM):
+        raise ValueError(problem)
+    try:
+        own = RecommendationSignature.from_json(folder.signature["signature"])
+    except DamagedCheckpoint as error:
+        raise ValueError(str(error)) from error
+    columns = [column for one in (own.user_columns, own.item_columns) if one is not None for column in one.columns]
+    if any(column.kind not in KINDS for column in columns):
+        raise ValueError(f"the kinds of columns with features are {', '.join(KINDS)}")
+    sizes = [size for spec in inputs for size in spec.dims[1:] if not isinstance(size, str)]
+    if any(not 0 < size <= MAX_SIZE for size in sizes):
+        raise ValueError(f"an input of the network has more than {MAX_SIZE:,} numbers for a sample")
+    longest = inputs[2].dims[1] if len(inputs) > 2 else MAX_SIZE
+    most = folder.signature["facts"]["max_history"]
+    if not 0 < most <= (MAX_SIZE if isinstance(longest, str) else longest):
+        raise ValueError(f"max_history is {most}")
+    return UserReader(folder)
+
+
+READERS = {"RecommendationSignature": make_user_reader}
+"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
