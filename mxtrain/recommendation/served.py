@@ -15,7 +15,7 @@ from mxtrain.serving.protocol import parse_json
 from mxtrain.serving.readers import JSON_TYPE, BodyLimits, ReadBody
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Wanted
+    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
 
 MAX_SIZE = 1 << 20
@@ -25,7 +25,7 @@ RANKS = ([2], [2, 2], [1, 2], [1, 2, 2, 1])
 users and candidates, perhaps histories and their lengths."""
 KINDS = ("category", "hashed", "number")
 """Of columns with features."""
-FORM: Dict[str, Wanted] = {
+FORM: Dict[str, JsonForm] = {
     "signature": {**RecommendationSignature.form, "shape": [[int]]},
     "facts": {"max_history": int, "split_seed": int, "missing?": [str], "decimal?": str, "*": object}, "*": object,
 }  # fmt: skip
