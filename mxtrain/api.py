@@ -280,8 +280,9 @@ def soup(
 
     Source: Wortsman et al., "Model soups" (2022), recipe 1.
 
-    >>> soup = mxtrain.soup(["outputs/a", "outputs/b", "outputs/c"], out="outputs/soup")
-    >>> soup.checkpoint.metric, soup.evaluate(split="test")["accuracy"]
+    >>> other = mxtrain.train("model=mlp", "trainer.max_epochs=3", "optimizer.lr=0.05", dir="outputs/other")
+    >>> soup = mxtrain.soup(["outputs/mlp", "outputs/other"], out="outputs/soup")
+    >>> soup.evaluate(split="test")["accuracy"]
     """
     from mxtrain.cli.average import AverageSettings, make_soup
 
