@@ -134,7 +134,7 @@ def test_settings_that_an_action_does_not_take_are_refused(target, setting, said
 
 @pytest.mark.parametrize("overrides, said", [
     (["lr_scheduler=plateau", "kvstore=dist_async"], "lr_scheduler changes the run.*dist_sync"),
-    (["lr_scheduler=plateau", "lr_scheduler.monitor=val/nothing"], "lr_scheduler.monitor=val/nothing: nothing"),
+    (["lr_scheduler=plateau", "lr_scheduler.monitor=val/nothing"], "lr_scheduler.monitor=val/nothing: this run"),
     (["callback=swa"], "callback.swa: early stopping.*early_stopping=off"),
     (["callback=swa", "early_stopping=off", "trainer.ema_decay=0.9"], "ema_decay=0.9 keeps another average"),
     (["callback=accumulation", "callback.accumulation.schedule={0: 2}", "amp=float16"], "amp=float16"),
