@@ -21,7 +21,7 @@ MAX_DEPTH = 100
 # digits became 0 and E became e. Searching for them is several times as fast as a regular expression.
 _SIMPLIFIED = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE_NUMBERS = (b"0" * 19, b"e000", b"e+000")
-_PART_CHARS = 1 << 20  # characters to simplify at once: copies of a long text would need memory
+_PART_CHARS = 1 << 16  # characters to simplify at once: copies of a long text would need memory
 
 
 class JsonTextError(ValueError):

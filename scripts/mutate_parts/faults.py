@@ -200,17 +200,17 @@ FAULTS = [
     ),
     Fault(
         "nobody compares the workers' weights", "mxtrain/training/snapshot.py",
-        "    if world.size == 1:\n        return\n    own =", "    if world.size:\n        return\n    own =", SNAPSHOT,
+        "    if world.size == 1:\n        return\n    digest =", "    if world.size:\n        return\n    digest =", SNAPSHOT,
     ),
     Fault(
         "weights are compared by their sum", "mxtrain/training/snapshot.py",
-        "own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)",
-        "own = np.array([sum(np.sort(a.ravel()).sum() for a in parameters.values())]).astype(np.float32)", SNAPSHOT,
+        "digest = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)",
+        "digest = np.array([sum(np.sort(a.ravel()).sum() for a in parameters.values())]).astype(np.float32)", SNAPSHOT,
     ),
     Fault(
         "weights are compared with their mean", "mxtrain/training/snapshot.py",
-        "if (step.store.total(np.concatenate([own, own**2])) != expected).any():",
-        "if (step.store.total(own) != expected[: len(own)]).any():", SNAPSHOT,
+        "if (step.store.total(np.concatenate([digest, digest**2])) != expected).any():",
+        "if (step.store.total(digest) != expected[: len(digest)]).any():", SNAPSHOT,
     ),
     Fault(
         "the remainder of a split goes to the wrong class", "mxtrain/data/loading/splitting.py",

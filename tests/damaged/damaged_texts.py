@@ -38,7 +38,7 @@ CASES: List[Case] = [
     Case(TEXTS, "a text is a named pipe", "b.txt' is a named pipe"),
     Case(TEXTS, "a folder may not be read", "more' cannot be read: Permission denied"),
     Case(LINES, "it is in UTF-16", "is in UTF-16, not UTF-8"),
-    Case(LINES, "it is a folder", "new.txt' cannot be read: Is a directory"),
+    Case(LINES, "it is a folder", "new.txt' is a folder, and only regular files are read"),
     Case(VOCAB, "it is in Latin-1", "is no UTF-8: it holds the byte 0xe9"),
     Case(VOCAB, "its tokens are no list", "idx_to_token must be a list of texts"),
     Case(PACKED, "it is cut off", "train.csv.gz is damaged: it cannot be unpacked"),

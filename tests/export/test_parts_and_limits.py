@@ -102,7 +102,7 @@ def test_a_full_disk_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr(export_folder, "replace_file", full)
     with pytest.raises(DataError, match=r"No space left on device\. .* bytes left\. Name a folder on another disk"):
-        export_folder.write_texts(tmp_path, {"task": "", "inputs": []}, _REPORT, {}, {})
+        export_folder.write_texts(tmp_path, {"task": "", "inputs": []}, _REPORT, {}, {}, {})
 
 
 _REPORT = {"model": "x", "dataset": "y", "step": 1, "versions": {"mxtrain": "1"}, "errors": {}, "metrics": {},

@@ -202,7 +202,7 @@ def test_bar_plain_lines_and_status_have_it(tmp_path: Path) -> None:
     shown = RunProgress(FakeRun(tmp_path).info())
     shown.update_train(rows, progress)
     assert "gpu_memory_mb=3457 peak=4568" in shown.plain_line("train")
-    assert "GPU GB 3.5 (peak 4.6)" in shown._numbers(200).plain
+    assert "GPU GB 3.5 (peak 4.6)" in shown._values_line(200).plain
     status = StatusFile(tmp_path)
     status.on_steps(rows, progress)
     assert json.loads((tmp_path / "status.json").read_text())["gpu_memory"] == [
