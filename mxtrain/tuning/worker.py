@@ -311,10 +311,14 @@ class Worker:
         return True
 
     def _report(self, job: Job, progress: TrialProgress, budget: int) -> str:
-        """Stores the value at the end of a rung in Optuna's trial; returns a sentence about it."""
+        """Stores the value at the end of a rung in Optuna's trial; returns a sentence about it.
+
+        It is the best value so far, as the result of a trial is its best value; members of a population compare their
+        current weights, and therefore the last value.
+        """
         name = self._description.objectives[0]
-        value = progress.value_of(name)
-        value = math.nan if value is None else value
+        values = progress.values(self._description, last=self._is_population)
+        value = math.nan if values is None else values[0]
         job.trial.report(value, budget)
         job.reported.append(budget)
         reached = f"{budget} {'steps' if self._description.settings.min_steps else 'epochs'}"

@@ -104,7 +104,7 @@ def asha(curves: List[Curve], is_max: bool, seed: int) -> tuple:
     for curve in order:
         trial, rung = study.ask(), 0
         while (budget := rung_budget(settings, max_epochs, rung)) is not None:
-            trial.report(curve.values[budget - 1], budget)
+            trial.report((max if is_max else min)(curve.values[:budget]), budget)
             if trial.should_prune():
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
                 steps += budget * curve.steps_per_epoch

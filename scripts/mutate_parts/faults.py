@@ -200,7 +200,8 @@ FAULTS = [
     ),
     Fault(
         "nobody compares the workers' weights", "mxtrain/training/snapshot.py",
-        "    if world.size == 1:\n        return\n    digest =", "    if world.size:\n        return\n    digest =", SNAPSHOT,
+        "    if world.size == 1:\n        return\n    digest =", "    if world.size:\n        return\n    digest =",
+        SNAPSHOT,
     ),
     Fault(
         "weights are compared by their sum", "mxtrain/training/snapshot.py",
