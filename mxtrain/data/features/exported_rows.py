@@ -14,14 +14,12 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, decoded_text
+from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
+from mxtrain.data.table.missing_cells import MISSING_NUMBERS as ALL_MISSING_NUMBERS
 from mxtrain.files.text_numbers import parse_number
 
-MISSING_CELLS = frozenset((
-    "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
-    "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
-))  # fmt: skip
-MISSING_NUMBERS = frozenset(("-", "--", "\u2013", "\u2014", "."))
-"""Further cells without a value, in columns of numbers alone."""
+MISSING_CELLS, MISSING_NUMBERS = frozenset(ALL_MISSING), frozenset(ALL_MISSING_NUMBERS)
+"""Defaults of `dataset.missing`, and further cells without a value in columns of numbers."""
 FIRST_VALUE, FIRST_BUCKET = 2, 1
 """Ids within a field of the first value of a vocabulary, and of the first hash bucket. 0 is a missing value, and 1 an
 unknown value of a vocabulary."""
@@ -94,7 +92,7 @@ def encode(
     Raises:
         ValueError: a cell of a column of numbers is no number.
     """
-    missing, decimal = frozenset(facts.get("missing", MISSING_CELLS)), facts.get("decimal", ".")
+    missing, decimal = facts.get("missing", MISSING_CELLS), facts.get("decimal", ".")
     ids: List[float] = []
     numbers: List[float] = []
     begin = 0

@@ -19,6 +19,8 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.data.table.missing_cells import MISSING_CELLS as MISSING_CELLS
+from mxtrain.data.table.missing_cells import MISSING_NUMBERS
 from mxtrain.files.text_numbers import MAX_DIGITS, parse_number
 
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
@@ -27,13 +29,6 @@ _WHOLE_IN_32_BITS = 1 << 24
 PERCENT = "%"
 Decimal = Literal[".", ","]
 """Decimal signs."""
-MISSING_CELLS = (
-    "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
-    "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
-)  # fmt: skip
-"""Cells that mean a missing value by default: those of pandas, SQL's \\N and UCI's question mark."""
-MISSING_NUMBERS = ("-", "--", "\u2013", "\u2014", ".")
-"""Further cells without a value, in columns of numbers alone."""
 
 _PLAIN = re.compile(r"[0-9+\-.eE\n]*", re.ASCII)
 _CURRENCY = r"[$€£¥₹₩₽₺]|USD|EUR|GBP|JPY|CNY|RMB|INR|CHF"
