@@ -10,11 +10,12 @@ All other files are ignored and created again.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Iterator, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Iterator, Optional, Tuple
 
 from mxtrain.files.durable import replace_file
 
@@ -50,6 +51,22 @@ def write_cached(kind: str, name: str, content: bytes) -> None:
     """Stores content for later processes of this user. Does nothing if the cache cannot be written."""
     with suppress(OSError, RuntimeError, KeyError):
         write_sealed(own_folder(kind) / name, content)
+
+
+def cached_json(kind: str, name: str, compute: Callable[[], Any]) -> Any:
+    """Returns a value from the cache, or computes and stores it. Tuples come back from the cache as lists.
+
+    Args:
+        kind: folder of the cache.
+        name: name of the file, which must change with everything that the value depends on.
+        compute: function that returns a value that JSON can hold.
+    """
+    content = read_cached(kind, name)
+    if content is not None:
+        return json.loads(content)
+    value = compute()
+    write_cached(kind, name, json.dumps(value).encode())
+    return value
 
 
 def write_sealed(path: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ import sysconfig
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.files.cache import cached_json
 
 PACKAGES = (
     "babel", "fonttools", "gluoncv", "hydra-core", "jiwer", "markdown", "matplotlib", "num2words", "numpy", "omegaconf",
@@ -62,13 +62,9 @@ def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
     # Size and time of each file are enough to detect changes, and much faster than reading the files.
     stamps = [(name, status.st_size, status.st_mtime_ns) for name, path in files for status in (path.stat(),)]
     key = hashlib.sha256(json.dumps([_VERSION, origin, stamps]).encode()).hexdigest()[:32]
-    cached = read_cached("imports", f"{key}.json")
-    if cached is not None:
-        return Imports(json.loads(cached), origin)
-    names_of_files = {
+    names_of_files = cached_json("imports", f"{key}.json", lambda: {
         name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name))) for name, path in files
-    }
-    write_cached("imports", f"{key}.json", json.dumps(names_of_files).encode())
+    })  # fmt: skip
     return Imports(names_of_files, origin)
 
 

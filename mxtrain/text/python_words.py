@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Dict, Iterator, List, Set, Tuple
 
-from mxtrain.text.cached_json import cached_json
+from mxtrain.files.cache import cached_json
 from mxtrain.text.token_classification.conll_file import TaggedWords
 
 VERSION = 1

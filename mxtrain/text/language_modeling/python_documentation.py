@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-from mxtrain.text.cached_json import cached_json
+from mxtrain.files.cache import cached_json
 
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders whose files are not the documentation of Python: tests, and what was installed beside it."""

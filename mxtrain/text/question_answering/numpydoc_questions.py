@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
-from mxtrain.text.cached_json import cached_json
+from mxtrain.files.cache import cached_json
 from mxtrain.text.question_answering.questions import Answer, Question, Questions
 
 VERSION = 1

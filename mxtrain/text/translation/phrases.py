@@ -17,7 +17,7 @@ import numpy as np
 
 from mxtrain.data.loading.libraries import require_library
 from mxtrain.data.loading.randomness import integers
-from mxtrain.text.cached_json import cached_json
+from mxtrain.files.cache import cached_json
 from mxtrain.text.draws import TextDraw
 
 LANGUAGES = ("en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi")
