@@ -205,7 +205,10 @@ class BaseDataset(Spec):
         return split_fold(label_N, self._fold, val_fraction, test_fraction, self.split_seed, group_N)
 
     def own_validation(self, val: Optional[Part]) -> Optional[Part]:
-        """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it."""
+        """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it.
+
+        `divide` must be told about the split as it is before this call.
+        """
         if val is not None and self._fold is not None:
             log.info("trainer.folds: the folds are made of the training samples, and the validation split is not used")
             return None

@@ -109,5 +109,5 @@ class ScoresOfAllItems:
         from mxtrain.engine.backend import nd
 
         parts = [part.astype("float32") for part in parts]
-        found = nd.concat(*parts, dim=1) if len(parts) > 1 else parts[0]
-        return found[:, : self._num_items] if found.shape[1] > self._num_items else found
+        scores = nd.concat(*parts, dim=1) if len(parts) > 1 else parts[0]
+        return scores[:, : self._num_items] if scores.shape[1] > self._num_items else scores

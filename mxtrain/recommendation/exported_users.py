@@ -26,23 +26,24 @@ SCORES_AT_ONCE = 1 << 14
 """Candidates that are scored together."""
 KEYS = USER, ITEMS, FEATURES = "user", "history", "features"
 """Keys of a line of JSON."""
-NONE = np.zeros(0)
+EMPTY = np.zeros(0)
 """An array that the folder does not have."""
-MOST_COMPARED = 10_000
-"""Ids that an unknown one is compared with to name the nearest: each takes some microseconds."""
+MAX_COMPARED = 10_000
+"""Largest number of known ids among which the nearest to an unknown id is searched: each takes some microseconds."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    own = signature["signature"]
-    user, items = own["catalog"]["users"][0], ", ".join(f'"{one}"' for one in own["catalog"]["items"][:2])
-    said = f'lines of JSON with a user and the items that the user has, such as {{"user": "{user}", '
-    said += f'"history": [{items}]}}'
-    said += "" if _reads_history(signature) else "; or a .csv file with the columns user and item"
-    names = ", ".join(f'"{column["name"]}": "..."' for column in own.get("user_columns") or ())
+    values = signature["signature"]
+    user, items = values["catalog"]["users"][0], ", ".join(f'"{one}"' for one in values["catalog"]["items"][:2])
+    sentence = f'lines of JSON with a user and the items that the user has, such as {{"user": "{user}", '
+    sentence += f'"history": [{items}]}}'
+    sentence += "" if _reads_history(signature) else "; or a .csv file with the columns user and item"
+    names = ", ".join(f'"{column["name"]}": "..."' for column in values.get("user_columns") or ())
     if names:
-        said += f". In a line of JSON, \"features\": {{{names}}} replaces what {features_file(USER)} says of the user"
-    return said
+        file = features_file(USER)
+        sentence += f". In a line of JSON, \"features\": {{{names}}} replaces what {file} says of the user"
+    return sentence
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -94,7 +95,7 @@ class ExportedCatalog:
         text = str(name) if isinstance(name, (str, int)) and not isinstance(name, bool) else ""
         numbers = self._numbers[side]
         if text not in numbers:
-            near = did_you_mean(text[:100], numbers) if self._suggests and len(numbers) <= MOST_COMPARED else ""
+            near = did_you_mean(text[:100], numbers) if self._suggests and len(numbers) <= MAX_COMPARED else ""
             raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{near}".rstrip("."))
         return numbers[text]
 
@@ -131,18 +132,18 @@ class ExportedRecommender:
     """
 
     def __init__(self, folder: ExportedFolder, suggests: bool = True) -> None:
-        own = folder.signature["signature"]
+        values = folder.signature["signature"]
         self.folder = folder
-        self.catalog = ExportedCatalog(own["catalog"], suggests)
+        self.catalog = ExportedCatalog(values["catalog"], suggests)
         self._columns: Dict[str, List[Dict[str, Any]]] = {
-            side: own.get(f"{side}_columns") or [] for side in ("user", "item")
+            side: values.get(f"{side}_columns") or [] for side in ("user", "item")
         }  # fmt: skip
         (user_sizes, user_numbers), (item_sizes, item_numbers) = map(input_sizes, self._columns.values())
         fields = RecommenderFields(
             (self.catalog.num_users, *user_sizes), (len(self.catalog.items), *item_sizes), user_numbers, item_numbers
         )
         self._fields, self._inputs = fields, folder.signature["inputs"]
-        self._num_candidates = _num_candidates(own["shape"], self._inputs, fields)
+        self._num_candidates = _num_candidates(values["shape"], self._inputs, fields)
         self._joined: Optional[JoinedRows] = None
         self._lacks_users = False
         if len(self._inputs[0]["shape"]) == 2:  # ids of users and items in one array
@@ -163,7 +164,7 @@ class ExportedRecommender:
             return None
         sizes, num_numbers = input_sizes(columns)
         count = self.catalog.num_users if side == "user" else len(self.catalog.items)
-        id_EF, number_EM = arrays.get(IDS, NONE), arrays.get(NUMBERS, NONE)
+        id_EF, number_EM = arrays.get(IDS, EMPTY), arrays.get(NUMBERS, EMPTY)
         fits = (id_EF.shape, number_EM.shape) == ((count, len(sizes)), (count, num_numbers))
         if fits and (id_EF.dtype, number_EM.dtype) == (np.int32, np.float32):
             first_F = np.cumsum([0, *sizes])[:-1]
@@ -220,21 +221,21 @@ class ExportedRecommender:
             user_UM=np.broadcast_to(np.array([numbers], user_UM.dtype), user_UM.shape),
         )
 
-    def inputs(self, request: UserRequest, item_N: np.ndarray, most_rows: int) -> Iterator[Dict[str, np.ndarray]]:
+    def inputs(self, request: UserRequest, item_N: np.ndarray, max_rows: int) -> Iterator[Dict[str, np.ndarray]]:
         """Yields inputs of the network for some items, as rows of candidates; the last row is padded.
 
         Args:
             request: the user.
             item_N: numbers of the items.
-            most_rows: largest number of rows at a time.
+            max_rows: largest number of rows at a time.
         """
         num_candidates = self._num_candidates
         if isinstance(self._inputs[1 if request.joined is None else 0]["shape"][1], str):
             num_candidates = min(num_candidates, len(item_N))
         item_RC = np.pad(item_N, (0, -len(item_N) % num_candidates)).reshape(-1, num_candidates)
         history = _history(self.folder.signature, request) if _reads_history(self.folder.signature) else []
-        for begin in range(0, len(item_RC), most_rows):
-            item_BC = item_RC[begin : begin + most_rows]
+        for begin in range(0, len(item_RC), max_rows):
+            item_BC = item_RC[begin : begin + max_rows]
             user_B = np.full(len(item_BC), request.user)
             first = [user_B, item_BC] if request.joined is None else request.joined.inputs(user_B, item_BC)
             arrays = [*first, *(np.repeat(one, len(item_BC), axis=0) for one in history)]
@@ -243,9 +244,9 @@ class ExportedRecommender:
     def scores(self, request: UserRequest, item_N: np.ndarray) -> np.ndarray:
         """Returns the scores of some items for a user, (N,)."""
         is_open = isinstance(self._inputs[0]["shape"][0], str)
-        most_rows = max(SCORES_AT_ONCE // self._num_candidates, 1) if is_open else 1
-        found = [self.folder.run(one)["output"].ravel() for one in self.inputs(request, item_N, most_rows)]
-        return np.concatenate(found)[: len(item_N)].astype(np.float32)
+        max_rows = max(SCORES_AT_ONCE // self._num_candidates, 1) if is_open else 1
+        scores = [self.folder.run(one)["output"].ravel() for one in self.inputs(request, item_N, max_rows)]
+        return np.concatenate(scores)[: len(item_N)].astype(np.float32)
 
     def all_items(self) -> np.ndarray:
         """Returns the numbers of all items."""
@@ -301,10 +302,10 @@ def _num_candidates(shapes: Any, inputs: List[Dict[str, Any]], fields: Recommend
     number = 0 if len(inputs[0]["shape"]) == 2 else 1
     size = inputs[number]["shape"][1]
     size = size if isinstance(size, int) else shapes[number][0]
-    found = size if number else (size - len(fields.user_sizes)) // len(fields.item_sizes)
-    if not 1 <= found <= SCORES_AT_ONCE:
-        raise ValueError(f"the network scores {found} items at once")
-    return int(found)
+    count = size if number else (size - len(fields.user_sizes)) // len(fields.item_sizes)
+    if not 1 <= count <= SCORES_AT_ONCE:
+        raise ValueError(f"the network scores {count} items at once")
+    return int(count)
 
 
 def _check_features(features: Any, names: List[str], place: str) -> None:
@@ -334,7 +335,7 @@ def _history(signature: Dict[str, Any], request: UserRequest) -> Tuple[np.ndarra
     if len(has_H) > facts["max_history"]:
         key_1N = uniform_rows(facts["split_seed"], 0, np.array([request.user]), HISTORY, len(has_H))
     items = with_lowest_keys(has_H, key_1N[0], facts["max_history"])
-    wanted = signature["inputs"][2]["shape"][1]
-    item_1H = np.zeros((1, max(len(items), 1) if isinstance(wanted, str) else wanted), np.int64)
+    length = signature["inputs"][2]["shape"][1]
+    item_1H = np.zeros((1, max(len(items), 1) if isinstance(length, str) else length), np.int64)
     item_1H[0, : len(items)] = items
     return item_1H, np.array([len(items)], np.float32)

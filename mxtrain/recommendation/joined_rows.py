@@ -27,7 +27,6 @@ def features_file(side: str) -> str:
     return f"{side}_features.npz"
 
 
-
 class JoinedRows(NamedTuple):
     """All users and items as ids of one joined table and as numbers.
 

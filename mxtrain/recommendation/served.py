@@ -82,19 +82,19 @@ def make_user_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[
     for problem in problems_of(folder.signature, FORM):
         raise ValueError(problem)
     try:
-        own = RecommendationSignature.from_json(folder.signature["signature"])
+        signature = RecommendationSignature.from_json(folder.signature["signature"])
     except DamagedCheckpoint as error:
         raise ValueError(str(error)) from error
-    columns = [column for one in (own.user_columns, own.item_columns) if one is not None for column in one.columns]
-    if any(column.kind not in KINDS for column in columns):
+    sides = [side for side in (signature.user_columns, signature.item_columns) if side is not None]
+    if any(column.kind not in KINDS for side in sides for column in side.columns):
         raise ValueError(f"the kinds of columns with features are {', '.join(KINDS)}")
     sizes = [size for spec in inputs for size in spec.dims[1:] if not isinstance(size, str)]
     if any(not 0 < size <= MAX_SIZE for size in sizes):
         raise ValueError(f"an input of the network has more than {MAX_SIZE:,} numbers for a sample")
     longest = inputs[2].dims[1] if len(inputs) > 2 else MAX_SIZE
-    most = folder.signature["facts"]["max_history"]
-    if not 0 < most <= (MAX_SIZE if isinstance(longest, str) else longest):
-        raise ValueError(f"max_history is {most}")
+    max_history = folder.signature["facts"]["max_history"]
+    if not 0 < max_history <= (MAX_SIZE if isinstance(longest, str) else longest):
+        raise ValueError(f"max_history is {max_history}")
     return UserReader(folder)
 
 

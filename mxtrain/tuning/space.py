@@ -93,7 +93,7 @@ class TunedSetting:
 
 
 class Space:
-    """The settings of a study, ordered so that a setting follows those that it depends on.
+    """Settings of a study in topological order: conditions refer to earlier settings only.
 
     Raises:
         ConfigError: a condition names no other setting of the space, or a value that it never has.
@@ -200,7 +200,7 @@ def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[
 
 
 def _in_order(by_key: Mapping[str, TunedSetting]) -> Iterator[TunedSetting]:
-    """Yields each setting after those that it depends on."""
+    """Yields the settings in topological order: each one follows the settings in its condition."""
     yielded: List[str] = []
     remaining = list(by_key)
     while remaining:

@@ -47,7 +47,7 @@ class CheckProgress(Protocol):
         """Starts a part of the check that has `total` samples; 0 = unknown."""
 
     def advance(self, count: int) -> None:
-        """Adds `count` samples to those that are done."""
+        """Adds `count` to the number of checked samples."""
 
 
 class CollectedFindings(Findings):

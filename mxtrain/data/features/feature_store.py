@@ -251,7 +251,7 @@ class _Writing:
                     f"the values {spellings} of '{name}' differ in case, spaces or the encoding of accents alone, and "
                     "are read as different ones."
                 )
-        messages = [messages for column in self._written.values() for messages in column.sentences]
+        messages = [message for column in self._written.values() for message in column.sentences]
         return {"texts": texts, "said": [*messages, *self._messages.values()]}
 
     def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: ShardWriter) -> None:

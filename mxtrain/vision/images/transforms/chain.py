@@ -48,7 +48,7 @@ class AugmentSettings(Spec):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _replace_settings(cls, values: Any) -> Any:
-        """Replaces the fixed settings by those that a list of transforms implies, if one is given."""
+        """If a list of transforms is given, sets the fixed settings to the values that the list implies."""
         items = values.get("transforms") if isinstance(values, Mapping) else None
         if items is None:
             return values
