@@ -29,8 +29,8 @@ class Chaos(CallbackSpec):
     ]  # fmt: skip
     """Kinds of faults: kill = SIGKILL to a process of the run; pause = stop a process for `pause_s`, so that all that
     it is connected to wait; corrupt = end the run and damage its newest checkpoint; full = no write succeeds for
-    `pause_s`, as on a full disk; delay = hold back what one worker sends for `pause_s`; it is left out if no workers
-    talk to servers."""
+    `pause_s`, as on a full disk; delay = hold back what one worker sends to servers, or what the workers of a ring send
+    each other, for `pause_s`; it is left out where there are no such links."""
     count: Positive = 5
     """Number of faults. Each kind comes in turn."""
     seed: NonNegative = 0

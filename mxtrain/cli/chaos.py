@@ -29,8 +29,8 @@ from mxtrain.errors import EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINIS
 from mxtrain.files.durable import open_file
 from mxtrain.files.run_records import last_step
 from mxtrain.private_sockets.folder import socket_folder
+from mxtrain.private_sockets.slow_link import RING_LINKS, SlowLinks
 from mxtrain.private_sockets.slow_link import VARIABLE as LINKS
-from mxtrain.private_sockets.slow_link import SlowLinks
 
 CHILD = "MXTRAIN_CHAOS_FULL_DISK"
 """Set for the processes of both runs: the path of a file that stands for a full disk while it exists."""
@@ -69,10 +69,10 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
         print(f"the undisturbed run ended with exit code {code}, so there is nothing to compare: see {log}")
         return code
     num_steps = last_step(reference)
-    has_links = can_delay(description)
-    schedule = chaos.schedule(num_steps, has_links)
+    links = delayable_links(description)
+    schedule = chaos.schedule(num_steps, has_links=bool(links))
     print(f"with {len(schedule)} faults in {num_steps} steps (callback.chaos.seed={chaos.seed}): {run_dir}", flush=True)
-    injection = Injection(run_dir, words, log, description.cluster.workers if has_links else 0)
+    injection = Injection(run_dir, words, log, links)
     code = injection.run(schedule, chaos)
     print_rows(("fault", "after step", "what happened"), injection.done, indent=2)
     if code not in COMPLETE:
@@ -90,9 +90,17 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
     return EXIT_FINISHED if compared.same else EXIT_CRASHED
 
 
-def can_delay(description: Description) -> bool:
-    """Returns True if the run has workers that talk to servers of this machine."""
-    return description.kvstore.van is not None and description.cluster.launcher == "local"
+def delayable_links(description: Description) -> Sequence[int]:
+    """Returns what `SlowLinks.hold` can hold back: the ranks of workers that talk to servers, or the links of a ring.
+
+    Returns nothing if there is a single process, or if some run on other machines.
+    """
+    store, cluster = description.kvstore, description.cluster
+    if cluster.launcher != "local":
+        return ()
+    if store.ring:
+        return (RING_LINKS,) if cluster.workers > 1 else ()
+    return range(cluster.workers) if store.van is not None else ()
 
 
 def require_repeatable(description: Description, run_dir: Path) -> None:
@@ -117,10 +125,10 @@ def require_repeatable(description: Description, run_dir: Path) -> None:
             "Leave it out, or type trainer.max_steps=N for debug=chaos."
         )
     chaos = find_chaos(description)
-    if chaos is not None and set(chaos.faults) == {"delay"} and not can_delay(description):
+    if chaos is not None and set(chaos.faults) == {"delay"} and not delayable_links(description):
         raise ConfigError(
-            "callback.chaos.faults=[delay]: this run has no workers that talk to servers, so there is no link to "
-            "delay. Type kvstore=dist_sync cluster.workers=2, or other faults."
+            "callback.chaos.faults=[delay]: this run has no workers that talk to servers or to each other, so there is "
+            "no link to delay. Type kvstore=dist_sync cluster.workers=2, or other faults."
         )
     if "jsonl" not in description.logger or not description.checkpoint.saves:
         raise ConfigError(
@@ -141,13 +149,13 @@ class Injection:
         run_dir: directory of the run.
         words: flags and overrides of the run.
         log: file for the output of the processes.
-        linked_workers: number of workers whose links can be delayed; 0: none.
+        links: what can be held back; see `delayable_links`.
     """
 
-    def __init__(self, run_dir: Path, words: Sequence[str], log: Path, linked_workers: int = 0):
+    def __init__(self, run_dir: Path, words: Sequence[str], log: Path, links: Sequence[int] = ()):
         self._run_dir, self._words, self._log = run_dir, list(words), log
         self._full = run_dir.with_name(f".{run_dir.name}-disk-is-full")
-        self._linked_workers = linked_workers
+        self._delayable = links
         self._links: Optional[SlowLinks] = None
         self._process: Optional[subprocess.Popen] = None
         self.done: List[Sequence[str]] = []
@@ -156,7 +164,7 @@ class Injection:
     def run(self, schedule: Sequence[Fault], chaos: Chaos) -> int:
         """Returns the exit code of the last process."""
         with ExitStack() as stack:
-            if self._linked_workers:
+            if self._delayable:
                 self._links = SlowLinks(stack.enter_context(socket_folder()))
                 stack.callback(self._links.close)
             return self._run(schedule, chaos)
@@ -206,10 +214,11 @@ class Injection:
             return f"no write succeeded for {chaos.pause_s:g} s"
         if fault.kind == "delay":
             assert self._links is not None
-            rank = draw.randrange(self._linked_workers)
+            rank = draw.choice(self._delayable)
             with self._links.hold(rank) as num_bytes:
                 time.sleep(chaos.pause_s)
-            return f"what worker {rank} sent was held back for {chaos.pause_s:g} s ({num_bytes():,} bytes)"
+            senders = "the workers" if rank == RING_LINKS else f"worker {rank}"
+            return f"what {senders} sent was held back for {chaos.pause_s:g} s ({num_bytes():,} bytes)"
         members = members_of(self._process.pid)
         pid = draw.choice(members) if members else self._process.pid
         role = "a process of the group" if members else "the process"

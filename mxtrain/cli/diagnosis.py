@@ -15,7 +15,7 @@ from typing import Dict, List, Literal, Mapping, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.cli.program import tensorboard
-from mxtrain.data.loading.libraries import installing
+from mxtrain.libraries import installing
 from mxtrain.model.published import cached_weights, models_folder
 from mxtrain.native import NO_COMPILER
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16

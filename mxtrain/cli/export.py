@@ -23,6 +23,7 @@ from mxtrain.config.specs import validate
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
 from mxtrain.export.comparison import remarks_of, table_of
+from mxtrain.libraries import missing_message
 from mxtrain.parallel.strategies import Single
 from mxtrain.task.fit import require_same_names
 from mxtrain.types import NonNegativeFloat, Positive, Spec
@@ -131,7 +132,7 @@ def export_checkpoint(
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"export needs {error.name}: pip install 'mxtrain[export]'.") from error
+        raise ConfigError(missing_message(error, "export", "export")) from error
     folder = Path(settings.out) if settings.out else run_dir_of(checkpoint) / EXPORTED
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)

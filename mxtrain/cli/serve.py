@@ -16,6 +16,7 @@ from typing import Dict, List, Sequence
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.settings import split_settings
 from mxtrain.errors import ConfigError, DataError, did_you_mean
+from mxtrain.libraries import missing_message
 from mxtrain.serving.settings import ServeSettings as ServeSettings  # its help is shown
 
 TOKEN = "MXTRAIN_SERVE_TOKEN"
@@ -39,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
         from mxtrain.serving import server
     except ImportError as error:
-        raise ConfigError(f"serve needs {error.name}: pip install 'mxtrain[serve]'.") from error
+        raise ConfigError(missing_message(error, "serve", "serve")) from error
     from mxtrain.export.standalone import UnusableFolder
     from mxtrain.serving.models import ServedModel
 

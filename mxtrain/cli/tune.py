@@ -34,7 +34,7 @@ from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
 from mxtrain.tuning.settings import TuneSettings, first_rung
 from mxtrain.tuning.space import Space, override_words
-from mxtrain.tuning.trials import SPEED, Study, open_storage, require_cmaes, require_optuna
+from mxtrain.tuning.trials import SPEED, Study, open_storage, require_optuna, require_sampler_libraries
 from mxtrain.tuning.worker import Worker
 from mxtrain.types import expand_path
 
@@ -137,8 +137,7 @@ def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str],
         ConfigError: the study is invalid; the message lists all problems, and nothing was written.
     """
     folder.refuse_other_content()
-    if settings.sampler == "cmaes":
-        require_cmaes()
+    require_sampler_libraries(settings.sampler)
     with Composer(parsed.config_dirs) as composer:
         description = describe_study(composer, settings, overrides, command_line.config_flags(parsed.config_dirs))
     if settings.storage is not None:
@@ -291,6 +290,7 @@ def resume(folder: StudyFolder, settings: TuneSettings) -> None:
 def train(folder: StudyFolder) -> int:
     """Trains until the study is complete and prints its table; returns the exit code."""
     description = folder.read()
+    require_sampler_libraries(description.settings.sampler)  # this worker may run on another machine
     with interrupted_study(folder) as stopped:
         worker = Worker(folder, lambda line: print(line, flush=True))
         worker.run()

@@ -18,6 +18,7 @@ from mxtrain.export.comparison import remarks_of, table_of
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
+from mxtrain.libraries import require_library
 
 PREDICT, CARD = "predict.py", "README.md"
 MAX_INSIDE = standalone.MAX_MODEL_BYTES
@@ -207,10 +208,7 @@ def check_folder(folder: str) -> Dict[str, float]:
     Raises:
         DataError: the folder is not an export, or its network computes other outputs.
     """
-    try:
-        import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise DataError("export check needs onnxruntime: pip install 'mxtrain[export]'.") from error
+    require_library("onnxruntime", "onnxruntime", "export check")
     try:
         return standalone.check(folder)
     except (UnusableFolder, LoaderError) as error:

@@ -7,13 +7,12 @@ sends from a process of its own (`mxtrain.logger.delivery`), so neither can slow
 from __future__ import annotations
 
 import importlib.util
-import shlex
-import sys
 from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
 
 import pydantic
 
 from mxtrain.errors import ConfigError
+from mxtrain.libraries import installing
 from mxtrain.logger.base import Logger
 from mxtrain.logger.secret_values import URL_WITH_CREDENTIALS, hide_secrets
 from mxtrain.logger.tracked_run import Point as Point
@@ -107,7 +106,7 @@ class Tracker(Logger):
                 "the class at the top level of a module."
             )
         if self.package and importlib.util.find_spec(self.package.partition(".")[0]) is None:
-            command = shlex.join([sys.executable, "-m", "pip", "install", *self.install.split()])
+            command = installing(*self.install.split())
             raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")
 
 

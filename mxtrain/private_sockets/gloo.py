@@ -20,6 +20,8 @@ from typing import Any, Optional, Set, Tuple
 from mxtrain.errors import ConfigError
 from mxtrain.private_sockets.calls import Replacement, find_calls, replace_calls
 from mxtrain.private_sockets.folder import given_folder
+from mxtrain.private_sockets.slow_link import RING_LINKS, link_through
+from mxtrain.private_sockets.slow_link import VARIABLE as LINKS
 
 _ADDRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, use_errno=True)
 _NAME = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), use_errno=True)
@@ -97,12 +99,17 @@ class Loopback:
         return call
 
     def connect(self, original: Replacement) -> Replacement:
+        control = os.environ.get(LINKS)
+
         def call(fd: int, address: int, length: int) -> int:
             host, port = _read(address, length)
             if host != _STAND_IN:
                 return int(original(fd, address, length))
+            path = self._folder / str(port)
+            if control is not None:
+                path = link_through(control, RING_LINKS, path)
             with socket.socket(socket.AF_UNIX) as ours:
-                ours.connect(str(self._folder / str(port)))
+                ours.connect(str(path))
                 if _peer_user(ours) != os.getuid():
                     raise PermissionError(errno.EACCES, "another user listens there")
                 _become(fd, ours)

@@ -1,9 +1,11 @@
-"""A link of a worker that can be held back, for injected faults (`debug=chaos`).
+"""Links of workers that can be held back, for injected faults (`debug=chaos`).
 
-    worker -- connects --> SlowLinks (in the process that injects faults) -- connects --> server
+    worker -- connects --> SlowLinks (in the process that injects faults) -- connects --> server, or another worker
 
 Processes that find the environment variable `VARIABLE` connect their Unix sockets through `SlowLinks`, which forwards
-bytes in both directions and, while a worker is held back, keeps what that worker sends. Nothing is lost or reordered.
+bytes in both directions and, while a worker is held back, keeps what that worker sends to servers. Of two members of a
+ring either one may connect, so all of their links are held back together, in both directions. Nothing is lost or
+reordered.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ VARIABLE = "MXTRAIN_CHAOS_LINKS"
 """Path of the socket on which `SlowLinks` takes requests."""
 _REQUEST = struct.Struct("<iH")
 """Rank of the worker, and number of bytes of the path that follows."""
+RING_LINKS = -1
+"""In the place of a rank: the links between the workers of a ring."""
 _PIECE = 1 << 16
 _TIMEOUT_S = 10.0
 
@@ -30,7 +34,7 @@ def link_through(control: str, rank: int, path: Path) -> Path:
 
     Args:
         control: its socket for requests.
-        rank: rank of this worker.
+        rank: rank of this worker, or `RING_LINKS`.
         path: path of the socket to connect to; it may not exist yet.
 
     Raises:
@@ -49,7 +53,7 @@ def link_through(control: str, rank: int, path: Path) -> Path:
 
 
 class SlowLinks:
-    """Forwards the connections of workers, and holds back what one of them sends.
+    """Forwards the connections of workers, and holds back what one of them sends, or what the links of a ring carry.
 
     Args:
         folder: folder for sockets, which only this user can enter.
@@ -66,7 +70,11 @@ class SlowLinks:
 
     @contextmanager
     def hold(self, rank: int) -> Iterator[Callable[[], int]]:
-        """Keeps what a worker sends until the end of the block; yields a function that returns the number of bytes."""
+        """Keeps what a worker sends until the end of the block; yields a function that returns the number of bytes.
+
+        Args:
+            rank: rank of the worker, or `RING_LINKS`.
+        """
         self._held_bytes[rank] = 0
         self._released[rank] = threading.Event()
         try:
@@ -122,7 +130,8 @@ class SlowLinks:
     def _forward_both(self, near: socket.socket, far: socket.socket, rank: int) -> None:
         """Forwards both directions of a connection to their ends."""
         with near, far:
-            back = threading.Thread(target=self._forward, args=(far, near, None), daemon=True)
+            rank_back = rank if rank == RING_LINKS else None
+            back = threading.Thread(target=self._forward, args=(far, near, rank_back), daemon=True)
             back.start()
             self._forward(near, far, rank)
             back.join()

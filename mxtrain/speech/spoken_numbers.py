@@ -11,9 +11,9 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.problems import DataPlace, Findings
 from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
-from mxtrain.data.loading.libraries import require_library
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.loading.randomness import uniform
+from mxtrain.libraries import require_library
 from mxtrain.speech.aligned import Aligned
 from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.speech.draws import SpeechDraw

@@ -68,6 +68,8 @@ def build_sampler(settings: TuneSettings, space: Space, number: int) -> optuna.s
             return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         if settings.sampler == "nsga2":
             return optuna.samplers.NSGAIISampler(seed=seed, population_size=20)
+        if settings.sampler == "gp":
+            return optuna.samplers.GPSampler(seed=seed)
         if settings.sampler == "cmaes":
             return build_cmaes(space, seed)
         if settings.sampler == "grid":

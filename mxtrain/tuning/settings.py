@@ -9,7 +9,7 @@ from typing_extensions import Annotated
 
 from mxtrain.types import NonNegative, Positive, Spec
 
-Sampler = Literal["tpe", "cmaes", "random", "grid", "nsga2", "pbt"]
+Sampler = Literal["tpe", "cmaes", "random", "grid", "gp", "nsga2", "pbt"]
 Pruner = Literal["none", "asha", "hyperband", "median"]
 
 
@@ -19,8 +19,9 @@ class TuneSettings(Spec):
     n_trials: Optional[Positive] = None
     """Trials of the study in all, whoever trains them; a larger number later adds some. null = 20, or a whole grid."""
     sampler: Sampler = "tpe"
-    """Chooses the values: tpe, cmaes (numbers only), random, grid (every combination), nsga2 (several objectives),
-    pbt (population-based training: n_trials members exchange checkpoints every min_epochs and change settings)."""
+    """Chooses the values: tpe, gp (Gaussian process), cmaes (numbers only), random, grid (every combination), nsga2
+    (several objectives), pbt (population-based training: n_trials members exchange checkpoints every min_epochs and
+    change settings)."""
     pruner: Pruner = "none"
     """Stops bad trials early: asha (successive halving), hyperband, median; none = every trial runs to its end."""
     reduction: Annotated[int, pydantic.Field(ge=2)] = 3

@@ -15,6 +15,7 @@ from mxtrain.files.durable import open_file, write_json_atomic
 from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES
+from mxtrain.libraries import installing, require_library
 from mxtrain.runs.status import DAMAGED, PRUNED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
@@ -24,32 +25,26 @@ from mxtrain.tuning.settings import TuneSettings, first_rung
 if TYPE_CHECKING:
     import optuna
 
-MISSING = (
-    "`tune` needs Optuna 4 or later, which is not installed here: .venv/bin/python -m pip install 'mxtrain[tune]', or "
-    "'optuna>=4.4' and, for sampler=cmaes, 'cmaes>=0.12'."
-)
+SAMPLER_LIBRARIES = {"cmaes": (("cmaes", "tune"),), "gp": (("torch", "gp"), ("scipy", "gp"))}
+"""Modules that some samplers need besides Optuna, and the extra of each."""
 SPEED = "samples_per_s"
 """Objective that is not a metric: the training throughput."""
 
 
 def require_optuna() -> None:
     """Raises a `ConfigError` if Optuna is not installed or too old."""
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError(MISSING) from None
-    if int(optuna.__version__.split(".")[0]) < 4:
-        raise ConfigError(f"Optuna {optuna.__version__} is installed here. {MISSING}")
+    optuna = require_library("optuna", "tune", "tune", ConfigError)
+    version = optuna.__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < (4, 4):
+        raise ConfigError(f"tune needs Optuna 4.4 or later, and {version} is installed: {installing('tune')}")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
-def require_cmaes() -> None:
-    """Raises a `ConfigError` if the package of sampler=cmaes is not installed."""
-    try:
-        import cmaes  # noqa: F401
-    except ImportError:
-        raise ConfigError(f"sampler=cmaes: the package cmaes is not installed here. {MISSING}") from None
+def require_sampler_libraries(sampler: str) -> None:
+    """Raises a `ConfigError` if a package that only this sampler needs is not installed."""
+    for module, extra in SAMPLER_LIBRARIES.get(sampler, ()):
+        require_library(module, extra, f"sampler={sampler}", ConfigError)
 
 
 def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:

@@ -82,10 +82,22 @@ def test_held_back_bytes_arrive_later_and_in_order(place: Path) -> None:
             far.sendall(b"answer")
             assert near.recv(6) == b"answer"  # only what the worker sends waits
         assert far.recv(2, socket.MSG_WAITALL) == b"bc" and num_bytes() == 2
+        ring_near, ring_far = linked(slow_link.RING_LINKS)
+        with links.hold(slow_link.RING_LINKS) as num_bytes:
+            ring_near.sendall(b"12")
+            ring_far.sendall(b"345")
+            while num_bytes() < 5:
+                time.sleep(0.001)
+            for end in (ring_near, ring_far):  # either end may be the one that connected
+                end.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    end.recv(1)
+                end.setblocking(True)
+        assert ring_far.recv(2, socket.MSG_WAITALL) == b"12" and ring_near.recv(3, socket.MSG_WAITALL) == b"345"
         near.close()
         assert far.recv(1) == b""  # an end is passed on
         links.close()
-        for one in (early, far, other_near, other_far):
+        for one in (early, far, other_near, other_far, ring_near, ring_far):
             one.close()
 
 

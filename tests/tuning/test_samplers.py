@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from mxtrain.tuning.folder import StudyDescription, StudyFolder  # noqa: E402
 from mxtrain.tuning.samplers import cmaes_values, draw  # noqa: E402
 from mxtrain.tuning.settings import TuneSettings  # noqa: E402
 from mxtrain.tuning.space import Space, TunedSetting  # noqa: E402
-from mxtrain.tuning.trials import Study, cut_partial_line  # noqa: E402
+from mxtrain.tuning.trials import SAMPLER_LIBRARIES, Study, cut_partial_line  # noqa: E402
 
 NUMBERS = (TunedSetting("x", "float", low=-4, high=4), TunedSetting("y", "float", low=1e-3, high=10, log=True),
            TunedSetting("n", "int", low=1, high=9))  # fmt: skip
@@ -28,11 +30,11 @@ def study_in(folder: Path, sampler: str, *parameters: TunedSetting, n_trials: in
     return Study(made, description)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "grid", "nsga2"])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "grid", "nsga2", "gp"])
 def test_another_worker_draws_what_the_first_would_have_drawn(tmp_path: Path, sampler: str) -> None:
     """Each trial in a study that is opened anew, and all in one that stays open."""
-    if sampler == "cmaes":
-        pytest.importorskip("cmaes")
+    for module, _ in SAMPLER_LIBRARIES.get(sampler, ()):
+        pytest.importorskip(module)
     numbers = NUMBERS if sampler != "grid" else (TunedSetting("x", "choice", ("1", "2", "3")), NUMBERS[2])
     found = []
     for name, is_reopened in (("a", True), ("b", False)):
@@ -83,11 +85,30 @@ def test_cmaes_converges_and_needs_no_state() -> None:
     assert best[1] < 0.05 and best[1] <= early
 
 
+def test_a_gaussian_process_finds_a_minimum_sooner_than_random_draws(tmp_path: Path) -> None:
+    """A space with a range, a logarithmic range, integers and a choice; the smallest value is 0."""
+    pytest.importorskip("torch")
+    space = (*NUMBERS, TunedSetting("kind", "choice", ("a", "b")))
+    best = {}
+    for sampler in ("gp", "random"):
+        study, values = study_in(tmp_path / sampler, sampler, *space, n_trials=40), []
+        for _ in range(40):
+            trial = study.ask()
+            drawn = draw(trial, study.description.space)
+            x, y, n = (float(drawn[key]) for key in ("x", "y", "n"))
+            value = (x - 1.5) ** 2 + math.log10(y) ** 2 + (n - 3) ** 2 / 4 + (drawn["kind"] == "a")
+            study.tell(trial, "COMPLETE", [value])
+            values.append(value)
+        best[sampler] = min(values)
+    assert best["gp"] < 0.05 < best["random"]
+
+
 def test_optunas_warnings_and_pickles_do_not_appear(tmp_path: Path) -> None:
     pytest.importorskip("cmaes")
+    has_torch = importlib.util.find_spec("torch") is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for sampler in ("tpe", "nsga2", "cmaes"):
+        for sampler in ("tpe", "nsga2", "cmaes", *(["gp"] if has_torch else [])):
             study = study_in(tmp_path / sampler, sampler, *NUMBERS)
             for number in range(12):
                 trial = study.ask()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterable, List,
 
 import numpy as np
 
-from mxtrain.data.loading.libraries import require_library
 from mxtrain.errors import DataError
+from mxtrain.libraries import require_library
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonForm

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Mapping, Optional, Se
 
 import numpy as np
 
-from mxtrain.data.loading.libraries import require_library
 from mxtrain.errors import DataError
+from mxtrain.libraries import require_library
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.text.tokenizing.base import (
     MAX_FILE_BYTES,

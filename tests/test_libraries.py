@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mxtrain.data.loading.libraries import EXTRAS, installing, require_library
 from mxtrain.errors import DataError
+from mxtrain.libraries import EXTRAS, installing, require_library
 
 try:
     import tomllib
 except ImportError:  # before Python 3.11
     import tomli as tomllib
 
+ROOT = Path(__file__).resolve().parents[1]
+
 
 def test_extras_are_those_of_the_project() -> None:
-    project = Path(__file__).resolve().parents[3] / "pyproject.toml"
-    declared = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: list(packages) for name, packages in EXTRAS.items()}
     assert set(extras.pop("gymnasium")) <= set(declared["dependencies"])
     assert extras == {name: declared["optional-dependencies"][name] for name in extras}
+
+
+@pytest.mark.parametrize(
+    "extra, page",
+    [("tune", "training/tune.md"), ("gp", "training/tune.md"), ("export", "deploy/export.md"),
+     ("serve", "deploy/serve.md")],
+)  # fmt: skip
+def test_guides_install_the_packages_of_an_extra(extra: str, page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert f"-m pip install {shlex.join(EXTRAS[extra])}" in text
+    assert "mxtrain[" not in text, "mxtrain is not published: pip does not find it where it runs from a checkout"
 
 
 def test_a_library_that_is_missing_is_named_with_the_command_for_this_environment(monkeypatch: Any) -> None:

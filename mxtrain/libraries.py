@@ -1,0 +1,58 @@
+"""Libraries that only some data and commands need, and how they are installed."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import sys
+from typing import Any, Dict, Tuple, Type
+
+from mxtrain.errors import DataError, MxtrainError
+
+EXTRAS: Dict[str, Tuple[str, ...]] = {
+    "dicom": ("pydicom>=2.4.4,<4",), "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
+    "parquet": ("pyarrow>=14.0.1,<19",), "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
+    "tune": ("optuna>=4.4,<6", "cmaes>=0.12,<1"), "gp": ("torch>=2", "scipy>=1.9"),
+    "export": ("onnx>=1.16", "onnxruntime>=1.19", "ml_dtypes<0.6"),
+    "serve": ("fastapi>=0.115,<1", "uvicorn>=0.39,<1", "httptools>=0.6.3,<1", "prometheus-client>=0.20,<1",
+              "onnxruntime>=1.19"),
+}  # fmt: skip
+"""Packages of pyproject.toml that not everyone needs: extras, or dependencies that a manual installation may lack.
+Messages name them one by one, since mxtrain is not published: `pip install mxtrain[...]` would fail, or install an
+unrelated package."""
+
+
+def installing(*packages: str) -> str:
+    """Returns the command that installs packages, or an extra, into this environment."""
+    requirements = [requirement for package in packages for requirement in EXTRAS.get(package, (package,))]
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
+
+
+def require_library(name: str, package: str, needed_by: str, error_class: Type[MxtrainError] = DataError) -> Any:
+    """Imports a library, and returns it.
+
+    Args:
+        name: name of the module.
+        package: what pip installs, or one of `EXTRAS`.
+        needed_by: what needs it, for the message.
+        error_class: class of the error.
+
+    Raises:
+        DataError, or `error_class`: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise error_class(missing_message(error, package, needed_by)) from error
+
+
+def missing_message(error: ImportError, package: str, needed_by: str) -> str:
+    """Returns the message for a library that cannot be imported, with the command that installs it.
+
+    Args:
+        error: error of the import.
+        package: what pip installs, or one of `EXTRAS`.
+        needed_by: what needs the library.
+    """
+    needed = (error.name or "").partition(".")[0] or package
+    return f"{needed_by} needs the package {needed} ({error}): {installing(package)}"
