@@ -17,7 +17,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
 from mxtrain.callback.chaos import Chaos, Fault
 from mxtrain.checkpoint.folder import CHECKPOINTS
@@ -69,10 +69,12 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
         print(f"the undisturbed run ended with exit code {code}, so there is nothing to compare: see {log}")
         return code
     num_steps = last_step(reference)
-    links = delayable_links(description)
-    schedule = chaos.schedule(num_steps, has_links=bool(links))
+    left_out = impossible_faults(description)
+    for kind in sorted(left_out.keys() & set(chaos.faults)):
+        print(f"{kind} is left out: {left_out[kind]}")
+    schedule = chaos.schedule(num_steps, left_out)
     print(f"with {len(schedule)} faults in {num_steps} steps (callback.chaos.seed={chaos.seed}): {run_dir}", flush=True)
-    injection = Injection(run_dir, words, log, links)
+    injection = Injection(run_dir, words, log, delayable_links(description))
     code = injection.run(schedule, chaos)
     print_rows(("fault", "after step", "what happened"), injection.done, indent=2)
     if code not in COMPLETE:
@@ -103,6 +105,19 @@ def delayable_links(description: Description) -> Sequence[int]:
     return range(cluster.workers) if store.van is not None else ()
 
 
+def impossible_faults(description: Description) -> Dict[str, str]:
+    """Returns the kinds of faults after which a run cannot be compared, or that cannot happen, with the reason."""
+    reasons = {}
+    if not delayable_links(description):
+        reasons["delay"] = "no workers of this machine talk to servers or to each other, so there is no link to delay."
+    if description.kvstore.ring:
+        reasons["kill"] = (
+            "the other workers of a ring go on at once and divide the batch among themselves, so the last bits of the "
+            "sums differ."
+        )
+    return reasons
+
+
 def require_repeatable(description: Description, run_dir: Path) -> None:
     """Checks that two runs of a description give the same bits, and that the directory is new.
 
@@ -125,10 +140,12 @@ def require_repeatable(description: Description, run_dir: Path) -> None:
             "Leave it out, or type trainer.max_steps=N for debug=chaos."
         )
     chaos = find_chaos(description)
-    if chaos is not None and set(chaos.faults) == {"delay"} and not delayable_links(description):
+    left_out = impossible_faults(description)
+    if chaos is not None and set(chaos.faults) <= set(left_out):
+        reasons = " ".join(left_out[kind] for kind in dict.fromkeys(chaos.faults))
         raise ConfigError(
-            "callback.chaos.faults=[delay]: this run has no workers that talk to servers or to each other, so there is "
-            "no link to delay. Type kvstore=dist_sync cluster.workers=2, or other faults."
+            f"callback.chaos.faults=[{','.join(chaos.faults)}]: {reasons} Type kvstore=dist_sync cluster.workers=2, or "
+            "other faults."
         )
     if "jsonl" not in description.logger or not description.checkpoint.saves:
         raise ConfigError(
