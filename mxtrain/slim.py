@@ -22,6 +22,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.model.graph.channels import find_channels
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.graph.trace import NotTraceable
@@ -37,6 +38,8 @@ MAX_ERROR = 1e-4
 """Largest difference of an output, relative to its largest value, between the network before and after."""
 BATCHES = (1, 32)
 REPEATS = 30
+MAX_TIMING_S = 5.0
+"""After so many seconds, one measured pass is enough: each pass of a large network may take seconds."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,14 @@ def slim(
     """
     if description.model.state_shapes:
         raise ConfigError("slim: the network carries state from batch to batch, whose size would change.")
+    with ProgressDisplay() as display:
+        display.begin("removing channels, comparing outputs and speed", 0)
+        return _slim(checkpoint, description, signature, source, folder)
+
+
+def _slim(
+    checkpoint: Checkpoint, description: Description, signature: Signature, source: Samples, folder: Path
+) -> SlimReport:  # fmt: skip
     full = load_trained(checkpoint, description, signature)
     arrays = dict(weights_to_use(checkpoint))
     try:
@@ -177,12 +188,17 @@ def _times(both: List[Trained], inputs: Tuple[NDArray, ...]) -> List[Dict[int, f
     found: List[Dict[int, List[float]]] = [{} for _ in both]
     for count in BATCHES:
         part = tuple(nd.concat(*([array] * -(-count // len(array))), dim=0)[:count] for array in inputs)
+        began = time.perf_counter()
         for repeat in range(REPEATS + 2):
+            takes_long = time.perf_counter() - began > MAX_TIMING_S
+            if takes_long and count in found[0]:
+                break
+            is_warm = repeat >= (1 if takes_long else 2)  # the first passes build the graph
             for trained, times in zip(both, found):
                 started = time.perf_counter()
                 for output in trained.strategy.predict(part):
                     output.wait_to_read()
-                if repeat >= 2:  # the first passes build the graph
+                if is_warm:
                     times.setdefault(count, []).append(time.perf_counter() - started)
     return [{count: min(one) for count, one in times.items()} for times in found]
 
