@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Optional, Sequence, Set
@@ -28,7 +29,7 @@ from mxtrain.checkpoint.folder import (
     scan,
 )
 from mxtrain.checkpoint.run_state import validation_loss
-from mxtrain.errors import CheckpointError, NoCheckpoint, UnreadableCheckpoint, did_you_mean
+from mxtrain.errors import CheckpointError, NoCheckpoint, UnreadableCheckpoint, nearest
 from mxtrain.files.durable import PathLike, fsync_directory
 from mxtrain.ranking import rank
 
@@ -350,10 +351,14 @@ def open_checkpoint(
 
 
 def _nearest_folder(path: Path) -> str:
-    try:
-        return did_you_mean(path.name, [entry.name for entry in os.scandir(path.parent) if entry.is_dir()])
-    except OSError:
-        return ""
+    """Returns ` Did you mean 'x'?` with a folder beside `path`, or a run in `outputs` of a similar name."""
+    folders: Dict[str, Path] = {}
+    for parent in (Path("outputs"), path.parent):
+        with suppress(OSError):
+            names = [entry.name for entry in os.scandir(parent) if entry.is_dir() and not entry.name.startswith(".")]
+            folders.update({name: parent / name for name in names})
+    found = nearest(path.name, folders)
+    return f" Did you mean '{folders[found[0]]}'?" if found else ""
 
 
 def _is_directory(path: Path) -> bool:

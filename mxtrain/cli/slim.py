@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from mxtrain.slim import SlimReport
 
 SLIMMED = "slim"
-PRUNING = "prune_channels"
+PRUNING = ("prune", "prune_channels")
+LEFT_OUT = ("-", "hydra.", "model.widths", *(f"callback.{name}." for name in PRUNING))
+"""Beginnings of words that the command for training from scratch does not repeat."""
 
 
 class SlimSettings(Spec):
@@ -132,10 +134,10 @@ def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
     words: Dict[str, None] = {}
     for word in typed:
         key, is_override, value = word.partition("=")
-        if not is_override or key.startswith(("-", f"callback.{PRUNING}", "hydra.", "model.widths")):
+        if not is_override or key.startswith(LEFT_OUT):
             continue
         if key == "callback":
-            names = [name.strip() for name in value.strip("[]").split(",") if name.strip() not in (PRUNING, "")]
+            names = [name for name in map(str.strip, value.strip("[]").split(",")) if name and name not in PRUNING]
             if not names:
                 continue
             word = f"callback=[{','.join(names)}]"

@@ -295,8 +295,12 @@ def check_teacher(description: Description) -> None:
     """Rejects distillation for tasks without outputs that a network could learn from a teacher."""
     spec, task = description.distillation, description.task
     if spec.teacher is None:
-        if spec.features:
-            raise ConfigError("distillation.features compares with a teacher. Type distillation.teacher=RUN.")
+        unused = [name for name in type(spec).model_fields if getattr(spec, name) != getattr(type(spec)(), name)]
+        if unused:
+            raise ConfigError(
+                f"distillation.{unused[0]} has no effect without a teacher. Type distillation.teacher=RUN, or leave it "
+                "out."
+            )
         return
     if not task.distils:
         name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-COPIED = ("mxtrain", "conf", "tests", "scripts", "requirements", "pyproject.toml", "README.md", "docs")
+COPIED = ("mxtrain", "conf", "tests", "scripts", "examples", "requirements", "pyproject.toml", "README.md", "docs")
 PRELOADED = (
     "numpy", "scipy.sparse", "mxnet", "pytest", "_pytest.python", "_pytest.junitxml", "hydra", "hydra.compose",
     "omegaconf", "pydantic", "rich.console", "rich.table", "tensorboardX", "json", "logging", "concurrent.futures",

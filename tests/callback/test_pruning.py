@@ -247,3 +247,12 @@ def test_nothing_to_cut_is_said(pruned, capsys) -> None:
     assert main(["slim", str(here_dir)]) == 2
     assert "callback=prune_channels" in capsys.readouterr().err
     assert json.loads((here_dir / "status.json").read_text())["state"] == "finished"
+
+
+def test_command_for_training_from_scratch_prunes_nothing() -> None:
+    from mxtrain.cli.slim import scratch_command
+
+    typed = ["model=lenet", "callback=[prune,sam]", "callback.prune.sparsity=0.9", "callback.sam.rho=0.1"]
+    words = shlex.split(scratch_command({"features.0": 3}, typed))
+    assert words[-4:] == ["model=lenet", "callback=[sam]", "callback.sam.rho=0.1", "model.widths={features.0: 3}"]
+    assert not any("prune" in word for word in shlex.split(scratch_command({"features.0": 3}, ["callback=prune"])))

@@ -230,7 +230,7 @@ def test_opening(two, tmp_path):
     with pytest.raises(CheckpointError, match="Available in .*: step-00000010, step-00000020"):
         open_checkpoint(run / "checkpoints" / "step-00000099")
     (tmp_path / "other" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(CheckpointError, match="no run directory at .*othr. Did you mean 'other'?"):
+    with pytest.raises(CheckpointError, match=rf"no run directory at .*othr\. Did you mean '{tmp_path}/other'\?"):
         open_checkpoint(tmp_path / "othr")
     with pytest.raises(CheckpointError, match="other holds no checkpoint"):
         open_checkpoint(tmp_path / "other")

@@ -59,6 +59,7 @@ def test_loss_of_scores_and_maps(alpha, labels) -> None:
     (["distillation.teacher=x", "distillation.temperature=0"], "temperature"),
     (["distillation.features={features.1: features.1}"], "Type distillation.teacher=RUN"),
     (["distillation.teacher=x", "task=detection"], "task=detection has no outputs"),
+    (["distillation.alpha=0.5"], "distillation.alpha has no effect without a teacher"),
 ])  # fmt: skip
 def test_wrong_settings_are_refused(overrides, said) -> None:
     with pytest.raises(ConfigError, match=f"(?s){said}"):
