@@ -22,10 +22,14 @@ Messages name them one by one, since mxtrain is not published: `pip install mxtr
 unrelated package."""
 
 
+NUMPY = "numpy==1.23.5"
+"""The version that MXNet 1.9.1 works with. Named with each installation, or pip replaces it by NumPy 2."""
+
+
 def installing(*packages: str) -> str:
     """Returns the command that installs packages, or an extra, into this environment."""
     requirements = [requirement for package in packages for requirement in EXTRAS.get(package, (package,))]
-    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements, NUMPY])
 
 
 def require_library(name: str, package: str, needed_by: str, error_class: Type[MxtrainError] = DataError) -> Any:

@@ -15,7 +15,7 @@ from typing import Dict, List, Literal, Mapping, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.cli.program import tensorboard
-from mxtrain.libraries import installing
+from mxtrain.libraries import NUMPY, installing
 from mxtrain.model.published import cached_weights, models_folder
 from mxtrain.native import NO_COMPILER
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
@@ -146,7 +146,7 @@ def judge_numpy(version: str) -> Finding:
 
     MXNet 1.9.1 works with versions below 1.24, with 1.24 to 1.26 through `mxtrain.engine.backend`, and never with 2.
     """
-    remedy = "pip install numpy==1.23.5"
+    remedy = f"pip install {NUMPY}"
     if not version:
         return Finding("numpy", "problem", "not installed", remedy)
     major, minor = (int(part) for part in version.split(".")[:2])
@@ -175,7 +175,7 @@ def _mxnet(probe: ProbeResult) -> List[Finding]:
 
 
 _REMEDIES: Tuple[Tuple[str, str], ...] = (
-    (r"PZERO|np\.bool|numpy\.dtype size changed|numpy.core.multiarray", "pip install numpy==1.23.5"),
+    (r"PZERO|np\.bool|numpy\.dtype size changed|numpy.core.multiarray", f"pip install {NUMPY}"),
     (r"libgomp", "apt install libgomp1"),
     (r"libquadmath", "apt install libquadmath0"),
     (r"libGL\.so|libgthread|libglib", "pip install opencv-python-headless==4.11.0.86 in place of opencv-python"),

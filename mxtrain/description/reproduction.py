@@ -11,7 +11,7 @@ from mxtrain.config.specs import flatten
 from mxtrain.description.provenance import DESCRIPTION
 from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
+from mxtrain.files.run_files import INTERRUPTED, META_FILE, PRUNED, ROWS_FILE, STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES, read_meta, read_rows
 from mxtrain.files.text_lines import printable_line
 
@@ -157,8 +157,10 @@ def _status(run_dir: Path) -> JsonObject:
 
 def _final(status: JsonObject) -> Dict[str, object]:
     best, metrics = status.get("best"), status.get("metrics")
+    state = status.get("state")
     return {
-        **{name: status.get(name) for name in ("weights_sha256", "step", "state")},
+        **{name: status.get(name) for name in ("weights_sha256", "step")},
+        "state": INTERRUPTED if state == PRUNED else state,  # `tune` renames the state of a trial afterwards
         **(flatten({"best": best}) if isinstance(best, dict) else {}),
         **(flatten(metrics) if isinstance(metrics, dict) else {}),
     }  # fmt: skip

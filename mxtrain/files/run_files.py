@@ -1,4 +1,4 @@
-"""Names of the files in a run directory, and a check of the names that users choose."""
+"""Names of the files in a run directory, two of the states that they hold, and a check of the names that users choose."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ META_FILE = "meta.json"
 """Command, configuration, versions, host and data of the run."""
 ROWS_FILE = "metrics.jsonl"
 """Rows of losses and metrics, as `logger=jsonl` names the file unless another name is chosen."""
+INTERRUPTED, PRUNED = "interrupted", "pruned"
+"""States in status.json of a run that ended before its last step, and of such a trial after a pruner of `tune` has
+ended it."""
 OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", STATUS_FILE, META_FILE, "train.log",
              "timeline.json", "eval", "averaged", "replay")  # fmt: skip
 """Names of the files and folders that every run directory has."""

@@ -18,9 +18,9 @@ from mxtrain.checkpoint.run_directory import is_locked, lock_run_directory, refu
 from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.durable import fsync_directory
-from mxtrain.files.run_files import OWN_FILES, ROWS_FILE
+from mxtrain.files.run_files import OWN_FILES, PRUNED, ROWS_FILE
 from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
-from mxtrain.runs.status import DAMAGED, PRUNED, RunStatus, read_status
+from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
 KINDS: Dict[str, str] = {

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 _MAX_METRICS = 1000
-PRUNED = "pruned"
-"""State of a trial that a pruner of `tune` has ended."""
 DAMAGED = "damaged"
 """State of a run whose status.json cannot be read."""
 

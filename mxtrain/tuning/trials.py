@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequen
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError
 from mxtrain.files.durable import open_file, write_json_atomic
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.files.run_files import PRUNED, STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES
 from mxtrain.libraries import installing, require_library
-from mxtrain.runs.status import DAMAGED, PRUNED, read_status
+from mxtrain.runs.status import DAMAGED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import build_sampler

@@ -50,6 +50,16 @@ def test_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert f"all {len(rows(tmp_path / 'run'))} rows of metrics.jsonl are equal to the bit" in out
 
 
+def test_a_pruned_trial_is_compared_with_an_interrupted_run(finished: Path, tmp_path: Path) -> None:
+    for name in ("pruned", "interrupted", "finished"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "metrics.jsonl").write_bytes((finished / "metrics.jsonl").read_bytes())
+        (folder / "status.json").write_text(json.dumps({**status(finished), "state": name}))
+    assert compare_results(tmp_path / "pruned", tmp_path / "interrupted").same
+    assert not compare_results(tmp_path / "pruned", tmp_path / "finished").same
+
+
 def test_other_bits_are_another_result(
     finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
