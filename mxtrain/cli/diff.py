@@ -164,7 +164,7 @@ def replay_before(
         result = run_both(common, parsed)
     except (MxtrainError, LoaderError) as error:
         return Replayed(weights, None, f"{sentence}. No batch could be run through both: {error}")
-    return Replayed(weights, result, f"{sentence}. {replay_sentence(result, weights)}")
+    return Replayed(weights, result, f"{sentence}. {replay_sentence(result, weights, parting)}")
 
 
 def missing_sentence(first: ListedRun, second: ListedRun, parting: Parting) -> str:
@@ -199,8 +199,14 @@ def weights_sentence(weights: WeightsDifference) -> str:
     return f"{at}, {count} differ, by up to {weights.largest:.3g}; the first is '{first}'"
 
 
-def replay_sentence(result: ReplayResult, weights: WeightsDifference) -> str:
-    """Returns a sentence about the first layer that differs, and its likely cause."""
+def replay_sentence(result: ReplayResult, weights: WeightsDifference, parting: Parting) -> str:
+    """Returns a sentence about the first layer that differs, and its likely cause.
+
+    Args:
+        result: outputs of the step after that of the checkpoints.
+        weights: difference of the checkpoints.
+        parting: first step whose training loss differs.
+    """
     batches = {
         True: "the next batch is the same in both runs", False: "the next batch is another one in the two runs",
         None: "",
@@ -214,7 +220,15 @@ def replay_sentence(result: ReplayResult, weights: WeightsDifference) -> str:
         )
     if result.same_batch is False:
         return f"With one batch, all {result.num_layers} layers compute the same, but {batches}: see data and dataset"
-    cause = "the loss or its target" if not weights.different else "weights that the batch does not reach"
+    step = result.step + 1
+    if weights.different:
+        cause = "weights that the batch does not reach"
+    elif parting.step == step:
+        cause = "the loss or its target"
+    elif parting.last_equal is not None and parting.last_equal >= step:  # so the loss is the same function
+        cause = f"an update of the weights from step {step} on: the optimizer or its learning rate"
+    else:  # the loss of this step was not logged
+        cause = "the loss, its target, the optimizer or its learning rate"
     return f"With one batch, all {result.num_layers} layers compute the same, and {batches}: what differs is {cause}"
 
 

@@ -9,6 +9,7 @@ for a process that was killed, which could not write its step, or for any other 
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -32,12 +33,15 @@ from mxtrain.files.durable import encode_json
 from mxtrain.files.run_files import ROWS_FILE
 from mxtrain.files.run_records import last_step
 from mxtrain.runs.status import read_status
-from mxtrain.training.replay_bundle import BUNDLE, ReplayBundle, StepReference, read_bundle
+from mxtrain.training.replay_bundle import BUNDLE, FOLDER, ReplayBundle, StepReference, read_bundle
 from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
     from mxtrain.training.nonfinite import LayerStatistics
     from mxtrain.training.repeated_step import RepeatedStep
+
+
+BUNDLE_NAME = re.compile(r"step-(\d{1,12})(?:-|$)")
 
 
 class ReplaySettings(Spec):
@@ -46,7 +50,8 @@ class ReplaySettings(Spec):
     output: Optional[OutputFile] = None
     """File for the statistics as JSON."""
     step: Optional[Positive] = None
-    """Step of a run; by default the one after its last row in metrics.jsonl."""
+    """Step of a run; by default the one that it wrote when it failed, else the one after its last row in
+    metrics.jsonl."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -60,9 +65,12 @@ def run(arguments: Sequence[str]) -> int:
             "the folders in its replay/."
         )
     path = Path(parsed.positionals[0])
-    source = refer_to_last_step(path) if is_run_directory(path) else read_bundle(path)
+    if is_run_directory(path) and (written := bundle_of(path, settings.step)) is not None:
+        print(f"the run wrote this step to {written}")
+        path, settings = written, settings.model_copy(update={"step": None})
+    source = refer_to_step(path, settings.step) if is_run_directory(path) else read_bundle(path)
     if isinstance(source, StepReference):
-        repeated = repeat_reference(source, settings.step, overrides, parsed)
+        repeated = repeat_reference(source, overrides, parsed)
     elif settings.step is not None:
         raise ConfigError(f"step={settings.step}: {path} contains the batch of step {source.facts['step']} only.")
     else:
@@ -89,12 +97,8 @@ def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], parsed: Argume
     return repeated
 
 
-def repeat_reference(
-    reference: StepReference, step: Optional[int], overrides: Sequence[str], parsed: Arguments
-) -> RepeatedStep:  # fmt: skip
+def repeat_reference(reference: StepReference, overrides: Sequence[str], parsed: Arguments) -> RepeatedStep:
     """Repeats and prints a step with the weights of the last checkpoint before it."""
-    if step is not None and step != reference.step:
-        reference = replace(reference, step=step, reason=f"a step of {reference.run_dir}")
     path = checkpoint_before(reference)
     checkpoint, description = restore_description(
         replace(parsed, positionals=[str(path)]), "replay", "last", overrides, ReplaySettings.model_fields
@@ -116,14 +120,31 @@ def is_run_directory(path: Path) -> bool:
     return not (path / BUNDLE).exists() and (path / CHECKPOINTS).is_dir()
 
 
-def refer_to_last_step(run_dir: Path) -> StepReference:
-    """Returns the step after the last one in metrics.jsonl: the one at which a process that was killed was working.
+def bundle_of(run_dir: Path, step: Optional[int]) -> Optional[Path]:
+    """Returns a bundle that a run wrote: of this step, or the last one of a run that failed; None if there is none."""
+    status = read_status(run_dir)
+    if step is None and (status is None or status.state != "failed"):
+        return None
+    numbered = [(int(match[1]), path) for path in sorted((run_dir / FOLDER).glob("step-*"))
+                if (match := BUNDLE_NAME.match(path.name)) and (path / BUNDLE).is_file()]  # fmt: skip
+    last = max((number for number, _ in numbered), default=0) if step is None else step
+    return next((path for number, path in numbered if number == last), None)
 
-    Of a finished run, it is the last step.
+
+def refer_to_step(run_dir: Path, step: Optional[int]) -> StepReference:
+    """Returns a step of a run; by default the one after the last one in metrics.jsonl, at which a process that was
+    killed was working. Of a finished run, it is the last step.
+
+    Raises:
+        ConfigError: the run finished before this step.
     """
     status = read_status(run_dir)
     finished = status is not None and status.exit_code == EXIT_FINISHED
     last = last_step(run_dir)
+    if step is not None:
+        if finished and status is not None and step > status.step:
+            raise ConfigError(f"step={step}: {run_dir} finished with step {status.step}. Type a smaller one.")
+        return StepReference(run_dir, step, reason=f"a step of {run_dir}")
     step = last if finished and last else last + 1
     return StepReference(run_dir, step, reason=f"{'the last step' if finished else 'the step after the last one'} in "
                          f"{run_dir / ROWS_FILE}")  # fmt: skip

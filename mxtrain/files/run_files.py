@@ -1,4 +1,4 @@
-"""Names of the files in a run directory, two of the states that they hold, and a check of the names that users choose."""
+"""Names of the files in a run directory, states that they hold, and a check of the names that users choose."""
 
 from __future__ import annotations
 

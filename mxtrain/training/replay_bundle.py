@@ -195,7 +195,10 @@ def read_bundle(path: Path) -> Union[ReplayBundle, StepReference]:
     try:
         facts = read_json(path / BUNDLE, at_most=MAX_JSON_BYTES)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no {BUNDLE}. replay takes a folder below a run's {FOLDER}/.") from None
+        raise ConfigError(
+            f"{path} is neither a run directory nor a replay bundle: there is no {BUNDLE}. replay takes a run, or a "
+            f"folder below its {FOLDER}/."
+        ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path / BUNDLE} cannot be read: {reason_of(error)}.") from None
     is_reference = isinstance(facts, dict) and "arrays" not in facts

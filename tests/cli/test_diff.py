@@ -14,8 +14,10 @@ from run_directories import tree, write_checkpoint, write_run
 from running import here
 
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
+from mxtrain.cli.diff import replay_sentence
 from mxtrain.cli.dispatch import run as main
-from mxtrain.runs.comparison import find_parting
+from mxtrain.layer_comparison import ReplayResult
+from mxtrain.runs.comparison import Parting, WeightsDifference, find_parting
 
 OVERRIDES = (
     "model=mlp", "model.hidden=[8,6]", "trainer.max_epochs=1", "dataset.batch_size=200", "trainer.test=false",
@@ -57,6 +59,18 @@ def test_another_learning_rate_parts_the_curves_after_the_first_update(
     assert found["weights"]["largest"] == pytest.approx(max(float(np.abs(one[n] - two[n]).max()) for n in one))
     assert found["weights"]["step"] == 1 and found["replay"]["same_batch"] is True
     assert found["replay"]["num_layers"] <= 1 and found["replay"]["kind"] == "Dense"
+
+
+@pytest.mark.parametrize(
+    "step, last_equal, cause",
+    [(3, 2, "the loss or its target"), (5, 4, "an update of the weights from step 3 on: the optimizer"),
+     (10, None, "the loss, its target, the optimizer")],
+)  # fmt: skip
+def test_equal_layers_and_batches_leave_the_loss_or_the_update(step: int, last_equal: int, cause: str) -> None:
+    """The checkpoints are those after step 2."""
+    result = ReplayResult(2, "", "", 0.0, 6, same_batch=True)
+    parting = Parting(step, (1.0, 2.0), last_equal, step, 1)
+    assert cause in replay_sentence(result, WeightsDifference(2, 6, [], [], 0.0), parting)
 
 
 def test_a_changed_layer_is_named_after_the_equal_ones(

@@ -17,7 +17,7 @@ from running import here, rows
 
 from mxtrain.cli import main
 from mxtrain.cli.group import write_reference
-from mxtrain.cli.replay import refer_to_last_step
+from mxtrain.cli.replay import refer_to_step
 from mxtrain.cluster.launcher import started_here
 from mxtrain.cluster.process import LaunchSpec, Process
 from mxtrain.cluster.spec import Cluster
@@ -123,14 +123,25 @@ def test_any_step_of_a_run_is_read_again(finished: Path, capfd: pytest.CaptureFi
     assert replayed(finished, "step=15")["loss"] == pytest.approx(wanted, rel=1e-6)
     out = capfd.readouterr().out
     assert "step 15 of worker 0" in out and "after step 14" in out
-    assert refer_to_last_step(finished).step == 26
+    assert refer_to_step(finished, None).step == 26
     killed = finished.parent / "killed"
     killed.mkdir()
     shutil.copy(finished / "metrics.jsonl", killed)
     (killed / "status.json").write_text(json.dumps({"state": "running", "exit_code": None}))
-    assert refer_to_last_step(killed).step == 27
+    assert refer_to_step(killed, None).step == 27
     assert main(["replay", str(finished), "stpe=5"]) == 2
     assert "Did you mean 'step'?" in capfd.readouterr().err
+    assert main(["replay", str(finished), "step=99"]) == 2
+    assert "finished with step 26" in capfd.readouterr().err
+
+
+def test_the_step_that_a_failed_run_wrote_is_found(exploded: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    step = int(exploded.name.partition("-")[2])
+    for words in ([], [f"step={step}"]):
+        assert main(["replay", str(exploded.parent.parent), *words]) == 0
+        out = capfd.readouterr().out
+        assert f"the run wrote this step to {exploded}" in out and f"step {step} of worker 0" in out
+        assert "the first layer with a non-finite output" in out or "non-finite" in out.splitlines()[-1]
 
 
 def test_killed_worker_leaves_a_reference_to_its_share(
