@@ -109,7 +109,8 @@ def _push(path: Path, tracker: Tracker) -> int:
     if not is_complete:
         return EXIT_CRASHED
     kind = "continued" if before.remote_id else "new"
-    print(f"{delivery.sent} points sent to {tracker.service} ({after.destination}), {kind} run {after.remote_id}")
+    print(f"{delivery.sent} points sent to {tracker.service} ({after.destination}), {kind} run {after.remote_id}"
+          f"{delivery.remark}")
     return EXIT_FINISHED
 
 

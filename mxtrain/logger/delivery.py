@@ -152,6 +152,8 @@ class Delivery:
         self._unanswered_since: Optional[float] = time.monotonic()
         self.error = ""
         """The last problem; empty while all is well."""
+        self.remark = ""
+        """The remark of the connection, after a semicolon; empty if there is none."""
         self.sent = 0
         """Points that the service has received from this process."""
         self._thread = threading.Thread(target=self._run, name=f"tracker-{self.name}", daemon=True)
@@ -260,9 +262,11 @@ class Delivery:
             self._patience_s = _LOCAL_PATIENCE_S
             self._send(self._load_request)
             self._patience_s = _LOCAL_PATIENCE_S if self._tracker.is_local else self._tracker.timeout_s
-            remote_id = self._send(self._connect_request)
+            answer = self._send(self._connect_request)
+            self.remark = f"; {answer['remark']}" if answer["remark"] else ""
             self._is_connected = True
-            _LOG.info("%s: run %s at %s", self.name, remote_id, self._tracker.shown_destination)
+            place = f"{self._tracker.shown_destination}{self.remark}"
+            _LOG.info("%s: run %s at %s", self.name, answer["remote_id"], place)
         while not self._has_caught_up:
             count = self._send({"do": "catch_up"})
             self._has_caught_up = not count

@@ -48,6 +48,8 @@ class TrackerConnection:
 
     remote_id: str
     """The service's id of the run, with which `Tracker.connect` opens it again."""
+    remark: str = ""
+    """What to do with points that are only in files, e.g. a command that uploads them."""
 
     def log(self, points: Sequence[Point]) -> None:
         """Sends points; returns when the service, or its client library's own file, has them."""

@@ -99,7 +99,7 @@ class TrackerSession:
         if self._tracker.package:
             importlib.import_module(self._tracker.package)
 
-    def _connect(self, request: JsonObject) -> str:
+    def _connect(self, request: JsonObject) -> JsonObject:
         tracker = self._tracker
         run_dir = Path(request["run_dir"])
         self._position = position = Position.read(run_dir, tracker.service, tracker.shown_destination)
@@ -110,7 +110,7 @@ class TrackerSession:
             position.pending = []  # the service may have them, and would show them twice
         self._write_position()
         self._missing = self._find_missing(request["catch_up"])
-        return position.remote_id
+        return {"remote_id": position.remote_id, "remark": self._connection.remark}
 
     def _find_missing(self, catch_up: Optional[JsonObject]) -> Iterator[Point]:
         """Yields the points of metrics.jsonl that the service lacks."""

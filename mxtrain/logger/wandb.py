@@ -46,14 +46,16 @@ class Wandb(Tracker):
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )  # fmt: skip
         wandb_run.define_metric("*", step_metric="step")
-        return WandbConnection(wandb_run)
+        files = run.run_dir / "wandb" / "offline-run-*"
+        remark = f"offline: `wandb sync {files}` uploads it" if mode == "offline" else ""
+        return WandbConnection(wandb_run, remark)
 
 
 class WandbConnection(TrackerConnection):
     """A run of Weights & Biases."""
 
-    def __init__(self, run: wandb.Run) -> None:
-        self._run, self.remote_id = run, run.id
+    def __init__(self, run: wandb.Run, remark: str) -> None:
+        self._run, self.remote_id, self.remark = run, run.id, remark
 
     def log(self, points: Sequence[Point]) -> None:
         steps: Dict[int, Dict[str, Any]] = {}
