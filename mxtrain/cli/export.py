@@ -139,7 +139,7 @@ def export_checkpoint(
     from mxtrain.checkpoint.average import weights_to_use
     from mxtrain.export.compression import Compression
     from mxtrain.export.deploy import Deployment
-    from mxtrain.export.run import export_network
+    from mxtrain.export.run import EvaluationData, export_network
     from mxtrain.trained import load_trained
 
     require_same_names(signature, splits)
@@ -155,9 +155,8 @@ def export_checkpoint(
     deployment = Deployment(settings.for_, name, settings.storage)
     try:
         trained = load_trained(checkpoint, alone, signature)
-        return export_network(
-            trained, source, folder, facts, split, settings.limit_batches, settings.dynamic, smaller, deployment
-        )
+        data = EvaluationData(source, split, settings.limit_batches)
+        return export_network(trained, data, folder, facts, settings.dynamic, smaller, deployment)
     except LoaderError as error:
         raise DataError(str(error)) from error
 

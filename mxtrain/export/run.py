@@ -55,6 +55,21 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class EvaluationData:
+    """Samples with which an exported network is proven and evaluated.
+
+    Attributes:
+        source: the samples.
+        split: name of their split.
+        limit_batches: number of batches of the evaluation.
+    """
+
+    source: Samples
+    split: str
+    limit_batches: int
+
+
+@dataclass(frozen=True)
 class ExportReport:
     """Result of an export.
 
@@ -105,18 +120,16 @@ def choose_sizes(
 
 
 def export_network(
-    trained: Trained, source: Samples, folder: Path, facts: Mapping[str, Any], split: str, limit_batches: int,
-    dynamic: Dynamic = "auto", smaller: Optional[Compression] = None, deployment: Deployment = PLAIN,
+    trained: Trained, data: EvaluationData, folder: Path, facts: Mapping[str, Any], dynamic: Dynamic = "auto",
+    smaller: Optional[Compression] = None, deployment: Deployment = PLAIN,
 ) -> ExportReport:  # fmt: skip
     """Exports a network into a new folder.
 
     Args:
         trained: network on a CPU in float32.
-        source: samples for the proof and the evaluation.
+        data: samples for the proof and the evaluation.
         folder: folder to create.
         facts: facts about the checkpoint, for the report.
-        split: name of the split of `source`.
-        limit_batches: number of batches of the repeated evaluation.
         dynamic: which sizes may be open, see `TracedNetwork.choices`.
         smaller: settings of a quantization; None = float32.
         deployment: server for which the folder is written.
@@ -134,7 +147,7 @@ def export_network(
     check_arrays(arrays)
     with new_folder(folder) as root:
         draft = deployment.place(root)
-        sampled = read_samples(trained, source)
+        sampled = read_samples(trained, data.source)
         network = TracedNetwork(trained, sampled.arrays)
         metadata = _metadata(task.name, facts)
         candidate, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
@@ -144,13 +157,13 @@ def export_network(
         compared = with_onnx(trained, network, session, is_open)
         values = [
             version.evaluator.measure(
-                build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
+                build_loader(description, data.source, signature, trained.device, limit_batches=data.limit_batches)
             ) for version in (trained, compared)
         ]  # fmt: skip
         metrics = compare_metrics(*values)
         proven, compressed = candidate.cases, None
         if smaller is not None:
-            subject = Subject(trained, network, is_open, candidate.cases, source, limit_batches)
+            subject = Subject(trained, network, is_open, candidate.cases, data.source, data.limit_batches)
             compressed, proven = compress(draft, smaller, subject)
         task_parts = task.export_parts(description, signature, trained.strategy, sampled.arrays)
         parts = {name: write_part(draft, name, part, metadata) for name, part in task_parts.items()}
@@ -161,7 +174,7 @@ def export_network(
         signature_json["parts"] = {name: part.signature for name, part in parts.items()}
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
-            "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,
+            "metrics": metrics, "evaluated": f"{data.split}, {data.limit_batches} batches at most", "fixed": fixed,
             "versions": versions(),
         }  # fmt: skip
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})

@@ -25,7 +25,7 @@ class VisionDraw(NamedInt):
     SCENE = 20
     """168 streams: content of a generated image."""
     IMAGE_SIZE = 402
-    """By batch number: size of the images in training."""
+    """By batch number instead of sample: size of the images in training."""
     BOX_SAMPLE = 500
     """5 streams: augmentation of an image with boxes, and of the other images of a mosaic."""
     KEY_POINTS = 600

@@ -25,11 +25,12 @@ FORM: Dict[str, JsonForm] = {
         "decoding": {"shape": [int], "central_crop": NUMBER, "frame?": [int], "fit?": str, "*": object}, "*": object,
     }, "facts?": {"score_threshold?": NUMBER, "*": object}, "*": object,
 }  # fmt: skip
-"""Form of what is read of a signature.json."""
+"""Required form of the fields of signature.json that are read here."""
 
 
 class ImageBodyReader:
-    """Reads an image as in training; boxes, masks and key points of the answer are in pixels of the image.
+    """Reads the image in the body of a request. Boxes, masks and key points of the response are in pixels of this
+    image.
 
     Args:
         signature: content of signature.json.
@@ -58,34 +59,34 @@ class ImageBodyReader:
         self._signature, self._spec = signature, spec
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
-        """See `BodyReader.read`."""
+        """Decodes and prepares the image in a request."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of Pillow, about files
-                image = exported_images.upright_image(body, "the body", limits.max_pixels)
-                placed = exported_images.place(image, self._signature)
+                warnings.simplefilter("ignore")  # Pillow warns of unusual files
+                image = exported_images.read_upright_image(body, "the body", limits.max_pixels)
+                prepared = exported_images.prepare_image(image, self._signature)
         except ImageTooLarge as error:
             raise RequestError(413, f"{error}.") from error
         except Exception as error:  # Pillow decodes when the image is resized, and raises various errors
             message = str(error) if isinstance(error, ValueError) else f"the body cannot be read as an image: {error}"
             raise RequestError(400, f"{message[:300]}.") from error
-        return ReadBody({self._spec.name: placed.image_1CHW.astype(self._spec.dtype)}, placed)
+        return ReadBody({self._spec.name: prepared.image_1CHW.astype(self._spec.dtype)}, prepared)
 
     def describe(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], placed: Any
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], prepared: Any
     ) -> Optional[Dict[str, Any]]:  # fmt: skip
-        """See `BodyReader.describe`."""
-        if placed is None:
+        """Converts the outputs of the network to the content of the response; None for plain outputs."""
+        if prepared is None:
             return None
         try:
-            return exported_images.describe(self._signature, dict(outputs), placed)
+            return exported_images.describe_outputs(self._signature, dict(outputs), prepared)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             message = f"the outputs of the network do not fit its signature.json: {type(error).__name__}: {error}"
             raise RequestError(422, f"{message[:300]}.") from error
 
 
 def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageBodyReader]:
-    """Returns the reader for a network of images; None for others.
+    """Returns the reader for a network whose only input is an image; None for other networks.
 
     Raises:
         ValueError: the signature is damaged.
@@ -95,4 +96,4 @@ def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional
 
 
 READERS = dict.fromkeys(("ImageSignature", "MaskSignature", "BoxSignature", "KeyPointSignature"), make_image_reader)
-"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
+"""Name of a signature class -> function that builds its reader; `mxtrain.serving.readers` looks it up."""

@@ -21,7 +21,7 @@ from mxtrain.vision.detection.box_augment import BoxAugment
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, Flag, is_box
 from mxtrain.vision.detection.coco import Coco, CocoInstances
 from mxtrain.vision.instance_segmentation.coco_masks import BadMask, read_mask
-from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, decode_mask
 
 
 def opened(root: Path, **options: Any) -> Any:
@@ -83,7 +83,7 @@ def test_whole_masks_are_those_of_cocos_own_tool(root: Path) -> None:
             for row, mask_hw, code in zip(boxes, masks, fact_BF[index, -1]):
                 left, top, right, bottom = row[:4]
                 np.testing.assert_array_equal(mask_hw, wanted[left, top, right - left, bottom - top])
-                np.testing.assert_array_equal(mask_of(code, size), mask_hw)
+                np.testing.assert_array_equal(decode_mask(code, size), mask_hw)
             np.testing.assert_allclose(rows[:, :4], boxes[:, :4] * np.tile([64 / size[1], 64 / size[0]], 2), rtol=1e-5)
             np.testing.assert_array_equal(rows[:, 4:NUM_COLUMNS], boxes[:, 4:NUM_COLUMNS].astype(np.float32))
     assert source.boxes(1)[0, Column.FLAGS] == Flag.CROWD and not row_BMR[1, 0, NUM_COLUMNS:].any()

@@ -407,7 +407,7 @@ def test_train_ids_of_cityscapes_are_refused(tmp_path, values):
 
 def test_start_up_reads_a_few_masks(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(masked_files, "MOST_MASKS", 2)
+    monkeypatch.setattr(masked_files, "MAX_MASKS_READ", 2)
     own = masked_images.read_mask
     monkeypatch.setattr(masked_images, "read_mask", lambda content: read.append(1) or own(content))
     for kind, write in WRITERS.items():

@@ -11,9 +11,15 @@ import pytest
 from pycocotools import mask as coco_mask
 
 from mxtrain.vision.detection.boxes import Flag, rows_of
-from mxtrain.vision.detection.detection_report import COCO_FIGURES, coco_figures, missed
+from mxtrain.vision.detection.detection_report import COCO_FIGURES, coco_figures, false_positives
 from mxtrain.vision.detection.metrics import CocoAP, VocAP
-from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, detection_masks, facts, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import (
+    TRUE_SIDE,
+    append_masks,
+    build_meta,
+    detection_masks,
+    encode_masks,
+)
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP, MaskAR, _packed, _unpacked
 from mxtrain.vision.instance_segmentation.report import curves_of
 
@@ -65,7 +71,7 @@ def made() -> List[Figure]:
 def collected_of(made: List[Figure]) -> CollectedMasks:
     collected = CollectedMasks()
     for index, (size, true_GD, true, found_N6, found) in enumerate(made):
-        collected.add_masks(index, size, true_GD, codes_of(true), found_N6, codes_of(found))
+        collected.add_masks(index, size, true_GD, encode_masks(true), found_N6, encode_masks(found))
     return collected
 
 
@@ -122,12 +128,12 @@ def test_masks_travel_as_numbers_whoever_collected_them(made: List[Figure]) -> N
     whole, parts = collected_of(made), [CollectedMasks(), CollectedMasks()]
     for index, (size, true_GD, true, found_N6, found) in enumerate(made):
         for part in parts if index == 4 else [parts[index % 2]]:  # one was collected by both
-            part.add_masks(index, size, true_GD, codes_of(true), found_N6, codes_of(found))
+            part.add_masks(index, size, true_GD, encode_masks(true), found_N6, encode_masks(found))
     parts[0].merge(parts[1].rows())
     np.testing.assert_array_equal(parts[0].samples(), whole.samples())
     true, found = parts[0].codes()
-    assert true == [code for one in made for code in codes_of(one[2])]
-    assert found == [code for one in made for code in codes_of(one[4])]
+    assert true == [code for one in made for code in encode_masks(one[2])]
+    assert found == [code for one in made for code in encode_masks(one[4])]
     assert MaskAP().compute(parts[0]) == MaskAP().compute(whole)
 
 
@@ -143,8 +149,8 @@ def test_without_any_objects_or_detections_there_is_a_number() -> None:
     collected.add_masks(0, (9, 9), np.zeros((0, 7)), [], np.zeros((0, 6)), [])
     assert MaskAP().compute(collected) == 0 and MaskAR().compute(collected) == 0
     mask = np.ones((9, 9), np.uint8)
-    collected.add_masks(1, (9, 9), rows_of([[0, 0, 9, 9]], [1]), codes_of([mask]), np.zeros((0, 6)), [])
-    assert MaskAP().compute(collected) == 0 and missed(*collected.boxes()[1:], collected.overlap()) == []
+    collected.add_masks(1, (9, 9), rows_of([[0, 0, 9, 9]], [1]), encode_masks([mask]), np.zeros((0, 6)), [])
+    assert MaskAP().compute(collected) == 0 and false_positives(*collected.boxes()[1:], collected.overlap()) == []
 
 
 def test_what_a_network_found_is_put_into_its_image() -> None:
@@ -153,15 +159,16 @@ def test_what_a_network_found_is_put_into_its_image() -> None:
     found_NR[0, :8] = [1, 0.9, 10, 20, 30, 50, 60, 80]
     found_NR[0, 8:] = 1
     found_NR[1, 0] = -1
-    row_MR = with_masks(rows_of([[5, 10, 15, 25]], [1]), np.ones((1, TRUE_SIDE, TRUE_SIDE)))
+    row_MR = append_masks(rows_of([[5, 10, 15, 25]], [1]), np.ones((1, TRUE_SIDE, TRUE_SIDE)))
     true = np.zeros((60, 80), np.uint8)
     true[20:50, 10:30] = 1
     collected = CollectedMasks()
-    meta = facts(np.array([[60, 80, 30, 40]]), [codes_of([true])])
+    meta = build_meta(np.array([[60, 80, 30, 40]]), [encode_masks([true])])
     collected.update(np.array([3]), [found_NR], [row_MR], meta)
     assert MaskAP().compute(collected) == pytest.approx(1.0) and CocoAP().compute(collected) == pytest.approx(1.0)
     np.testing.assert_array_equal(detection_masks(found_NR[:1])[0], true)
-    assert collected.codes() == (codes_of([true]), codes_of([true])) and collected.sizes().tolist() == [[60, 80]]
+    assert collected.codes() == (encode_masks([true]), encode_masks([true]))
+    assert collected.sizes().tolist() == [[60, 80]]
 
 
 def test_mistakes_and_curves_are_of_masks(made: List[Figure]) -> None:
@@ -172,10 +179,10 @@ def test_mistakes_and_curves_are_of_masks(made: List[Figure]) -> None:
     wrong[10:12, 10:30] = 1
     found_N6 = np.array([[0, 0.9, 10, 10, 30, 20], [0, 0.8, 10, 10, 30, 20], [0, 0.95, 10, 10, 30, 20]], float)
     collected = CollectedMasks()
-    found = codes_of([wrong, mask, wrong])
-    collected.add_masks(0, size, rows_of([[10, 10, 30, 20]], [0]), codes_of([mask]), found_N6, found)
-    assert missed(*collected.boxes()[1:], collected.overlap()) == [2, 0]
-    assert missed(*collected.boxes()[1:], lambda number, others: np.ones(len(others))) == [0, 1]  # by boxes
+    found = encode_masks([wrong, mask, wrong])
+    collected.add_masks(0, size, rows_of([[10, 10, 30, 20]], [0]), encode_masks([mask]), found_N6, found)
+    assert false_positives(*collected.boxes()[1:], collected.overlap()) == [2, 0]
+    assert false_positives(*collected.boxes()[1:], lambda number, others: np.ones(len(others))) == [0, 1]  # by boxes
     curves = curves_of(collected_of(made).mask_coco())
     assert curves.keys() == {0, 1, 2}
     mean = np.mean([one[0] for one in curves.values()])

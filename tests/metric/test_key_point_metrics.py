@@ -15,7 +15,7 @@ from in_threads import Rendezvous, ThreadStore
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.host import all_gather
-from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, Crop, facts
+from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, Crop, meta_row
 from mxtrain.vision.pose.metrics import PCK, CollectedPoses, OksAP, Pose
 
 J = len(PERSON_NAMES)
@@ -126,7 +126,7 @@ def test_a_batch_is_collected_in_pixels_of_the_images() -> None:
     target_J3 = crop.points(one.true_J3, np.arange(J)).astype(np.float32)
     left, top, right, bottom = one.box_4
     prediction = np.concatenate([one.pose.point_J3, [[left, top, one.pose.score], [right, bottom, 0]]])
-    meta = facts(crop, (640, 480), one.box_4, one.area, one.image, 1.0, PERSON_SIGMAS)
+    meta = meta_row(crop, (640, 480), one.box_4, one.area, one.image, 1.0, PERSON_SIGMAS)
     poses = CollectedPoses()
     poses.update(np.array([5]), prediction[None], target_J3[None], meta[None])
     found = poses.poses()

@@ -20,7 +20,14 @@ from mxtrain.types import Batch
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, is_box
 from mxtrain.vision.detection.signature import BoxSignature
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.instance_segmentation.mask_rows import FACTS, PREDICTED_SIDE, TRUE_SIDE, codes_of, in_image, mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import (
+    META_COLUMNS,
+    PREDICTED_SIDE,
+    TRUE_SIDE,
+    decode_mask,
+    encode_masks,
+    paste_masks,
+)
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP
 from mxtrain.vision.instance_segmentation.task import InstanceSegmentation
 
@@ -53,10 +60,10 @@ def test_masks_of_scenes_are_those_of_segmentation_digit_by_digit(describe_run: 
     image_BCHW, mask_BHW, _ = masks.fetch(index_B, seed=0, epoch=0, train=False)
     same_BCHW, row_BMR, fact_BF = objects.fetch(index_B, seed=0, epoch=0, train=False)
     np.testing.assert_array_equal(image_BCHW, same_BCHW)
-    assert fact_BF.shape == (30, FACTS)
+    assert fact_BF.shape == (30, META_COLUMNS)
     for mask_HW, row_MR, fact_F in zip(mask_BHW, row_BMR, fact_BF):
         row_GR, found_HW = row_MR[is_box(row_MR)], np.zeros_like(mask_HW)
-        own = [mask_of(code, (64, 64)) for code in fact_F[-1]]
+        own = [decode_mask(code, (64, 64)) for code in fact_F[-1]]
         assert len(own) == len(row_GR)
         for row_R, own_HW in zip(row_GR, own):
             assert not found_HW[own_HW > 0].any()  # no pixel is of two: what is covered is lost
@@ -95,7 +102,7 @@ def test_predictions_have_the_size_of_their_image(describe_run: Any) -> None:
     rng = np.random.RandomState(0)
     outputs = tuple(nd.array(rng.randn(2, *shape)) for shape in coding.output_shapes)
     plain = decode(outputs, Batch((), (), 2)).asnumpy()
-    meta = np.empty((2, FACTS), object)
+    meta = np.empty((2, META_COLUMNS), object)
     meta[:] = [[64, 160, 32, 40, ()], [16, 40, 16, 40, ()]]  # the second was not resized, and padded below
     own = decode(outputs, Batch((), (), 2, meta=meta)).asnumpy()
     assert (plain[..., 6:8] == [32, 40]).all() and own[:, 0, 6:8].tolist() == [[64, 160], [16, 40]]
@@ -119,7 +126,7 @@ def test_masks_stay_where_they_are_when_their_box_is_cut_off() -> None:
     wanted = np.zeros((2, 30, 40), np.uint8)
     wanted[0, 5:19, :20] = 1  # the upper half of 28 lines
     wanted[1, :4, 2:18] = wanted[1, 28:, 2:18] = 1  # the first and the last 12 of 48 lines
-    masks = in_image(cut_NR[:, 6:].reshape(2, PREDICTED_SIDE, PREDICTED_SIDE), cut_NR[:, 2:6], (30, 40))
+    masks = paste_masks(cut_NR[:, 6:].reshape(2, PREDICTED_SIDE, PREDICTED_SIDE), cut_NR[:, 2:6], (30, 40))
     np.testing.assert_array_equal(masks, wanted)
 
 
@@ -129,7 +136,7 @@ def test_rows_and_cocos_form_of_a_prediction() -> None:
     assert (one["class"], one["score"], one["box"]) == ("cow", 0.9, [4, 5, 20, 25]) and one["mask"]["size"] == [30, 40]
     true_hw = np.zeros((30, 40), np.uint8)
     true_hw[5:15, 4:20] = 1
-    np.testing.assert_array_equal(mask_of(one["mask"]["counts"].encode(), (30, 40)), true_hw)
+    np.testing.assert_array_equal(decode_mask(one["mask"]["counts"].encode(), (30, 40)), true_hw)
     assert json.loads(json.dumps(row)) == row and TASK.cells(row)["left"] == 4
     rows: Any = [{"sample_id": 42, **row}, {"sample_id": "b", "found": []}]
     results = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
@@ -172,7 +179,7 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
             assert drawn.width * height == drawn.height * width
         assert row["found"]
         for one in row["found"]:
-            mask_hw = mask_of(one["mask"]["counts"].encode(), (height, width))
+            mask_hw = decode_mask(one["mask"]["counts"].encode(), (height, width))
             left, top, right, bottom = one["box"]
             lines, columns = np.nonzero(mask_hw)
             if len(lines):
@@ -202,7 +209,7 @@ def test_the_true_masks_of_images_are_drawn(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     (sample,) = boxed_samples(source, [2], [predicted()])
     _, _, fact_BF = source.fetch(np.array([2]), seed=0, epoch=0, train=False)
-    assert codes_of(sample.true_masks) == list(fact_BF[0, -1]) and len(sample.true_masks) == len(sample.true_MD)
+    assert encode_masks(sample.true_masks) == list(fact_BF[0, -1]) and len(sample.true_masks) == len(sample.true_MD)
 
 
 @pytest.mark.parametrize(

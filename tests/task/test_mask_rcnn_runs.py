@@ -47,7 +47,7 @@ def test_placements_compute_what_one_device_does(describe_run, words):
     assert verify(describe_run(*words), steps, 1e-5).passed
 
 
-def with_masks(row_MD, mask_SS):
+def append_masks(row_MD, mask_SS):
     """Rows of objects that all have this mask."""
     return np.concatenate([row_MD, np.tile(mask_SS.reshape(1, -1), (len(row_MD), 1))], axis=1)
 
@@ -63,7 +63,7 @@ def test_an_image_without_objects_has_no_mask_loss(describe_run):
 def test_objects_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
     full = np.ones((TRUE_SIDE, TRUE_SIDE))
-    objects = [with_masks(rows_of(edges, classes), full) for edges, classes in (
+    objects = [append_masks(rows_of(edges, classes), full) for edges, classes in (
         ([[5, 5, 40, 44]], [3]), ([[9, 20, 30, 50], [30, 2, 60, 40]], [1, 1]))]  # fmt: skip
     boxes = padded([objects[0], np.zeros((0, TRUE_COLUMNS)), objects[1]], 2)
     together, gradients = train_on(description, boxes, [4, 7, 8])

@@ -20,7 +20,7 @@ from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.types import Batch
 from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.pose.key_points import Crop, KeyPointSet, facts
+from mxtrain.vision.pose.key_points import Crop, KeyPointSet, meta_row
 from mxtrain.vision.pose.losses import HeatmapL2
 from mxtrain.vision.pose.metrics import Pose
 from mxtrain.vision.pose.pose_fpn import PoseFPN
@@ -104,7 +104,8 @@ def test_predictions_are_in_pixels_of_the_images() -> None:
     crops = [Crop.around(box, (64, 48), 1.0, 12.0 * number, number == 3) for number, box in enumerate(boxes)]
     score_B = [1.0, 0.5, 0.25, 1.0, 0.1]
     meta = np.stack([
-        facts(crop, (300, 300), box, 10.0, 4, score, POINTS.sigmas) for crop, box, score in zip(crops, boxes, score_B)
+        meta_row(crop, (300, 300), box, 10.0, 4, score, POINTS.sigmas)
+        for crop, box, score in zip(crops, boxes, score_B)
     ])  # fmt: skip
     decode = TASK.build_decode(DESCRIPTION, SIGNATURE)
     found = decode((nd.array(map_BJhw),), Batch((), (), 5, meta=meta)).asnumpy()  # type: ignore[union-attr]

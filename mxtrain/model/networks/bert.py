@@ -93,6 +93,10 @@ class DropoutSum(gluon.HybridBlock):
         return dropout(F, x, self._rate) + residual
 
 
+PROJECTIONS = ("query", "key", "value")
+"""Names of the three dense layers of self-attention, in the order of their parameters."""
+
+
 class SelfAttention(gluon.HybridBlock):
     """Multi-head self-attention without the output projection: (T, B, U) to (T, B, U).
 
@@ -108,7 +112,7 @@ class SelfAttention(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._units, self._num_heads, self._rate = units, num_heads, dropout
         with self.name_scope():
-            for name in ("query", "key", "value"):
+            for name in PROJECTIONS:
                 weight = self.params.get(f"{name}_weight", shape=(units, units), init=normal())
                 bias = self.params.get(f"{name}_bias", shape=(units,), init="zeros")
                 setattr(self, f"{name}_weight", weight)
@@ -119,17 +123,15 @@ class SelfAttention(gluon.HybridBlock):
         start = f"{prefix}." if prefix else ""
         return {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
 
-    def hybrid_forward(
-        self, F, x_TBU, mask, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias
-    ):  # fmt: skip
+    def hybrid_forward(self, F, x_TBU, mask, **parameters):
         num_heads = self._num_heads
+        weights, biases = ([parameters[f"{name}_{kind}"] for name in PROJECTIONS] for kind in ("weight", "bias"))
         if native_operators().path:
-            weight = F.concat(query_weight, key_weight, value_weight, dim=0)
-            bias = F.concat(query_bias, key_bias, value_bias, dim=0)
+            weight, bias = F.concat(*weights, dim=0), F.concat(*biases, dim=0)
             qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
             return fused.attention(F, qkv, mask, num_heads, self._rate)
-        weights = [F.reshape(w, shape=(num_heads, -1, self._units)) for w in (query_weight, key_weight, value_weight)]
-        biases = [F.reshape(b, shape=(num_heads, -1)) for b in (query_bias, key_bias, value_bias)]
+        weights = [F.reshape(weight, shape=(num_heads, -1, self._units)) for weight in weights]
+        biases = [F.reshape(bias, shape=(num_heads, -1)) for bias in biases]
         weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
         bias = F.reshape(F.concat(*biases, dim=1), shape=(-1,))
         qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their binary version."""
+"""CIFAR-10 and CIFAR-100, in their binary version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Cifar(PublicDataset, Dataset):
-    """Base class of CIFAR-10 and CIFAR-100: files of labels and 3 x 32 x 32 pixels, one after the other."""
+    """Base class of CIFAR-10 and CIFAR-100, whose files are sequences of labels and 3 x 32 x 32 pixels."""
 
     makes_folds: ClassVar[bool] = True
 
@@ -52,17 +52,19 @@ class _Cifar(PublicDataset, Dataset):
     test_sha1: ClassVar[Dict[str, str]]
 
     def _label_column(self) -> int:
+        """Returns the index of the byte with the label in the row of an image."""
         return 0
 
     def _class_names(self, root: Path) -> List[str]:
+        """Returns the names of the classes."""
         raise NotImplementedError
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()
         root = self._find()
         class_names = self._class_names(root)
@@ -71,6 +73,11 @@ class _Cifar(PublicDataset, Dataset):
         return split_in_memory(self, images, labels, class_names, MemorySource(*test), places)
 
     def _find(self) -> Path:
+        """Returns the folder that contains the files.
+
+        Raises:
+            DataError: a file is missing.
+        """
         configured = Path(self.root)
         names = [*self.train_sha1, *self.test_sha1]
         root, missing = configured, names
@@ -86,6 +93,14 @@ class _Cifar(PublicDataset, Dataset):
     def _read_files(
         self, root: Path, files: Dict[str, str], num_classes: int, findings: Findings
     ) -> Tuple[np.ndarray, np.ndarray, DataPlaces]:
+        """Reads some files. Returns images (N, 3, 32, 32), labels (N,) and the source location of each image.
+
+        Args:
+            root: folder of the files.
+            files: name -> SHA-1 of the official file.
+            num_classes: number of classes.
+            findings: collects the problems.
+        """
         tables, valid = [], []
         for name, checksum in files.items():
             path = str(root / name)
@@ -101,7 +116,8 @@ class _Cifar(PublicDataset, Dataset):
         return image_NCHW, label_N, DataPlaces(paths, np.concatenate(valid), file_N, are_records=True)
 
     def _read_table(self, path: Path, checksum: str, findings: Findings) -> np.ndarray:
-        """Returns the bytes of a file, a row for each image; of a truncated file the complete images."""
+        """Returns the bytes of a file, with a row for each image. Of a truncated file, the complete images are
+        returned."""
         row = self.num_labels + _PIXELS
         with open_regular(path) as (file, size):
             if not size or size % row or size > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""1,797 real handwritten digits of 8 x 8 pixels that come with scikit-learn: nothing to download."""
+"""1,797 real handwritten digits of 8 x 8 pixels, which are part of scikit-learn: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class Digits(Dataset):
     """Share of all samples held out for testing."""
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         image_N1HW, label_N = read_digits()
         return split_in_memory(self, image_N1HW, label_N, [str(digit) for digit in range(10)])

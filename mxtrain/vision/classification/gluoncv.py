@@ -49,7 +49,7 @@ class GluonCVModel(Model):
 
     @property
     def published_name(self) -> str:
-        """See `Model.published_name`."""
+        """Returns the name under which GluonCV publishes weights."""
         return f"gluoncv:{self.name}"
 
     @pydantic.field_validator("options")
@@ -67,7 +67,11 @@ class GluonCVModel(Model):
         return options
 
     def _built(self, name: str, build: Callable[[], T]) -> T:
-        """Calls `build`, and converts GluonCV's exceptions.
+        """Calls `build`, and converts its exceptions.
+
+        Args:
+            name: name of the network, for messages.
+            build: function that builds the network.
 
         Raises:
             ConfigError: GluonCV is not installed, or rejects an option; the message says what to type.
@@ -103,7 +107,7 @@ class GluonCV(GluonCVModel):
 
     @classmethod
     def hint_for(cls, word: str) -> str:
-        """See `Model.hint_for`."""
+        """Returns the hint for a model name that is one of GluonCV's networks, or one of their families."""
         name = gluoncv_name(word)
         return f"It is one of GluonCV's networks: write model.name={name}." if name else ""
 
@@ -115,11 +119,11 @@ class GluonCV(GluonCVModel):
         return name
 
     def input_shape(self, native: Shape) -> Shape:
-        """Returns three channels and the native size, or the size that the network takes if the native one does not
-        fit."""
+        """Returns three channels, and the size of the dataset, rounded up to a multiple that the network accepts; or
+        the usual size of the network, if that of the dataset is too small or cannot be chosen."""
         sizes = sizes_of(self.name)
         height, width = native[-2:]
-        if sizes.only or min(height, width) < sizes.least or height == width == sizes.usual:
+        if sizes.is_fixed or min(height, width) < sizes.minimum or height == width == sizes.usual:
             return (3, sizes.usual, sizes.usual)
         return (3, *(-(-side // sizes.multiple) * sizes.multiple for side in (height, width)))
 

@@ -1,4 +1,4 @@
-"""Images in one folder per class."""
+"""Classification dataset of images in one folder per class."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class ImageFolder(DecodedDataset):
     """Image files in `root/train/CLASS/` with `root/val/` and `root/test/` beside, or all in `root/CLASS/`.
 
     Other usual names of splits are understood (`training_set`, `Valid`, `dev`; see `split_folders`). The classes are
-    the folder names in alphabetical order. Splits that are missing are carved out of the training images by
-    `val_fraction` and `test_fraction`, seeded and stratified.
+    the folder names in alphabetical order. Missing splits are held out of the training images by `val_fraction` and
+    `test_fraction`, seeded and stratified.
     """
 
     root: PathText = "data/image_folder"
     """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         root = Path(self.root)
         if not exists(root) or not root.is_dir():
             raise DataError(
@@ -63,10 +63,9 @@ class ImageFolder(DecodedDataset):
 
 
 def find_roots(root: Path, option: str) -> Dict[str, Path]:
-    """Returns the folder with the class folders of each split; only "train", the root itself, where there are no
-    splits.
+    """Returns split -> folder with the class folders. Without splits, the root is the training split.
 
-    A folder called `train` with images, beside other folders, is a class (a vehicle) and no split.
+    A folder called `train` that contains images, beside other folders, is a class (a vehicle) and not a split.
     """
     splits = find_splits(root, option)
     others = set(_folders_in(root)) - {path.name for path in splits.values()}
@@ -74,12 +73,13 @@ def find_roots(root: Path, option: str) -> Dict[str, Path]:
 
 
 def _holds_images(folder: Path) -> bool:
-    """Returns True if a folder holds images itself, not only in folders below."""
+    """Returns True if a folder directly contains images, not only in its subfolders."""
     return any(name.lower().endswith(EXTENSIONS) for name in files_in(folder))
 
 
 def _has_classes(folder: Path, findings: Findings) -> bool:
-    """Refuses a split that holds images but no class folders, as the test images of competitions."""
+    """Returns True if a split has class folders or is empty. Rejects a split with images but no class folders, such as
+    test images of competitions."""
     if _folders_in(folder) or not _holds_images(folder):
         return True
     fact = f"'{folder}' holds images, but no class folders, so the classes of the images are unknown."
@@ -89,11 +89,15 @@ def _has_classes(folder: Path, findings: Findings) -> bool:
 
 
 def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
-    """Refuses a root whose folders all hold the same folders and no images: classes are one level below."""
-    inside = [set(_folders_in(folder / name)) for name in names]
-    if len(names) > 1 and len(inside[0]) > 1 and all(names_below == inside[0] for names_below in inside):
+    """Rejects a root whose folders all have the same subfolders and no images: classes are one level below.
+
+    Raises:
+        DataError: this is the case; the message says what to type.
+    """
+    subfolders = [set(_folders_in(folder / name)) for name in names]
+    if len(names) > 1 and len(subfolders[0]) > 1 and all(each == subfolders[0] for each in subfolders):
         if not any(_holds_images(folder / name) for name in names):
-            listed = ", ".join(f"{name}/" for name in sorted(inside[0])[:5])
+            listed = ", ".join(f"{name}/" for name in sorted(subfolders[0])[:5])
             raise DataError(
                 f"dataset=image_folder: the folders {', '.join(f'{name}/' for name in names[:5])} in '{folder}' hold "
                 f"no images, but all the same folders ({listed}), so these seem to be the classes. Type "
@@ -102,6 +106,11 @@ def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
 
 
 def _list_classes(folder: Path, findings: Findings) -> List[str]:
+    """Returns the names of the classes: the folders in the training split, sorted.
+
+    Raises:
+        DataError: there are fewer than two classes.
+    """
     names = _folders_in(folder)
     if len(names) < 2:
         contents = f"only one, '{names[0]}'" if names else "none"
@@ -139,7 +148,8 @@ def require_utf8(name: str, subject: str) -> None:
 
 
 class _ClassFinder:
-    """Lists the images of each class, each real file once: links may lead anywhere, and form cycles."""
+    """Lists the images of each class. Each real file is listed once, although links may lead anywhere, or form
+    cycles."""
 
     def __init__(
         self, root: Path, roots: Collection[Path], class_names: Sequence[str], findings: Findings
@@ -148,7 +158,7 @@ class _ClassFinder:
         self._seen: Dict[FileId, Path] = {}
         folders = [root, *roots, *(folder / name for folder in roots for name in class_names)]
         self._known = {id_of(folder) for folder in folders if folder.is_dir()}
-        """Folders that a class never takes images from by a link: the root, the splits and the classes themselves."""
+        """Folders whose images a class never gets by a link: the root, the splits and the classes."""
 
     def list_split(self, folder: Path) -> ImageFiles:
         """Returns the images in `folder/CLASS/`.
@@ -157,8 +167,8 @@ class _ClassFinder:
             DataError: a class is unknown or empty, or an image was seen before, in another class or split.
         """
         names = _folders_in(folder)
-        name_of = {composed(name): name for name in names}
-        folder_names = [name if name in names else name_of.get(composed(name), name) for name in self._class_names]
+        folder_of = {composed(name): name for name in names}  # accented letters may be decomposed in the file system
+        folder_names = [name if name in names else folder_of.get(composed(name), name) for name in self._class_names]
         unknown = sorted(set(names) - set(folder_names))
         self._findings.refuse(*(
             Problem(

@@ -1,4 +1,4 @@
-"""Lists of images with boxes, and RecordIO files of the same, as MXNet and GluonCV have them.
+"""Detection dataset of lists of images with boxes, or of RecordIO files with them, in the formats of MXNet and GluonCV.
 
 Legend: R boxes, D columns of `boxes.Column`.
 """
@@ -16,7 +16,7 @@ from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
 from mxtrain.data.loading.regular_files import exists, refuse_shared
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
-from mxtrain.vision.detection.box_faults import TOLERANCE, refuse_wrong_boxes
+from mxtrain.vision.detection.box_faults import NORMALIZED_TOLERANCE, TOLERANCE, refuse_wrong_boxes
 from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed_classes import ClassNames, choose_class_names
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
@@ -24,15 +24,13 @@ from mxtrain.vision.images.list_file import ListedBoxes, read_list, read_records
 
 _LAYOUT = "It must hold train.lst or train.rec, or what dataset.train_list names."
 _MAX_NORMALIZED = 1.5
-"""A coordinate above is one of pixels: shares of an image are at most 1, up to mistakes."""
-_TOLERANCE = 0.02
-"""By which a share may be below 0 or above 1."""
+"""Coordinates are in pixels if one is larger. Normalized coordinates are at most 1, apart from annotation errors."""
 
 
 class ImageList(BoxedFiles):
     """`root/train.lst` with a line for each image, or `root/train.rec` with a record; val and test beside.
 
-    A line is `INDEX A B ... class left top right bottom ... PATH` with tabs: see `image.list_file`.
+    A line is `INDEX A B ... class left top right bottom ... PATH` with tabs; see `images.list_file`.
     """
 
     option: ClassVar[str] = "dataset=image_list"
@@ -54,11 +52,11 @@ class ImageList(BoxedFiles):
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or else the numbers."""
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         root = self.require_root(_LAYOUT)
         names = choose_class_names(self.classes, root)
         listed: Dict[str, ListedBoxes] = {}
@@ -81,7 +79,11 @@ class ImageList(BoxedFiles):
         return self.make_splits(splits, names, range(len(names)), findings)
 
     def _path(self, root: Path, split: str, setting: Optional[str]) -> Optional[Path]:
-        """Returns the list of a split; None if there is none."""
+        """Returns the path of the list of a split; None if there is none.
+
+        Raises:
+            DataError: the configured list, or that of the training split, does not exist.
+        """
         if setting is None:
             return None
         if setting != "auto":
@@ -98,6 +100,7 @@ class ImageList(BoxedFiles):
         return existing[0] if existing else None
 
     def _is_normalized(self, listed: Mapping[str, ListedBoxes]) -> bool:
+        """Returns True if the coordinates of all lists are relative to width and height."""
         if self.normalized != "auto":
             return self.normalized
         edges = np.concatenate([boxes.object_R6[:, 1:5].ravel() for boxes in listed.values()] or [np.zeros(0)])
@@ -106,25 +109,25 @@ class ImageList(BoxedFiles):
     def _split(
         self, listed: ListedBoxes, num_classes: int, is_normalized: bool, findings: Findings
     ) -> Optional[BoxedSplit]:
-        """Returns the images of a list with the boxes that can be learned from."""
-        stays_R = listed.refuse_classes(num_classes, findings)
+        """Builds a split from the images of a list and their valid boxes; None without images."""
+        is_kept_R = listed.refuse_classes(num_classes, findings)
         edge_R4 = listed.object_R6[:, 1:5]
         size_R2 = np.full((len(edge_R4), 2), 1.0 if is_normalized else np.nan)
-        tolerance = _TOLERANCE if is_normalized else TOLERANCE
-        stays_R &= refuse_wrong_boxes(edge_R4, size_R2, listed, findings, self.mends, tolerance)
+        tolerance = NORMALIZED_TOLERANCE if is_normalized else TOLERANCE
+        is_kept_R &= refuse_wrong_boxes(edge_R4, size_R2, listed, findings, self.mends, tolerance)
         if self.normalized == "auto" and not is_normalized:
-            stays_R &= listed.refuse_shares(findings)
-        kept_R6 = listed.object_R6[stays_R]
+            is_kept_R &= listed.refuse_normalized(findings)
+        kept_R6 = listed.object_R6[is_kept_R]
         area_R = (kept_R6[:, 3:5] - kept_R6[:, 1:3]).prod(axis=1)
         row_RD = np.column_stack([kept_R6[:, 1:5], kept_R6[:, 0], kept_R6[:, 5], area_R])
         table = BoxTable.grouped(
-            listed.image_R[stays_R], row_RD, len(listed.encoded), is_normalized=is_normalized
+            listed.image_R[is_kept_R], row_RD, len(listed.encoded), is_normalized=is_normalized
         )  # fmt: skip
         return BoxedSplit(listed.encoded, listed.ids, table) if len(listed.encoded) else None
 
 
 def _numbered_names(listed: Mapping[str, ListedBoxes]) -> List[str]:
-    """Returns the numbers of the classes in the training list as their names."""
+    """Returns class names from the numbers of classes in the training list: "0", "1" and so on."""
     train = listed.get("train")
     class_R = np.zeros(0) if train is None else train.object_R6[:, 0]
     valid_R = class_R[(class_R >= 0) & (class_R < 1 << 20)]

@@ -1,9 +1,8 @@
-"""Images packed into RecordIO files, as `python -m mxtrain.vision.images.make_record` or MXNet's im2rec makes them."""
+"""Classification dataset of RecordIO files, made by `python -m mxtrain.vision.images.make_record` or MXNet's im2rec."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import List, Optional
 
@@ -15,14 +14,17 @@ from mxtrain.data.loading.regular_files import read_text, refuse_shared
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import BLANKS, split_lines
 from mxtrain.types import PathText
+from mxtrain.vision.detection.boxed_classes import first_twice
 from mxtrain.vision.images.decoded import DecodedDataset
 from mxtrain.vision.images.record_file import RecordFile
 
 
 class ImageRecord(DecodedDataset):
-    """`root/PREFIX_train.rec`, and beside it `_val.rec`, `_test.rec`, an .idx for each and `_classes.txt`, if any.
+    """`root/PREFIX_train.rec`, and beside it `_val.rec`, `_test.rec`, an .idx for each, and `_classes.txt`, if they
+    exist.
 
-    Missing splits are carved out of the training records, missing class names are numbers; both read every label first.
+    Missing splits are held out of the training records. Without `_classes.txt`, class names are numbers. In both cases
+    all labels are read first.
     """
 
     root: PathText = "data/image_record"
@@ -31,11 +33,11 @@ class ImageRecord(DecodedDataset):
     """Beginning of the file names; '' = train.rec, val.rec, test.rec and classes.txt."""
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         train_path = self._path("train.rec")
         if not os.path.lexists(train_path):
             raise DataError(
@@ -49,7 +51,7 @@ class ImageRecord(DecodedDataset):
         refuse_shared({part: [records.path] for part, records in (("train", train), ("val", val), ("test", test))
                        if records is not None}, findings)  # fmt: skip
         holds_out = val is None or self.fold is not None or (test is None and self.test_fraction > 0)
-        needs_labels = class_names is None or holds_out
+        needs_labels = class_names is None or holds_out  # labels are read from all records, which takes time
         label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
         if class_names is None:
             class_names = [str(label) for label in range(int(label_N.max()) + 1)]
@@ -61,6 +63,7 @@ class ImageRecord(DecodedDataset):
         return self.make_splits((train, label_N), val, test, class_names, findings)
 
     def _path(self, ending: str) -> Path:
+        """Returns the path of the file whose name ends so, e.g. with `train.rec`."""
         return Path(self.root) / (f"{self.prefix}_{ending}" if self.prefix else ending)
 
     def _open_split(
@@ -70,11 +73,12 @@ class ImageRecord(DecodedDataset):
         return RecordFile(path, len(class_names or ()), findings) if os.path.lexists(path) else None
 
     def _read_class_names(self) -> Optional[List[str]]:
+        """Returns the names in `classes.txt`; None if the file does not exist."""
         path = self._path("classes.txt")
         if not os.path.lexists(path):
             return None
         names = [line.strip(BLANKS) for line in split_lines(read_text(path)) if line.strip()]
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        if twice:
-            raise DataError(f"'{path}' names the class '{twice[0]}' twice. Give each class a name of its own.")
+        duplicate = first_twice(names)
+        if duplicate is not None:
+            raise DataError(f"'{path}' names the class '{duplicate}' twice. Give each class a name of its own.")
         return names

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MAX_SIDE = 64
-"""Largest side of its input in pixels, unless `dataset.image_size` is set."""
+"""Largest side of the network's input in pixels, unless `dataset.image_size` is set."""
 
 
 class LeNet(Model):
@@ -41,7 +41,7 @@ class LeNet(Model):
     """Dropout probability of hidden units."""
 
     def input_shape(self, native: Shape) -> Shape:
-        """Scales images down to `MAX_SIDE`: the hidden layer has weights for each pixel."""
+        """Returns the size of the dataset, scaled down to `MAX_SIDE`: the hidden layer has weights for each pixel."""
         *channels, height, width = native
         scale = min(1.0, MAX_SIDE / max(height, width))
         return (*channels, max(1, round(height * scale)), max(1, round(width * scale)))

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST in their IDX files, gzipped or not."""
+"""MNIST and Fashion-MNIST in IDX files, gzipped or not."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Mnist(PublicDataset, Dataset):
     }
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()
         paths = self._find()
         train = self._read_pair(paths[0], paths[1], findings)
@@ -85,6 +85,11 @@ class Mnist(PublicDataset, Dataset):
         return split_in_memory(self, images, labels, self.class_names, MemorySource(*test), places)
 
     def _find(self) -> List[Path]:
+        """Returns the paths of the four files, in the order of `_FILES`.
+
+        Raises:
+            DataError: a file is missing.
+        """
         root = Path(self.root)
         candidates = [[root / name, root / f"{name}.gz"] for name in _FILES]
         missing = [str(pair[1].name) for pair in candidates if not any(map(exists, pair))]
@@ -95,6 +100,8 @@ class Mnist(PublicDataset, Dataset):
     def _read_pair(
         self, image_path: Path, label_path: Path, findings: Findings
     ) -> Optional[Tuple[np.ndarray, np.ndarray, DataPlaces]]:
+        """Reads images (N, 1, H, W) and their labels (N,), and the source location of each image; None if a file is
+        damaged and `findings` continues."""
         image_NHW = self._read(image_path, _IMAGE_MAGIC, "images", findings)
         label_N = self._read(label_path, _LABEL_MAGIC, "labels", findings)
         if image_NHW is None or label_N is None:
@@ -115,6 +122,9 @@ class Mnist(PublicDataset, Dataset):
         return image_NHW[:, None], label_N, DataPlaces([str(image_path)], valid, are_records=True)
 
     def _read(self, path: Path, magic: int, kind: str, findings: Findings) -> Optional[np.ndarray]:
+        """Reads a file and verifies its checksum; arguments as in `parse_idx`. None if it is damaged and `findings`
+        continues."""
+
         def read() -> Tuple[bytes, np.ndarray]:
             content = _read_content(path, magic, kind)
             return content, parse_idx(content, path, magic, kind)

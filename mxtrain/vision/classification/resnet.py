@@ -10,8 +10,8 @@ from mxtrain.types import PositiveFloat, Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-# depth: (residual blocks per stage, whether they are bottlenecks)
 SMALL_DEPTHS = {depth: ((depth - 2) // 6,) * 3 for depth in (8, 14, 20, 32, 44, 56, 110)}
+"""Depth of a network for small images -> number of residual blocks of each stage."""
 LARGE_DEPTHS = {
     18: ((2, 2, 2, 2), False),
     34: ((3, 4, 6, 3), False),
@@ -19,11 +19,13 @@ LARGE_DEPTHS = {
     101: ((3, 4, 23, 3), True),
     152: ((3, 8, 36, 3), True),
 }
+"""Depth of a network for large images -> number of residual blocks of each stage, and True for bottleneck blocks."""
 LARGE_STEM_FROM = 64
+"""Shorter side of images in pixels from which `stem=auto` is large."""
 
 
 class ResNet(Model):
-    """A residual network; its depth says which of the two published families it belongs to.
+    """A residual network; its depth determines which of the two published families it belongs to.
 
     Depths 8, 14, 20, 32, 44, 56 and 110 are the three-stage networks made for CIFAR (16, 32, 64 channels); 18, 34, 50,
     101 and 152 the four-stage ones made for ImageNet (64 to 512 channels, bottlenecks from 50 on).

@@ -1,4 +1,4 @@
-"""Made-up images of any shape that can be learned: for trying objects out and measuring speed."""
+"""Synthetic images of any shape with classes that can be learned, for tests and speed measurements."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.memory import split_in_memory
 
 _MAX_GIB = 16
+"""Largest allowed size of all images, in GiB."""
 
 
 class Synthetic(Dataset):
@@ -37,7 +38,7 @@ class Synthetic(Dataset):
     """Share of all samples held out for testing."""
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         gib = self.num_samples * math.prod(self.shape) / 2**30
         if gib > _MAX_GIB:
             raise DataError(
@@ -48,7 +49,7 @@ class Synthetic(Dataset):
         noise_weight = int(round(self.noise * 256))
         pattern_KCHW = _random_bytes(self.data_seed, (self.num_classes, *self.shape))
         image_NCHW = _random_bytes(self.data_seed + 1, (self.num_samples, *self.shape))
-        for label in range(self.num_classes):  # in place, a class at a time: 16-bit copies of everything would not fit
+        for label in range(self.num_classes):  # in place, class by class: 16-bit copies of all images would not fit
             members = image_NCHW[label :: self.num_classes]
             blend = members.astype(np.uint16) * np.uint16(noise_weight)
             blend += pattern_KCHW[label].astype(np.uint16) * np.uint16(256 - noise_weight)
@@ -57,6 +58,7 @@ class Synthetic(Dataset):
 
 
 def _random_bytes(seed: int, shape: Shape) -> np.ndarray:
+    """Returns random bytes of a shape, which are the same for all versions of NumPy."""
     size = int(np.prod(shape))
     words = np.random.Philox(key=seed % 2**64).random_raw(-(-size // 8))
     return words.astype("<u8", copy=False).view(np.uint8)[:size].reshape(shape)

@@ -1,5 +1,5 @@
-"""Arithmetic of boxes on the device: functions of MXNet's `F`, for graphs and for arrays. Imports no MXNet. The same on
-the host is in `box_geometry`.
+"""Arithmetic of boxes on the device: functions of MXNet's `F`, for graphs and for arrays. Does not import MXNet.
+`box_geometry` has functions for NumPy arrays.
 
 Legend: B batch, N boxes of an image, M true boxes of an image, K chosen boxes, D columns of `boxes.Column`. Edges are
 left, top, right, bottom in pixels.
@@ -24,6 +24,7 @@ Source: as GluonCV."""
 TINY = 1e-12
 """Lower limit of divisors."""
 _FARTHEST = 1e6
+"""Limit of the coordinates that `bound_edges` accepts, in pixels."""
 
 
 def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) -> Array:
@@ -31,19 +32,20 @@ def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) 
     return F.slice_axis(array, axis=-1, begin=begin, end=end)
 
 
-def common_areas(F: OperatorModule, edge_BN4: Array, edge_BM4: Array) -> Array:
-    """Returns the area that each box has in common with each true one, in pixels, (B, N, M)."""
+def intersection_areas(F: OperatorModule, edge_BN4: Array, edge_BM4: Array) -> Array:
+    """Computes the area of the intersection of each box with each true box, in pixels, (B, N, M)."""
     sides = []
     for low, high in ((0, 2), (1, 3)):
         begins, ends = (
-            [_side(F, edge_BN4, place), F.transpose(_side(F, edge_BM4, place), axes=(0, 2, 1))] for place in (low, high)
+            [_column(F, edge_BN4, column), F.transpose(_column(F, edge_BM4, column), axes=(0, 2, 1))]
+            for column in (low, high)
         )  # fmt: skip
         sides.append(F.relu(F.broadcast_minimum(*ends) - F.broadcast_maximum(*begins)))
     return sides[0] * sides[1]
 
 
-def _side(F: OperatorModule, edge_BN4: Array, at: int) -> Array:
-    return columns_of(F, edge_BN4, at, at + 1)
+def _column(F: OperatorModule, edge_BN4: Array, index: int) -> Array:
+    return columns_of(F, edge_BN4, index, index + 1)
 
 
 def areas(F: OperatorModule, edge_BN4: Array) -> Array:
@@ -55,21 +57,21 @@ class Matches(NamedTuple):
     """The true box with the highest intersection over union for each box.
 
     Attributes:
-        iou_BN: intersection over union with it; 0 if no object is touched.
-        place_BN: its index among the true boxes.
+        iou_BN: intersection over union with it; 0 if there is no overlap.
+        index_BN: its index among the true boxes.
         in_crowd_BN: 1 if the box lies in a crowd region, else 0.
     """
 
     iou_BN: Array
-    place_BN: Array
+    index_BN: Array
     in_crowd_BN: Array
 
 
 def is_object(F: OperatorModule, box_BMD: Array) -> Array:
     """Returns 1 for rows that are boxes of single objects with an area, else 0, (B, M)."""
-    flags, kind = (columns_of(F, box_BMD, at, at + 1) for at in (Column.FLAGS, Column.CLASS))
-    sides = columns_of(F, box_BMD, 2, 4) - columns_of(F, box_BMD, 0, 2)
-    return F.squeeze(kind >= 0, axis=2) * F.squeeze(flags < Flag.CROWD, axis=2) * F.min(sides > 0, axis=2)
+    flags_BM1, class_BM1 = (_column(F, box_BMD, column) for column in (Column.FLAGS, Column.CLASS))
+    side_BM2 = columns_of(F, box_BMD, 2, 4) - columns_of(F, box_BMD, 0, 2)
+    return F.squeeze(class_BM1 >= 0, axis=2) * F.squeeze(flags_BM1 < Flag.CROWD, axis=2) * F.min(side_BM2 > 0, axis=2)
 
 
 def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
@@ -77,10 +79,10 @@ def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
 
     Args:
         edge_BN4: edges of the boxes.
-        box_BMD: true boxes; crowds are no match, see `Matches.in_crowd_BN`.
+        box_BMD: true boxes; crowd regions are not matched, see `Matches.in_crowd_BN`.
     """
     edge_BM4 = columns_of(F, box_BMD, 0, 4)
-    common_BNM = common_areas(F, edge_BN4, edge_BM4)
+    common_BNM = intersection_areas(F, edge_BN4, edge_BM4)
     area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
     union_BNM = F.broadcast_sub(F.broadcast_add(area_BN1, area_B1M), common_BNM)
     object_B1M = F.expand_dims(is_object(F, box_BMD), axis=1)
@@ -95,21 +97,23 @@ def at_least_tiny(F: OperatorModule, array: Array) -> Array:
     return F.broadcast_maximum(array, F.ones_like(array) * TINY)
 
 
-def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
+def take_rows(F: OperatorModule, array_BNC: Array, index_BK: Array) -> Array:
     """Gathers rows of each sample by index, (B, K, C).
 
     Args:
-        array_BNC: rows.
-        place_BK: indices of rows in their sample.
+        F: MXNet's operators of symbols or of arrays.
+        array_BNC: rows of each sample.
+        index_BK: indices of the rows to take in each sample.
     """
-    sample_B1 = F.reshape(F.contrib.arange_like(place_BK, axis=0), shape=(-1, 1))
-    sample_BK = F.broadcast_like(F.cast(sample_B1, "int32"), place_BK)
-    return F.gather_nd(array_BNC, F.stack(sample_BK, F.cast(place_BK, "int32"), axis=0))
+    sample_B1 = F.reshape(F.contrib.arange_like(index_BK, axis=0), shape=(-1, 1))
+    sample_BK = F.broadcast_like(F.cast(sample_B1, "int32"), index_BK)
+    return F.gather_nd(array_BNC, F.stack(sample_BK, F.cast(index_BK, "int32"), axis=0))
 
 
-def near(F: OperatorModule, edge: Array) -> Array:
-    """Replaces NaN edges of a diverged network by 0: ROIAlign reads out of bounds at positions that are NaN."""
-    # A comparison with NaN is false.
+def bound_edges(F: OperatorModule, edge: Array) -> Array:
+    """Replaces edges that are NaN, infinite or far away, as of a diverged network, by 0: ROIAlign would read memory out
+    of bounds at NaN."""
+    # A comparison with NaN is false, so NaN becomes 0, too.
     return F.where(F.abs(edge) < _FARTHEST, edge, F.zeros_like(edge))
 
 
@@ -120,15 +124,15 @@ def centre_and_size(F: OperatorModule, edge: Array) -> Tuple[Array, Array]:
 
 
 def offsets_to(F: OperatorModule, edge_BN4: Array, true_BN4: Array, variances: Sequence[float]) -> Array:
-    """Returns the offsets of boxes from their true boxes, (B, N, 4): distance of centres over the box's size, and
-    logarithm of the ratio of sizes, both divided by `variances`.
+    """Computes the offsets from boxes to their true boxes, (B, N, 4): the distance of centres relative to the size of
+    the box, and the logarithm of the ratio of sizes, both divided by `variances`.
 
     Source: Girshick et al., "Rich Feature Hierarchies for Accurate Object Detection" (2014), appendix C.
     """
-    (centre, size), (true_centre, true_size) = (centre_and_size(F, one) for one in (edge_BN4, true_BN4))
+    (centre, size), (true_centre, true_size) = (centre_and_size(F, edges) for edges in (edge_BN4, true_BN4))
     size, true_size = at_least_tiny(F, size), at_least_tiny(F, true_size)
-    moved = (true_centre - centre) / size * (1.0 / variances[0])
-    return F.concat(moved, F.log(true_size / size) * (1.0 / variances[2]), dim=2)
+    shift = (true_centre - centre) / size * (1.0 / variances[0])
+    return F.concat(shift, F.log(true_size / size) * (1.0 / variances[2]), dim=2)
 
 
 def apply_offsets(
@@ -138,9 +142,9 @@ def apply_offsets(
 
     Args:
         edge: edges of the boxes (..., 4).
-        offset: (..., 4), which broadcasts over boxes.
-        variances: what offsets were divided by.
-        max_log_scale: a side grows or shrinks at most by the exponential of this.
+        offset: offsets (..., 4), which are broadcast over boxes.
+        variances: divisors of the offsets.
+        max_log_scale: logarithm of the largest factor by which a side may grow or shrink.
     """
     centre, size = centre_and_size(F, edge)
     centre = F.broadcast_add(F.broadcast_mul(columns_of(F, offset, 0, 2) * variances[0], size), centre)
@@ -150,7 +154,8 @@ def apply_offsets(
 
 
 def max_positives(num_samples: int, positive_fraction: float) -> int:
-    """Returns the quota of positives of a sample, at least 1: MXNet's `topk` returns all elements for k = 0."""
+    """Returns the largest number of positives among `num_samples`; at least 1, since MXNet's `topk` returns all
+    elements for k = 0."""
     return max(round(num_samples * positive_fraction), 1)
 
 
@@ -167,14 +172,14 @@ def sampling_keys(
     | 1 to 2 | a positive beyond the quota |
     | 0 | neither |
 
-    A sample by the largest of given random numbers is the same wherever it is computed, and for any division of a
-    batch; GluonCV shuffles with the device's own generator.
+    The sample is a function of the given random numbers, so it does not depend on the device or on the division of a
+    batch; GluonCV shuffles with the generator of the device.
 
     Args:
         positive_BN, negative_BN: 1 for rows of that kind, else 0.
         noise_BN: random numbers from 0 to 1.
-        num_samples: rows of a sample.
-        positive_fraction: the largest share of positives among them; one may always be there.
+        num_samples: number of rows to sample.
+        positive_fraction: largest share of positives among them; one positive is always allowed.
     """
     quota = max_positives(num_samples, positive_fraction)
     key_BN = positive_BN * (noise_BN + 1)

@@ -2,7 +2,9 @@
 
 All windows are in pixels of the original image, so that each image is resized only once.
 
-Legend: C channels, H height, W width, T trials, M boxes of an image.
+`draw_U` are the random numbers of a sample, from 0 to 1, in the order of `AugmentStream`.
+
+Legend: C channels, H height, W width, T trials, U random numbers, M boxes of an image.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from mxtrain.vision.images.transforms.colors import colour_matrix, recoloured
 from mxtrain.vision.images.view import Rectangle, Window
 
 NUM_TRIALS = 50
-_EDGE = 1e-6
+"""Number of random crops that are tried for a sample."""
+_MIN_SIDE = 1e-6
+"""Smallest side of a tile's window, in pixels."""
 
 
 class AugmentStream(NamedInt):
@@ -39,29 +43,29 @@ class AugmentStream(NamedInt):
     CONTRAST = 8
     SATURATION = 10
     HUE = 12
-    """These four: whether, and by how much."""
+    """The four colour changes have two numbers each: whether it is applied, and by how much."""
     MOSAIC = 14
     CENTRE_X = 15
     CENTRE_Y = 16
     PARTNER = 17
-    """And the two after it."""
+    """Three numbers: the other images of a mosaic."""
     TILE = 20
     TILE_DOWN = 21
     TILE_RIGHT = 22
     MIX_PARTNER = 23
     TRIAL = 24
-    """And those after it, four for each trial."""
+    """Four numbers for each trial of a crop."""
 
 
 class Mosaic(DatasetTransform):
     """Combines parts of four images into one; crop and expand are not applied to a mosaic."""
 
     share: Fraction = 0.5
-    """Share of the samples."""
+    """Share of the samples that are mosaics."""
     scale: Range[AreaShare] = [0.4, 1.0]
-    """Smallest and largest share of an image's width or height that is seen."""
+    """Smallest and largest share of an image's width or height that is visible."""
     epochs: Optional[Positive] = None
-    """The first epochs that have it; null = all."""
+    """Number of first epochs with mosaics; null = all."""
 
     def settings(self) -> Dict[str, object]:
         return {"mosaic": self.share, "mosaic_scale": self.scale, "mix_epochs": self.epochs}
@@ -71,9 +75,9 @@ class BlendImages(DatasetTransform):
     """Mixup: blends each image with another one; the boxes of both are weighted by their shares."""
 
     alpha: PositiveFloat = 1.5
-    """Of the Beta distribution of the shares."""
+    """Alpha of the Beta distribution of the shares."""
     epochs: Optional[Positive] = None
-    """The first epochs that have it; null = all."""
+    """Number of first epochs with mixup; null = all."""
 
     def settings(self) -> Dict[str, object]:
         return {"mixup": self.alpha, "mix_epochs": self.epochs}
@@ -176,46 +180,47 @@ class BoxAugment(AugmentSettings):
         key = int(bits(seed, epoch, np.array([index]), VisionDraw.BOX_SAMPLE + number)[0])
         return uniform(key, 0, np.arange(AugmentStream.TRIAL + 4 * NUM_TRIALS), VisionDraw.BOX_SAMPLE)
 
-    def is_mosaic(self, share: np.ndarray) -> bool:
+    def is_mosaic(self, draw_U: np.ndarray) -> bool:
         """Returns True if a sample is made of four images."""
-        return bool(share[AugmentStream.MOSAIC] < self.mosaic)
+        return bool(draw_U[AugmentStream.MOSAIC] < self.mosaic)
 
-    def is_flipped(self, share: np.ndarray) -> bool:
+    def is_flipped(self, draw_U: np.ndarray) -> bool:
         """Returns True if an image is mirrored."""
-        return self.flip and bool(share[AugmentStream.FLIP] < 0.5)
+        return self.flip and bool(draw_U[AugmentStream.FLIP] < 0.5)
 
-    def window(self, share: np.ndarray, size: Tuple[int, int], edge_M4: np.ndarray) -> Window:
+    def window(self, draw_U: np.ndarray, size: Tuple[int, int], edge_M4: np.ndarray) -> Window:
         """Returns the visible part of an image, in its own pixels. It may extend beyond the image.
 
         Args:
-            share: random numbers from `draws`.
+            draw_U: random numbers from `draws`.
             size: (width, height) of the image.
             edge_M4: boxes of single objects in the image.
         """
         width, height = size
         canvas: Window = (0.0, 0.0, float(width), float(height))
-        if self.expand > 1 and share[AugmentStream.EXPAND] < 0.5:
-            more = share[AugmentStream.RATIO] * (self.expand - 1)
-            left, top = -share[AugmentStream.RIGHT] * more * width, -share[AugmentStream.DOWN] * more * height
-            canvas = (left, top, left + (1 + more) * width, top + (1 + more) * height)
-        chosen = int(share[AugmentStream.CROP] * (len(self.crop_min_iou) + 1))
+        if self.expand > 1 and draw_U[AugmentStream.EXPAND] < 0.5:
+            margin = draw_U[AugmentStream.RATIO] * (self.expand - 1)  # relative to the image
+            left, top = -draw_U[AugmentStream.RIGHT] * margin * width, -draw_U[AugmentStream.DOWN] * margin * height
+            canvas = (left, top, left + (1 + margin) * width, top + (1 + margin) * height)
+        chosen = int(draw_U[AugmentStream.CROP] * (len(self.crop_min_iou) + 1))
         if chosen == len(self.crop_min_iou):
             return canvas
-        return self._crop(share, canvas, size, edge_M4, self.crop_min_iou[chosen])
+        return self._crop(draw_U, canvas, size, edge_M4, self.crop_min_iou[chosen])
 
     def _crop(
-        self, share: np.ndarray, canvas: Window, size: Tuple[int, int], edge_M4: np.ndarray, min_iou: float
+        self, draw_U: np.ndarray, canvas: Window, size: Tuple[int, int], edge_M4: np.ndarray, min_iou: float
     ) -> Window:  # fmt: skip
-        """Returns the first of `NUM_TRIALS` random parts of the canvas with enough overlap; otherwise the canvas."""
-        share_T4 = share[AugmentStream.TRIAL :].reshape(NUM_TRIALS, 4)
+        """Returns the first of `NUM_TRIALS` random parts of the canvas that has enough overlap with a box; the canvas
+        if none has."""
+        draw_T4 = draw_U[AugmentStream.TRIAL :].reshape(NUM_TRIALS, 4)
         low, high = self.crop_scale
-        scale_T = low + (high - low) * share_T4[:, 0]
+        scale_T = low + (high - low) * draw_T4[:, 0]
         # Limit the aspect so that both sides fit into the canvas at this scale.
         min_T, max_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
-        aspect_T = np.where(max_T > min_T, min_T + (max_T - min_T) * share_T4[:, 1], 1.0)
-        room_2 = np.array([canvas[2] - canvas[0], canvas[3] - canvas[1]])
-        side_T2 = np.stack([scale_T * np.sqrt(aspect_T), scale_T / np.sqrt(aspect_T)], axis=1).clip(0, 1) * room_2
-        begin_T2 = np.array(canvas[:2]) + share_T4[:, 2:] * (room_2 - side_T2)
+        aspect_T = np.where(max_T > min_T, min_T + (max_T - min_T) * draw_T4[:, 1], 1.0)
+        canvas_2 = np.array([canvas[2] - canvas[0], canvas[3] - canvas[1]])
+        side_T2 = np.stack([scale_T * np.sqrt(aspect_T), scale_T / np.sqrt(aspect_T)], axis=1).clip(0, 1) * canvas_2
+        begin_T2 = np.array(canvas[:2]) + draw_T4[:, 2:] * (canvas_2 - side_T2)
         window_T4 = np.concatenate([begin_T2, begin_T2 + side_T2], axis=1)
         visible_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
         fits_T = (visible_T2 >= 1).all(axis=1)  # an expanded canvas has parts outside the image
@@ -224,35 +229,40 @@ class BoxAugment(AugmentSettings):
         fitting = np.flatnonzero(fits_T)
         return tuple(window_T4[fitting[0]].tolist()) if len(fitting) else canvas
 
-    def tile_window(self, share: np.ndarray, size: Tuple[int, int], aspect: float) -> Window:
-        """Returns the visible part of an image in a mosaic: at most the largest part of that aspect (width to
-        height)."""
+    def tile_window(self, draw_U: np.ndarray, size: Tuple[int, int], aspect: float) -> Window:
+        """Returns the visible part of an image in a mosaic, at a random scale and position.
+
+        Args:
+            draw_U: random numbers from `draws`.
+            size: (width, height) of the image.
+            aspect: ratio of width to height of the part.
+        """
         width, height = size
         low, high = self.mosaic_scale
-        part = low + (high - low) * share[AugmentStream.TILE]
-        unit = min(width, height * aspect) * part
-        side_x, side_y = max(unit, _EDGE), max(unit / aspect, _EDGE)
-        left = share[AugmentStream.TILE_RIGHT] * (width - side_x)
-        top = share[AugmentStream.TILE_DOWN] * (height - side_y)
+        scale = low + (high - low) * draw_U[AugmentStream.TILE]
+        part_width = min(width, height * aspect) * scale
+        side_x, side_y = max(part_width, _MIN_SIDE), max(part_width / aspect, _MIN_SIDE)
+        left = draw_U[AugmentStream.TILE_RIGHT] * (width - side_x)
+        top = draw_U[AugmentStream.TILE_DOWN] * (height - side_y)
         return left, top, left + side_x, top + side_y
 
-    def recoloured(self, share: np.ndarray, image_CHW: np.ndarray) -> np.ndarray:
+    def recoloured(self, draw_U: np.ndarray, image_CHW: np.ndarray) -> np.ndarray:
         """Applies random brightness, contrast, saturation and hue to an image with values from 0 to 255.
 
         All four changes are affine, so they are combined: the image is processed in one pass and clipped only once.
         """
-        colour_34 = self._colours(share)
+        colour_34 = self._colours(draw_U)
         if colour_34 is None:
             return image_CHW
         return recoloured(image_CHW, colour_34)
 
-    def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
+    def _colours(self, draw_U: np.ndarray) -> Optional[np.ndarray]:
         """Returns the affine colour transform (3, 4), the last column being added; None if nothing changes."""
         amounts = {
-            stream: (2 * share[stream + 1] - 1) * strength for stream, strength in (
+            stream: (2 * draw_U[stream + 1] - 1) * strength for stream, strength in (
                 (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),
                 (AugmentStream.SATURATION, self.saturation), (AugmentStream.HUE, self.hue),
-            ) if share[stream] < 0.5 and strength
+            ) if draw_U[stream] < 0.5 and strength
         }  # fmt: skip
         if not amounts:
             return None
@@ -263,10 +273,11 @@ class BoxAugment(AugmentSettings):
         return np.concatenate([matrix_33, np.full((3, 1), added)], axis=1)
 
 
-def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
-    """Returns the four parts of a mosaic, around a random centre in its middle half."""
+def tiles(draw_U: np.ndarray, height: int, width: int) -> List[Rectangle]:
+    """Returns the four rectangles of a mosaic of that height and width. Their common corner is random, in the middle
+    half of both sides."""
     x, y = (
-        min(max(round((0.25 + 0.5 * share[stream]) * length), 1), length - 1)
+        min(max(round((0.25 + 0.5 * draw_U[stream]) * length), 1), length - 1)
         for stream, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
     )
     return [
@@ -275,19 +286,20 @@ def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
     ]  # fmt: skip
 
 
-def partners(share: np.ndarray, count: int) -> Sequence[int]:
+def partners(draw_U: np.ndarray, count: int) -> Sequence[int]:
     """Returns the indices of the three further images of a mosaic, out of `count`; an index may be repeated."""
-    return [int(share[AugmentStream.PARTNER + number] * count) for number in range(3)]
+    return [int(draw_U[AugmentStream.PARTNER + number] * count) for number in range(3)]
 
 
-def mix_partner(share: np.ndarray, index: int, count: int) -> int:
+def mix_partner(draw_U: np.ndarray, index: int, count: int) -> int:
     """Returns the index of the other image for mixup, out of `count`; the same index if there is only one image."""
-    return (index + 1 + int(share[AugmentStream.MIX_PARTNER] * (count - 1))) % count
+    return (index + 1 + int(draw_U[AugmentStream.MIX_PARTNER] * (count - 1))) % count
 
 
 def _covers(window_T4: np.ndarray, edge_M4: np.ndarray, min_iou: float) -> np.ndarray:
-    """Returns a mask of windows that contain the centre of a box and cover enough of it, (T,)."""
+    """Returns a mask of the windows that contain the centre of a box and have at least that intersection over union
+    with it, (T,)."""
     iou_TM = intersections_over_unions(window_T4, edge_M4)
     centre_M2 = (edge_M4[:, :2] + edge_M4[:, 2:]) / 2
-    shows_TM = ((centre_M2 >= window_T4[:, None, :2]) & (centre_M2 < window_T4[:, None, 2:])).all(axis=-1)
-    return (shows_TM & (iou_TM >= min_iou)).any(axis=1)
+    has_centre_TM = ((centre_M2 >= window_T4[:, None, :2]) & (centre_M2 < window_T4[:, None, 2:])).all(axis=-1)
+    return (has_centre_TM & (iou_TM >= min_iou)).any(axis=1)

@@ -1,6 +1,6 @@
-"""Finds faults of boxes, and refuses or mends them.
+"""Finds invalid boxes, and rejects or mends them.
 
-Legend: R boxes of a file, M boxes of an image.
+Legend: R boxes of a file, M boxes of an image, N numbers of a row, K classes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mxtrain.data.checking.problems import (
 from mxtrain.vision.detection.boxes import Column, Flag, has_area
 
 TOLERANCE = 1.0
-"""Pixels by which a box may reach beyond its image: annotators round. It is cut off in silence."""
-_SHARE_TOLERANCE = 0.02
-"""By which a share may be below 0 or above 1."""
+"""Pixels by which a box may exceed its image, since annotators round. Such boxes are clipped silently."""
+NORMALIZED_TOLERANCE = 0.02
+"""Amount by which a normalized coordinate may be below 0 or above 1."""
 REMEDY = (
     "Correct it, or type dataset.wrong_boxes=mend to have boxes cut off at the edges of their images, and those left "
     "out of which nothing is left."
@@ -34,22 +34,22 @@ SIZE_REMEDY = "Boxes are in pixels of the image as it is seen, upright. Correct 
 
 
 class BoxNotes(Protocol):
-    """Description of boxes by their file format, for messages."""
+    """Protocol of objects that describe boxes in messages, in the terms of their file format."""
 
     def place(self, index: int) -> DataPlace:
-        """Returns the place of a box in its file."""
+        """Returns the source location of a box."""
 
     def shown(self, index: int) -> str:
-        """Returns the box as its file has it, e.g. `[x, y, width, height] = [1, 2, 3, 4]`."""
+        """Returns the box as its file writes it, e.g. `[x, y, width, height] = [1, 2, 3, 4]`."""
 
 
 def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOLERANCE) -> Dict[str, np.ndarray]:
-    """Returns masks of invalid boxes, (R,), by kind; no box has two kinds.
+    """Returns kind of fault -> mask of the boxes with it, (R,). A box has at most one fault.
 
     Args:
         edge_R4: left, top, right, bottom.
-        size_R2: width and height of each one's image; NaN = unknown.
-        tolerance: how far a box may reach beyond it.
+        size_R2: width and height of the image of each box; NaN if unknown.
+        tolerance: distance in pixels by which a box may exceed its image.
     """
     is_number_R = np.isfinite(edge_R4).all(axis=1)
     side_R2 = edge_R4[:, 2:] - edge_R4[:, :2] if is_number_R.all() else _sides(edge_R4)
@@ -62,25 +62,26 @@ def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOL
 
 
 def _sides(edge_R4: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # infinity less infinity
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         return edge_R4[:, 2:] - edge_R4[:, :2]
 
 
 def excess(edge_R4: np.ndarray, size_R2: np.ndarray) -> np.ndarray:
-    """Returns the distance by which each box exceeds its image; 0 if it does not, or if the size is unknown."""
+    """Returns the distance in pixels by which each box exceeds its image, (R,); 0 if it does not, or if the size is
+    unknown."""
     with np.errstate(invalid="ignore"):
         beyond_R2 = edge_R4[:, 2:] - size_R2
     return np.maximum(np.nan_to_num(beyond_R2, nan=0.0, posinf=np.inf).max(axis=1), -edge_R4[:, :2].min(axis=1)).clip(0)
 
 
-def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, least_share: float = 0.2) -> bool:
-    """Returns True if boxes that were read as left, top, width and height can only be two opposite corners: the left
-    top one first in all of them, or in none.
+def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, min_share: float = 0.2) -> bool:
+    """Returns True if boxes that were read as left, top, width and height can only be two opposite corners: all of them
+    fit into their images as corners (see `as_corners`), and at least `min_share` of them do not fit as they were read.
 
     Args:
-        edge_R4: left, top, and these plus the third and the fourth number.
-        size_R2: width and height of each one's image; NaN = unknown.
-        least_share: so many reach beyond their images as they were read, at least; all fit as corners.
+        edge_R4: left, top, right, bottom, as they follow from left, top, width and height.
+        size_R2: width and height of the image of each box; NaN if unknown.
+        min_share: smallest share of boxes that do not fit.
     """
     is_known_R = np.isfinite(edge_R4).all(axis=1) & np.isfinite(size_R2).all(axis=1)
     edge_R4, size_R2 = edge_R4[is_known_R], size_R2[is_known_R]
@@ -88,31 +89,37 @@ def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, least_share: float = 0
         return False
     corner_R4 = as_corners(edge_R4)
     fits = (corner_R4[:, 2:] >= corner_R4[:, :2]).all() and (excess(corner_R4, size_R2) <= TOLERANCE).all()
-    return bool(fits and (excess(edge_R4, size_R2) > TOLERANCE).mean() >= least_share)
+    return bool(fits and (excess(edge_R4, size_R2) > TOLERANCE).mean() >= min_share)
 
 
-def are_shares(edge_R4: np.ndarray) -> bool:
-    """Returns True if boxes are shares of the width and the height of their images, and no pixels: all numbers lie
-    between 0 and 1, and are not just these."""
+def are_normalized(edge_R4: np.ndarray) -> bool:
+    """Returns True if boxes seem to be relative to the width and height of their images: all numbers are between 0 and
+    1, and not all are 0 or 1."""
     return len(edge_R4) > 0 and bool(in_unit_square(edge_R4).all() and (edge_R4 != np.floor(edge_R4)).any())
 
 
 def in_unit_square(number_RN: np.ndarray) -> np.ndarray:
     """Returns a mask of the rows in which all numbers lie between 0 and 1, (R,)."""
     with np.errstate(invalid="ignore"):
-        return ((number_RN >= -_SHARE_TOLERANCE) & (number_RN <= 1 + _SHARE_TOLERANCE)).all(axis=1)
+        return ((number_RN >= -NORMALIZED_TOLERANCE) & (number_RN <= 1 + NORMALIZED_TOLERANCE)).all(axis=1)
 
 
 def as_corners(edge_R4: np.ndarray) -> np.ndarray:
-    """Returns the left, top, right and bottom of boxes that were read as left, top, width and height, and are two
-    corners. Where the right bottom one is the first in all of them, the corners change places."""
+    """Returns left, top, right and bottom of boxes that were read as left, top, width and height, but are two corners.
+    If the first corner is the right bottom one in all boxes, the corners are swapped."""
     first_R2, second_R2 = edge_R4[:, :2], edge_R4[:, 2:] - edge_R4[:, :2]
     is_reversed = len(edge_R4) > 0 and bool((second_R2 <= first_R2).all())
     return np.concatenate([second_R2, first_R2] if is_reversed else [first_R2, second_R2], axis=1)
 
 
 def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
-    """Describes the fault of a box, as the end of a sentence."""
+    """Describes the fault of a box, as the end of a sentence.
+
+    Args:
+        kind: kind of fault, see `find_faults`.
+        edge_4: left, top, right, bottom.
+        size_2: width and height of the image; 1 and 1 for normalized boxes.
+    """
     if kind == BOX_OUTSIDE:
         width, height = size_2
         far = float(excess(edge_4[None], size_2[None])[0])
@@ -135,27 +142,25 @@ def refuse_wrong_boxes(
     edge_R4: np.ndarray, size_R2: np.ndarray, notes: BoxNotes, findings: Findings, mends: bool,
     tolerance: float = TOLERANCE,
 ) -> np.ndarray:  # fmt: skip
-    """Refuses boxes that nothing can be learned from.
-
-    An empty box is left out of training in silence: COCO's own files have two.
+    """Rejects invalid boxes. Empty boxes are always dropped silently: COCO's own files have two.
 
     Args:
         edge_R4: left, top, right, bottom of all boxes of a file.
-        size_R2: width and height of each one's image; NaN = unknown.
+        size_R2: width and height of the image of each box; NaN if unknown.
         notes: locations and values of the boxes, for messages.
-        findings: gets each that is wrong.
-        mends: True to keep boxes that reach beyond their image, and to drop other wrong boxes silently.
+        findings: collects the problems.
+        mends: if True, boxes that exceed their image are kept, and other invalid boxes are dropped silently.
         tolerance: see `find_faults`.
 
     Returns:
-        Which stay, (R,).
+        A mask of the boxes to use, (R,).
     """
     faults = find_faults(edge_R4, size_R2, tolerance)
-    stays_R = np.ones(len(edge_R4), bool)
+    is_kept_R = np.ones(len(edge_R4), bool)
     refused: List[Problem] = []
-    for kind, wrong_R in faults.items():
+    for kind, has_fault_R in faults.items():
         is_mended = mends or kind == EMPTY_BOX
-        for index in np.flatnonzero(wrong_R).tolist():
+        for index in np.flatnonzero(has_fault_R).tolist():
             place = notes.place(index)
             fact = f"{place}: the box {notes.shown(index)} {fault_text(kind, edge_R4[index], size_R2[index])}."
             if is_mended:
@@ -163,9 +168,9 @@ def refuse_wrong_boxes(
             else:
                 refused.append(Problem(kind, place, fact, REMEDY))
         if not (mends and kind == BOX_OUTSIDE):
-            stays_R &= ~wrong_R
+            is_kept_R &= ~has_fault_R
     refuse_all(findings, refused, "boxes")
-    return stays_R
+    return is_kept_R
 
 
 def refuse_all(findings: Findings, problems: List[Problem], kind: str) -> None:
@@ -176,14 +181,14 @@ def refuse_all(findings: Findings, problems: List[Problem], kind: str) -> None:
         findings.refuse(*problems, sentence=f"{first.fact[:-1]}{more}. {first.remedy}".rstrip())
 
 
-def cut(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
-    """Returns the boxes clipped to their image, without empty ones."""
+def clip_boxes(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
+    """Clips boxes to their image of that width and height in pixels. Returns the rows that still have an area."""
     row_MD = row_MD.copy()
     row_MD[:, :4] = np.clip(row_MD[:, :4], 0, [width, height, width, height])
     return row_MD[has_area(row_MD)]
 
 
-def refuse_useless_boxes(
+def refuse_unusable_split(
     name: str, row_RD: np.ndarray, class_names: Sequence[str], place: DataPlace, option: str, crowd_remedy: str,
     findings: Findings,
 ) -> None:  # fmt: skip
@@ -193,14 +198,14 @@ def refuse_useless_boxes(
     Args:
         name: name of the split: train, val or test.
         row_RD: boxes, with the columns of `boxes.Column`.
-        class_names: one per class.
-        place: location of the split, for messages.
-        option: chooses the dataset, for messages.
-        crowd_remedy: what to type where crowd regions are objects.
+        class_names: name of each class.
+        place: source location of the split, for messages.
+        option: option of the dataset, for messages.
+        crowd_remedy: sentence that says what to type if crowd regions are objects.
         findings: collects the problems.
 
     Raises:
-        WrongData: nothing can be learned.
+        DataError: nothing can be learned.
     """
     if not len(row_RD):
         use = "learned" if name == "train" else "measured"

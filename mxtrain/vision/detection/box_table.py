@@ -1,6 +1,6 @@
-"""Boxes of many images in a few flat arrays: the 860,000 of COCO take 24 MB, and not the gigabytes of lists.
+"""Boxes of many images in a few flat arrays: the 860,000 boxes of COCO need 24 MB, as lists they would need gigabytes.
 
-Legend: P images, R boxes of all of them, M boxes of one, D columns of `boxes.Column`.
+Legend: P images, R boxes of all images, M boxes of an image, D columns of `boxes.Column`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class BoxTable:
         """Groups boxes by image; boxes of an image keep their order.
 
         Args:
-            image_R: the image of each, from 0.
-            row_RD: as `Column` says.
+            image_R: index of the image of each box.
+            row_RD: boxes, with the columns of `boxes.Column`.
             num_images: P.
-            size_P2: see `BoxTable`.
-            is_normalized: see `BoxTable`.
+            size_P2, is_normalized: see `BoxTable`.
         """
         order_R = np.argsort(image_R, kind="stable")
         begin_P1 = np.zeros(num_images + 1, np.int64)
@@ -67,12 +66,12 @@ class BoxTable:
 
     @property
     def capacity(self) -> int:
-        """Returns the most boxes of an image, at least 1."""
+        """Returns the largest number of boxes of an image, at least 1."""
         return int(np.diff(self.begin_P1).max(initial=1))
 
 
 def rows_in_pixels(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
-    """Converts boxes from shares of an image's width and height to its pixels."""
+    """Converts normalized boxes to pixels of an image of that width and height."""
     moved_MD = row_MD.copy()
     moved_MD[:, [Column.LEFT, Column.RIGHT]] *= width
     moved_MD[:, [Column.TOP, Column.BOTTOM]] *= height

@@ -1,4 +1,4 @@
-"""Base class of datasets that give the boxes of the objects in every image."""
+"""Base class of detection datasets: images with the boxes of the objects in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class BoxedDataset(Dataset):
-    """Base class of images with boxes. A network sees whole images, brought to `image_size`."""
+    """Base class of datasets of images with boxes. In evaluation, the network's input is the whole image, resized to
+    `image_size`."""
 
     signature_class: ClassVar[Type[ImageSignature]] = BoxSignature
     tasks: ClassVar[Tuple[str, ...]] = ("detection",)
@@ -35,10 +36,10 @@ class BoxedDataset(Dataset):
     right or at the bottom."""
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        """See `BaseDataset.infer_signature`.
+        """Builds the signature; see `BaseDataset.infer_signature`.
 
         Raises:
-            ConfigError: the model takes images of another size than they are brought to.
+            ConfigError: the model requires another image size than the dataset's.
         """
         (_, *expected), configured = model.input_shape(splits.shape), list(splits.shape[1:])
         if expected != configured:
@@ -50,13 +51,15 @@ class BoxedDataset(Dataset):
         return BoxSignature.extending(super().infer_signature(splits, model), category_ids=ids)
 
     def decoded_as(self, decoding: Decoding) -> BoxedDataset:
-        """See `Dataset.decoded_as`."""
-        channels, height, width = decoding.shape
-        update = {"channels": channels, "image_size": [height, width], "fit": decoding.fit}
-        return self.model_copy(update=update)
+        """Returns this dataset with the image size and `fit` of a decoding."""
+        return self.with_decoding(decoding, fit=decoding.fit)
 
     def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        """See `BaseDataset.restored`; `fit` is part of what was trained."""
+        """Restores the dataset of a trained network; see `BaseDataset.restored`.
+
+        Raises:
+            ConfigError: `fit` is overridden with another value than in training.
+        """
         fit = ImageSignature.cast(trained).decoding.fit
         if "dataset.fit" in overridden and self.fit != fit:
             raise ConfigError(
@@ -69,7 +72,7 @@ class BoxedDataset(Dataset):
         return self.annotation_class()
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
-        """See `Dataset.loader_options`: sources give the size that enters the network."""
+        """Returns the options of the loader. Sources return images in the size of the network's input."""
         return {"keeps_size": True}
 
     def open_inputs(

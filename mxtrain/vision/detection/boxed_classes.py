@@ -1,4 +1,4 @@
-"""Names of classes of objects in images, and how they are found."""
+"""Names of classes of objects, and the lookup of classes by name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mxtrain.types import Names
 
 
 def _distinct(names: List[str]) -> List[str]:
+    """Validates class names; see `ClassNames`."""
     twice = first_twice(names)
     if twice is not None:
         raise ValueError(f"classes={names} names one twice: '{twice}'")
@@ -24,7 +25,7 @@ def _distinct(names: List[str]) -> List[str]:
 
 
 ClassNames = Annotated[Names, pydantic.AfterValidator(_distinct)]
-"""Names of classes as descriptions hold them."""
+"""Type of a setting with distinct, non-empty class names."""
 
 
 def first_twice(names: Sequence[str]) -> Optional[str]:
@@ -34,10 +35,10 @@ def first_twice(names: Sequence[str]) -> Optional[str]:
 
 
 def choose_class_names(configured: Sequence[str], root: Path, default: Sequence[str] = ()) -> List[str]:
-    """Returns the class names of the description, else the lines of `classes.txt`, else the default.
+    """Returns the configured class names, otherwise the lines of `root/classes.txt`, otherwise the default.
 
     Raises:
-        DataError: the file names none, or one twice.
+        DataError: the file has no name, or a name twice.
     """
     if configured:
         return list(configured)
@@ -53,7 +54,7 @@ def choose_class_names(configured: Sequence[str], root: Path, default: Sequence[
 
 
 class ClassIndex:
-    """Finds classes by their names, also where upper and lower case differ, unless that tells two classes apart."""
+    """Finds classes by their names, exactly, or else ignoring case if only one class has that name."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -62,6 +63,6 @@ class ClassIndex:
         self._number.update({name: number for number, name in enumerate(names)})
 
     def find(self, name: str) -> Optional[int]:
-        """Returns the number of a class; None if there is no such one."""
+        """Returns the index of the class with a name; None if there is none."""
         number = self._number.get(name)
         return self._number.get(name.casefold()) if number is None else number

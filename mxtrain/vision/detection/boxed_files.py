@@ -1,4 +1,4 @@
-"""Shared parts of detection datasets whose images are files or records.
+"""Base class of detection datasets whose images are files or records.
 
 Legend: N images.
 """
@@ -20,7 +20,7 @@ from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.types import BatchSize, Positive, shapes_of
 from mxtrain.vision.detection.box_augment import BoxAugment
-from mxtrain.vision.detection.box_faults import refuse_useless_boxes
+from mxtrain.vision.detection.box_faults import refuse_unusable_split
 from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed import BoxedDataset
 from mxtrain.vision.detection.boxed_images import BoxedImages
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def squares(sizes: object) -> object:
-    """Makes a square of each number."""
+    """Converts each number in a list of image sizes to [number, number]."""
     if isinstance(sizes, list):
         return [[size, size] if isinstance(size, int) and not isinstance(size, bool) else size for size in sizes]
     return sizes
@@ -50,7 +50,7 @@ class BoxedSplit:
 
     Attributes:
         encoded: the images.
-        ids: device and inode of each file, which identify it under another name; empty for records.
+        ids: device and inode of each file, which identify a file with several names; empty for records.
         table: boxes of the images.
     """
 
@@ -122,19 +122,20 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         return Decoding(self.cut_shape(), window=as_window(self.window), fit=self.fit)
 
     def decoded_as(self, decoding: Decoding) -> BoxedFiles:
-        """See `Dataset.decoded_as`."""
+        """Returns this dataset with the image size, `fit` and window of a decoding."""
         update = {"window": window_setting(decoding.window)}
         return super().decoded_as(decoding).model_copy(update=update)  # type: ignore[return-value]
 
     def for_model(self, model: Model) -> BoxedFiles:
-        """See `BaseDataset.for_model`; `image_size=auto` becomes the size that the model was published for."""
+        """Returns this dataset with `image_size=auto` replaced by the size that the model was published for, if
+        known."""
         side = model.usual_side
         if self.image_size != "auto" or side is None:
             return self
         return self.model_copy(update={"image_size": [side, side]})
 
     def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
-        """See `BaseDataset.scaled`."""
+        """Returns the source and the signature for each of `image_sizes`; see `BaseDataset.scaled`."""
         if not self.image_sizes:
             return ()
         channels = shapes_of(signature.shape)[0][0]
@@ -145,7 +146,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         return self.annotation_class(self.augment.min_visible)
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
-        """See `Dataset.loader_options`."""
+        """Returns the options of the loader, in training with `image_sizes_interval`."""
         options = super().loader_options(train)
         return {**options, "scale_interval": self.image_sizes_interval} if train else options
 
@@ -159,10 +160,11 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
             splits: "train", and "val" and "test" if there are any.
             class_names: name of each class.
             category_ids: number of each class in the files of the dataset.
-            findings: collects images that occur twice, in one split or in two.
+            findings: collects the problems.
 
         Raises:
-            DataError: a split is empty, or shares an image with another. `NoUsableSamples`: there is no training split.
+            DataError: a split is empty, or shares an image with another one.
+            NoUsableSamples: there is no training split.
         """
         train, val, test = (splits.get(split) for split in ("train", "val", "test"))
         if train is None:
@@ -175,7 +177,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
             if split is not None:
                 place = DataPlace(split.encoded.place(0).file if len(split) else "")
                 rows = split.table.row_RD
-                refuse_useless_boxes(name, rows, class_names, place, self.option, self.crowd_remedy(), findings)
+                refuse_unusable_split(name, rows, class_names, place, self.option, self.crowd_remedy(), findings)
         parts, (mean, std) = self.hold_out(train, val, test, has_val, findings)
         sources: List[Optional[BoxedImages]] = [
             None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
@@ -201,9 +203,9 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         each part, and the mean and standard deviation of the remaining training images.
 
         Args:
-            train, val, test: the splits that are used; None = there is none.
-            has_val: whether the dataset has a validation split, which folds do not use.
-            findings: gets images that belong to two splits, or twice to one.
+            train, val, test: the splits; None: there is none.
+            has_val: True if the dataset has a validation split, even if it is not used, as with folds.
+            findings: collects images that belong to two splits, or twice to one.
 
         Raises:
             DataError: splits share an image, or one has an image twice.
@@ -228,7 +230,7 @@ def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Opti
     The folder is listed once, which is faster than a look-up of each file. Accented letters may be composed in the name
     and decomposed in the file system, or vice versa.
     """
-    ids = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
+    ids = {str(path): file_id for path, file_id in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
     path_of = {composed(path): path for path in ids if not path.isascii()}
     paths = [str(folder / name) for name in names]
     paths = [path if path in ids else path_of.get(composed(path), path) for path in paths]
@@ -236,14 +238,14 @@ def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Opti
 
 
 def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
-    """Rejects images that occur twice, each time with other boxes.
+    """Rejects images that occur twice in a split, which have different boxes each time.
 
     Raises:
         DataError: an image occurs twice.
     """
     seen: Dict[FileId, int] = {}
-    for index, number in enumerate(split.ids if split else ()):
-        earlier = seen.setdefault(number, index)
+    for index, file_id in enumerate(split.ids if split else ()):
+        earlier = seen.setdefault(file_id, index)
         if earlier != index:
             assert split is not None
             place, other = split.encoded.place(index), split.encoded.place(earlier)

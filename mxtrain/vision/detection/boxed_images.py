@@ -1,6 +1,7 @@
 """Reads images with the boxes of the objects in them.
 
-Legend: B batch, C channels, H height, W width, M boxes of an image, D columns of `boxes.Column`.
+Legend: B batch, C channels, H height, W width, M boxes of an image, D columns of `boxes.Column`,
+U random numbers of a sample (`BoxAugment.draws`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from mxtrain.data.checking.checks import Checks
 from mxtrain.data.checking.problems import BOX_OUTSIDE
 from mxtrain.errors import LoaderError
 from mxtrain.vision.detection.box_augment import BoxAugment, mix_partner, partners, tiles
-from mxtrain.vision.detection.box_faults import REMEDY, cut, fault_text, find_faults
+from mxtrain.vision.detection.box_faults import REMEDY, clip_boxes, fault_text, find_faults
 from mxtrain.vision.detection.box_table import BoxTable, rows_in_pixels
 from mxtrain.vision.detection.boxes import (
     NUM_COLUMNS,
@@ -35,9 +36,8 @@ from mxtrain.vision.images.view import Rectangle, View, Window
 
 
 class BoxedImages(EncodedImageSource):
-    """Images and the boxes in them, as `Source`: whole images, brought to one size; in training, parts of them.
-
-    Besides images and boxes, in pixels of the input, a batch has a row of `ResizeTransform` for each sample.
+    """Source of images and the boxes in them, in pixels of the network's input: whole images, resized to one size; in
+    training, augmented parts of images. A batch also has a row of `ResizeTransform` for each sample.
     """
 
     samples_per_task = 4
@@ -49,28 +49,28 @@ class BoxedImages(EncodedImageSource):
         """Stores the settings; no image is read yet.
 
         Args:
-            encoded: The images.
-            table: Their boxes; None = unknown.
-            decoding: Has the size and how images are fitted into it.
-            mean: per channel, white is 1; the padding colour.
-            augment: Random changes in training.
-            mends: Whether boxes are cut off at the edges of images, however far they reach.
-            class_names: For messages.
+            encoded: the images.
+            table: boxes of the images; None: unknown.
+            decoding: decoding, with the size of the input and `fit`.
+            mean: padding colour per channel, from 0 to 1.
+            augment: random augmentation in training.
+            mends: if True, boxes that exceed their image are clipped; otherwise they are errors.
+            class_names: names of the classes, for messages.
         """
         super().__init__(encoded, decoding, mean)
         self._table = BoxTable.empty(len(encoded)) if table is None else table
         self._number_N = np.arange(len(encoded))
         self._fit = decoding.fit
         self.capacity = self._table.capacity
-        """The most boxes of an image."""
+        """Largest number of boxes of an image."""
         self._augment, self._mends, self._class_names = augment, mends, class_names
 
     def __len__(self) -> int:
         return len(self._number_N)
 
     def take(self, indices: Sequence[int]) -> BoxedImages:
-        """Returns a source of the images at these indices. Indices beyond the end are ignored; mosaics use only its
-        images."""
+        """Returns a source of the images at these indices, from which mosaics are also made. Indices beyond the end are
+        ignored."""
         subset = copy.copy(self)
         subset._number_N = self._number_N[[index for index in indices if index < len(self)]]
         return subset
@@ -84,8 +84,8 @@ class BoxedImages(EncodedImageSource):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; boxes are (B, M, D) float32, and rows of `ResizeTransform` (B, 4). In training these are
-        identities: the crops of larger images are not known there."""
+        """Returns images, boxes (B, M, D) float32, and rows of `ResizeTransform` (B, 4); see `Source.fetch`. In
+        training the latter are identities, which nobody uses."""
         if train and self._augment is not None:
             samples = [self._change(index, self._augment, seed, epoch) for index in index_B.tolist()]
             capacity = self.capacity * self._augment.capacity
@@ -96,7 +96,7 @@ class BoxedImages(EncodedImageSource):
         return image_BCHW, box_BMD, np.array([fitted.row() for _, _, fitted in samples])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """Returns a black image, instead of one that cannot be read."""
+        """Returns a black image without boxes, which replaces one that cannot be read."""
         image_1CHW = np.zeros((1, *self.shape), np.uint8)
         row_14 = np.array([[*self.shape[1:]] * 2])
         return image_1CHW, padded([np.zeros((0, NUM_COLUMNS))], self.capacity), row_14
@@ -106,7 +106,7 @@ class BoxedImages(EncodedImageSource):
         return BoxedChecks(self)
 
     def number(self, index: int) -> int:
-        """See `EncodedImageSource.number`: of the images that were selected."""
+        """Returns the index of a sample's image among the encoded images; see `take`."""
         return int(self._number_N[index])
 
     def class_name(self, number: float) -> str:
@@ -116,10 +116,11 @@ class BoxedImages(EncodedImageSource):
     def boxes(self, index: int) -> np.ndarray:
         """Returns the boxes of an image in its own pixels, (M, D)."""
         size = self.open(index).size
-        return cut(self.rows(index, size), *size)
+        return clip_boxes(self.rows(index, size), *size)
 
     def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
-        """Returns the boxes of an image of that (width, height) as they were given, (M, D)."""
+        """Returns the boxes of an image of that (width, height) in its own pixels, neither clipped nor checked, (M,
+        D)."""
         row_MD = self._table[self._number_N[index]]
         return rows_in_pixels(row_MD, *size) if self._table.is_normalized else row_MD
 
@@ -128,10 +129,11 @@ class BoxedImages(EncodedImageSource):
         return self._table.size_P2[self._number_N[index]]
 
     def _checked_rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
-        """Returns the boxes of an image, inside of it.
+        """Returns the boxes of an image, clipped to it.
 
         Raises:
-            LoaderError: One reaches beyond it. Where the size of an image was known, that was said before training.
+            LoaderError: a box exceeds the image by too much. If the annotation has the size of the image, this was
+                reported before training.
         """
         self.warn_of_size(index, size, self.declared_size(index))
         row_MD = self.rows(index, size)
@@ -139,10 +141,10 @@ class BoxedImages(EncodedImageSource):
         if outside_M.any() and not self._mends:
             row_D = row_MD[outside_M][0]
             raise LoaderError(self.outside_fact(index, row_D, size), REMEDY, BOX_OUTSIDE)
-        return cut(row_MD, *size)
+        return clip_boxes(row_MD, *size)
 
     def masks(self, index: int) -> Sequence[np.ndarray]:
-        """Returns the masks of an image in its own pixels, (h, w) each, in the order of `boxes`; none where there are
+        """Returns the masks of an image in its own pixels, (h, w) each, in the order of `boxes`. This class has
         none."""
         return ()
 
@@ -156,10 +158,10 @@ class BoxedImages(EncodedImageSource):
         edges = ", ".join(f"{edge:.6g}" for edge in row_D[:4])
         fault = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
         declared = self.declared_size(index)
-        is_turned = size[0] != size[1] and tuple(declared) == tuple(size[::-1])
-        turned = " EXIF rotates the image: boxes must be in pixels of the rotated image." if is_turned else ""
+        is_rotated = size[0] != size[1] and tuple(declared) == tuple(size[::-1])
+        hint = " EXIF rotates the image: boxes must be in pixels of the rotated image." if is_rotated else ""
         class_name = self.class_name(row_D[Column.CLASS])
-        return f"{self.name(index)}: the box {edges} (left, top, right, bottom) of {class_name} {fault}.{turned}"
+        return f"{self.name(index)}: the box {edges} (left, top, right, bottom) of {class_name} {fault}.{hint}"
 
     def _read_whole(self, index: int) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:
         image = self.open(index)
@@ -174,55 +176,61 @@ class BoxedImages(EncodedImageSource):
     def objects(
         self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
     ) -> np.ndarray:  # fmt: skip
-        """Returns the rows of a batch for the visible part of an image. Here they are its boxes; subclasses add more.
+        """Returns the rows of a batch for the visible part of an image: its boxes. Subclasses add masks.
 
         Args:
             index: index of the image.
-            size: its (width, height).
+            size: (width, height) of the image.
             view: visible part of the image.
-            moved_MD: the boxes there.
-            is_whole: whether all of the image is seen, and nothing may be left out.
+            moved_MD: visible boxes, in pixels of the network's input.
+            is_whole: True if the whole image is visible; then no object may be left out.
         """
         return moved_MD
 
     def _change(
         self, index: int, augment: BoxAugment, seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:  # fmt: skip
-        """Returns an image, two that are blended, or a mosaic of four, changed at random."""
-        share, mixes = augment.draws(seed, epoch, index), augment.mixes_images(epoch)
-        if mixes and augment.is_mosaic(share):
-            image_CHW, row_MD = self._mosaic(index, augment, share, seed, epoch)
+        """Returns an augmented sample: a part of an image, or of two blended images, or a mosaic of four."""
+        draw_U, mixes = augment.draws(seed, epoch, index), augment.mixes_images(epoch)
+        if mixes and augment.is_mosaic(draw_U):
+            image_CHW, row_MD = self._mosaic(index, augment, draw_U, seed, epoch)
         else:
             images = [(index, 1.0)]
             if mixes and augment.mixup:
                 weight = augment.mix_share(seed, epoch, index)
-                images = [(index, weight), (mix_partner(share, index, len(self)), 1.0 - weight)]
-            image_CHW, row_MD = self._cut_out(images, augment, share)
+                images = [(index, weight), (mix_partner(draw_U, index, len(self)), 1.0 - weight)]
+            image_CHW, row_MD = self._crop(images, augment, draw_U)
         if augment.mixup and row_MD.shape[1] == NUM_COLUMNS:
-            row_MD = weighted(row_MD, 1.0)  # in all of a batch, whichever images are blended
+            row_MD = weighted(row_MD, 1.0)  # all samples of a batch need the same columns
         return image_CHW, row_MD, ResizeTransform(*self.shape[1:], *self.shape[1:])
 
     def _mosaic(
-        self, index: int, augment: BoxAugment, share: np.ndarray, seed: int, epoch: int
+        self, index: int, augment: BoxAugment, draw_U: np.ndarray, seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Returns a mosaic of parts of four images."""
         parts, boxes = [], []
-        indices = [index, *partners(share, len(self))]
-        for tile, (frame, part_index) in enumerate(zip(tiles(share, *self.shape[1:]), indices)):
-            draws = augment.draws(seed, epoch, index, tile) if tile else share
+        indices = [index, *partners(draw_U, len(self))]
+        for tile, (frame, part_index) in enumerate(zip(tiles(draw_U, *self.shape[1:]), indices)):
+            tile_draw_U = augment.draws(seed, epoch, index, tile) if tile else draw_U
             image = self.open(part_index)
             row_MD = self._checked_rows(part_index, image.size)
-            window = augment.tile_window(draws, image.size, frame.width / frame.height)
-            view = View.from_window(window, image.size, frame, augment.is_flipped(draws))
-            parts.append((view, augment.recoloured(draws, self._part(part_index, image, view))))
+            window = augment.tile_window(tile_draw_U, image.size, frame.width / frame.height)
+            view = View.from_window(window, image.size, frame, augment.is_flipped(tile_draw_U))
+            parts.append((view, augment.recoloured(tile_draw_U, self._part(part_index, image, view))))
             moved_MD = view.boxes(row_MD, augment.min_visible)
             boxes.append(self.objects(part_index, image.size, view, moved_MD, is_whole=False))
         return self._join(parts), np.concatenate(boxes)
 
-    def _cut_out(
-        self, images: Sequence[Tuple[int, float]], augment: BoxAugment, share: np.ndarray
+    def _crop(
+        self, images: Sequence[Tuple[int, float]], augment: BoxAugment, draw_U: np.ndarray
     ) -> Tuple[np.ndarray, np.ndarray]:
-        """Returns a part of an image, or of several that lie on each other at the top left, each with its share."""
+        """Returns a part of an image, or of several blended images whose left top corners coincide.
+
+        Args:
+            images: index and weight of each image.
+            augment: settings of the augmentation.
+            draw_U: random numbers of the sample.
+        """
         opened = [self.open(index) for index, _ in images]
         row_MD = np.concatenate([
             self._checked_rows(index, image.size) if len(images) == 1
@@ -230,10 +238,10 @@ class BoxedImages(EncodedImageSource):
             for (index, weight), image in zip(images, opened)
         ])  # fmt: skip
         width, height = (max(image.size[side] for image in opened) for side in (0, 1))
-        window = augment.window(share, (width, height), row_MD[is_trained_on(row_MD)][:, :4])
+        window = augment.window(draw_U, (width, height), row_MD[is_trained_on(row_MD)][:, :4])
         left, top, right, bottom = window
         frame = Rectangle(0, 0, *fit_size(bottom - top, right - left, self.shape[1:], self._fit)[::-1])
-        view = View.from_window(window, (width, height), frame, augment.is_flipped(share))
+        view = View.from_window(window, (width, height), frame, augment.is_flipped(draw_U))
         if len(images) == 1:
             part_CHW = self._part(images[0][0], opened[0], view)
         else:
@@ -241,18 +249,18 @@ class BoxedImages(EncodedImageSource):
         moved_MD = view.boxes(row_MD, augment.min_visible)
         if len(images) == 1:
             moved_MD = self.objects(images[0][0], opened[0].size, view, moved_MD, is_whole=False)
-        return self._join([(view, augment.recoloured(share, part_CHW))]), moved_MD
+        return self._join([(view, augment.recoloured(draw_U, part_CHW))]), moved_MD
 
     def _blended(
         self, images: Sequence[Tuple[int, float]], opened: Sequence[ImageReader], window: Window, frame: Rectangle,
         view: View,
     ) -> np.ndarray:  # fmt: skip
-        """Returns the visible part of blended images; black outside of an image."""
+        """Returns the visible part of blended images, which are black outside of their borders."""
         total_CHW = np.zeros((self.shape[0], view.place.height, view.place.width), np.float32)
         is_bytes = True
         for (index, weight), image in zip(images, opened):
             if window[0] >= image.size[0] or window[1] >= image.size[1]:
-                continue  # smaller than the other one: nothing of it is seen
+                continue  # the image is smaller than the others, and outside of the window
             part_CHW = self._part(index, image, View.from_window(window, image.size, frame))
             is_bytes = is_bytes and part_CHW.dtype == np.uint8
             total_CHW[:, : part_CHW.shape[1], : part_CHW.shape[2]] += np.float32(weight) * part_CHW
@@ -262,10 +270,10 @@ class BoxedImages(EncodedImageSource):
         return self.resize(index, image, view.source, (view.place.width, view.place.height))
 
     def _join(self, parts: Sequence[Tuple[View, np.ndarray]]) -> np.ndarray:
-        """Returns the input image: parts of images at their places, and the mean colour elsewhere."""
+        """Returns the network's input: parts of images at their places, and the padding colour elsewhere."""
         dtype = np.result_type(*(part_CHW.dtype for _, part_CHW in parts))
         image_CHW = np.empty(self.shape, dtype)
         image_CHW[:] = self._fill_C[:, None, None]
         for view, part_CHW in parts:
-            view.put(part_CHW, image_CHW)
+            view.paste(part_CHW, image_CHW)
         return image_CHW

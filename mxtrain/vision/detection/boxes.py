@@ -3,7 +3,7 @@
 A box is an interval [left, top, right, bottom] in pixels. Pixel i extends from i to i + 1, so a box of one pixel has
 the width 1. Formats with other conventions (VOC: the first pixel is 1, the last is inside) are converted on reading.
 
-Legend: B batch, M boxes of an image, D columns of `Column`: 7, or 8 where boxes have weights.
+Legend: B batch, M boxes of an image, D columns of `Column`: 7, or 8 if boxes have weights.
 """
 
 from __future__ import annotations
@@ -88,13 +88,12 @@ class ResizeTransform:
         return self.fitted_height / self.height
 
     def row(self) -> Tuple[int, ...]:
-        """Returns the transform as a row of `Batch.meta`, in the format of images with masks."""
+        """Returns the transform as a row of `Batch.meta`. Images with masks have the same columns."""
         return (self.height, self.width, self.fitted_height, self.fitted_width)
 
 
 def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
-    """Returns the (height, width) of an image, or of a part of it, in the network's input; see
-    `ResizeTransform.into`."""
+    """Returns the (height, width) of a resized image, or of a part of it; arguments as in `ResizeTransform.into`."""
     if fit == "stretch":
         return size[0], size[1]
     scale = min(size[0] / height, size[1] / width)
@@ -115,8 +114,8 @@ def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:
     """Stacks the rows of some images, (M, D) each, into one array (B, capacity, D), float32, padded with -1."""
     width = max((row_MD.shape[1] for row_MD in rows), default=NUM_COLUMNS)
     array_BMD = np.full((len(rows), capacity, width), -1, np.float32)
-    for place, row_MD in enumerate(rows):
-        array_BMD[place, : len(row_MD)] = row_MD[:capacity]
+    for index, row_MD in enumerate(rows):
+        array_BMD[index, : len(row_MD)] = row_MD[:capacity]
     return array_BMD
 
 
@@ -129,7 +128,7 @@ def visible_parts(
     Args:
         box_MD: boxes.
         low_2: left and top of the window.
-        high_2: right and bottom of it.
+        high_2: right and bottom of the window.
         min_visible: smallest visible share of a box. The centre of the box must be visible too; of crowd regions any
             visible part is kept.
     """
@@ -154,7 +153,7 @@ class BoxAnnotations(Annotations):
         self._min_visible = min_visible
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """See `Annotations.follow`."""
+        """Transforms the rows of a sample; see `Annotations.follow`. Rows of removed boxes become padding."""
         row_MD = label[is_box(label)].astype(np.float64)
         moved_MD = self.moved(row_MD, step)
         kept_M, begin_M2, end_M2, visible_M = visible_parts(
@@ -175,11 +174,11 @@ class BoxAnnotations(Annotations):
         return moved_MD
 
     def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """Updates values that depend on the edges, such as masks, after boxes were cut to their visible parts.
-        This class has none.
+        """Updates values that depend on the edges, such as masks, after boxes were clipped to their visible parts. May
+        remove rows. This class has no such values.
 
         Args:
-            moved_MD: rows of the cut boxes; may be written to.
+            moved_MD: rows of the clipped boxes; may be written to.
             row_MD: rows before the transform.
             step: the transform.
         """
@@ -215,7 +214,7 @@ def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:
 
     Args:
         edge_M4: left, top, right, bottom.
-        class_M: class of each.
+        class_M: class of each box.
     """
     edge_M4 = np.asarray(edge_M4, np.float64).reshape(-1, 4)
     area_M = (edge_M4[:, 2:] - edge_M4[:, :2]).prod(axis=1)

@@ -1,4 +1,4 @@
-"""A small network that finds objects by their centres."""
+"""A small detector that finds objects by their centres."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class CenterNetFPN(PyramidModel, Detector):
-    """The feature pyramid of `model=fpn` with two heads at a quarter of the image's height and width.
+    """The feature pyramid of `model=fpn` with two heads, at a quarter of the image's height and width: one for centres,
+    and one for sizes and offsets of boxes.
 
-    Source: Zhou et al., "Objects as Points" (2019), much smaller.
+    Source: Zhou et al., "Objects as Points" (2019), but much smaller.
     """
 
     option: ClassVar[str] = "centernet_fpn"
@@ -24,11 +25,11 @@ class CenterNetFPN(PyramidModel, Detector):
     weighs_boxes: ClassVar[bool] = True
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """See `Detector.box_coding`."""
+        """Returns the box coding of CenterNets."""
         return HeatmapCoding(num_classes, input_shape)
 
     def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
-        """See `PyramidModel.build_pyramid`."""
+        """Returns the network for images that are large enough."""
         from mxtrain.vision.detection.networks.fpn import CentrePyramid
 
         return CentrePyramid(num_classes, self.channels, self.width)

@@ -26,7 +26,7 @@ from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.regular_files import composed, exists
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
-from mxtrain.vision.detection.box_faults import are_corners, are_shares, as_corners, refuse_all, refuse_wrong_boxes
+from mxtrain.vision.detection.box_faults import are_corners, are_normalized, as_corners, refuse_all, refuse_wrong_boxes
 from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed_classes import ClassIndex, ClassNames
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit, find_named
@@ -84,17 +84,17 @@ class Coco(PublicDataset, BoxedFiles):
         return bool(self.classes)
 
     def for_task(self, name: str) -> BaseDataset:
-        """See `BaseDataset.for_task`."""
+        """Returns the dataset for a task: with masks for instance segmentation."""
         if name != "instance_segmentation":
             return self
-        return CocoInstances(**{field: getattr(self, field) for field in type(self).model_fields})
+        return self.as_class(CocoInstances)
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()
         root = self.require_root(_LAYOUT)
         files = {
@@ -118,7 +118,7 @@ class Coco(PublicDataset, BoxedFiles):
         return self.make_splits(splits, names, category_ids, findings)
 
     def crowd_remedy(self) -> str:
-        """See `BoxedFiles.crowd_remedy`."""
+        """Names the setting to type if crowd regions are objects."""
         return "If they are objects as any other (CVAT writes iscrowd=1 for masks), type dataset.crowds=objects."
 
     def _interpreted(self, contents: CocoContents) -> CocoContents:
@@ -137,7 +137,7 @@ class Coco(PublicDataset, BoxedFiles):
                 "their images, and read as COCO's [left, top, width, height], many do not. Type "
                 "dataset.box_format=xyxy, or dataset.box_format=xywh if they are COCO's."
             )
-        if are_shares(contents.edge_R4):
+        if are_normalized(contents.edge_R4):
             raise DataError(
                 f"'{contents.path}': the boxes seem to be shares of width and height: all numbers lie between 0 and 1. "
                 "COCO's are pixels. Multiply them by the width and the height of their images."
@@ -147,35 +147,39 @@ class Coco(PublicDataset, BoxedFiles):
         return replace(contents, area_R=np.where(np.isnan(contents.area_R), box_area_R, contents.area_R))
 
     def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
-        """See `BaseDataset.sample_ids`. Finds ids in the existing annotation files.
+        """Returns file -> image id in the existing annotation files; see `BaseDataset.sample_ids`.
 
         An image is matched by its path, otherwise by its file name if only one annotated image has that name.
         """
         root = Path(self.root)
         parts = ((self.val_annotations, self.val_images), (self.test_annotations, self.test_images),
                  (self.train_annotations, self.train_images))  # fmt: skip
-        of_path: Dict[str, Union[int, str]] = {}
-        of_name: Dict[str, Set[Union[int, str]]] = {}
+        id_of_path: Dict[str, Union[int, str]] = {}
+        ids_of_name: Dict[str, Set[Union[int, str]]] = {}
         for file, images in parts:
             if file is None or not exists(root / file):
                 continue
             folder = os.path.realpath(root / images)
             for number, name in read_image_ids(root / file):
-                of_path.setdefault(composed(os.path.normpath(os.path.join(folder, name))), number)
-                of_name.setdefault(composed(os.path.basename(name)), set()).add(number)
+                id_of_path.setdefault(composed(os.path.normpath(os.path.join(folder, name))), number)
+                ids_of_name.setdefault(composed(os.path.basename(name)), set()).add(number)
         ids: Dict[str, Union[int, str]] = {}
         for place in places:
             folder, name = os.path.split(os.path.abspath(place))
             path = composed(os.path.join(os.path.realpath(folder), name))
-            candidates = of_name.get(composed(name), set())
-            if path in of_path:
-                ids[place] = of_path[path]
+            candidates = ids_of_name.get(composed(name), set())
+            if path in id_of_path:
+                ids[place] = id_of_path[path]
             elif len(candidates) == 1:
                 (ids[place],) = candidates
         return ids
 
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
-        """Returns names and ids of the categories to learn."""
+        """Returns names and ids of the categories to learn.
+
+        Raises:
+            DataError: the file does not define a configured category.
+        """
         if not self.classes:
             return list(contents.categories.values()), list(contents.categories)
         ids, index = list(contents.categories), ClassIndex(list(contents.categories.values()))
@@ -233,7 +237,7 @@ class Coco(PublicDataset, BoxedFiles):
         return split
 
     def _class_of(self, contents: CocoContents, names: Sequence[str]) -> Dict[int, int]:
-        """Returns category id -> class, for the categories to learn."""
+        """Returns category id -> index of the class, for the categories to learn."""
         index = ClassIndex(names)
         classes = {number: index.find(name) for number, name in contents.categories.items()}
         return {number: class_index for number, class_index in classes.items() if class_index is not None}
@@ -265,7 +269,7 @@ class CocoInstances(Coco):
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
 
     def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
-        """See `Coco`; also checks masks."""
+        """Reports invalid annotations and masks; returns a mask of the usable annotations, (R,)."""
         is_usable_R = super()._refuse_wrong(contents, names, findings)
         numbers = np.flatnonzero(is_usable_R)
         has_valid_mask, refused, remarks = find_mask_problems(contents, numbers, self.mends)
@@ -276,7 +280,7 @@ class CocoInstances(Coco):
         return is_usable_R
 
     def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
-        """See `Coco.completed`."""
+        """Adds the masks to a split; arguments as in `Coco.completed`."""
         outlines = CocoOutlines(
             JsonFile(contents.path), contents.span_R2[number_R], contents.record_R[number_R], split.table.begin_P1
         )
@@ -284,6 +288,17 @@ class CocoInstances(Coco):
 
 
 def _read(path: Path, root: Path, setting: str, findings: Findings) -> CocoContents:
+    """Reads an annotation file.
+
+    Args:
+        path: path of the file.
+        root: folder of the dataset, for messages.
+        setting: setting that names the file, for messages.
+        findings: collects the problems.
+
+    Raises:
+        DataError: the file does not exist, or cannot be read.
+    """
     if not exists(path):
         siblings = sorted(file.name for file in path.parent.glob("*.json"))
         existing = siblings or sorted(file.relative_to(root).as_posix() for file in root.glob("*.json"))

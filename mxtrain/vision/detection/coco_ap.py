@@ -1,5 +1,8 @@
-"""Asks COCO's own tool, pycocotools, about boxes, masks or key points that are in memory: nothing is written, nothing
-printed."""
+"""Evaluates boxes, masks and key points with COCO's own tool, pycocotools, in memory and without its printed output.
+
+Legend: P images, G objects, N detections; for results T thresholds, R recalls, K classes, A ranges of areas, M numbers
+of detections.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import contextlib
 import io
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -15,10 +18,11 @@ from mxtrain.vision.detection.boxes import Flag
 
 AREA_NAMES = ("all", "small", "medium", "large")
 POINT_AREA_NAMES = ("all", "medium", "large")
-"""Of key points: COCO marks none of small objects."""
+"""Ranges of areas for key points: COCO does not annotate key points of small objects."""
 MAX_POSES = 20
 """Maximum number of poses per image that COCO evaluates, highest score first."""
 Annotations = List[Dict[str, Any]]
+"""Objects in the format of COCO's annotations or results."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,21 @@ class CocoResult:
         return self._mean(self.precision_TRKAM, iou, area, max_detections, number)
 
     def recall(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
-        """See `precision`."""
+        """Returns the mean recall; arguments as in `precision`."""
         return self._mean(self.recall_TKAM, iou, area, max_detections, number)
+
+    def figures(self, figures: Sequence[Tuple[str, Optional[float], str, int]]) -> List[Any]:
+        """Returns some of the figures of COCO's summary; "" for undefined ones.
+
+        Args:
+            figures: name, which begins with AP or AR; threshold, or None for all; name of the range of object areas;
+                and maximum number of detections per image.
+        """
+        values = [
+            (self.precision if name.startswith("AP") else self.recall)(iou, area, max_detections)
+            for name, iou, area, max_detections in figures
+        ]
+        return ["" if math.isnan(value) else value for value in values]
 
     def _mean(
         self, values: np.ndarray, iou: Optional[float], area: str, max_detections: int, number: Optional[int]
@@ -69,15 +86,15 @@ class CocoResult:
 
 
 def evaluate_boxes(image_P: np.ndarray, true_G8: np.ndarray, detection_N8: np.ndarray) -> CocoResult:
-    """Runs COCOeval.
+    """Runs COCOeval on boxes.
 
     Args:
-        image_P: the numbers of all images, those without boxes too.
-        true_G8: image, class, flags, left, top, right, bottom, area.
-        detection_N8: image, class, score, left, top, right, bottom, area.
+        image_P: indices of all images, including images without boxes.
+        true_G8: true boxes: image, class, flags, left, top, right, bottom, area.
+        detection_N8: detections: image, class, score, left, top, right, bottom, area.
     """
     classes = sorted({int(row[1]) for rows in (true_G8, detection_N8) for row in rows})
-    return _evaluate("bbox", _images(image_P), classes, _true(true_G8), _detections(detection_N8), AREA_NAMES)
+    return _evaluate("bbox", _images(image_P), classes, _annotations(true_G8), _results(detection_N8), AREA_NAMES)
 
 
 def evaluate_masks(
@@ -89,14 +106,14 @@ def evaluate_masks(
     Args:
         image_P, true_G8, detection_N8: see `evaluate_boxes`.
         size_P2: height and width of each image.
-        true_codes: the mask of each true box as a run-length code.
-        detection_codes: the mask of each detection, whose area is the area of the detection.
+        true_codes: run-length code of the mask of each object.
+        detection_codes: run-length code of the mask of each detection. The area of a detection is that of its mask.
     """
     from pycocotools import mask as coco_mask
 
     sizes = {int(image): [int(side) for side in size_2] for image, size_2 in zip(image_P, size_P2)}
     classes = sorted({int(row[1]) for rows in (true_G8, detection_N8) for row in rows})
-    true, detections = _true(true_G8), _detections(detection_N8)
+    true, detections = _annotations(true_G8), _results(detection_N8)
     for objects, codes in ((true, true_codes), (detections, detection_codes)):
         for annotation, code in zip(objects, codes):
             annotation["segmentation"] = {"size": sizes[annotation["image_id"]], "counts": code}
@@ -109,11 +126,11 @@ def evaluate_masks(
 def evaluate_key_points(
     image_P: np.ndarray, true: Annotations, predicted: Annotations, sigma_J: np.ndarray
 ) -> CocoResult:  # fmt: skip
-    """Runs COCOeval on objects of one class.
+    """Runs COCOeval on the key points of objects of one class.
 
     Args:
-        image_P: the numbers of all images.
-        true, predicted: as COCO has annotations and results, with an `id` from 1.
+        image_P: indices of all images.
+        true, predicted: objects in the format of COCO's annotations and results, with an `id` from 1.
         sigma_J: sigmas of the key points.
     """
     return _evaluate("keypoints", _images(image_P), [1], true, predicted, POINT_AREA_NAMES, sigma_J)
@@ -127,12 +144,12 @@ def _evaluate(
     kind: str, images: Annotations, classes: List[int], true: Annotations, predicted: Annotations, areas: Sequence[str],
     sigma_J: Optional[np.ndarray] = None,
 ) -> CocoResult:  # fmt: skip
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints
+    with contextlib.redirect_stdout(io.StringIO()):  # COCOeval prints its progress
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
         truth, detected = COCO(), COCO()
-        # Numbers from 1: COCOeval takes an annotation of number 0 for none.
+        # Ids start at 1: COCOeval takes the id 0 for no match.
         for coco, annotations in ((truth, true), (detected, predicted)):
             coco.dataset = {
                 "images": images,
@@ -153,18 +170,18 @@ def _evaluate(
     )  # fmt: skip
 
 
-def _true(true_G8: np.ndarray) -> List[Dict[str, Any]]:
+def _annotations(true_G8: np.ndarray) -> Annotations:
     return [
-        {**_box(row, number), "iscrowd": int(bool(int(row[2]) & Flag.CROWD)), "ignore": 0}
+        {**_annotation(row, number), "iscrowd": int(bool(int(row[2]) & Flag.CROWD)), "ignore": 0}
         for number, row in enumerate(true_G8.tolist(), start=1)
     ]
 
 
-def _detections(detection_N8: np.ndarray) -> List[Dict[str, Any]]:
-    return [{**_box(row, number), "score": row[2]} for number, row in enumerate(detection_N8.tolist(), start=1)]
+def _results(detection_N8: np.ndarray) -> Annotations:
+    return [{**_annotation(row, number), "score": row[2]} for number, row in enumerate(detection_N8.tolist(), start=1)]
 
 
-def _box(row: List[float], number: int) -> Dict[str, Any]:
+def _annotation(row: List[float], number: int) -> Dict[str, Any]:
     left, top, right, bottom, area = row[3:]
     return {
         "id": number, "image_id": int(row[0]), "category_id": int(row[1]), "area": area,

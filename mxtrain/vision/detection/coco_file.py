@@ -1,4 +1,4 @@
-"""Reads the images, categories and boxes of one of COCO's JSON files into flat arrays.
+"""Reads the images, categories and boxes of a COCO annotation file (JSON) into flat arrays.
 
 Legend: P images, R annotations.
 """
@@ -30,13 +30,13 @@ from mxtrain.vision.detection.boxed_classes import first_twice
 from mxtrain.vision.images.json_elements import Element, JsonFile
 
 _PARTS = ("images", "annotations", "categories")
-_FIRST_OF_TEXTS = 1 << 62
-"""First of the numbers that represent text ids of images. Numeric ids are smaller."""
+_FIRST_TEXT_ID = 1 << 62
+"""Images with a text as id are numbered from here. Numeric ids are smaller."""
 
 
 @dataclass(frozen=True)
 class CocoContents:
-    """Contents of a file; images are in the order of their ids.
+    """Contents of an annotation file; images are in the order of their ids.
 
     Attributes:
         path: path of the file.
@@ -45,13 +45,13 @@ class CocoContents:
         size_P2: width and height, NaN if unknown.
         record_P: index of each image in the list of the file.
         categories: names by id, in the order of ids.
-        points: key points of the categories that have some, by id: their names, and the pairs that are joined by a
-            line, counted from 1.
+        points: category id -> names of its key points, and the pairs (from 1) that are joined by a line; only
+            categories with key points.
         image_R: index of the image of each annotation.
         category_R: id of the category of each annotation.
         edge_R4: left, top, right, bottom of each annotation.
         area_R: area of each annotation; NaN if the file has none.
-        is_crowd_R: True for regions of many objects.
+        is_crowd_R: True for crowd regions.
         id_R: id of each annotation; -1 if it has none.
         record_R: index of each annotation in the list of the file.
         span_R2: begin and end of the text of each annotation in the file, in bytes; `annotations` reads it, with
@@ -75,33 +75,33 @@ class CocoContents:
     span_R2: np.ndarray
 
     def annotation(self, number: int) -> Any:
-        """Returns all that the file says of an annotation."""
+        """Reads all fields of an annotation from the file."""
         return JsonFile(self.path).element(*self.span_R2[number].tolist())
 
-    def annotations(self, numbers: np.ndarray) -> Iterator[Any]:
-        """Returns all fields of some annotations, as the file has them."""
-        return JsonFile(self.path).elements_at(self.span_R2[numbers].tolist())
+    def annotations(self, indices: np.ndarray) -> Iterator[Any]:
+        """Reads all fields of some annotations from the file."""
+        return JsonFile(self.path).elements_at(self.span_R2[indices].tolist())
 
     def place(self, index: int) -> DataPlace:
-        """See `BoxNotes`."""
+        """Returns the source location of an annotation."""
         return DataPlace(str(self.path), record=int(self.record_R[index]))
 
     def shown(self, index: int) -> str:
-        """See `BoxNotes`."""
+        """Returns the box of an annotation as text, for messages."""
         left, top, right, bottom = self.edge_R4[index]
         numbers = ", ".join(f"{number:.6g}" for number in (left, top, right - left, bottom - top))
         return f"[{numbers}] (x, y, width, height) of the annotation {self.id_R[index]}"
 
 
 def read_coco(path: Path, findings: Findings) -> CocoContents:
-    """Reads a file, in one pass that keeps numbers only.
+    """Reads an annotation file in one pass. Of annotations, only numbers are kept.
 
     Args:
         path: path of the file.
-        findings: gets annotations that cannot be used.
+        findings: collects the problems.
 
     Raises:
-        DataError: it cannot be read, is no JSON, or lacks one of its parts.
+        DataError: the file cannot be read, is not JSON, or lacks one of its parts.
     """
     return _CocoReader(path).read(findings)
 
@@ -110,50 +110,52 @@ def read_image_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
     """Yields the id and the name of each image in a file; other content is skipped.
 
     Raises:
-        DataError: it cannot be read, or is no JSON.
+        DataError: the file cannot be read, or is not JSON.
     """
     for element in JsonFile(path).elements():
-        one = element.value
-        if element.key == "images" and isinstance(one, dict):
-            number, name = one.get("id"), one.get("file_name")
-            if isinstance(number, (int, str)) and isinstance(name, str):
-                yield number, as_posix(name)
+        image = element.value
+        if element.key == "images" and isinstance(image, dict):
+            image_id, name = image.get("id"), image.get("file_name")
+            if isinstance(image_id, (int, str)) and isinstance(name, str):
+                yield image_id, as_posix(name)
 
 
-def _side(value: object) -> float:
-    """Returns the width or height of an image; NaN (unknown) if the file has none, 0 or -1, as some converters
-    write."""
+def _image_side(value: object) -> float:
+    """Returns the width or height of an image; NaN (unknown) if it is missing, 0 or -1, as some converters write."""
     if isinstance(value, str):
         value = parse_number(value)
     return float(value) if isinstance(value, (int, float)) and 0 < value < np.inf else np.nan
 
 
-def _require_small(image_id: object) -> None:
+def _refuse_reserved_id(image_id: object) -> None:
     """Rejects an image id in the range of numbers that represent text ids.
 
     Raises:
         OverflowError: the id is in that range.
     """
-    if isinstance(image_id, int) and not -_FIRST_OF_TEXTS < image_id < _FIRST_OF_TEXTS:
+    if isinstance(image_id, int) and not -_FIRST_TEXT_ID < image_id < _FIRST_TEXT_ID:
         raise OverflowError
 
 
 class _CocoReader:
+    """Collects the contents of an annotation file, and its problems."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._problems: List[Problem] = []
         self._read_parts: Set[str] = set()
         self._images: Dict[int, Tuple[str, float, float, int]] = {}
-        self._numbers_of: Dict[Union[int, str], int] = {}
+        self._number_of: Dict[Union[int, str], int] = {}
         """Image id in the file -> its number in this reader."""
         self._text_ids: Dict[str, int] = {}
-        """Images that annotations name; annotations may precede the images in the file."""
+        """Text id of an image that an annotation names -> its index. Annotations may precede the images in the file, so
+        the numbers of images are not known yet."""
         self._categories: Dict[int, str] = {}
         self._points: Dict[int, Tuple[Any, Any]] = {}
-        self._wholes = array("q")
-        """Of each annotation: image, category, whether it is a crowd, id, record, begin, end."""
-        self._numbers = array("d")
-        """x, y, width, height, area."""
+        self._integers = array("q")
+        """For each annotation: image, category, 1 for a crowd region, id, record, begin, end."""
+        self._floats = array("d")
+        """For each annotation: x, y, width, height, area."""
 
     def read(self, findings: Findings) -> CocoContents:
         add = {"images": self._add_image, "annotations": self._add_annotation, "categories": self._add_category}
@@ -183,10 +185,10 @@ class _CocoReader:
         return contents
 
     def _drop_unused_twins(self) -> None:
-        """Leaves out categories that have the name of another, and no annotation: Roboflow lists the name of a project
-        as a category, which may be that of its only class."""
+        """Removes categories without annotations that have the same name as another one: Roboflow lists the name of a
+        project as a category, and it can also be the name of its only class."""
         count_of = Counter(self._categories.values())
-        used = set(self._wholes[1::7]) if len(count_of) < len(self._categories) else set()
+        used = set(self._integers[1::7]) if len(count_of) < len(self._categories) else set()
         for number, name in list(self._categories.items()):
             if count_of[name] > 1 and number not in used:
                 count_of[name] -= 1
@@ -203,94 +205,98 @@ class _CocoReader:
             image_id, name = image["id"], image["file_name"]
             if type(image_id) not in (int, str) or not isinstance(name, str) or not name:
                 raise TypeError
-            _require_small(image_id)
-            size = [_side(image.get(side)) for side in ("width", "height")]
+            _refuse_reserved_id(image_id)
+            size = [_image_side(image.get(side)) for side in ("width", "height")]
         except (KeyError, TypeError, AttributeError, OverflowError):
             fact = "has no id that is a whole number below 2^62 or a text, or no file_name"
             self._refuse(UNREADABLE_ROW, element, fact, "Give it both.")
             return
-        if image_id in self._numbers_of:
+        if image_id in self._number_of:
             self._refuse(LISTED_TWICE, element, f"has the id {image_id}, which another has, too", "Give it its own.")
             return
-        # Images with texts as ids follow those with numbers, in the order of the file.
-        number = image_id if type(image_id) is int else _FIRST_OF_TEXTS + len(self._numbers_of)
-        self._numbers_of[image_id] = number
+        # Images with text ids follow those with numeric ids, in the order of the file.
+        number = image_id if type(image_id) is int else _FIRST_TEXT_ID + len(self._number_of)
+        self._number_of[image_id] = number
         self._images[number] = (as_posix(name), size[0], size[1], element.record)
 
     def _add_category(self, element: Element) -> None:
-        one = element.value
+        category = element.value
         try:
-            number, name = one["id"], one["name"]
+            number, name = category["id"], category["name"]
             if type(number) is not int or not isinstance(name, str) or number in self._categories:
                 raise TypeError
         except (KeyError, TypeError):
             self._refuse(UNREADABLE_ROW, element, "has no whole id of its own, or no name", "Give it both.")
             return
         self._categories[number] = name
-        if one.get("keypoints"):
-            self._points[number] = (one["keypoints"], one.get("skeleton"))
+        if category.get("keypoints"):
+            self._points[number] = (category["keypoints"], category.get("skeleton"))
 
     def _add_annotation(self, element: Element) -> None:
-        one = element.value
+        annotation = element.value
         try:
-            x, y, width, height = one["bbox"]
-            area, name = one.get("area"), one.get("id")
-            numbers = array("d", (x, y, width, height, np.nan if area is None else area))
-            is_crowd = parse_flag(one.get("iscrowd"))
+            x, y, width, height = annotation["bbox"]
+            area, name = annotation.get("area"), annotation.get("id")
+            floats = array("d", (x, y, width, height, np.nan if area is None else area))
+            is_crowd = parse_flag(annotation.get("iscrowd"))
             if is_crowd is None:
-                fact = f"has iscrowd {one['iscrowd']!r:.40}, which is neither 0 nor 1"
+                fact = f"has iscrowd {annotation['iscrowd']!r:.40}, which is neither 0 nor 1"
                 self._refuse(NOT_A_NUMBER, element, fact, "Write 0 or 1.")
                 return
-            wholes = array("q", (
-                self._image_of(one["image_id"]), one["category_id"], is_crowd, name if type(name) is int else -1,
-                element.record, element.begin, element.end,
+            integers = array("q", (
+                self._image_of(annotation["image_id"]), annotation["category_id"], is_crowd,
+                name if type(name) is int else -1, element.record, element.begin, element.end,
             ))  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             fact = "has no bbox of four numbers, no image_id, or no category_id that is a whole number"
             self._refuse(NOT_A_NUMBER, element, fact, "Correct or remove it.")
             return
-        self._numbers.extend(numbers)
-        self._wholes.extend(wholes)
+        self._floats.extend(floats)
+        self._integers.extend(integers)
 
     def _image_of(self, image_id: object) -> int:
-        """Returns the number of an annotation's image. That of a text is negative until all images are known."""
+        """Returns the number of the image of an annotation. For a text id, it is a negative placeholder until all
+        images are known, see `_resolve_text_ids`."""
         if not isinstance(image_id, str):
-            _require_small(image_id)
+            _refuse_reserved_id(image_id)
             return image_id  # type: ignore[return-value]  # the array rejects values that are no integers
-        return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(image_id, len(self._text_ids))
+        return -1 - _FIRST_TEXT_ID - self._text_ids.setdefault(image_id, len(self._text_ids))
 
-    def _known_images(self, image_id_R: np.ndarray) -> np.ndarray:
-        """Returns the numbers of images, with text ids looked up; an unknown image gets a number that no image has."""
+    def _resolve_text_ids(self, image_id_R: np.ndarray) -> np.ndarray:
+        """Replaces the placeholders of text ids by the numbers of images; an unknown image gets a number that no image
+        has."""
         if not self._text_ids:
             return image_id_R
-        number_of_text = np.array([self._numbers_of.get(text, -1) for text in self._text_ids], np.int64)
-        is_text_R = image_id_R < -_FIRST_OF_TEXTS
-        text_R = np.where(is_text_R, -1 - _FIRST_OF_TEXTS - image_id_R, 0)
+        number_of_text = np.array([self._number_of.get(text, -1) for text in self._text_ids], np.int64)
+        is_text_R = image_id_R < -_FIRST_TEXT_ID
+        text_R = np.where(is_text_R, -1 - _FIRST_TEXT_ID - image_id_R, 0)
         return np.where(is_text_R, number_of_text[text_R], image_id_R)
 
     def _contents(self) -> CocoContents:
         ids = sorted(self._images)
         image_id_P = np.array(ids, np.int64)
         images = [self._images[number] for number in ids]
-        whole_R7 = np.frombuffer(self._wholes, np.int64).reshape(-1, 7) if self._wholes else np.zeros((0, 7), np.int64)
-        number_R5 = np.frombuffer(self._numbers).reshape(-1, 5) if self._numbers else np.zeros((0, 5))
-        image_id_R = self._known_images(whole_R7[:, 0])
-        place_R = np.searchsorted(image_id_P, image_id_R).clip(max=len(ids) - 1)
-        is_known_R = image_id_P[place_R] == image_id_R
+        integer_R7, float_R5 = np.zeros((0, 7), np.int64), np.zeros((0, 5))
+        if self._integers:  # `frombuffer` rejects empty arrays
+            integer_R7 = np.frombuffer(self._integers, np.int64).reshape(-1, 7)
+            float_R5 = np.frombuffer(self._floats).reshape(-1, 5)
+        image_id_R = self._resolve_text_ids(integer_R7[:, 0])
+        position_R = np.searchsorted(image_id_P, image_id_R).clip(max=len(ids) - 1)
+        is_known_R = image_id_P[position_R] == image_id_R
         texts = list(self._text_ids)
-        for number, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
+        for number, record in integer_R7[~is_known_R][:, [0, 4]].tolist():
             place = DataPlace(str(self._path), record=record)
-            image = number if number >= -_FIRST_OF_TEXTS else repr(texts[-1 - _FIRST_OF_TEXTS - number])
+            image = number if number >= -_FIRST_TEXT_ID else repr(texts[-1 - _FIRST_TEXT_ID - number])
             fact = f"annotations: {place} is of the image {image}, which the file does not contain."
             self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
-        whole_R7, number_R5 = whole_R7[is_known_R], number_R5[is_known_R]
+        integer_R7, float_R5 = integer_R7[is_known_R], float_R5[is_known_R]
         with np.errstate(invalid="ignore"):
-            edge_R4 = np.concatenate([number_R5[:, :2], number_R5[:, :2] + number_R5[:, 2:4]], axis=1)
-        area_R = np.where(np.isfinite(number_R5[:, 4]), number_R5[:, 4], np.nan)
+            edge_R4 = np.concatenate([float_R5[:, :2], float_R5[:, :2] + float_R5[:, 2:4]], axis=1)
+        area_R = np.where(np.isfinite(float_R5[:, 4]), float_R5[:, 4], np.nan)
         return CocoContents(
             self._path, image_id_P, [name for name, *_ in images],
             np.array([(width, height) for _, width, height, _ in images]),
             np.array([record for *_, record in images]), dict(sorted(self._categories.items())),
-            self._points, place_R[is_known_R], whole_R7[:, 1], edge_R4, area_R, whole_R7[:, 2] != 0, whole_R7[:, 3],
-            whole_R7[:, 4], whole_R7[:, 5:],
+            self._points, position_R[is_known_R], integer_R7[:, 1], edge_R4, area_R, integer_R7[:, 2] != 0,
+            integer_R7[:, 3], integer_R7[:, 4], integer_R7[:, 5:],
         )  # fmt: skip

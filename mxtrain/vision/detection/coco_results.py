@@ -1,4 +1,4 @@
-"""Predictions in COCO's form of results: a list of JSON objects, each of which names its image."""
+"""Predictions in the format of COCO's results: a list of JSON objects, each with the id of its image."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def coco_id(place: str) -> Union[int, str]:
-    """Returns the number of an image in COCO's results: that which its file is called, or its name."""
+    """Returns an image id for COCO results by the file name without extension: as a number if it is one."""
     name = PurePath(place).stem
     return int(name) if name.isdecimal() else name
 
 
 def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int, str]]:
-    """Returns the image ids for COCO results, by file: from the dataset's annotations, otherwise from `coco_id`.
-    Warns if annotations contain only some of the files.
+    """Returns file -> image id for COCO results: from the dataset's annotations, otherwise from `coco_id`. Warns if the
+    annotations contain only some of the files.
 
     Raises:
-        ConfigError: two files would be one image; names the first two.
+        ConfigError: two files would have the same id; the message names the first two.
         DataError: the dataset's annotations cannot be read.
     """
     known = dataset.sample_ids(places)
@@ -48,7 +48,7 @@ def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int
 
 
 def as_list(results: Iterable[JsonObject]) -> Iterator[str]:
-    """Results as pieces of a JSON list, one a line."""
+    """Yields a JSON list in pieces, with one result per line."""
     separator = "\n"
     yield "["
     for result in results:

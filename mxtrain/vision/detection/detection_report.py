@@ -5,7 +5,6 @@ Legend: N detections, G true boxes.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
 
 import numpy as np
@@ -32,7 +31,7 @@ COCO_FIGURES = (
     ("AR 10", None, "all", 10), ("AR 100", None, "all", 100), ("AR small", None, "small", 100),
     ("AR medium", None, "medium", 100), ("AR large", None, "large", 100),
 )  # fmt: skip
-"""COCO's twelve figures: name, threshold, sizes, detections of an image."""
+"""COCO's twelve figures of boxes: name, threshold, sizes of objects, and number of detections per image."""
 FIGURE_NAMES = [name for name, *_ in COCO_FIGURES]
 
 
@@ -40,9 +39,9 @@ class DetectionReport(CollectingReport):
     """Average precision of each class, and the wrong detections with the highest scores.
 
     Args:
-        task: decides the content of the report.
-        decode: predictions from outputs.
-        signature: names the classes.
+        task: detection task, whose score threshold the table uses.
+        decode: decodes outputs to predictions.
+        signature: signature with the names of the classes.
         source: source of the samples.
     """
 
@@ -70,7 +69,7 @@ class DetectionReport(CollectingReport):
         self, true_G8: np.ndarray, detection_N8: np.ndarray, by_class: Mapping[int, Tuple[float, Any, Any, Any]]
     ) -> List[List[Any]]:
         coco = self._collected.coco()
-        sure_N = detection_N8[:, 2] >= self._task.score_threshold
+        is_confident_N = detection_N8[:, 2] >= self._task.score_threshold
         rows = []
         for number, name in enumerate(self._names):
             is_there = number in by_class
@@ -78,7 +77,7 @@ class DetectionReport(CollectingReport):
                 name, by_class[number][0] if is_there else "",
                 coco.precision(None, "all", 100, number) if is_there else "",
                 coco.recall(None, "all", 100, number) if is_there else "",
-                int((true_G8[:, 1] == number).sum()), int((sure_N & (detection_N8[:, 1] == number)).sum()),
+                int((true_G8[:, 1] == number).sum()), int((is_confident_N & (detection_N8[:, 1] == number)).sum()),
             ])  # fmt: skip
         return rows
 
@@ -86,7 +85,7 @@ class DetectionReport(CollectingReport):
         return [[name, value] for name, value in zip(FIGURE_NAMES, coco_figures(self._collected.coco()))]
 
     def overlap(self, true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:
-        """Overlaps of true and found boxes, by which detections are mistakes."""
+        """Returns the function that computes the intersection over union of detections and true boxes."""
         return box_overlap(true_G8, detection_N8)
 
     def samples(self, detection_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
@@ -94,7 +93,7 @@ class DetectionReport(CollectingReport):
 
         Args:
             detection_N8: all detections.
-            numbers: which.
+            numbers: indices of the detections to show.
         """
         from mxtrain.vision.detection.box_figure import boxed_samples
 
@@ -106,7 +105,7 @@ class DetectionReport(CollectingReport):
         from mxtrain.vision.detection.box_figure import captions_of, draw_mistakes
 
         overlap = self.overlap(true_G8, detection_N8)
-        wrong = missed(true_G8, detection_N8, overlap)[:MAX_SHOWN]
+        wrong = false_positives(true_G8, detection_N8, overlap)[:MAX_SHOWN]
         if not wrong:
             return None
         best = []
@@ -119,16 +118,13 @@ class DetectionReport(CollectingReport):
 
 
 def coco_figures(coco: CocoResult) -> List[Any]:
-    """COCO's figures, in the order of `FIGURE_NAMES`; "" for a figure of nothing."""
-    values = [
-        (coco.precision if name.startswith("AP") else coco.recall)(iou, area, max_detections)
-        for name, iou, area, max_detections in COCO_FIGURES
-    ]
-    return ["" if math.isnan(value) else value for value in values]
+    """Returns COCO's figures, in the order of `FIGURE_NAMES`; see `CocoResult.figures`."""
+    return coco.figures(COCO_FIGURES)
 
 
-def missed(true_G8: np.ndarray, detection_N8: np.ndarray, overlap: Overlap) -> List[int]:
-    """Returns the numbers of detections that hit nothing at an intersection over union of 0.5, highest score first."""
+def false_positives(true_G8: np.ndarray, detection_N8: np.ndarray, overlap: Overlap) -> List[int]:
+    """Returns the indices of the detections that match no object at an intersection over union of 0.5, highest score
+    first."""
     wrong: List[int] = []
     for number in np.unique(detection_N8[:, 1]):
         true_g, detection_n = np.flatnonzero(true_G8[:, 1] == number), np.flatnonzero(detection_N8[:, 1] == number)
@@ -140,7 +136,7 @@ def missed(true_G8: np.ndarray, detection_N8: np.ndarray, overlap: Overlap) -> L
 
         is_hit_N, _, kept_N = voc_matches(true_G8[true_g], detection_N8[detection_n], 0.5, class_overlap)
         wrong += detection_n[kept_N[~is_hit_N]].tolist()
-    return sorted(wrong, key=lambda one: -detection_N8[one, 2])
+    return sorted(wrong, key=lambda number: -detection_N8[number, 2])
 
 
 def draw_curves(

@@ -1,9 +1,9 @@
-"""Scenes of real handwritten digits on photographs, both of which come with scikit-learn: a mask of each scene, or the
-boxes of its digits, or both, whatever the task needs.
+"""Scenes of real handwritten digits on photographs, both of which are part of scikit-learn. A sample has a mask of the
+scene, or the boxes of its digits, or both, as the task needs.
 
-Training shows new scenes in each epoch. Digits and photographs of training and validation differ: `val_fraction` of the
-1,797 digits and the right halves of both photographs are held out. With `test_fraction` there is a test split of the
-same size, with digits of neither split.
+Training has new scenes in each epoch. Digits and photographs of training and validation differ: `val_fraction` of the
+1,797 digits and the right halves of both photographs are held out. With `test_fraction`, there is a test split of the
+same size with further digits.
 
 Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
 R = 7 columns of a box.
@@ -38,11 +38,11 @@ from mxtrain.vision.segmentation.signature import MaskSplits
 
 
 class DigitScenes(MaskedDataset):
-    """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
+    """Photographs with a few coloured handwritten digits, and the digit of each pixel."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation", "detection", "instance_segmentation")
     usual_num_train: ClassVar[int] = 3000
-    """Of `num_train=auto`."""
+    """Number of training scenes for `num_train=auto`."""
     pixel_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
 
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
@@ -74,14 +74,12 @@ class DigitScenes(MaskedDataset):
         return self
 
     def for_task(self, name: str) -> BaseDataset:
-        """See `BaseDataset.for_task`."""
+        """Returns the dataset for a task: with boxes, or boxes and masks, for the tasks of objects."""
         kinds = {"detection": BoxedDigitScenes, "instance_segmentation": InstanceDigitScenes}
-        if name not in kinds:
-            return self
-        return kinds[name](**{field: getattr(self, field) for field in type(self).model_fields})
+        return self.as_class(kinds[name]) if name in kinds else self
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         image_N1GG, label_N = read_digits()
         in_train, in_val, in_test = split_indices(label_N, self.val_fraction, self.test_fraction, self.split_seed)
         refuse_empty("dataset=digit_scenes", len(in_train), len(in_val), self.val_fraction)
@@ -111,12 +109,12 @@ class DigitScenes(MaskedDataset):
         return MaskSplits(train, val, test, names, shape, mean, std, decoding, mask_values=range(11))
 
 
-class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # the first says how samples are read
-    """The same scenes with the box of each digit, around all of its ink, also where another digit hides some."""
+class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # BoxedDataset reads samples
+    """The scenes of `DigitScenes` with the box of each digit, around all of its ink, including hidden parts."""
 
     @property
     def kind(self) -> Type[Scenes]:
-        """See `DigitScenes.kind`."""
+        """Returns the class of the splits."""
         return BoxedScenes
 
     def remark(self, signature: Signature, splits: Splits) -> str:
@@ -125,7 +123,7 @@ class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # the 
     def make_splits(
         self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]
     ) -> Splits:
-        """See `DigitScenes.make_splits`."""
+        """Returns the splits with the class names; arguments as in `DigitScenes.make_splits`."""
         shape, names = (3, *self.image_size), [str(digit) for digit in range(10)]
         return BoxSplits(
             train, val, test, names, shape, mean, std, Decoding(shape, fit=self.fit), category_ids=range(10)
@@ -133,7 +131,7 @@ class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # the 
 
 
 class InstanceDigitScenes(BoxedDigitScenes):
-    """The same scenes with the mask of each digit, without what another digit hides of it, and the box around that."""
+    """The scenes of `DigitScenes` with the mask of the visible part of each digit, and the box around it."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
@@ -141,15 +139,20 @@ class InstanceDigitScenes(BoxedDigitScenes):
 
     @property
     def kind(self) -> Type[Scenes]:
-        """See `DigitScenes.kind`."""
+        """Returns the class of the splits."""
         return InstanceScenes
 
 
 def _half(photo_CHW: np.ndarray, is_right: bool, size: Sequence[int]) -> np.ndarray:
     """Returns the left or right half of a photograph.
 
+    Args:
+        photo_CHW: the photograph.
+        is_right: True for the right half.
+        size: (height, width) of a scene.
+
     Raises:
-        DataError: A scene is larger.
+        DataError: the half is smaller than a scene.
     """
     middle = photo_CHW.shape[2] // 2
     half_CHW = photo_CHW[:, :, middle:] if is_right else photo_CHW[:, :, :middle]
@@ -160,10 +163,10 @@ def _half(photo_CHW: np.ndarray, is_right: bool, size: Sequence[int]) -> np.ndar
 
 
 def read_photos() -> List[np.ndarray]:
-    """scikit-learn's two photographs, each (3, 427, 640) uint8.
+    """Reads scikit-learn's two photographs, (3, 427, 640) uint8 each.
 
     Raises:
-        DataError: scikit-learn is not installed, or has none.
+        DataError: scikit-learn is not installed, or has no photographs.
     """
     folder = sklearn_datasets("digit_scenes") / "images"
     if not folder.is_dir():

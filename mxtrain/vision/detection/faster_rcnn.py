@@ -1,4 +1,4 @@
-"""GluonCV's Faster R-CNNs, by their names there or around its networks for classification."""
+"""GluonCV's Faster R-CNNs, by name or with one of its classification networks as the backbone."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
 STAGED = tuple(
     name for name in CLASSIFICATION_NAMES if name.startswith("resnet") and name.endswith(("1b", "1c", "1d", "1e", "1s"))
 )  # fmt: skip
-"""GluonCV's ResNets of four stages, the last of which can be computed of each region."""
+"""GluonCV's ResNets with four stages, of which the last can be applied to each region."""
 MAX_LOG_SCALE = 80.0
-"""Limit for the growth of a side where GluonCV has none: its exponential fits into float32."""
-LEAST_SCORE = 1e-4
+"""Logarithm of the largest change of a side if GluonCV has no limit: its exponential is a finite float32."""
+MIN_SCORE = 1e-4
 """Minimum score of a detection. Source: GluonCV."""
 ANCHOR_SIDE_PER_STRIDE = 8
-"""The side of an anchor of a pyramid is its map's stride times this. Source: GluonCV's."""
+"""With a pyramid, the size of an anchor is the stride of its map times this. Source: GluonCV."""
 
 
 class FasterRCNN(GluonCVDetector):
-    """A two-stage detector: it proposes regions that may hold an object, and classifies each region by itself.
+    """A two-stage detector: it proposes regions that may contain an object, and classifies each of them.
 
     Source: Ren et al., "Faster R-CNN: Towards Real-Time Object Detection with Region Proposal Networks" (2015); with
     `fpn`, Lin et al., "Feature Pyramid Networks for Object Detection" (2017); both as GluonCV builds them.
@@ -57,7 +57,7 @@ class FasterRCNN(GluonCVDetector):
     custom_fields: ClassVar[Mapping[str, Tuple[str, ...]]] = {
         CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
     }  # fmt: skip
-    """Fields that only custom networks have, without and with a pyramid; those with a pyramid have all."""
+    """Name of a custom network -> fields that only custom networks have. Networks with a pyramid have all of them."""
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
     """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; GluonCV's
@@ -96,7 +96,7 @@ class FasterRCNN(GluonCVDetector):
 
     @pydantic.field_validator("name", mode="before")
     @classmethod
-    def _norms_by_placement(cls, name: object) -> object:
+    def _no_sync_batch_norm(cls, name: object) -> object:
         if isinstance(name, str) and "_syncbn_" in name:
             raise ValueError(
                 "GluonCV's networks with SyncBatchNorm have other layers, which are not here. Type "
@@ -133,7 +133,11 @@ class FasterRCNN(GluonCVDetector):
         return self.plain_name in self.custom_fields
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
-        """See `Detector.require_sizes`."""
+        """Rejects training with several image sizes.
+
+        Raises:
+            ConfigError: there are image sizes.
+        """
         if sizes:
             raise ConfigError(
                 f"dataset.image_sizes: what model.name={self.name} draws in training is for the places of one size of "
@@ -141,14 +145,14 @@ class FasterRCNN(GluonCVDetector):
             )
 
     def _parts(self) -> FasterRCNNParts:
-        """Returns the parts of the network: GluonCV's by name, or as configured."""
+        """Returns the parts of the network: of GluonCV's network with this name, or as configured."""
         if not self.is_custom:
             return gluoncv_detectors.faster_rcnn_parts(self.name)
         assert self.backbone is not None
-        usual = self.stock[f"{self.kind}_fpn_resnet50_v1b"]
+        default = self.stock[f"{self.kind}_fpn_resnet50_v1b"]
         features = () if self.features == "auto" else tuple(self.features)
-        samples = usual.num_samples if self.is_pyramid else FasterRCNNParts.num_samples
-        return replace(usual, backbone=self.backbone, features=features, channels=self.channels, num_samples=samples)
+        samples = default.num_samples if self.is_pyramid else FasterRCNNParts.num_samples
+        return replace(default, backbone=self.backbone, features=features, channels=self.channels, num_samples=samples)
 
     def _settings(self) -> ProposalSettings:
         parts = self._parts()
@@ -199,12 +203,12 @@ class FasterRCNN(GluonCVDetector):
         return region_parts.build_pyramid(parts, width, self.head_units, not self.is_custom, self.options)
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
-        """See `Detector.draws`."""
+        """Returns the number of random numbers for sampled anchors and regions."""
         num_anchors = sum(anchors.height * anchors.width * anchors.num_shapes for anchors in self._anchors(input_shape))
         return Draws(num_anchors, self._settings().num_proposals(num_anchors)[0])
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """See `Detector.box_coding`.
+        """Returns the box coding of two-stage detectors.
 
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
@@ -214,7 +218,7 @@ class FasterRCNN(GluonCVDetector):
 
     def _suppression(self) -> Suppression:
         iou = self._parts().nms_iou if self.nms_iou == "auto" else self.nms_iou
-        return Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
+        return Suppression(iou, self.nms_candidates, self.max_detections, MIN_SCORE)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """Returns the network, uninitialized.
@@ -239,5 +243,6 @@ class FasterRCNN(GluonCVDetector):
 
 
 def _stride(input_shape: Shape, size: Tuple[int, int]) -> int:
-    """Returns the distance of neighbouring cells of a map in pixels of the image, a power of two."""
+    """Returns the distance of neighbouring cells of a map of that (height, width) in pixels of the image: a power of
+    2."""
     return 2 ** round(math.log2(max(input_shape[1:]) / max(size)))

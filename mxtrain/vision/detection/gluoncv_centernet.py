@@ -1,4 +1,4 @@
-"""GluonCV's CenterNets, by their names there."""
+"""GluonCV's CenterNets, by name."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 DEFORMABLE = "_dcnv2"
+"""Suffix of names of networks with deformable convolutions, which are not supported."""
 
 
 class GluonCVCenterNet(GluonCVDetector):
-    """A network that finds objects by their centres, around a network for classification.
+    """A detector that finds objects by their centres, with a classification network as the backbone.
 
     Source: Zhou et al., "Objects as Points" (2019), as GluonCV builds it.
     """
 
     loss_option: ClassVar[str] = "heatmap_focal"
     known: ClassVar[Tuple[str, ...]] = CENTER_NET
-    size_multiple: ClassVar[int] = 32  # the network halves sides five times and doubles them three times
+    size_multiple: ClassVar[int] = 32  # the network halves sides five times, and doubles them three times
 
     name: str = "center_net_resnet18_v1b"
     """GluonCV's name, e.g. center_net_dla34; GluonCV's dataset suffix is allowed and ignored."""
@@ -46,11 +47,11 @@ class GluonCVCenterNet(GluonCVDetector):
 
     @property
     def usual_side(self) -> int:
-        """See `Model.usual_side`."""
+        """Returns the image size that the networks were published for."""
         return 512
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """See `Detector.box_coding`.
+        """Returns the box coding of CenterNets.
 
         Raises:
             ConfigError: the sides of images are not multiples of 32.

@@ -27,7 +27,7 @@ class DetectionLoss(Loss):
         raise NotImplementedError
 
     def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
-        """See `build_detection`, for a loss that depends on the network's outputs.
+        """Returns the block of a loss that depends on the network's outputs; by default that of `build_detection`.
 
         Args:
             num_classes: number of object classes.
@@ -37,7 +37,7 @@ class DetectionLoss(Loss):
 
 
 class HeatmapFocal(DetectionLoss):
-    """Loss of centres: focal loss of the scores, and absolute differences of size and offset, divided by the number of
+    """Loss of centres: focal loss of the scores, and absolute errors of size and offset, divided by the number of
     objects in the global batch.
 
     Source: Zhou et al., "Objects as Points" (2019), equations 1 to 4.
@@ -51,15 +51,15 @@ class HeatmapFocal(DetectionLoss):
     """Weight of the errors of the centre's offset in its cell."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
-        """See `DetectionLoss.build_detection`."""
+        """Returns the loss block; see `DetectionLoss.build_detection`."""
         from mxtrain.vision.detection.detection_blocks import HeatmapFocalLoss
 
         return HeatmapFocalLoss(self.size_weight, self.offset_weight)
 
 
 class MultiBox(DetectionLoss):
-    """Loss of scored boxes: cross entropy of objects and of the most wrong of the background, and Huber's loss of
-    offsets, over the number of boxes with an object in the global batch.
+    """Loss of SSDs: cross entropy of anchors with an object and of the hardest background anchors, and Huber's loss of
+    offsets, divided by the number of anchors with an object in the global batch.
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, as GluonCV's SSDMultiBoxLoss.
     """
@@ -77,7 +77,7 @@ class MultiBox(DetectionLoss):
     """Weight of the errors of box offsets."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
-        """See `DetectionLoss.build_detection`."""
+        """Returns the loss block; see `DetectionLoss.build_detection`."""
         from mxtrain.vision.detection.detection_blocks import MultiBoxLoss
 
         return MultiBoxLoss(self.negative_mining_ratio, self.min_hard_negatives, self.rho, self.box_weight)
@@ -97,7 +97,7 @@ class YOLOLoss(DetectionLoss):
     background."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
-        """See `DetectionLoss.build_detection`."""
+        """Returns the loss block; see `DetectionLoss.build_detection`."""
         from mxtrain.vision.detection.detection_blocks import YOLO3Loss
 
         return YOLO3Loss(num_classes, self.ignore_iou)
@@ -122,7 +122,7 @@ class TwoStage(DetectionLoss):
     """Weight of the errors of box offsets."""
 
     def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
-        """See `DetectionLoss.build_for`: there are not more anchors to sample than the network has."""
+        """Returns the loss block, which samples at most as many anchors as the network has."""
         from mxtrain.vision.detection.region_blocks import TwoStageLoss
 
         return TwoStageLoss(*self._arguments(num_classes, output_shapes))
@@ -134,7 +134,7 @@ class TwoStage(DetectionLoss):
 
 class MaskTwoStage(TwoStage):
     """Loss of regions, and the cross entropy of the mask of the object's class for regions with an object: the mean
-    over an image's.
+    over the regions of an image.
 
     Source: He et al., "Mask R-CNN" (2017), section 3.
     """
@@ -146,15 +146,15 @@ class MaskTwoStage(TwoStage):
     """Weight of the cross entropy of masks."""
 
     def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
-        """See `DetectionLoss.build_for`."""
+        """Returns the loss block, which samples at most as many anchors as the network has."""
         from mxtrain.vision.detection.region_blocks import MaskedTwoStageLoss
 
         return MaskedTwoStageLoss(*self._arguments(num_classes, output_shapes), self.mask_weight)
 
 
 class YolactLoss(HeatmapFocal):
-    """Loss of centres, and for each object the mean cross entropy of its mask inside its true box, and 1 less Dice's
-    coefficient, over the number of objects in the global batch.
+    """Loss of centres, the mean cross entropy of the mask of each object inside its true box, and 1 minus its dice
+    coefficient, divided by the number of objects in the global batch.
 
     Sources: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), section 3.2; Milletari et al., "V-Net"
     (2016), section 3.
@@ -169,7 +169,7 @@ class YolactLoss(HeatmapFocal):
     """Weight of the dice loss; 0 = none."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
-        """See `DetectionLoss.build_detection`."""
+        """Returns the loss block; see `DetectionLoss.build_detection`."""
         from mxtrain.vision.detection.detection_blocks import PrototypeMaskLoss
 
         return PrototypeMaskLoss(self.size_weight, self.offset_weight, self.mask_weight, self.dice_weight)

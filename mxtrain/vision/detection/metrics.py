@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.vision.detection.coco_ap import CocoResult
 
 IMAGE, TRUE, DETECTED = 0, 1, 2
-"""Kinds of rows: images, true boxes and detections. Each image has a row, so that images without boxes count."""
+"""Kinds of rows: images, true boxes and detections. Each image has a row, so that images without boxes are known."""
 AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
 """Ranges of object areas in pixels, as COCO defines them."""
 
@@ -81,8 +81,8 @@ class CollectedBoxes(Collected):
         image, class, score, edges, area."""
         rows = self.samples()
         image_R, kind_R = rows[:, 0], rows[:, 2]
-        of_images = np.concatenate([image_R[:, None], rows[:, 3:]], axis=1)
-        return image_R[kind_R == IMAGE].astype(np.int64), of_images[kind_R == TRUE], of_images[kind_R == DETECTED]
+        row_R8 = np.concatenate([image_R[:, None], rows[:, 3:]], axis=1)
+        return image_R[kind_R == IMAGE].astype(np.int64), row_R8[kind_R == TRUE], row_R8[kind_R == DETECTED]
 
     def coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation; computed once for all metrics."""
@@ -113,8 +113,8 @@ class BoxMetric(HostMetric):
 class VocAP(BoxMetric):
     """Mean over classes of the average precision, as PASCAL VOC's development kit computes it.
 
-    Each detection is compared with the true box of the highest intersection over union, and is wrong if an earlier
-    detection has matched that box. Difficult objects are ignored. A class without objects is left out.
+    Each detection is compared with the true box of the highest intersection over union. It is wrong if a higher-scoring
+    detection has already matched that box. Difficult objects are ignored. A class without objects is left out.
 
     Source: Everingham et al., "The Pascal Visual Object Classes (VOC) Challenge" (2010), section 4.2.
     """
@@ -154,6 +154,7 @@ class VocAP(BoxMetric):
     def _curve(
         self, is_hit_N: np.ndarray, score_N: np.ndarray, count: int
     ) -> Tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """Returns average precision, recalls, precisions and scores of a class with `count` objects; see `by_class`."""
         hits_N = np.cumsum(is_hit_N)
         recall_N, precision_N = hits_N / count, hits_N / np.arange(1, len(hits_N) + 1)
         if self.interpolation == "11_point":
@@ -183,13 +184,13 @@ def voc_matches(
     overlap = overlap or box_overlap(true_G8, detection_N8)
     order_N = np.argsort(-detection_N8[:, 2], kind="stable")
     detection_N8 = detection_N8[order_N]
-    is_hit_N, counts_N = np.zeros(len(detection_N8), bool), np.ones(len(detection_N8), bool)
+    is_hit_N, is_used_N = np.zeros(len(detection_N8), bool), np.ones(len(detection_N8), bool)
     is_matched_G = np.zeros(len(true_G8), bool)
-    of_image: Dict[float, np.ndarray] = {
+    true_of_image: Dict[float, np.ndarray] = {
         image: np.flatnonzero(true_G8[:, 0] == image) for image in np.unique(true_G8[:, 0])
     }
     for index, detection in enumerate(detection_N8):
-        candidates = of_image.get(detection[0])
+        candidates = true_of_image.get(detection[0])
         if candidates is None:
             continue
         iou_g = overlap(int(order_N[index]), candidates)
@@ -198,10 +199,10 @@ def voc_matches(
             continue
         number = candidates[best]
         if int(true_G8[number, 2]) & (Flag.DIFFICULT | Flag.CROWD):
-            counts_N[index] = False
+            is_used_N[index] = False
         elif not is_matched_G[number]:
             is_hit_N[index] = is_matched_G[number] = True
-    return is_hit_N[counts_N], detection_N8[counts_N, 2], order_N[counts_N]
+    return is_hit_N[is_used_N], detection_N8[is_used_N, 2], order_N[is_used_N]
 
 
 def box_overlap(true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:

@@ -1,7 +1,7 @@
 """Generates scenes of handwritten digits on photographs, with masks, boxes or both.
 
 Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
-R columns of a box, or of a box and its mask.
+P positions that are tried for a digit, R columns of a box, or of a box and its mask, b rows of a part of the batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ import numpy as np
 from mxtrain.data.loading.randomness import bits, integers, uniform
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, rows_of
 from mxtrain.vision.draws import VisionDraw
-from mxtrain.vision.instance_segmentation.mask_rows import TRUE_COLUMNS, TRUE_SIDE, codes_of, facts, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import (
+    TRUE_COLUMNS,
+    TRUE_SIDE,
+    append_masks,
+    build_meta,
+    encode_masks,
+)
 from mxtrain.vision.instance_segmentation.outlines import Bitmap
 
 BACKGROUND = 0.6
@@ -23,8 +29,9 @@ INK_THRESHOLD = 0.4
 OPACITY = 1.6
 """Factor of ink to opacity; a product above 1 hides the photograph."""
 _DRAWS_PER_DIGIT = 20
-_PLACES = 8
-"""Number of random positions for each digit, of which the one that covers other digits least is used."""
+"""Number of random streams that are reserved for each digit."""
+_NUM_POSITIONS = 8
+"""Number of random positions that are tried for each digit; the one that covers other digits least is used."""
 
 
 class GeneratedScenes(NamedTuple):
@@ -77,11 +84,12 @@ class Scenes:
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4) are constant."""
+        """Returns images, masks (B, H, W) int16, and sizes (B, 4), which are constant; see `Source.fetch`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return scenes.image_BCHW, scenes.mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
     def _make(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> GeneratedScenes:
+        """Generates scenes; arguments as in `Source.fetch`."""
         stream = (seed, epoch) if train else (self._split_seed, 0)
         image_BCHW = self._photo_parts(index_B, stream)
         mask_BHW = np.zeros((len(index_B), self._height, self._width), np.int16)
@@ -115,25 +123,37 @@ class Scenes:
         self, image_BCHW: np.ndarray, mask_BHW: np.ndarray, square_BD4: np.ndarray, row_b: np.ndarray,
         index_b: np.ndarray, stream: Tuple[int, int], number: int,
     ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Draws one more digit into the scenes of some rows, whose samples are `index_b`; returns its boxes (b, R), and
-        which pixels are its ink (b, H, W)."""
+        """Draws one more digit into some of the scenes. Returns its boxes (b, R), and masks of its ink (b, H, W).
+
+        Args:
+            image_BCHW, mask_BHW: images and masks of the scenes, which are written to.
+            square_BD4: top, left, bottom, right of the squares of all digits, written to.
+            row_b: rows of the scenes that get the digit.
+            index_b: indices of these samples.
+            stream: seed and epoch of the random numbers.
+            number: index of the digit in its scene.
+        """
         first = VisionDraw.SCENE + 8 + _DRAWS_PER_DIGIT * number
         chosen_b = integers(*stream, index_b, first, len(self._ink_NGG))
         low, high = self._digit_size
         size_b = low + integers(*stream, index_b, first + 1, high - low + 1)
-        share_b2P = np.stack(
-            [[uniform(*stream, index_b, first + 3 + 2 * place + axis) for place in range(_PLACES)] for axis in (0, 1)]
+        draw_b2P = np.stack(
+            [
+                [uniform(*stream, index_b, first + 3 + 2 * draw + axis) for draw in range(_NUM_POSITIONS)]
+                for axis in (0, 1)
+            ]
         ).transpose(2, 0, 1)
-        room_b21 = np.array([self._height, self._width])[None, :, None] - size_b[:, None, None]
-        begin_b2P = np.floor(share_b2P * (room_b21 + 1))
+        largest_b21 = np.array([self._height, self._width])[None, :, None] - size_b[:, None, None]
+        begin_b2P = np.floor(draw_b2P * (largest_b21 + 1))
         box_bP4 = np.concatenate([begin_b2P, begin_b2P + size_b[:, None, None]], axis=1).transpose(0, 2, 1)
         covered_bP = _shared_area(box_bP4[:, :, None], square_BD4[row_b][:, None, :number]).sum(axis=-1)
         box_b4 = box_bP4[np.arange(len(row_b)), covered_bP.argmin(axis=1)]
         square_BD4[row_b, number] = box_b4
-        rows_bHG, columns_bWG = (
-            _spread(box_b4[:, axis], size_b, length) for axis, length in enumerate((self._height, self._width))
+        weight_bHG, weight_bWG = (
+            _interpolation_weights(box_b4[:, axis], size_b, length)
+            for axis, length in enumerate((self._height, self._width))
         )
-        ink_bHW = rows_bHG @ self._ink_NGG[chosen_b] @ columns_bWG.transpose(0, 2, 1)
+        ink_bHW = weight_bHG @ self._ink_NGG[chosen_b] @ weight_bWG.transpose(0, 2, 1)
         colour_b3 = _colours(bits(*stream, index_b, first + 2))
         ink_b1HW = np.minimum(1, OPACITY * ink_bHW)[:, None]
         image_BCHW[row_b] = image_BCHW[row_b] * (1 - ink_b1HW) + colour_b3[:, :, None, None] * ink_b1HW
@@ -146,63 +166,65 @@ class Scenes:
 
 
 class BoxedScenes(Scenes):
-    """GeneratedScenes scenes with boxes, as `Source`."""
+    """Generated scenes with boxes, as `Source`."""
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `ResizeTransform` (B, 4) are constant."""
+        """Returns images, boxes (B, D, R) float32, and rows of `ResizeTransform` (B, 4), which are constant; see
+        `Source.fetch`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return scenes.image_BCHW, scenes.box_BDR, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
 
 class InstanceScenes(Scenes):
-    """GeneratedScenes scenes with boxes and masks, as `Source`."""
+    """Generated scenes with boxes and masks, as `Source`."""
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; objects are (B, D, R) float32 as `mask_rows` says, facts those of `mask_rows.facts`."""
+        """Returns images, objects with masks (B, D, R) float32, see `mask_rows`, and metadata of
+        `mask_rows.build_meta`; see `Source.fetch`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
         row_BDR = np.full((*scenes.box_BDR.shape[:2], TRUE_COLUMNS), -1, np.float32)
         codes: List[List[bytes]] = [[] for _ in index_B]
-        for place, owner_HW in enumerate(scenes.owner_BHW):
+        for index, owner_HW in enumerate(scenes.owner_BHW):
             masks = [owner_HW == number + 1 for number in range(scenes.box_BDR.shape[1])]
             visible = [number for number, mask_HW in enumerate(masks) if mask_HW.any()]
             for row, number in enumerate(visible):
                 outline = Bitmap(masks[number])
                 edges = outline.edges()
-                box_1R = rows_of(np.array([edges]), scenes.box_BDR[place, number, Column.CLASS : Column.CLASS + 1])
+                box_1R = rows_of(np.array([edges]), scenes.box_BDR[index, number, Column.CLASS : Column.CLASS + 1])
                 box_1R[0, Column.AREA] = masks[number].sum()
-                row_BDR[place, row] = with_masks(box_1R, outline.on_grid(edges, TRUE_SIDE)[None])[0]
-            codes[place] = [] if train else codes_of([masks[number] for number in visible])
+                row_BDR[index, row] = append_masks(box_1R, outline.on_grid(edges, TRUE_SIDE)[None])[0]
+            codes[index] = [] if train else encode_masks([masks[number] for number in visible])
         size_B4 = np.tile([self._height, self._width] * 2, (len(index_B), 1))
-        return scenes.image_BCHW, row_BDR, facts(size_B4, codes)
+        return scenes.image_BCHW, row_BDR, build_meta(size_B4, codes)
 
 
 def _extent(is_there_bL: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Returns the begin of the first and the end of the last present element, both (b,)."""
+    """Returns the index of the first True element, and the index behind the last one, (b,) each."""
     return is_there_bL.argmax(axis=1), is_there_bL.shape[1] - is_there_bL[:, ::-1].argmax(axis=1)
 
 
 def _shared_area(box: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Computes the area that boxes (..., 4) of (top, left, bottom, right) have in common with other boxes, in
+    """Computes the area of the intersection of boxes (..., 4), as top, left, bottom, right, with other boxes, in
     pixels."""
     side = np.minimum(box[..., 2:], other[..., 2:]) - np.maximum(box[..., :2], other[..., :2])
     return np.maximum(side, 0).prod(axis=-1)
 
 
-def _spread(begin_b: np.ndarray, size_b: np.ndarray, length: int) -> np.ndarray:
-    """Returns the weights of a digit's 8 rows in each row of a scene, (b, length, 8), for linear interpolation.
+def _interpolation_weights(begin_b: np.ndarray, size_b: np.ndarray, length: int) -> np.ndarray:
+    """Returns the weights of the 8 rows of a digit in each row of a scene, (b, length, 8), for linear interpolation.
 
     Args:
-        begin_b: The scene's row in which the digit begins.
-        size_b: Its height in pixels.
-        length: Rows of the scene.
+        begin_b: row of the scene in which the digit begins.
+        size_b: height of the digit in pixels.
+        length: number of rows of the scene.
     """
-    # The middle of each of the scene's pixels, in pixels of the digit.
-    at_bL = (np.arange(length) + 0.5 - begin_b[:, None]) * (8 / size_b)[:, None] - 0.5
-    return np.maximum(0, 1 - np.abs(at_bL[:, :, None] - np.arange(8))).astype(np.float32)
+    # The centre of each row of the scene, in rows of the digit.
+    position_bL = (np.arange(length) + 0.5 - begin_b[:, None]) * (8 / size_b)[:, None] - 0.5
+    return np.maximum(0, 1 - np.abs(position_bL[:, :, None] - np.arange(8))).astype(np.float32)
 
 
 def _colours(random_b: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The signature of images with boxes."""
+"""Splits and signature of images with boxes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BoxSplits(ImageSplits):
-    """Images with objects in them.
+    """Splits of images with boxes of objects.
 
     Attributes:
-        category_ids: the number of each class in the dataset's own files; empty: its number from 0.
+        category_ids: id of each class in the files of the dataset; empty: the index of the class.
     """
 
     category_ids: Sequence[int] = ()
@@ -24,10 +24,10 @@ class BoxSplits(ImageSplits):
 
 @dataclass(frozen=True)
 class BoxSignature(ImageSignature):
-    """Images with objects in them.
+    """Signature of images with boxes of objects.
 
     Attributes:
-        category_ids: the number of each class in the dataset's own files; empty: its number from 0.
+        category_ids: id of each class in the files of the dataset; empty: the index of the class.
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {**ImageSignature.form, "category_ids?": [int]}

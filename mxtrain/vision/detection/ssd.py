@@ -1,4 +1,4 @@
-"""GluonCV's SSDs, by their names there or around any of its networks for classification."""
+"""GluonCV's SSDs, by name or with any of its classification networks as the backbone."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 CUSTOM = "ssd_custom"
 EXTRA_FILTERS = (512, 512, 256, 256)
+"""Channels of the additional maps of custom networks. Source: GluonCV."""
 FIRST_SIZE, LEAST_SIZE, LARGEST_SIZE, BEYOND = 0.1, 0.2, 0.88, 0.96
-"""Sides of boxes relative to the image's: of the finest map, of the next and of the coarsest map, and the size that
-follows the coarsest one. Source: GluonCV's for 512 pixels."""
+"""Sizes of anchors of custom networks relative to the side of the image: of the finest, the second and the coarsest
+map, and the additional last size. Source: GluonCV's networks for 512 pixels."""
 
 
 class SSD(SuppressingDetector):
@@ -74,11 +75,15 @@ class SSD(SuppressingDetector):
 
     @property
     def usual_side(self) -> Optional[int]:
-        """See `Model.usual_side`: the size in the name."""
+        """Returns the image size in the name; None for custom networks."""
         return None if self.plain_name == CUSTOM else gluoncv_detectors.SSD[self.plain_name].base_size
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
-        """See `Detector.require_sizes`."""
+        """Rejects training with several image sizes.
+
+        Raises:
+            ConfigError: there are image sizes.
+        """
         if sizes:
             raise ConfigError(
                 f"dataset.image_sizes: the anchors of model.name={self.name} are for one size of "
@@ -86,7 +91,7 @@ class SSD(SuppressingDetector):
             )
 
     def _parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
-        """Returns the parts of the network, and the sizes of its maps.
+        """Returns the parts of the network, and the (height, width) of its maps.
 
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
@@ -97,6 +102,7 @@ class SSD(SuppressingDetector):
         return self._with_sizes(parts, len(sizes)), sizes
 
     def _find_parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
+        """Traces the network to find the parts and the sizes of its maps, see `_parts`."""
         from mxtrain.vision.detection.networks import ssd
         from mxtrain.vision.networks.feature_maps import map_sizes
 
@@ -124,7 +130,7 @@ class SSD(SuppressingDetector):
         if len(self.anchor_sizes) != num_maps + 1:
             raise ConfigError(
                 f"model.anchor_sizes={list(self.anchor_sizes)}: the network has {num_maps} maps, so {num_maps + 1} "
-                f"sizes are wanted, each a part of the image's side, e.g. {[round(s, 3) for s in _spread(num_maps)]}."
+                f"sizes are wanted, each a part of the image's side, e.g. {[round(s, 3) for s in _spaced(num_maps)]}."
             )
         return replace(parts, sizes=tuple(size * parts.base_size for size in self.anchor_sizes))
 
@@ -143,7 +149,7 @@ class SSD(SuppressingDetector):
         return parts, maps
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """See `Detector.box_coding`.
+        """Returns the box coding of SSDs.
 
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
@@ -151,7 +157,7 @@ class SSD(SuppressingDetector):
         import numpy as np
 
         _, maps = self._anchors(input_shape)
-        return MultiBoxCoding(num_classes, np.concatenate([one.boxes() for one in maps]), self.suppression)
+        return MultiBoxCoding(num_classes, np.concatenate([anchors.boxes() for anchors in maps]), self.suppression)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """Returns the network, uninitialized.
@@ -170,15 +176,16 @@ class SSD(SuppressingDetector):
         return self._built(self.name, build)
 
 
-def _spread(num_maps: int) -> List[float]:
-    """Returns evenly spaced sides of boxes relative to the image's, one more than there are maps."""
-    rest = num_maps - 1
+def _spaced(num_maps: int) -> List[float]:
+    """Returns evenly spaced sizes of anchors relative to the side of the image, one more than there are maps."""
+    rest = num_maps - 1  # all maps but the finest one
     step = (LARGEST_SIZE - LEAST_SIZE) / max(rest - 1, 1)
     return [FIRST_SIZE, *(LEAST_SIZE + step * number for number in range(rest)), BEYOND]
 
 
 def _custom(backbone: str, features: Sequence[str], filters: Sequence[int]) -> SSDParts:
+    """Returns the parts of a custom network. Sizes are relative to the side of the image."""
     num_maps = len(features) + len(filters)
     return SSDParts(
-        backbone, 1, tuple(features), tuple(filters), tuple(_spread(num_maps)), (), usual_ratios(num_maps)
+        backbone, 1, tuple(features), tuple(filters), tuple(_spaced(num_maps)), (), usual_ratios(num_maps)
     )  # fmt: skip

@@ -41,9 +41,9 @@ TRACED_BOXES = 16
 
 
 class Detection(Task):
-    """Object detection. Outputs are decoded by the network's own `BoxCoding`.
+    """Object detection. The `BoxCoding` of the network decodes its outputs.
 
-    Targets are boxes (B, M, D), and the targets into which the coding encodes them. Predictions are (N, 6) for each
+    Targets are boxes (B, M, D), and the arrays that the coding encodes them to. Predictions are (N, 6) for each
     image, highest score first: class, score, left, top, right, bottom, in pixels of the original image. Rows of class
     -1 are padding.
     """
@@ -60,7 +60,7 @@ class Detection(Task):
     metric_option: ClassVar[str] = "voc_ap"
 
     score_threshold: Fraction = 0.3
-    """Least score of detections in figures and predictions; metrics use all detections."""
+    """Smallest score of detections in figures and predictions; metrics use all detections."""
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -90,6 +90,7 @@ class Detection(Task):
         return list(self._coding(description, signature).output_shapes)
 
     def _coding(self, description: Description, signature: Signature) -> BoxCoding:
+        """Returns the box coding of the network."""
         assert isinstance(description.model, Detector)
         return description.model.box_coding(self.num_classes(signature), signature.shape)  # type: ignore[arg-type]
 
@@ -106,6 +107,7 @@ class Detection(Task):
         return shape, (TRACED_BOXES, NUM_COLUMNS), (draws.regions + TRACED_BOXES,)
 
     def _draws(self, description: Description, signature: Signature) -> Optional[Draws]:
+        """Returns the number of random numbers of the network; see `Detector.draws`."""
         assert isinstance(description.model, Detector)
         return description.model.draws(shapes_of(signature.shape)[0])
 
@@ -122,14 +124,14 @@ class Detection(Task):
             device, box_BMD = batch.inputs[0].context, batch.targets[0]
             counts = (draws.targets, draws.regions + box_BMD.shape[1])
             assert batch.index_B is not None
-            of_targets, of_regions = (
+            target_draws, region_draws = (
                 copy_to(uniform_rows(seed, epoch if training else 0, batch.index_B, draw, count), device)
                 for draw, count in zip((VisionDraw.TARGET_SAMPLE, VisionDraw.REGION_SAMPLE), counts)
             )
-            # Only losses need masks, not the network's input.
+            # Masks are only used by losses, not by the network.
             plain_BMD = box_BMD if box_BMD.shape[2] == NUM_COLUMNS else box_BMD[:, :, :NUM_COLUMNS]
-            inputs = (*batch.inputs, plain_BMD, of_regions) if training else batch.inputs
-            return replace(batch, inputs=inputs, targets=(*batch.targets, of_targets))
+            inputs = (*batch.inputs, plain_BMD, region_draws) if training else batch.inputs
+            return replace(batch, inputs=inputs, targets=(*batch.targets, target_draws))
 
         return collate
 
@@ -164,7 +166,7 @@ class Detection(Task):
             if batch.meta is None:
                 return detection_BN6
             meta_B4 = batch.meta[:, :4].astype("float64")
-            size_B2, fitted_B2 = meta_B4[:, 1::-1], meta_B4[:, :1:-1]  # x before y, as in boxes
+            size_B2, fitted_B2 = meta_B4[:, 1::-1], meta_B4[:, :1:-1]  # (width, height), as x before y in boxes
             scale_B2 = fitted_B2 / size_B2
             device = detection_BN6.context
             scale_B14, limit_B14 = (
@@ -255,7 +257,7 @@ class Detection(Task):
         from mxtrain.vision.detection.metrics import best_matches
 
         coding, names = self._coding(description, signature), signature.class_names
-        place_B = coding.scores(outputs).argmax(axis=1)
+        best_B = coding.scores(outputs).argmax(axis=1)
         first_B6 = coding.decode(outputs).slice_axis(axis=1, begin=0, end=1).squeeze(axis=1).asnumpy()[:, :6]
         class_B = first_B6[:, 0].astype(int)
         true_B = best_matches(first_B6[:, 2:], batch.targets[0].asnumpy())
@@ -264,7 +266,7 @@ class Detection(Task):
         left_B, top_B, right_B, bottom_B = first_B6[:, 2:].T[..., None]
         inside_BW, inside_BH = (x_W >= left_B) & (x_W < right_B), (y_H >= top_B) & (y_H < bottom_B)
         return Explained(
-            lambda outputs: nd.pick(coding.scores(outputs), place_B),
+            lambda outputs: nd.pick(coding.scores(outputs), best_B),
             ["nothing" if number < 0 else names[number] for number in true_B],
             ["" if number < 0 else names[number] for number in class_B],
             first_B6[:, 1], (class_B == true_B) & (class_B >= 0), inside_BH[:, :, None] & inside_BW[:, None, :],

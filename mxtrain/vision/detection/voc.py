@@ -32,7 +32,7 @@ from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.errors import DataError, did_you_mean, typed_list
 from mxtrain.files.text_numbers import parse_flag, parse_number
 from mxtrain.types import PathText
-from mxtrain.vision.detection.box_faults import are_shares, refuse_all, refuse_wrong_boxes
+from mxtrain.vision.detection.box_faults import are_normalized, refuse_all, refuse_wrong_boxes
 from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed_classes import ClassIndex, ClassNames, choose_class_names
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
@@ -49,8 +49,8 @@ from mxtrain.vision.segmentation.voc_masks import VocBoxSources, VocOutlines
 log = logging.getLogger(__name__)
 
 MAX_XML_BYTES = 16 << 20
-MOST_TYPED = 50
-"""Names of classes that a message tells to type; more belong in a file."""
+MAX_TYPED_NAMES = 50
+"""Largest number of class names that a message tells the user to type."""
 _LAYOUT = (
     "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
     "ImageSets/Main/; or train/, val/ and test/, each with images and an .xml beside each of them."
@@ -75,7 +75,7 @@ class Voc(PublicDataset, BoxedFiles):
     tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
     published_as: ClassVar[str] = "voc2007"
     lists_folder: ClassVar[str] = "Main"
-    """The folder in ImageSets of the lists of splits."""
+    """Folder in ImageSets with the lists of splits."""
     remedy_if_shared: ClassVar[str] = (
         "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of the training "
         "images."
@@ -96,34 +96,35 @@ class Voc(PublicDataset, BoxedFiles):
 
     @property
     def public_names(self) -> Sequence[str]:
-        """Names of the public datasets to download: years in names of splits, e.g. 2012/trainval, or `published_as`."""
+        """Returns the names of the public datasets to download: by the years in names of splits, e.g. 2012/trainval,
+        otherwise `published_as`."""
         splits = (self.train_split, self.val_split, self.test_split)
         names = [name for split in splits for name in ([split] if isinstance(split, str) else split or ())]
         years = {f"voc{year}" for year in PUBLIC_YEARS if any(name.startswith((year, f"VOC{year}")) for name in names)}
         return sorted(years) or [self.published_as]
 
     def for_task(self, name: str) -> BaseDataset:
-        """See `BaseDataset.for_task`."""
+        """Returns the dataset for a task: with masks for instance segmentation."""
         if name != "instance_segmentation":
             return self
-        return VocInstances(**{field: getattr(self, field) for field in type(self).model_fields})
+        return self.as_class(VocInstances)
 
     def completed(self, split: BoxedSplit, sources: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
         """Adds further annotations, such as masks, to a split. This class has none.
 
         Args:
             split: images and boxes.
-            sources: annotation files of the images, and numbers of the objects.
+            sources: annotation files of the images, and indices of the objects in them.
             findings: collects problems.
         """
         return split
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()
         root = self.require_root(_LAYOUT)
         names = choose_class_names(self.classes, root, VOC_CLASSES)
@@ -163,7 +164,7 @@ class VocInstances(Voc):
     lists_folder: ClassVar[str] = "Segmentation"
 
     def completed(self, split: BoxedSplit, sources: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
-        """See `Voc.completed`."""
+        """Adds the masks to a split; arguments as in `Voc.completed`."""
         masks = [_mask_of(path) for path in sources.annotations]
         missing = [number for number, mask in enumerate(masks) if not exists(mask)]
         refuse_unpaired(
@@ -184,7 +185,7 @@ def _mask_of(annotation: Path) -> Path:
 
 
 class _SplitReader:
-    """Reads splits. Lists each folder of images only once."""
+    """Reads the images and boxes of splits. Each folder of images is listed only once."""
 
     def __init__(self, dataset: Voc, names: Sequence[str], findings: Findings) -> None:
         self._dataset, self._findings = dataset, findings
@@ -216,7 +217,7 @@ class _SplitReader:
                     fact = f"{setting_text} names '{path}', which {setting} has already."
                     self._findings.remark(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Name it once."))
                 entries.setdefault(str(path), (path, number, annotation))
-        return self._boxed(list(entries.values()))
+        return self._build_split(list(entries.values()))
 
     def read_mixed(self, folder: Path) -> Optional[BoxedSplit]:
         """Reads the images of a folder that have an annotation in the same folder, with their boxes."""
@@ -237,10 +238,10 @@ class _SplitReader:
         if without:
             log.info("%s: %d of %d images in '%s' have no annotation and are left out", self._dataset.option, without,
                      len(images), folder)  # fmt: skip
-        return self._boxed([(*images[name], annotations[name]) for name in sorted(images) if name in annotations])
+        return self._build_split([(*images[name], annotations[name]) for name in sorted(images) if name in annotations])
 
-    def _boxed(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
-        """Builds a split from (image, its identity, annotation) entries; None if there are none."""
+    def _build_split(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
+        """Builds a split from (image, identity of the image, annotation) entries; None if there are none."""
         boxes = _VocBoxes(self._dataset, self._classes, self._findings)
         for index, (_, _, annotation) in enumerate(entries):
             boxes.add(index, annotation)
@@ -252,7 +253,16 @@ class _SplitReader:
         return self._dataset.completed(split, sources, self._findings)
 
     def _list(self, folder: Path, part: Optional[str], setting_text: str) -> List[Tuple[Path, FileId, Path]]:
-        """Returns (image, its identity, annotation) of each name in a list, or of each annotation without a list."""
+        """Returns (image, identity of the image, annotation) entries.
+
+        Args:
+            folder: folder of a year.
+            part: name of a list; None: all images with an annotation.
+            setting_text: setting and its value, for messages.
+
+        Raises:
+            DataError: the list does not exist or is empty, or an image or an annotation is missing.
+        """
         if folder not in self._images:
             self._images[folder] = list_images(folder / "JPEGImages", findings=self._findings)
         images, annotations = self._images[folder], folder / "Annotations"
@@ -279,6 +289,7 @@ class _SplitReader:
         return [(*images[name], matched[name]) for name in names if name in images and name in matched]
 
     def _names(self, lists: Path, part: str, setting_text: str, known: Collection[str]) -> Dict[str, int]:
+        """Reads a list of images; see `read_names`."""
         setting = setting_text.partition("=")[0]
         all_images, held_out = "all images that have an annotation", "dataset.val_fraction of the training data"
         instead = {"dataset.train_split": f": {all_images}", "dataset.val_split": f": {held_out}"}.get(setting, "")
@@ -299,7 +310,12 @@ class _VocBoxes:
         self._unknown_names: Set[str] = set()
 
     def add(self, index: int, path: Path) -> None:
-        """Adds the boxes of the annotation of image number `index`."""
+        """Adds the boxes of an annotation.
+
+        Args:
+            index: index of the image in the split.
+            path: annotation file.
+        """
         content = attempt(
             self._findings, DataPlace(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
         )  # fmt: skip
@@ -314,11 +330,12 @@ class _VocBoxes:
         if size is not None:
             self._sizes[index] = size
         self._counts[index] = objects[-1].number + 1 if objects else 0
-        for one in objects:
-            self._add_object(index, path, one, one.number)
+        for voc_object in objects:
+            self._add_object(index, path, voc_object)
 
-    def _add_object(self, index: int, path: Path, one: VocObject, of_image: int) -> None:
-        place, texts = DataPlace(str(path), one.line), one.texts
+    def _add_object(self, index: int, path: Path, voc_object: VocObject) -> None:
+        """Adds the box of an object, or the problem that it has."""
+        place, texts = DataPlace(str(path), voc_object.line), voc_object.texts
         number = self._classes.find(texts.get("name", ""))
         if number is None:
             if self._dataset.other_classes == "refuse":
@@ -337,30 +354,31 @@ class _VocBoxes:
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
             return
         flags = Flag.DIFFICULT * is_difficult
-        self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, of_image))
-        self._locations.append((str(path), one.line))
+        self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, voc_object.number))
+        self._locations.append((str(path), voc_object.line))
 
     def _unknown(self, place: DataPlace, name: str) -> Problem:
+        """Returns the problem of an object of an unknown class."""
         names = self._classes.names
         if not name:
             return Problem(UNKNOWN_CLASS, place, f"{place}: the object there has no name.", "Name its class.")
         self._unknown_names.add(name)
         fact = f"{place}: there is no class '{name[:60]}'."
-        near = did_you_mean(name, names).strip()
+        suggestion = did_you_mean(name, names).strip()
         remedy = (
             f"Classes are {', '.join(names[:20])}. Type dataset.classes=[NAME,...] for your own, or "
             "dataset.other_classes=leave_out."
         )
-        return Problem(UNKNOWN_CLASS, place, fact, f"{near} {remedy}".strip())
+        return Problem(UNKNOWN_CLASS, place, fact, f"{suggestion} {remedy}".strip())
 
     def counts(self, num_images: int) -> np.ndarray:
         """Returns the number of objects in the annotation of each image, (P,), including unusable ones."""
         return np.array([self._counts.get(index, 0) for index in range(num_images)], np.int64)
 
     def table(self, num_images: int) -> Tuple[BoxTable, np.ndarray]:
-        """Returns all valid boxes, and the index of each in its annotation, (R,)."""
+        """Returns all valid boxes, and the index of the object of each box in its annotation, (R,)."""
         names = self._unknown_names
-        if names and not self._rows and len(names) <= MOST_TYPED:  # no object has one of the expected classes
+        if names and not self._rows and len(names) <= MAX_TYPED_NAMES:  # no object has one of the expected classes
             remedy = f"Type {typed_list('dataset.classes', sorted(names))}, which are all names in the annotations."
             self._refused = [
                 problem if problem.kind != UNKNOWN_CLASS else replace(problem, remedy=remedy)
@@ -372,34 +390,34 @@ class _VocBoxes:
         for index, size in self._sizes.items():
             size_P2[index] = size
         image_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
-        if are_shares(edge_R4 + [1, 1, 0, 0]):
+        if are_normalized(edge_R4 + [1, 1, 0, 0]):
             raise DataError(
                 f"{DataPlace(*self._locations[0])}: the boxes of this file and of all others seem to be shares of "
                 "width and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and "
                 "the height of their images."
             )
-        stays_R = refuse_wrong_boxes(edge_R4, size_P2[image_R], _VocNotes(self._locations, edge_R4), self._findings,
+        is_kept_R = refuse_wrong_boxes(edge_R4, size_P2[image_R], _VocNotes(self._locations, edge_R4), self._findings,
                                      self._dataset.mends)  # fmt: skip
-        area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[stays_R].prod(axis=1)
-        row_RD = np.column_stack([array_R8[stays_R, 1:7], area_R])
+        area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[is_kept_R].prod(axis=1)
+        row_RD = np.column_stack([array_R8[is_kept_R, 1:7], area_R])
         # Annotations were read in the order of the images, so boxes are already grouped by image.
-        table = BoxTable.grouped(image_R[stays_R], row_RD, num_images, size_P2)
-        return table, array_R8[stays_R, 7].astype(np.int64)
+        table = BoxTable.grouped(image_R[is_kept_R], row_RD, num_images, size_P2)
+        return table, array_R8[is_kept_R, 7].astype(np.int64)
 
 
 class _VocNotes:
-    """Source locations and original coordinates of boxes, for messages."""
+    """Describes boxes in messages, by the coordinates in their files; see `BoxNotes`."""
 
     def __init__(self, locations: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
         self._locations, self._edge_R4 = locations, edge_R4
 
     def place(self, index: int) -> DataPlace:
-        """See `BoxNotes`."""
+        """Returns the source location of a box."""
         return DataPlace(*self._locations[index])
 
     def shown(self, index: int) -> str:
-        """See `BoxNotes`."""
-        values = self._edge_R4[index] + [1, 1, 0, 0]
+        """Returns a box as text."""
+        values = self._edge_R4[index] + [1, 1, 0, 0]  # the first pixel is 1 in the file
         return ", ".join(f"{edge} {value:.6g}" for edge, value in zip(EDGES, values))
 
 
@@ -430,7 +448,11 @@ def _find_annotations(
 
 
 def _choose_year(years: Sequence[Path], year: str, setting_text: str) -> Path:
-    """Returns the folder of a year, given as `2007` or `VOC2007`; without a year, the only folder."""
+    """Returns the folder of a year, given as `2007` or `VOC2007`; without a year, the only folder.
+
+    Raises:
+        DataError: there is no such folder, or no year is given and there are several folders.
+    """
     if not year:
         if len(years) == 1:
             return years[0]

@@ -1,9 +1,9 @@
-"""Reads an annotation of PASCAL VOC's: XML with a box for each object in an image.
+"""Parses annotation files of PASCAL VOC: XML with a box for each object in an image.
 
-XML of a stranger's can grow without end by entities, or name other files. So a document type, in which both are
-declared, is refused. An encoding that expat does not know is decoded by Python first.
+Untrusted XML can declare entities that expand without limit, or that read other files. Therefore a document type, which
+declares entities, is rejected. Encodings that expat does not know are decoded by Python first.
 
-Parts of objects (a person's head) have names and boxes in the same form inside an object: the meaning of an element
+Parts of objects (a person's head) are elements with a name and a box inside an object, so the meaning of an element
 depends on its parents.
 """
 
@@ -25,10 +25,11 @@ _READ = {
 }  # fmt: skip
 """Elements below the root whose text is read."""
 XML_SPACE = " \t\r\n"
-_DEEPEST = 64
+_MAX_DEPTH = 64
+"""Largest number of nested elements."""
 _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
 _EXPATS_OWN = {"utf-8": "utf-8", "iso8859-1": "iso-8859-1", "ascii": "us-ascii"}
-"""Encoding, by its name in Python -> its name in expat, which does not know others, such as utf8."""
+"""Python's name of an encoding -> expat's name. Expat knows no other names, such as utf8."""
 ENCODINGS = {
     "gb2312": "gb18030", "gbk": "gb18030", "gb18030": "gb18030", "hz": "hz", "big5": "cp950", "cp950": "cp950",
     "big5hkscs": "big5hkscs", "shift_jis": "cp932", "cp932": "cp932", "euc_jp": "euc_jp", "iso2022_jp": "iso2022_jp",
@@ -36,18 +37,20 @@ ENCODINGS = {
     **{f"cp{number}": f"cp{number}" for number in (*range(1250, 1259), 437, 850, 866, 874)},
     **{f"iso8859-{number}": f"iso8859-{number}" for number in (*range(2, 12), *range(13, 17))},
 }
-"""Declared encoding, by its name in Python -> the codec that decodes it: GB2312 is written by tools that mean GBK."""
+"""Python's name of a declared encoding -> codec that decodes it, which may be a superset: tools declare GB2312 for
+GBK."""
 
 
 @dataclass
 class VocObject:
-    """An object in an image, as the file has it: the first pixel is 1, and the last is part of the box.
+    """An object in an annotation. Coordinates are as in the file: the first pixel is 1, and the last one is inside the
+    box.
 
     Attributes:
-        line: on which it begins.
-        number: index of the `<object>` in the file, from 0. One with several boxes is read as several objects of one
-            number.
-        texts: texts of its elements, by name, including the box.
+        line: line on which it begins.
+        number: index of the `<object>` in the file, from 0. An `<object>` with several boxes is read as several objects
+            with the same number.
+        texts: name of an element -> its text, including the edges of the box.
     """
 
     line: int
@@ -56,10 +59,10 @@ class VocObject:
 
 
 class BadAnnotation(DataError):
-    """A file is no annotation.
+    """A file is not a valid annotation.
 
     Args:
-        line: on which.
+        line: line of the problem.
         fact: the problem, as the end of a sentence.
     """
 
@@ -69,14 +72,14 @@ class BadAnnotation(DataError):
 
 
 def decode_declared(content: bytes) -> Tuple[bytes, Optional[str]]:
-    """Recodes a document whose encoding expat does not know.
+    """Converts a document to UTF-8 if expat does not know its encoding.
 
     Returns:
-        The document, and the encoding that the parser is to assume instead of the declared one; None if it reads the
-        declaration itself.
+        The document, and the encoding that the parser must assume instead of the declared one; None if the parser
+        should read the declaration.
 
     Raises:
-        BadAnnotation: the declared encoding is unknown, or the bytes are not in it.
+        BadAnnotation: the declared encoding is unknown, or the document is not valid in it.
     """
     declared = _DECLARED.match(content)
     if declared is None:
@@ -104,22 +107,25 @@ def decode_declared(content: bytes) -> Tuple[bytes, Optional[str]]:
 
 
 def parse_annotation(content: bytes) -> Tuple[Optional[Tuple[float, float]], List[VocObject]]:
-    """Returns the (width, height) that an image is said to have, None if unknown, and the objects in it.
+    """Parses an annotation file. Returns the annotated (width, height) of the image, None if unknown, and the objects
+    in it.
 
     Raises:
-        BadAnnotation: it is no XML, declares a document type, or its root is no annotation.
+        BadAnnotation: the file is not XML, declares a document type, or its root is not an annotation.
     """
     return _AnnotationReader().read(content)
 
 
 class _AnnotationReader:
+    """Collects the size and the objects of an annotation from the events of the parser."""
+
     def __init__(self) -> None:
         self._path: List[str] = []
         self._text: List[str] = []
         self._size: Dict[str, str] = {}
         self._objects: List[VocObject] = []
         self._boxes: List[Dict[str, str]] = []
-        """Texts of the object that is being read."""
+        """Edges in each `<bndbox>` of the current object, by name."""
 
     def read(self, content: bytes) -> Tuple[Optional[Tuple[float, float]], List[VocObject]]:
         decoded, encoding = decode_declared(content)
@@ -135,9 +141,9 @@ class _AnnotationReader:
             reason = expat.errors.messages.get(error.code, str(error.code))
             place = f"line {error.lineno}, column {error.offset + 1}"
             raise BadAnnotation(error.lineno, f"is no XML: {reason} ({place})") from error
-        return self._said_size(), self._objects
+        return self._annotated_size(), self._objects
 
-    def _said_size(self) -> Optional[Tuple[float, float]]:
+    def _annotated_size(self) -> Optional[Tuple[float, float]]:
         width, height = (parse_number(self._size.get(side, "")) or 0.0 for side in ("width", "height"))
         return (width, height) if 0 < width < 1e6 and 0 < height < 1e6 else None  # many converters write 0
 
@@ -149,8 +155,8 @@ class _AnnotationReader:
         if not self._path and name != "annotation":
             raise BadAnnotation(self._parser.CurrentLineNumber, f"is no annotation: its root is <{name[:40]}>")
         self._path.append(name)
-        if len(self._path) > _DEEPEST:
-            raise BadAnnotation(self._parser.CurrentLineNumber, f"has more than {_DEEPEST} elements in each other")
+        if len(self._path) > _MAX_DEPTH:
+            raise BadAnnotation(self._parser.CurrentLineNumber, f"has more than {_MAX_DEPTH} elements in each other")
         if self._path[1:] == ["object"]:
             number = self._objects[-1].number + 1 if self._objects else 0
             self._objects.append(VocObject(self._parser.CurrentLineNumber, number))
@@ -169,8 +175,11 @@ class _AnnotationReader:
         self._text.clear()
 
     def _keep(self, below: Tuple[str, ...], text: str) -> None:
-        """Notes the text of an element. One that comes twice with different texts is refused, as it is not known which
-        of them is meant."""
+        """Stores the text of an element.
+
+        Raises:
+            BadAnnotation: the element occurs twice with different texts.
+        """
         if below[0] == "size":
             texts = self._size
         else:
@@ -180,6 +189,8 @@ class _AnnotationReader:
             raise BadAnnotation(line, f"has two <{below[-1]}> in one <{below[-2]}>, {values} (line {line})")
 
     def _end_object(self) -> None:
+        """Adds the edges of the boxes to the current object. Each further box becomes an object with the same other
+        texts."""
         first = self._objects[-1]
         others = [VocObject(first.line, first.number, {**first.texts, **edges}) for edges in self._boxes[1:]]
         first.texts.update(self._boxes[0] if self._boxes else {})

@@ -1,4 +1,4 @@
-"""PASCAL VOC's folders, and its lists of images."""
+"""Folders and lists of images in PASCAL VOC's layout."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from mxtrain.files.text_lines import BLANKS, split_lines
 from mxtrain.files.text_numbers import parse_number
 from mxtrain.vision.images.files import EXTENSIONS
 
+OUTLINE_VALUE = 255
+"""Value of the pixels of white outlines in masks. They belong to no object."""
 _WORD = re.compile(f"[^{BLANKS}]+")
 
 
 def find_years(root: Path) -> List[Path]:
-    """Returns the folders that hold JPEGImages: this one, or those in it or in VOCdevkit in it, sorted by name."""
+    """Returns the folders with JPEGImages, sorted by name: the root itself, or folders in it or in its folder
+    VOCdevkit."""
     if (root / "JPEGImages").is_dir():
         return [root]
     inner = root / "VOCdevkit" if (root / "VOCdevkit").is_dir() else root
@@ -28,19 +31,19 @@ def read_names(
     folder: Path, name: str, setting: str, findings: Findings = STRICT, without_lists: str = "",
     known: Collection[str] = (),
 ) -> Dict[str, int]:  # fmt: skip
-    """Returns the line of each name in a list of images. Blank lines don't count, nor do numbers and paths behind a
-    name.
+    """Reads a list of images. Returns name -> line number. Blank lines, and numbers and paths behind a name, are
+    ignored.
 
     Args:
         folder: folder of the lists.
-        name: name of the list, without its ending.
-        setting: that names it, for messages.
-        findings: gets names that come twice.
-        without_lists: what to type where there are no lists at all.
-        known: names of images, their paths in their folder without an ending. A name may hold spaces.
+        name: name of the list without its extension.
+        setting: setting that names the list, for messages.
+        findings: collects names that occur twice.
+        without_lists: sentence that says what to type if there are no lists at all.
+        known: names of existing images: their relative paths without extension. A name may contain spaces.
 
     Raises:
-        DataError: there is no such file, or it names none.
+        DataError: the list does not exist, or names no image.
     """
     path = folder / f"{name}.txt"
     if not exists(path):
@@ -80,7 +83,8 @@ def _may_follow(word: str) -> bool:
 
 
 def _name_of(text: str, known: Collection[str]) -> str:
-    """Returns the name of an image by its path, in which folders before its own and the ending do not count."""
+    """Returns the name of an image for its path in a list. Leading folders and the extension are removed as far as this
+    gives a known name."""
     path = composed(as_posix(text)).lstrip("/")
     stem, dot, ending = path.rpartition(".")
     paths = [path, stem] if dot + ending.lower() in EXTENSIONS else [path]

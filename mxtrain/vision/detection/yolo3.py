@@ -1,4 +1,4 @@
-"""GluonCV's YOLOv3, by its names there."""
+"""GluonCV's YOLOv3 networks, by name."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 
 LARGEST_SIDE = 1024
-"""Of images of several sizes: GluonCV's files have so many places, 8 pixels apart."""
+"""Largest side of images in pixels if there are several sizes: GluonCV's files have the positions of so many cells, 8
+pixels apart."""
 
 
 class YOLO3(SuppressingDetector):
-    """A network that says of three shapes at each place of three maps whether an object is there.
+    """A single-shot detector with three anchors in each cell of three maps.
 
     Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), as GluonCV builds it.
     """
 
     loss_option: ClassVar[str] = "yolo3"
     known: ClassVar[Tuple[str, ...]] = tuple(gluoncv_detectors.YOLO3)
-    size_multiple: ClassVar[int] = gluoncv_detectors.YOLO3_STRIDES[-1]  # else places are not `stride` pixels apart
+    size_multiple: ClassVar[int] = gluoncv_detectors.YOLO3_STRIDES[-1]  # otherwise cells are not `stride` pixels apart
 
     name: str = "yolo3_mobilenet1.0"
     """GluonCV's name, e.g. yolo3_darknet53; GluonCV's dataset suffix is allowed and ignored."""
@@ -40,7 +41,7 @@ class YOLO3(SuppressingDetector):
     @pydantic.field_validator("anchors")
     @classmethod
     def _three_of_three(cls, anchors: object) -> object:
-        if isinstance(anchors, list) and [len(one) for one in anchors] != [6, 6, 6]:
+        if isinstance(anchors, list) and [len(sizes) for sizes in anchors] != [6, 6, 6]:
             raise ValueError("should be three lists of six numbers: width and height of three boxes for each map")
         return anchors
 
@@ -50,11 +51,15 @@ class YOLO3(SuppressingDetector):
 
     @property
     def usual_side(self) -> int:
-        """See `Model.usual_side`: that of its anchors."""
+        """Returns the image size that the default anchors are made for."""
         return 416
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
-        """See `Detector.require_sizes`."""
+        """Rejects image sizes that are not multiples of the stride, or larger than `LARGEST_SIDE`.
+
+        Raises:
+            ConfigError: a size does not fit.
+        """
         super().require_sizes(sizes)
         largest = max((max(size) for size in sizes), default=0)
         if largest > LARGEST_SIDE:
@@ -64,7 +69,7 @@ class YOLO3(SuppressingDetector):
             )
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """See `Detector.box_coding`.
+        """Returns the box coding of YOLOv3.
 
         Raises:
             ConfigError: the sides of images are not multiples of 32.

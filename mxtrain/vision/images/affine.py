@@ -3,7 +3,7 @@
 A map is the 2 x 3 matrix from (x, y) of the original image to (x, y) of the transformed one. Pixel i extends from i to
 i + 1, so its centre is i + 0.5.
 
-Legend: C channels, H height, W width, J points.
+Legend: C channels, H height, W width, J points. `matrix_23` has the shape (2, 3), `linear_22` its left part.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ IDENTITY_23 = np.eye(2, 3)
 _AVERAGED_BELOW = 0.99
 """Scale below which an image is averaged first: interpolation alone would skip pixels."""
 _EDGE = 1e-6
+"""Tolerance in pixels of the test whether the image fills the result."""
 
 
-def transform_points(place_J2: np.ndarray, matrix_23: np.ndarray) -> np.ndarray:
+def transform_points(point_J2: np.ndarray, matrix_23: np.ndarray) -> np.ndarray:
     """Applies a map to points (..., 2)."""
-    return place_J2 @ matrix_23[:, :2].T + matrix_23[:, 2]
+    return point_J2 @ matrix_23[:, :2].T + matrix_23[:, 2]
 
 
 def inverse(matrix_23: np.ndarray) -> np.ndarray:
@@ -54,7 +55,7 @@ def corners(size: Sequence[float]) -> np.ndarray:
 def warp(
     image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int], fill_C: np.ndarray, *, is_nearest: bool = False
 ) -> np.ndarray:
-    """Returns an image after a map, (C, *size).
+    """Transforms an image by a map. Returns (C, *size).
 
     Args:
         image_CHW: image with 1 or 3 channels of a type that OpenCV supports.
@@ -75,13 +76,13 @@ def warp(
     if not is_nearest and (scale_2 < _AVERAGED_BELOW).any():
         small_2 = np.maximum(np.rint(scale_2 * [width, height]), 1).astype(int)
         array_HWC = cv2.resize(array_HWC, tuple(small_2.tolist()), interpolation=cv2.INTER_AREA)
-        grown_23 = np.diag([width, height, 1] / np.append(small_2, 1))[:2]
-        matrix_23 = compose(matrix_23, grown_23)
+        enlarge_23 = np.diag([width, height, 1] / np.append(small_2, 1))[:2]
+        matrix_23 = compose(matrix_23, enlarge_23)
     # In OpenCV the centre of the first pixel is 0, not 0.5.
-    middle_23 = matrix_23.copy()
-    middle_23[:, 2] += 0.5 * matrix_23[:, :2].sum(axis=1) - 0.5
+    cv2_matrix_23 = matrix_23.copy()
+    cv2_matrix_23[:, 2] += 0.5 * matrix_23[:, :2].sum(axis=1) - 0.5
     warped = cv2.warpAffine(
-        array_HWC, middle_23, (size[1], size[0]), flags=cv2.INTER_NEAREST if is_nearest else cv2.INTER_LINEAR,
+        array_HWC, cv2_matrix_23, (size[1], size[0]), flags=cv2.INTER_NEAREST if is_nearest else cv2.INTER_LINEAR,
         # If the image fills the result, its border must not be mixed with the fill colour.
         borderMode=cv2.BORDER_REPLICATE if is_inside else cv2.BORDER_CONSTANT,
         borderValue=np.asarray(fill_C, float).tolist(),
@@ -93,14 +94,14 @@ def _shift(image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int], 
     """Applies a map that only mirrors and shifts by whole pixels; see `warp`."""
     result_CHW = np.empty((len(image_CHW), *size), image_CHW.dtype)
     result_CHW[:] = np.asarray(fill_C)[:, None, None]
-    sources, places = [], []
-    for axis, length, room in ((1, image_CHW.shape[1], size[0]), (0, image_CHW.shape[2], size[1])):
+    sources, targets = [], []
+    for axis, length, result_length in ((1, image_CHW.shape[1], size[0]), (0, image_CHW.shape[2], size[1])):
         shift = int(matrix_23[axis, 2])
         if matrix_23[axis, axis] < 0:
             image_CHW = np.flip(image_CHW, 2 - axis)
             shift -= length
-        begin, end = max(shift, 0), max(min(shift + length, room), max(shift, 0))
+        begin, end = max(shift, 0), max(min(shift + length, result_length), max(shift, 0))
         sources.append(slice(begin - shift, end - shift))
-        places.append(slice(begin, end))
-    result_CHW[:, places[0], places[1]] = image_CHW[:, sources[0], sources[1]]
+        targets.append(slice(begin, end))
+    result_CHW[:, targets[0], targets[1]] = image_CHW[:, sources[0], sources[1]]
     return result_CHW

@@ -12,7 +12,7 @@ from mxtrain.data.loading.regular_files import exists, nearest_there
 from mxtrain.errors import DataError
 from mxtrain.types import PathText, Shape
 from mxtrain.vision.images.dataset import Dataset
-from mxtrain.vision.images.decoding import EncodedImages, choose_statistics, known_statistics, spread
+from mxtrain.vision.images.decoding import EncodedImages, choose_statistics, evenly_spaced, known_statistics
 from mxtrain.vision.images.settings import WindowSetting
 from mxtrain.vision.images.typical_size import typical_side
 
@@ -42,7 +42,7 @@ class AnnotatedImages(Dataset):
     otherwise full."""
 
     def cut_shape(self) -> Shape:
-        """Returns (C, H, W) of the network's input: the largest possible while `image_size=auto` is undecided."""
+        """Returns the (C, H, W) of the network's input. While `image_size` is auto, H and W are `largest_side`."""
         side = self.largest_side
         height, width = (side, side) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
@@ -78,16 +78,17 @@ class AnnotatedImages(Dataset):
     def measure_statistics(
         self, source: RawImageSource, in_train: np.ndarray
     ) -> Tuple[Sequence[float], Sequence[float]]:
-        """Returns the mean and standard deviation that the description asks for, known or measured.
+        """Returns the mean and standard deviation of the settings; for auto, see `choose_statistics`.
 
-        They are measured on images in their original size: the padding colour is the mean, which is not known yet.
+        They are measured on images in their original size: resized ones may be padded with the mean, which is not known
+        yet.
 
         Args:
             source: source of the training images.
             in_train: indices of the training images that are not held out.
         """
         decoding = self.decoding()  # type: ignore[attr-defined]
-        images = (source.image(int(index)) for index in spread(in_train))
+        images = (source.image(int(index)) for index in evenly_spaced(in_train))
         return choose_statistics(self.mean, self.std, decoding, lambda: source.read(0), images)
 
     def known_mean(self) -> Sequence[float]:

@@ -15,12 +15,15 @@ from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.settings import Augment
 
 Fetch = Callable[[np.ndarray], Tuple[np.ndarray, ...]]
+"""Function of the indices of samples that returns their images and labels."""
 
 
 def augment_batch(
     image_BCHW: np.ndarray, index_B: np.ndarray, augment: Augment, *, seed: int, epoch: int
 ) -> np.ndarray:
-    """Crops, mirrors and cuts out parts of the images of a batch.
+    """Applies random crops, horizontal flips and cutout to the images of a batch.
+
+    Source of cutout: DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout" (2017).
 
     Args:
         image_BCHW: uint8 or float32; may be written to.
@@ -42,8 +45,8 @@ def augment_batch(
         top_B = integers(seed, epoch, index_B, VisionDraw.CUTOUT_TOP, height)
         left_B = integers(seed, epoch, index_B, VisionDraw.CUTOUT_LEFT, width)
         side_B = np.full(len(index_B), augment.cutout)
-        inside_B1HW = _boxes(top_B, left_B, side_B, side_B, height, width)
-        image_BCHW *= ~inside_B1HW
+        is_inside_B1HW = _box_masks(top_B, left_B, side_B, side_B, height, width)
+        image_BCHW *= ~is_inside_B1HW
     return image_BCHW
 
 
@@ -68,10 +71,10 @@ def mix_batch(
         num_classes: K.
         seed: seed of the run.
         epoch: number of the epoch, from 0.
-        partner_N: samples of this epoch, from which partners are chosen; None: any other sample of the dataset.
+        partner_N: indices of samples from which partners are chosen; None: all other samples of the dataset.
 
     Returns:
-        image_BCHW float32 from 0 to 255, and probability_BK float32.
+        Images (B, C, H, W) float32 from 0 to 255, and label probabilities (B, K) float32.
 
     Source: Zhang et al., "mixup: Beyond Empirical Risk Minimization" (2018); Yun et al., "CutMix" (2019).
     """
@@ -90,8 +93,8 @@ def mix_batch(
     mixed_BCHW = image_BCHW.astype(np.float32)
     if is_mixup_B.any():
         weight_B[is_mixup_B] = beta(seed, epoch, index_B[is_mixup_B], augment.mixup)
-        share = weight_B[is_mixup_B].astype(np.float32)[:, None, None, None]
-        mixed_BCHW[is_mixup_B] = share * mixed_BCHW[is_mixup_B] + (1 - share) * other_BCHW[is_mixup_B]
+        weight_b111 = weight_B[is_mixup_B].astype(np.float32)[:, None, None, None]
+        mixed_BCHW[is_mixup_B] = weight_b111 * mixed_BCHW[is_mixup_B] + (1 - weight_b111) * other_BCHW[is_mixup_B]
     if not is_mixup_B.all():
         cut_B = np.flatnonzero(~is_mixup_B)
         index = index_B[cut_B]
@@ -99,9 +102,10 @@ def mix_batch(
         box_height, box_width = (side * height).astype(np.int64), (side * width).astype(np.int64)
         top = integers(seed, epoch, index, VisionDraw.MIX_TOP, height)
         left = integers(seed, epoch, index, VisionDraw.MIX_LEFT, width)
-        inside = _boxes(top, left, box_height, box_width, height, width)
-        mixed_BCHW[cut_B] = np.where(inside, other_BCHW[cut_B], mixed_BCHW[cut_B])
-        weight_B[cut_B] = 1.0 - inside.mean(axis=(1, 2, 3))  # the box may stick out: count the pixels really pasted
+        is_inside = _box_masks(top, left, box_height, box_width, height, width)
+        mixed_BCHW[cut_B] = np.where(is_inside, other_BCHW[cut_B], mixed_BCHW[cut_B])
+        # The weight follows from the pixels that were pasted: a part of the box may be outside of the image.
+        weight_B[cut_B] = 1.0 - is_inside.mean(axis=(1, 2, 3))
     probability_BK = np.zeros((len(index_B), num_classes), np.float32)
     row_B = np.arange(len(index_B))
     probability_BK[row_B, label_B] = weight_B
@@ -110,6 +114,7 @@ def mix_batch(
 
 
 def _random_crop(image_BCHW: np.ndarray, index_B: np.ndarray, padding: int, seed: int, epoch: int) -> np.ndarray:
+    """Pads images with zeros, and crops a random part of the original size from each."""
     batch, channels, height, width = image_BCHW.shape
     padded = np.zeros((batch, channels, height + 2 * padding, width + 2 * padding), image_BCHW.dtype)
     padded[:, :, padding : padding + height, padding : padding + width] = image_BCHW
@@ -119,7 +124,7 @@ def _random_crop(image_BCHW: np.ndarray, index_B: np.ndarray, padding: int, seed
     return windows[np.arange(batch), :, top_B, left_B]
 
 
-def _boxes(
+def _box_masks(
     centre_y_B: np.ndarray,
     centre_x_B: np.ndarray,
     box_height_B: np.ndarray,

@@ -1,9 +1,10 @@
 """Common corruptions of images, at severities 1 to 5, without geometric changes.
 
 Source: D. Hendrycks, T. Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
-ICLR 2019, for the kinds of corruption and their measure. The strengths are mxtrain's own (`STRENGTHS`), so results do
-not compare with those on ImageNet-C. Lengths in pixels are for an image whose shorter side is 224 pixels; they grow
-with the square root of the side, so that an image of 8 pixels is not wiped out and one of 500 is changed.
+ICLR 2019, for the kinds of corruption and how they are evaluated. The strengths are mxtrain's own (`STRENGTHS`), so
+results do not compare with those on ImageNet-C. Lengths in pixels are for an image whose shorter side is 224 pixels;
+they grow with the square root of the side, so that corruptions neither destroy images of 8 pixels nor vanish in images
+of 500.
 
 Legend: B batch, C channels, H height, W width. Images are floats from 0 to 1 here.
 """
@@ -32,11 +33,12 @@ STRENGTHS: Mapping[str, Tuple[float, ...]] = {
     "fog": (0.2, 0.35, 0.5, 0.65, 0.8),  # share of the light that comes from the fog where it is thickest
     "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),  # added to every value
     "contrast": (0.6, 0.45, 0.3, 0.2, 0.1),  # remaining share of the difference from the image's mean
-    "pixelate": (0.6, 0.5, 0.4, 0.3, 0.2),  # of the pixels of each side
-    "jpeg": (30, 20, 15, 10, 5),  # quality
+    "pixelate": (0.6, 0.5, 0.4, 0.3, 0.2),  # remaining share of the pixels along each side
+    "jpeg": (30, 20, 15, 10, 5),  # JPEG quality, of 100
 }
-"""By corruption: its strength at each severity."""
+"""Name of a corruption -> its strength at each severity."""
 _SIDE = 224
+"""Shorter side in pixels of the images that lengths in `STRENGTHS` are for."""
 _SAMPLES_PER_TASK = 16
 
 
@@ -65,7 +67,8 @@ class Corrupted:
         return len(self._source)
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """See `Source.fetch`. The padding of images in a frame is not changed."""
+        """Returns the samples of the wrapped source with corrupted images. The padding of images in a frame is
+        unchanged."""
         image_BCHW, *others = self._source.fetch(index_B, seed=seed, epoch=epoch, train=train)
         key_B = bits(seed, 0, index_B, self._draw)
         for row, (image_CHW, key) in enumerate(zip(image_BCHW, key_B)):
@@ -78,6 +81,9 @@ class Corrupted:
         generator = np.random.Generator(np.random.Philox(key=key))
         changed_CHW = 255 * np.clip(self._corrupt(image_CHW / 255.0, self._strength, generator), 0, 1)
         return np.rint(changed_CHW) if image_CHW.dtype == np.uint8 else changed_CHW
+
+
+# Each function takes an image, a strength of `STRENGTHS` and a generator. The caller clips the result to 0 to 1.
 
 
 def _noise(image_CHW: np.ndarray, deviation: float, generator: np.random.Generator) -> np.ndarray:
@@ -107,8 +113,8 @@ def _blur(image_CHW: np.ndarray, deviation: float, generator: np.random.Generato
 
 
 def _motion_blur(image_CHW: np.ndarray, length: float, generator: np.random.Generator) -> np.ndarray:
-    """Returns the mean along a line; between pixels by linear interpolation, so that no direction is sharper than
-    others."""
+    """Averages along a line of a random direction. The line is drawn with bilinear interpolation, so that all
+    directions are blurred equally."""
     import cv2
 
     length *= _scale(image_CHW)
@@ -126,27 +132,28 @@ def _motion_blur(image_CHW: np.ndarray, length: float, generator: np.random.Gene
 
 
 def _fog(image_CHW: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
-    """Adds white of uneven density: random values on ever finer grids, each half as strong as the one before."""
+    """Blends with white by a random density: the sum of random values on ever finer grids, each with half the weight of
+    the previous one."""
     import cv2
 
     height, width = image_CHW.shape[1:]
-    thickness_HW, size, weight = np.zeros((height, width)), 2, 1.0
+    density_HW, size, weight = np.zeros((height, width)), 2, 1.0
     while size <= max(2, min(height, width) // 2):
         grid = generator.random((size + 1, size + 1))
-        thickness_HW += weight * cv2.resize(grid, (width, height), interpolation=cv2.INTER_LINEAR)
+        density_HW += weight * cv2.resize(grid, (width, height), interpolation=cv2.INTER_LINEAR)
         size, weight = 2 * size, weight / 2
-    low, high = thickness_HW.min(), thickness_HW.max()
-    veil_HW = share * (0.6 + 0.4 * (thickness_HW - low) / max(high - low, 1e-12))
-    return image_CHW * (1 - veil_HW) + veil_HW
+    low, high = density_HW.min(), density_HW.max()
+    opacity_HW = share * (0.6 + 0.4 * (density_HW - low) / max(high - low, 1e-12))
+    return image_CHW * (1 - opacity_HW) + opacity_HW
 
 
 def _brightness(image_CHW: np.ndarray, added: float, generator: np.random.Generator) -> np.ndarray:
     return image_CHW + added
 
 
-def _contrast(image_CHW: np.ndarray, left: float, generator: np.random.Generator) -> np.ndarray:
+def _contrast(image_CHW: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
     mean_C11 = image_CHW.mean(axis=(1, 2), keepdims=True)
-    return mean_C11 + left * (image_CHW - mean_C11)
+    return mean_C11 + share * (image_CHW - mean_C11)
 
 
 def _pixelate(image_CHW: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
@@ -160,14 +167,15 @@ def _pixelate(image_CHW: np.ndarray, share: float, generator: np.random.Generato
 
 
 def _jpeg(image_CHW: np.ndarray, quality: float, generator: np.random.Generator) -> np.ndarray:
-    """Compresses the image as JPEG and decodes it again, in 8 bits; channels that are not colours one by one."""
+    """Encodes the image as JPEG with 8 bits and decodes it again. Unless there are three channels, each is encoded
+    separately."""
     byte_CHW = np.rint(255 * image_CHW).astype(np.uint8)
     if len(byte_CHW) == 3:
-        return _saved(byte_CHW.transpose(1, 2, 0), int(quality)).transpose(2, 0, 1)
-    return np.stack([_saved(plane, int(quality)) for plane in byte_CHW])
+        return _encode_and_decode(byte_CHW.transpose(1, 2, 0), int(quality)).transpose(2, 0, 1)
+    return np.stack([_encode_and_decode(plane, int(quality)) for plane in byte_CHW])
 
 
-def _saved(pixels: np.ndarray, quality: int) -> np.ndarray:
+def _encode_and_decode(pixels: np.ndarray, quality: int) -> np.ndarray:
     from PIL import Image
 
     content = io.BytesIO()
@@ -177,7 +185,7 @@ def _saved(pixels: np.ndarray, quality: int) -> np.ndarray:
 
 
 def _scale(image_CHW: np.ndarray) -> float:
-    """Returns the factor of lengths for an image of this size."""
+    """Returns the factor of lengths in pixels for an image of this size."""
     return float(np.sqrt(min(image_CHW.shape[1:]) / _SIDE))
 
 

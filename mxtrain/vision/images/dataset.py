@@ -6,10 +6,10 @@ Shapes are suffixes: C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar, Union
 
 import pydantic
-from typing_extensions import Annotated, Literal
+from typing_extensions import Annotated, Literal, Self
 
 from mxtrain.config.specs import shown
 from mxtrain.data.base import BaseDataset
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.model.base import Model
     from mxtrain.vision.images.decoding import DecodedSource
+
+DatasetT = TypeVar("DatasetT", bound=BaseDataset)
 
 
 class Dataset(BaseDataset):
@@ -80,6 +82,15 @@ class Dataset(BaseDataset):
         """Returns this dataset with another decoding of its image files; itself if images are not read from files."""
         return self
 
+    def with_decoding(self: Self, decoding: Decoding, **settings: object) -> Self:
+        """Returns this dataset with the channels and the size of a decoding, and further changed settings."""
+        channels, height, width = decoding.shape
+        return self.model_copy(update={"channels": channels, "image_size": [height, width], **settings})
+
+    def as_class(self, kind: Type[DatasetT]) -> DatasetT:
+        """Returns a dataset of another class, which has the fields of this class, with the same settings."""
+        return kind(**{field: getattr(self, field) for field in type(self).model_fields})
+
     def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         signature = restored_signature(self, ImageSignature.cast(trained), overridden, source)
         # Keep the statistics of the training: the samples may have changed, or may be missing.
@@ -90,7 +101,11 @@ class Dataset(BaseDataset):
         return sign_images(self, splits, model)
 
     def check_compatible(self, signature: Signature, trained: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`; the size of images must be that of the training."""
+        """Rejects images of another size than in training.
+
+        Raises:
+            CheckpointError: the sizes differ; the message says what to type.
+        """
         decoded, trained_decoded = (ImageSignature.cast(each).decoding.shape for each in (signature, trained))
         for size, trained_size in ((signature.shape, trained.shape), (decoded, trained_decoded)):
             if tuple(size) != tuple(trained_size):
@@ -103,10 +118,10 @@ class Dataset(BaseDataset):
     def remark(self, signature: Signature, splits: Splits) -> str:
         if signature.shape == tuple(splits.shape):
             return ""
-        native, entering = ("x".join(map(str, shape)) for shape in (splits.shape, signature.shape))
-        return f"images of {native} enter the network as {entering}"
+        native, input_shape = ("x".join(map(str, shape)) for shape in (splits.shape, signature.shape))
+        return f"images of {native} enter the network as {input_shape}"
 
-    def build_loader(  # type: ignore[override]  # of its own samples
+    def build_loader(  # type: ignore[override]  # takes sources of images
         self, source: Source, signature: Signature, options: LoaderOptions
     ) -> BatchLoader:  # fmt: skip
         from mxtrain.vision.images.loader import ImageSettings, Loader
@@ -127,7 +142,7 @@ class Dataset(BaseDataset):
     def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
         from mxtrain.vision.images.corruptions import Corrupted
 
-        return Corrupted(source, name, severity)  # type: ignore[arg-type]  # of its own samples
+        return Corrupted(source, name, severity)  # type: ignore[arg-type]  # a source of images
 
     def annotations(self, signature: Signature) -> Annotations:
         """Returns the rules by which annotations follow a geometric transform of their images."""

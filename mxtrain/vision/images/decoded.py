@@ -16,8 +16,8 @@ from mxtrain.vision.images.decoding import (
     DecodedSource,
     EncodedImages,
     choose_statistics,
+    evenly_spaced,
     known_statistics,
-    spread,
 )
 from mxtrain.vision.images.settings import (
     Decoding,
@@ -31,7 +31,7 @@ from mxtrain.vision.images.transforms.base import AreaShare
 from mxtrain.vision.images.typical_size import typical_side
 
 _LARGEST_SIDE = 224
-"""Pixels of `image_size=auto` at most, as networks for ImageNet have."""
+"""Largest side in pixels that `image_size=auto` chooses: that of networks for ImageNet."""
 
 
 class DecodedDataset(Dataset):
@@ -57,8 +57,8 @@ class DecodedDataset(Dataset):
     otherwise full."""
 
     def decoded_shape(self) -> Shape:
-        """Returns the (C, H, W) that images are decoded to: colour if `channels` is auto, and 224 x 224 until an image
-        was read if `image_size` is auto."""
+        """Returns the (C, H, W) that images are decoded to. For auto, C is 3, and H and W are 224 until `make_splits`
+        chooses them."""
         height, width = (_LARGEST_SIDE, _LARGEST_SIDE) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
@@ -67,12 +67,10 @@ class DecodedDataset(Dataset):
         return Decoding(self.decoded_shape(), self.central_crop, window=as_window(self.window))
 
     def decoded_as(self, decoding: Decoding) -> DecodedDataset:
-        """See `Dataset.decoded_as`."""
-        channels, height, width = decoding.shape
-        return self.model_copy(update={
-            "channels": channels, "image_size": [height, width], "central_crop": decoding.central_crop,
-            "window": window_setting(decoding.window),
-        })  # fmt: skip
+        """Returns this dataset with the image size, crop and window of a decoding."""
+        return self.with_decoding(
+            decoding, central_crop=decoding.central_crop, window=window_setting(decoding.window)
+        )  # fmt: skip
 
     def make_splits(
         self,
@@ -85,14 +83,11 @@ class DecodedDataset(Dataset):
         """Builds the splits. Missing validation and test splits are held out of the training images.
 
         Args:
-            train: The images, and their labels or an empty array where both other splits exist.
-            val: Validation images or None.
-            test: Test images or None.
-            class_names: One per class.
-            findings: Where they collect, nothing is measured, since images are read later.
-
-        Returns:
-            The splits.
+            train: training images, and their labels (N,); the labels may be empty if both other splits exist.
+            val: validation images; None: there are none.
+            test: test images; None: there are none.
+            class_names: name of each class.
+            findings: if it continues after problems, statistics are not measured, since images are read later.
         """
         encoded, label_N = train
         if self.image_size == "auto":
@@ -102,16 +97,16 @@ class DecodedDataset(Dataset):
         has_val = val is not None
         val = self.own_validation(val)
         train_source: Source = self._make_source(encoded)
-        still_source = self._make_source(encoded)
+        eval_source = self._make_source(encoded)  # held-out samples are read without augmentation
         val_source = None if val is None else self._make_source(val)
         test_source = None if test is None else self._make_source(test)
         in_train = np.arange(len(encoded))
         if val is None or (self.test_fraction and test is None):
             in_train, in_val, in_test = self.divide(label_N, has_val, test is not None)
             train_source = Subset(train_source, in_train)
-            val_source = Subset(still_source, in_val) if val_source is None else val_source
+            val_source = Subset(eval_source, in_val) if val_source is None else val_source
             if test_source is None and len(in_test):
-                test_source = Subset(still_source, in_test)
+                test_source = Subset(eval_source, in_test)
         name = f"{type(self).__name__} in '{self.root}'"
         refuse_empty(name, len(train_source), 0 if val_source is None else len(val_source), self.val_fraction)
         assert val_source is not None
@@ -133,7 +128,7 @@ class DecodedDataset(Dataset):
         self, encoded: EncodedImages, in_train: np.ndarray
     ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
         source = DecodedSource(encoded, self.decoding())
-        images = (source.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in spread(in_train))
+        images = (source.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in evenly_spaced(in_train))
         return choose_statistics(self.mean, self.std, self.decoding(), lambda: encoded.read(in_train[0])[0], images)
 
     def _make_source(self, encoded: EncodedImages) -> Source:

@@ -27,7 +27,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 _SAMPLES_PER_TASK = 4
 _NUM_MEASURED = 64
-"""Number of images of which mean and deviation are measured; more images change only the third digit."""
+"""Number of images whose mean and deviation are measured; more images change only the third digit."""
 
 
 class EncodedImages(Protocol):
@@ -57,8 +57,8 @@ def choose_statistics(
     mean: Union[str, Sequence[float]], std: Union[str, Sequence[float]], decoding: Decoding,
     read_first: Callable[[], bytes], images: Iterable[np.ndarray],
 ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
-    """Returns the configured mean and standard deviation. auto means ImageNet's; statistics of grey images in a window,
-    which resemble no photograph, are measured.
+    """Returns the configured mean and standard deviation. For auto, these are ImageNet's; for grey DICOM images, or
+    grey images with a window, which resemble no photograph, they are measured.
 
     Args:
         mean, std: settings of the dataset.
@@ -74,25 +74,25 @@ def choose_statistics(
     if decoding.shape[0] == 1 and any(isinstance(each, str) for each in configured):
         try:
             if decoding.window != "auto" or is_dicom(read_first()):
-                chosen = measure(images)
+                chosen = measure_grey_statistics(images)
         except LoaderError as error:
             raise DataError(str(error)) from error
     mean, std = (auto if isinstance(each, str) else each for each, auto in zip(configured, chosen))
     return mean, std
 
 
-def measure(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
-    """Computes the mean and standard deviation of grey images, where white is 1, rounded to four digits, so that all
-    machines agree."""
-    count, total, square = 0, 0.0, 0.0
+def measure_grey_statistics(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
+    """Computes the mean and standard deviation of grey images, where white is 1. They are rounded to four digits, so
+    that all machines agree."""
+    count, total, total_square = 0, 0.0, 0.0
     for image in images:
-        share = image.astype(np.float64) / 255.0
-        count, total, square = count + share.size, total + share.sum(), square + np.square(share).sum()
+        value = image.astype(np.float64) / 255.0
+        count, total, total_square = count + value.size, total + value.sum(), total_square + np.square(value).sum()
     mean = total / count
-    return [round(mean, 4)], [round(max(math.sqrt(max(square / count - mean * mean, 0.0)), 0.001), 4)]
+    return [round(mean, 4)], [round(max(math.sqrt(max(total_square / count - mean * mean, 0.0)), 0.001), 4)]
 
 
-def spread(index_N: np.ndarray) -> np.ndarray:
+def evenly_spaced(index_N: np.ndarray) -> np.ndarray:
     """Returns at most `_NUM_MEASURED` of these samples, evenly spaced."""
     return index_N[np.linspace(0, len(index_N) - 1, min(len(index_N), _NUM_MEASURED)).astype(np.int64)]
 
@@ -119,20 +119,20 @@ class DecodedSource:
         return len(self.encoded)
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
-        """See `Source.fetch`."""
+        """Decodes images (B, C, H, W), and returns them with their labels (B,); see `Source.fetch`."""
         image_BCHW = np.empty((len(index_B), *self.shape), np.uint8)
         label_B = np.empty(len(index_B), np.int32)
         draws_4B = None
         if train and self.crop_scale != (1.0, 1.0):
-            kinds = (
+            streams = (
                 VisionDraw.RESIZED_AREA, VisionDraw.RESIZED_ASPECT, VisionDraw.RESIZED_TOP, VisionDraw.RESIZED_LEFT
             )  # fmt: skip
-            draws_4B = [uniform(seed, epoch, index_B, kind) for kind in kinds]
+            draws_4B = [uniform(seed, epoch, index_B, stream) for stream in streams]
         for row, index in enumerate(index_B.tolist()):
             draws_4 = None if draws_4B is None else [float(draw_B[row]) for draw_B in draws_4B]
             content, label_B[row] = self.read(index)
             image_CHW = self.decode(index, content, draws_4)
-            if image_CHW.dtype != image_BCHW.dtype:  # one with more than 8 bits: all become float32
+            if image_CHW.dtype != image_BCHW.dtype:  # more than 8 bits: the whole batch becomes float32
                 image_BCHW = image_BCHW.astype(np.float32, copy=False)
             image_BCHW[row] = image_CHW
         return image_BCHW, label_B
@@ -187,9 +187,7 @@ class DecodedSource:
         full_width, full_height = size
         _, height, width = self.shape
         if draws_4 is None:
-            unit = min(full_width / width, full_height / height) * self.decoding.central_crop
-            box_width, box_height, down, right = unit * width, unit * height, 0.5, 0.5
-        else:
-            return choose_part((full_height, full_width), (height, width), self.crop_scale, draws_4)
-        left, top = right * (full_width - box_width), down * (full_height - box_height)
-        return left, top, min(left + box_width, full_width), min(top + box_height, full_height)
+            scale = min(full_width / width, full_height / height) * self.decoding.central_crop
+            left, top = 0.5 * (full_width - scale * width), 0.5 * (full_height - scale * height)
+            return left, top, min(left + scale * width, full_width), min(top + scale * height, full_height)
+        return choose_part((full_height, full_width), (height, width), self.crop_scale, draws_4)

@@ -16,7 +16,7 @@ import logging
 import math
 import struct
 import warnings
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -28,11 +28,12 @@ from mxtrain.vision.images.settings import Window
 from mxtrain.vision.images.window import FUNCTIONS, WHITE, linear_exact, require_grey
 
 MAX_HEADER_BYTES = 16 << 20
-"""Size limit of the data before the pixels: an element takes 30 times its bytes in memory."""
+"""Size limit of the elements before the pixels. A parsed element needs up to 30 times its size in memory."""
 _MAGIC_AT = 128
 HEAD_BYTES = _MAGIC_AT + 4
 """Number of bytes at the start of a file that identify DICOM."""
 
+# Tags of elements: the group in the upper 16 bits, the element in the lower 16.
 _SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES = 0x00280002, 0x00280004, 0x00280006, 0x00280008
 _ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED = (
     0x00280010, 0x00280011, 0x00280100, 0x00280101, 0x00280102, 0x00280103,
@@ -46,7 +47,8 @@ _TAGS = (
     _INTERCEPT, _SLOPE, _FUNCTION, _MODALITY_LUT, _FUNCTIONAL_GROUPS,
 )  # fmt: skip
 _FIRST_PIXELS, _PIXELS = 0x7FE00008, 0x7FE00010
-_LONG = (b"OB", b"OW", b"OF", b"OD", b"OL", b"UN", b"SQ", b"UT", b"UC", b"UR", b"OV", b"SV", b"UV")
+_LONG_LENGTH = (b"OB", b"OW", b"OF", b"OD", b"OL", b"UN", b"SQ", b"UT", b"UC", b"UR", b"OV", b"SV", b"UV")
+"""Value representations with a length of 32 bits, after 2 reserved bytes. Others have a length of 16 bits."""
 _TRANSFER_SYNTAX = 0x00020010
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
@@ -70,7 +72,7 @@ def require_pydicom(path: str) -> None:
 
 
 class DicomReader:
-    """An opened DICOM file. The header is read at once, the pixels in `planes`.
+    """An opened DICOM file. The constructor reads the header, `planes` the pixels.
 
     Raises:
         ValueError: pydicom is not installed, or the file is damaged, too large, or not a single image of a supported
@@ -85,8 +87,8 @@ class DicomReader:
         """
         self._content = content
         self._syntax, begin = _read_syntax(content)
-        self._element, place = _read_elements(content, begin, self._syntax == IMPLICIT)
-        self._place = _find_pixels(content, place)
+        self._element, offset = _read_elements(content, begin, self._syntax == IMPLICIT)
+        self._pixel_span = _find_pixels(content, offset)
         if self._number(_FRAMES, 1) != 1:
             raise ValueError(
                 f"it has {self._number(_FRAMES, 1):.0f} frames, and files of one are read: write each frame to a file "
@@ -103,44 +105,43 @@ class DicomReader:
         """(width, height)."""
 
     def planes(self, window: Window) -> List[np.ndarray]:
-        """Returns the image.
+        """Decodes the image, and maps grey values from black to white.
 
         Args:
             window: see `Decoding.window`; not allowed for colour.
 
         Returns:
-            One plane of grey from 0 to 255, float32, or red, green and blue, (H, W) each, uint8 or from 0 to 255 as
-            float32.
+            The channels, (H, W) each: grey as float32 from 0 to 255; or red, green and blue as uint8, or as float32
+            from 0 to 255 if they have more than 8 bits.
         """
         layout = self._layout
         if layout.samples == 3:
             require_grey(self._photometric, window)
-            pixels_HWC = read_pixels(self._content, self._place, layout)
+            pixels_HWC = read_pixels(self._content, self._pixel_span, layout)
             planes = [pixels_HWC[..., channel] for channel in range(3)]
             if layout.stored == 8:
                 return [plane.astype(np.uint8) for plane in planes]
             return [scale_full(plane, *layout.range) for plane in planes]
-        show = self._shown(window)
-        pixels_HW = read_pixels(self._content, self._place, layout)
-        grey_HW = show(pixels_HW)
+        to_grey = self._grey_function(window)  # before decoding: it may reject the window
+        grey_HW = to_grey(read_pixels(self._content, self._pixel_span, layout))
         return [(WHITE - grey_HW if self._photometric == "MONOCHROME1" else grey_HW).astype(np.float32)]
 
-    def _shown(self, window: Window) -> Any:
-        """Returns the function that maps stored pixels to 0 to 255."""
+    def _grey_function(self, window: Window) -> Callable[[np.ndarray], np.ndarray]:
+        """Returns the function that maps stored values to grey from 0 to 255: rescale, then window."""
         slope, intercept = self._number(_SLOPE, 1.0), self._number(_INTERCEPT, 0.0)
         if slope == 0:
             raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
         if not isinstance(window, str):
             centre, width = window
             return lambda pixels_HW: linear_exact(pixels_HW * slope + intercept, centre, width)
-        file_window = self._own_window() if window == "auto" else None
+        file_window = self._file_window() if window == "auto" else None
         if file_window is not None:
             function, centre, width = file_window
             return lambda pixels_HW: FUNCTIONS[function](pixels_HW * slope + intercept, centre, width)
         low, high = sorted(bound * slope + intercept for bound in self._layout.range)
         return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
 
-    def _own_window(self) -> Optional[Tuple[str, float, float]]:
+    def _file_window(self) -> Optional[Tuple[str, float, float]]:
         """Returns function, centre and width of the first window in the file; None if there is none."""
         centre, width = self._number(_CENTRE, None), self._number(_WIDTH, None)
         if centre is None or width is None:
@@ -179,19 +180,20 @@ class DicomReader:
         )  # fmt: skip
 
     def _values(self, tag: int) -> List[bytes]:
+        """Returns the values of a text element, which are separated by backslashes; empty if it is missing."""
         value = self._element.get(tag)
         return [part.strip(b" \0") for part in value.split(b"\\")] if value else []
 
     def _word(self, tag: int, known: Tuple[str, ...], missing: str = "of no kind") -> str:
-        """Returns the word of an element, which must be one of `known`. Messages do not repeat other content of the
-        file."""
+        """Returns the first value of an element, which must be one of the `known` words; `missing` if there is none.
+        The message of the error does not repeat the text in the file, which may be private."""
         word = [word for word in known if self._values(tag)[:1] == [word.encode()]]
         if not word and self._values(tag)[:1] not in ([], [b""]):
             raise ValueError(f"its element {_shown(tag)} holds a word that is not known")
         return word[0] if word else missing
 
     def _number(self, tag: int, missing: Any) -> Any:
-        """Returns the first of the numbers that an element holds as text."""
+        """Returns the first number of an element with numbers as text; `missing` if there is none."""
         first = (self._values(tag) or [b""])[0]
         if not first:
             return missing
@@ -204,7 +206,7 @@ class DicomReader:
         return number
 
     def _count(self, tag: int, name: str, missing: Optional[int] = None, at_least: int = 1) -> int:
-        """Returns a whole number, held as two bytes."""
+        """Returns the number of an element with an unsigned 16-bit integer; `missing`, if given, if there is none."""
         value = self._element.get(tag) or b""
         if not value and missing is not None:
             return missing
@@ -215,32 +217,33 @@ class DicomReader:
 
 
 def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Maps the values from `low`, black, to `high`, white."""
+    """Maps values linearly, from 0 at `low` to 255 at `high`."""
     return ((value - low) * (WHITE / (high - low))).astype(np.float32)
 
 
 def _read_syntax(content: bytes) -> Tuple[str, int]:
-    """Returns the transfer syntax, and where the data set begins: the elements of group 2, always in one form."""
-    place, syntax = HEAD_BYTES, ""
-    while content[place : place + 2] == b"\x02\x00":
-        is_long = content[place + 4 : place + 6] in _LONG
-        head = content[place : place + (12 if is_long else 8)]
+    """Reads the file meta information (group 2), which is always explicit little endian. Returns the UID of the
+    transfer syntax, and the offset of the data set behind it."""
+    offset, syntax = HEAD_BYTES, ""
+    while content[offset : offset + 2] == b"\x02\x00":
+        is_long = content[offset + 4 : offset + 6] in _LONG_LENGTH
+        head = content[offset : offset + (12 if is_long else 8)]
         if len(head) < (12 if is_long else 8):
             break
         group, element = struct.unpack_from("<HH", head)
         (length,) = struct.unpack_from("<I", head, 8) if is_long else struct.unpack_from("<H", head, 6)
-        place += len(head)
+        offset += len(head)
         if group << 16 | element == _TRANSFER_SYNTAX:
-            syntax = content[place : place + min(length, 64)].strip(b" \0").decode("ascii", "replace")
-        place += length
-    if place >= len(content) or not syntax:
+            syntax = content[offset : offset + min(length, 64)].strip(b" \0").decode("ascii", "replace")
+        offset += length
+    if offset >= len(content) or not syntax:
         raise ValueError("it ends before its data set, or does not say its transfer syntax: it is damaged")
     require_read(syntax)
-    return syntax, place
+    return syntax, offset
 
 
 def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[int, bytes], int]:
-    """Returns the bytes of the elements that are looked at, by tag, and where the pixels' element begins."""
+    """Returns the raw bytes of the elements in `_TAGS` by tag, and the offset of the pixel element."""
     try:
         read_dataset = importlib.import_module("pydicom.filereader").read_dataset
     except ImportError as error:
@@ -249,15 +252,15 @@ def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[
     file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
     try:
         dataset = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
-        # As they are in the file, before pydicom would judge their values and warn of them.
+        # Raw elements: pydicom would warn of invalid values when it converts them, and repeat them in the warning.
         element = {int(each.tag): each.value for each in dataset.elements()}
     except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
-        # Without the cause: its text may repeat what the file says.
+        # Without the cause, whose text may repeat private content of the file.
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
-    place = begin + file.seek(0, io.SEEK_CUR)
-    if begin + MAX_HEADER_BYTES <= min(place, len(content)):
+    offset = begin + file.seek(0, io.SEEK_CUR)
+    if begin + MAX_HEADER_BYTES <= min(offset, len(content)):
         raise ValueError(f"its header takes more than {MAX_HEADER_BYTES >> 20} MiB")
-    return {tag: value if isinstance(value, bytes) else b"" for tag, value in element.items()}, place
+    return {tag: value if isinstance(value, bytes) else b"" for tag, value in element.items()}, offset
 
 
 def _is_at_pixels(tag: int, vr: Optional[str], length: int) -> bool:
@@ -272,13 +275,14 @@ def _quieten() -> None:
     logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
 
 
-def _find_pixels(content: bytes, place: int) -> Tuple[int, int]:
-    """Returns offset and number of the pixel bytes; -1 for the number if they are compressed and delimited."""
-    if len(content) < place + 8 or _tag(content, place) != _PIXELS:
+def _find_pixels(content: bytes, offset: int) -> Tuple[int, int]:
+    """Returns the offset and the number of the pixel bytes; the number is -1 if the pixels are compressed fragments,
+    which end with a delimiter."""
+    if len(content) < offset + 8 or _tag(content, offset) != _PIXELS:
         raise ValueError("it holds no pixels (PixelData), or is damaged")
-    # No length in implicit form begins so: it would be odd.
-    is_explicit = content[place + 4 : place + 6] in (b"OB", b"OW", b"UN")
-    begin = place + (12 if is_explicit else 8)
+    # An implicit element has its length here. Lengths are even, and the codes of O and U are odd.
+    is_explicit = content[offset + 4 : offset + 6] in (b"OB", b"OW", b"UN")
+    begin = offset + (12 if is_explicit else 8)
     length = int.from_bytes(content[begin - 4 : begin], "little")
     if length == 0xFFFFFFFF:
         return begin, -1
@@ -288,8 +292,8 @@ def _find_pixels(content: bytes, place: int) -> Tuple[int, int]:
     return begin, length
 
 
-def _tag(content: bytes, place: int) -> int:
-    group, element = struct.unpack_from("<HH", content, place)
+def _tag(content: bytes, offset: int) -> int:
+    group, element = struct.unpack_from("<HH", content, offset)
     return int(group << 16 | element)
 
 

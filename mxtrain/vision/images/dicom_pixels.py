@@ -34,6 +34,7 @@ _NAMES: Dict[str, str] = {
     "1.2.840.10008.1.2.4.202": "High-Throughput JPEG 2000 Lossless RPCL",
     "1.2.840.10008.1.2.4.203": "High-Throughput JPEG 2000",
 }  # fmt: skip
+# Decoded by pydicom with one of `_PLUGINS`.
 _BY_PLUGIN = (_EXTENDED, "1.2.840.10008.1.2.4.57", "1.2.840.10008.1.2.4.70", "1.2.840.10008.1.2.4.80",
               "1.2.840.10008.1.2.4.81")  # fmt: skip
 _READ = (IMPLICIT, _EXPLICIT, _RLE, _BASELINE, *_JPEG2000, *_BY_PLUGIN)
@@ -88,12 +89,12 @@ def _named(syntax: str) -> str:
     return f"{_NAMES[syntax]} ({syntax})" if syntax in _NAMES else syntax
 
 
-def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> np.ndarray:
+def read_pixels(content: bytes, span: Tuple[int, int], layout: PixelLayout) -> np.ndarray:
     """Decodes the pixels of a single-frame image.
 
     Args:
         content: content of the file.
-        place: offset and number of bytes of the pixels; the number is -1 if they are compressed and delimited.
+        span: offset and number of bytes of the pixels; the number is -1 if they are compressed and delimited.
         layout: layout of the pixels.
 
     Returns:
@@ -102,15 +103,15 @@ def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> 
     Raises:
         ValueError: the pixels are damaged, or no decoder for them is installed.
     """
-    syntax, (begin, length) = layout.syntax, place
-    is_plain = syntax in (IMPLICIT, _EXPLICIT)
-    if is_plain != (length >= 0):
+    syntax, (begin, length) = layout.syntax, span
+    is_uncompressed = syntax in (IMPLICIT, _EXPLICIT)
+    if is_uncompressed != (length >= 0):
         raise ValueError(f"its transfer syntax is {_named(syntax)}, and its pixels lie otherwise: it is damaged")
-    if is_plain:
-        return _arranged(_plain_samples(memoryview(content)[begin : begin + length], layout), layout)
+    if is_uncompressed:
+        return _interpret(_read_samples(memoryview(content)[begin : begin + length], layout), layout)
     frame = b"".join(_fragments(content, begin))
     if syntax == _RLE:
-        return _arranged(_unpack_rle(frame, layout), layout)
+        return _interpret(_unpack_rle(frame, layout), layout)
     if syntax in _JPEG2000:
         return _decode_jpeg2000(frame, layout)
     precision = _require_jpeg_size(frame, layout)
@@ -119,16 +120,16 @@ def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> 
     return _decode_by_plugin(frame, layout)
 
 
-def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
+def _read_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
     """Reads uncompressed samples, (H, W) or (H, W, C), without interpreting their bits."""
     rows, columns, samples = layout.rows, layout.columns, layout.samples
-    is_halved = layout.photometric == "YBR_FULL_422"
-    per_pixel = 2 if is_halved else samples
+    is_subsampled = layout.photometric == "YBR_FULL_422"
+    per_pixel = 2 if is_subsampled else samples
     num_bytes = rows * columns * per_pixel * layout.allocated // 8
-    if len(data) < num_bytes or is_halved and columns % 2:
+    if len(data) < num_bytes or is_subsampled and columns % 2:
         raise ValueError(f"it is cut off: {rows} rows of {columns} pixels take {num_bytes:,} bytes, not {len(data):,}")
     sample_N = np.frombuffer(data[:num_bytes], f"<u{layout.allocated // 8}")
-    if is_halved:  # chroma subsampling: two luminance samples share one blue and one red difference
+    if is_subsampled:  # chroma subsampling: two luminance samples share one blue and one red difference
         y0_N, y1_N, *colour = sample_N.reshape(-1, 4).T
         blue_N, red_N = (np.repeat(each_N, 2) for each_N in colour)
         return np.stack([np.stack([y0_N, y1_N], -1).reshape(-1), blue_N, red_N], -1).reshape(rows, columns, 3)
@@ -139,10 +140,10 @@ def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
     return sample_N.reshape(rows, columns, 3)
 
 
-def _arranged(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
+def _interpret(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
     """Extracts the significant bits with their sign, and converts YBR_FULL to RGB."""
     if layout.photometric.startswith("YBR_FULL"):
-        return _rgb_of(sample)
+        return _ybr_to_rgb(sample)
     if layout.samples == 3 and layout.photometric != "RGB":
         raise ValueError(f"its pixels are {layout.photometric}, which only JPEG 2000 has: it is damaged")
     if layout.stored == layout.allocated and not layout.is_signed:
@@ -155,7 +156,7 @@ def _arranged(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
     return value
 
 
-def _rgb_of(ybr_HWC: np.ndarray) -> np.ndarray:
+def _ybr_to_rgb(ybr_HWC: np.ndarray) -> np.ndarray:
     """Converts YBR_FULL to RGB, uint8. Source: DICOM PS3.3, C.7.6.3.1.2."""
     y_HW = ybr_HWC[..., 0].astype(np.float32)
     blue_HW, red_HW = (ybr_HWC[..., channel].astype(np.float32) - 128 for channel in (1, 2))
@@ -165,17 +166,17 @@ def _rgb_of(ybr_HWC: np.ndarray) -> np.ndarray:
 
 def _fragments(content: bytes, begin: int) -> Iterator[memoryview]:
     """Yields the fragments of the only frame. Skips the first item, the offset table, which one frame does not need."""
-    place, number = begin, 0
-    while content[place : place + 4] == _ITEM:
-        length = int.from_bytes(content[place + 4 : place + 8], "little")
-        place += 8
-        if place + length > len(content):
+    offset, number = begin, 0
+    while content[offset : offset + 4] == _ITEM:
+        length = int.from_bytes(content[offset + 4 : offset + 8], "little")
+        offset += 8
+        if offset + length > len(content):
             break
         if number:
-            yield memoryview(content)[place : place + length]
-        place += length
+            yield memoryview(content)[offset : offset + length]
+        offset += length
         number += 1
-    if content[place : place + 4] != _DELIMITER or number < 2:
+    if content[offset : offset + 4] != _DELIMITER or number < 2:
         raise ValueError("it is cut off: its compressed pixels do not end")
 
 
@@ -195,16 +196,18 @@ def _unpack_rle(frame: bytes, layout: PixelLayout) -> np.ndarray:
 
 
 def _unpack_bits(packed: bytes, size: int) -> np.ndarray:
+    """Decodes `size` bytes of an RLE segment (PackBits): a control byte n below 128 precedes n + 1 literal bytes; above
+    128, a byte that is repeated 257 - n times; 128 means nothing."""
     result = bytearray()
-    place = 0
-    while place + 1 < len(packed) and len(result) < size:
-        control = packed[place]
+    offset = 0
+    while offset + 1 < len(packed) and len(result) < size:
+        control = packed[offset]
         if control < 128:
-            result += packed[place + 1 : place + 2 + control]
-            place += 2 + control
+            result += packed[offset + 1 : offset + 2 + control]
+            offset += 2 + control
         else:
-            result += packed[place + 1 : place + 2] * (257 - control) if control > 128 else b""
-            place += 2 if control > 128 else 1
+            result += packed[offset + 1 : offset + 2] * (257 - control) if control > 128 else b""
+            offset += 2 if control > 128 else 1
     if len(result) < size:
         raise ValueError(f"it is cut off: an RLE segment holds {len(result):,} of {size:,} pixels")
     return np.frombuffer(result, np.uint8, size)
@@ -216,17 +219,17 @@ def _require_jpeg_size(frame: bytes, layout: PixelLayout) -> int:
     Raises:
         ValueError: the stream has no size, or another one than the file.
     """
-    place = 2
-    while frame[:2] == b"\xff\xd8" and place + 9 < len(frame) and frame[place] == 0xFF:
-        marker, length = frame[place + 1], int.from_bytes(frame[place + 2 : place + 4], "big")
+    offset = 2
+    while frame[:2] == b"\xff\xd8" and offset + 9 < len(frame) and frame[offset] == 0xFF:
+        marker, length = frame[offset + 1], int.from_bytes(frame[offset + 2 : offset + 4], "big")
         if marker == 0xFF:  # a fill byte
-            place += 1
+            offset += 1
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) or marker == 0xF7:
-            precision, height, width, samples = struct.unpack_from(">BHHB", frame, place + 4)
+            precision, height, width, samples = struct.unpack_from(">BHHB", frame, offset + 4)
             _require_size((width, height, samples), layout)
             return int(precision)
-        place += 2 + length
+        offset += 2 + length
     raise ValueError("its JPEG stream is damaged")
 
 
@@ -260,15 +263,15 @@ def _decode_jpeg2000(frame: bytes, layout: PixelLayout) -> np.ndarray:
         raise ValueError(f"its JPEG 2000 stream has {precision} bits, and at most 16 in grey and 8 in colour are read")
     sample = np.asarray(open_image(frame, ["JPEG2000"]))
     if samples == 3:  # Pillow has already converted YBR_ICT and YBR_RCT to RGB
-        return _rgb_of(sample) if layout.photometric.startswith("YBR_FULL") else sample
+        return _ybr_to_rgb(sample) if layout.photometric.startswith("YBR_FULL") else sample
     # Pillow scales values up to 8 or 16 bits, and shifts signed values so that they are not negative.
     value = sample.astype(np.int64) >> ((8 if precision <= 8 else 16) - precision)
-    return _compressed(value - (1 << (precision - 1)) if is_signed else value, layout)
+    return _interpret_decoded(value - (1 << (precision - 1)) if is_signed else value, layout)
 
 
-def _compressed(value_HW: np.ndarray, layout: PixelLayout) -> np.ndarray:
-    """Interprets integers of a decoder, whose significant bits are always the lowest ones."""
-    return _arranged(value_HW, replace(layout, high=layout.stored - 1))
+def _interpret_decoded(value_HW: np.ndarray, layout: PixelLayout) -> np.ndarray:
+    """Interprets the integers that a decoder returned, whose significant bits are always the lowest ones."""
+    return _interpret(value_HW, replace(layout, high=layout.stored - 1))
 
 
 def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
@@ -297,4 +300,4 @@ def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
             f"its {_named(layout.syntax)} stream is damaged, or the installed decoder does not read it "
             f"({type(error).__name__})"
         ) from None
-    return value if layout.samples == 3 else _compressed(value.astype(np.int64), layout)
+    return value if layout.samples == 3 else _interpret_decoded(value.astype(np.int64), layout)

@@ -39,10 +39,11 @@ class EncodedImageSource:
         self.shape = decoding.shape
         self._fill_C = fill_of(mean, self.shape[0])
         self._warned_of: List[int] = []
-        """Sample with a logged size warning; subsets of a source share it."""
+        """Index of the sample for which the size warning was logged, if any. A list, which subsets of a source
+        share."""
 
     def number(self, index: int) -> int:
-        """Returns the index of a sample's image among the encoded images; by default the index of the sample."""
+        """Returns the index of a sample's image among the encoded images; by default that of the sample."""
         return index
 
     def place(self, index: int) -> DataPlace:
@@ -82,13 +83,13 @@ class EncodedImageSource:
             raise unreadable(self.name(index), error) from error
 
     def warn_of_size(self, index: int, size: Tuple[int, int], annotated_2: np.ndarray) -> None:
-        """Logs a warning, once for all samples, if an image has another size than its annotation says: its boxes are
-        likely to refer to the image before it was resized or rotated.
+        """Logs a warning if an image has another size than its annotation says: its boxes probably refer to the image
+        before it was resized or rotated. Only the first such image is logged.
 
         Args:
             index: index of the sample.
             size: (width, height).
-            annotated_2: size in the annotation, NaN = unknown.
+            annotated_2: width and height in the annotation; NaN if unknown.
         """
         fact = "" if self._warned_of else size_fact(self.place(index), size, annotated_2)
         if fact:
@@ -105,7 +106,7 @@ class EncodedImageSource:
         """
         try:
             return image.resized(box, size, self.shape[0])
-        except Exception as error:  # decoding begins here: as above
+        except Exception as error:  # formats other than TIFF are decoded only here
             raise unreadable(self.name(index), error) from error
 
     def image(self, index: int) -> np.ndarray:
@@ -115,13 +116,14 @@ class EncodedImageSource:
 
 
 def fill_of(mean: Sequence[float], channels: int) -> np.ndarray:
-    """Returns the mean as a colour (C,), white is 255."""
+    """Returns the mean as a colour (C,), uint8. If the numbers of channels differ, it is a grey of the same
+    brightness."""
     fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
     return np.rint(255 * np.asarray(fill)).astype(np.uint8)
 
 
 def batch_of(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Stacks images of one size; if one has more than 8 bits, all become float32."""
+    """Stacks images of one size, (B, C, H, W). If one is float32 (more than 8 bits), all become float32."""
     if len({image.dtype for image in images}) > 1:
         images = [image.astype(np.float32, copy=False) for image in images]
     return np.stack(images)

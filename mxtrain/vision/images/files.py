@@ -34,14 +34,14 @@ MAX_BYTES = 2 << 30
 
 
 class ImageFiles:
-    """Paths with labels, as `decoding.EncodedImages`."""
+    """Image files and their labels, as `EncodedImages`."""
 
     def __init__(self, paths: Sequence[Union[str, Path]], label_N: Optional[np.ndarray] = None) -> None:
         """Stores paths and labels.
 
         Args:
             paths: image files.
-            label_N: class index of each path; None: unknown, -1 for all.
+            label_N: class index of each path; None: unknown, all become -1.
         """
         self.paths = [str(path) for path in paths]
         self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
@@ -99,14 +99,15 @@ def find_images(
 
 
 def _is_nameless_dicom(path: str) -> bool:
-    """Returns True if a file whose name has no ending, or a number as in 1.2.840.113619, begins as DICOM does."""
+    """Returns True if a file is DICOM by its content, and its name has no extension: no dot, or a number behind the
+    last one, as in 1.2.840.113619."""
     name = path.rpartition("/")[2]
-    if not re.fullmatch(r"[^.]+|.*\.\d+", name) or name == "DICOMDIR":  # a table of contents, no image
+    if not re.fullmatch(r"[^.]+|.*\.\d+", name) or name == "DICOMDIR":  # DICOMDIR is a table of contents
         return False
     try:
         with open_regular(path) as (file, _):
             return is_dicom(file.read(HEAD_BYTES))
-    except DataError:  # any file may lie in the folder, also an unreadable one
+    except DataError:  # an unreadable file that need not be an image
         return False
 
 
@@ -207,11 +208,11 @@ class Readable:
         return len(self.source)
 
     def index_in_source(self, index: int) -> int:
-        """See `Wrapper`."""
+        """Returns the index unchanged; see `Wrapper`."""
         return index
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """See `Source.fetch`."""
+        """Returns samples of the source, and its blank sample for each unreadable image."""
         options = {"seed": seed, "epoch": epoch, "train": train}
         return tuple(map(np.concatenate, zip(*(self._fetch_one(int(index), options) for index in index_B))))
 

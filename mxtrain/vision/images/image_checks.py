@@ -35,7 +35,7 @@ _FORMATS = {
     ".pbm": ("PPM",), ".pnm": ("PPM",),
     ".dcm": ("DICOM",), ".dicom": ("DICOM",),
 }  # fmt: skip
-"""Extension -> Pillow's names of the content; MPO is a JPEG followed by further ones."""
+"""Extension -> Pillow's names of the allowed formats; MPO is a JPEG file with several images."""
 
 
 class ImageChecks(SourceChecks):
@@ -44,11 +44,11 @@ class ImageChecks(SourceChecks):
     _source: DecodedSource
 
     def place(self, index: int) -> DataPlace:
-        """See `Checks`."""
+        """Returns the source location of an image."""
         return self._source.encoded.place(index)
 
     def check(self, index: int) -> Checked:
-        """See `Checks`."""
+        """Decodes an image, and compares its format with its extension."""
         place = self.place(index)
         try:
             content, label = self._source.read(index)
@@ -68,11 +68,12 @@ class AnnotatedImageChecks(SourceChecks):
     _source: Union[MaskedImages, BoxedImages]
 
     def place(self, index: int) -> DataPlace:
-        """See `Checks`."""
+        """Returns the source location of an image."""
         return self._source.place(index)
 
     def _check_image(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
-        """Returns the digest of an image, empty if it is unreadable, and its (width, height), if known."""
+        """Decodes an image, and adds its problems to the list. Returns its digest, empty if it is unreadable, and its
+        (width, height), None if unknown."""
         place, digest, size = self.place(index), b"", None
         try:
             content = self._source.read(index)
@@ -92,7 +93,7 @@ class BoxedChecks(AnnotatedImageChecks):
     _source: BoxedImages
 
     def check(self, index: int) -> Checked:
-        """See `Checks`."""
+        """Decodes an image, and compares its size and its boxes with the annotation."""
         problems: List[Problem] = []
         source = self._source
         digest, size = self._check_image(index, problems)
@@ -109,19 +110,19 @@ class BoxedChecks(AnnotatedImageChecks):
 
 
 class MaskedChecks(AnnotatedImageChecks):
-    """Checks of images and their masks. Images are compared: several may share a mask."""
+    """Checks of images and their masks. Duplicates are found by the images alone, since images may share a mask."""
 
     _source: MaskedImages
 
     def check(self, index: int) -> Checked:
-        """See `Checks`."""
+        """Decodes an image, and checks the size and the values of its mask."""
         problems: List[Problem] = []
         digest, size = self._check_image(index, problems)
         classes = self._check_mask(index, size, problems)
         return Checked(problems, digest, classes)
 
     def _check_mask(self, index: int, size: Optional[Tuple[int, int]], problems: List[Problem]) -> List[int]:
-        """Returns the classes that occur in the mask."""
+        """Adds the problems of a mask to the list. Returns the classes that occur in the mask."""
         source = self._source
         if source.masks is None:
             return []
@@ -144,7 +145,7 @@ class MaskedChecks(AnnotatedImageChecks):
 
 
 def wrong_format(place: DataPlace, content: bytes) -> Optional[Problem]:
-    """Returns the problem of an image that is of another format than its file's name says."""
+    """Returns the problem of an image whose format does not fit its extension; None if there is none."""
     ending = os.path.splitext(place.file)[1].lower()
     if ending not in _FORMATS:
         return None

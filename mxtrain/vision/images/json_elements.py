@@ -21,7 +21,9 @@ from mxtrain.files.json_text import JsonTextError, check_depth, decoder_options,
 MAX_BYTES = 8 << 30
 _SPACE = re.compile(r"[ \t\r\n]*")
 Decode = Callable[[str, int], Tuple[Any, int]]
+"""Function of a text and a position in it that returns the value there, and the position behind it."""
 _BOM = "\xef\xbb\xbf"
+"""Byte order mark of UTF-8, as Latin-1."""
 
 
 class Element(NamedTuple):
@@ -48,7 +50,7 @@ class JsonFile:
         self.path = path
 
     def elements(self) -> Iterator[Element]:
-        """Yields all elements, in order. An empty array gives an element of record -1 and value [].
+        """Yields all elements, in order. An empty array yields one element with record -1 and the value [].
 
         Raises:
             DataError: the file cannot be read, or is not a JSON object; the message has line and column.
@@ -71,11 +73,11 @@ class JsonFile:
         raise DataError(f"'{self.path}' {wrong}. Copy or write it again.") from error
 
     def element(self, begin: int, end: int) -> Any:
-        """Returns the element between two positions."""
+        """Reads the element between two positions in the file, in bytes."""
         return next(self.elements_at([(begin, end)]))
 
     def elements_at(self, spans: Iterable[Sequence[int]]) -> Iterator[Any]:
-        """Reads each of several elements, of a file that is opened once."""
+        """Yields the elements between pairs of positions (begin, end), in bytes. The file is opened once."""
         with open_regular(self.path) as (file, _):
             for begin, end in spans:
                 file.seek(begin)
@@ -83,10 +85,10 @@ class JsonFile:
 
 
 def number_array(values: Any) -> np.ndarray:
-    """Returns the numbers of a JSON list as float64. NumPy itself would read texts, such as "1_0", as numbers.
+    """Converts a JSON list of numbers to float64. Strings are rejected; NumPy itself would convert some, such as "1_0".
 
     Raises:
-        TypeError, ValueError: it is no list of numbers, or of lists of the same length.
+        TypeError, ValueError: it is not a list of numbers, or of lists of numbers of the same length.
     """
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
@@ -95,74 +97,83 @@ def number_array(values: Any) -> np.ndarray:
 
 
 def _members(text: str) -> Iterator[Element]:
+    """Yields the elements of the object in a text, see `JsonFile.elements`."""
     decode = json.JSONDecoder(**decoder_options(text, allow_nan=True)).raw_decode  # users of a value reject NaN
     keys: Set[str] = set()
-    at = _skip(text, len(_BOM) if text.startswith(_BOM) else 0)
-    if text[at : at + 1] == "[":
+    position = _skip_space(text, len(_BOM) if text.startswith(_BOM) else 0)
+    if text[position : position + 1] == "[":
         raise JsonTextError('is a list, and must be an object, as {"images": [...], "annotations": [...]}')
-    at = _expect(text, at, "{")
-    if text[at : at + 1] == "}":
+    position = _expect(text, position, "{")
+    if text[position : position + 1] == "}":
         return
     while True:
-        key, at = _value(decode, text, at)
+        key, position = _value(decode, text, position)
         if not isinstance(key, str):
-            raise json.JSONDecodeError("Expecting property name", text, at)
+            raise json.JSONDecodeError("Expecting property name", text, position)
         if key in keys:
             raise JsonTextError(f"has the key {json.dumps(key[:40])} twice")
         keys.add(key)
-        at = _expect(text, _skip(text, at), ":")
-        if text[at : at + 1] == "[":
-            for element in _array(decode, text, key, at):
-                yield element  # and the last is looked at below
-            at = element.end if element.record < 0 else _skip(text, element.end) + 1
+        position = _expect(text, _skip_space(text, position), ":")
+        if text[position : position + 1] == "[":
+            for element in _array(decode, text, key, position):
+                yield element
+            # The last element tells where the array ends.
+            position = element.end if element.record < 0 else _skip_space(text, element.end) + 1
         else:
-            value, end = _value(decode, text, at)
-            yield Element(key, -1, value, at, end)
-            at = end
-        at = _skip(text, at)
-        if text[at : at + 1] == "}":
-            if _skip(text, at + 1) != len(text):
-                raise json.JSONDecodeError("Extra data", text, at + 1)
+            value, end = _value(decode, text, position)
+            yield Element(key, -1, value, position, end)
+            position = end
+        position = _skip_space(text, position)
+        if text[position : position + 1] == "}":
+            if _skip_space(text, position + 1) != len(text):
+                raise json.JSONDecodeError("Extra data", text, position + 1)
             return
-        at = _expect(text, at, ",")
+        position = _expect(text, position, ",")
 
 
-def _array(decode: Decode, text: str, key: str, at: int) -> Iterator[Element]:
-    at = _skip(text, at + 1)
-    if text[at : at + 1] == "]":
-        yield Element(key, -1, [], at, at + 1)
+def _array(decode: Decode, text: str, key: str, position: int) -> Iterator[Element]:
+    """Yields the elements of the array that begins at a position."""
+    position = _skip_space(text, position + 1)
+    if text[position : position + 1] == "]":
+        yield Element(key, -1, [], position, position + 1)
         return
     index = 0
     while True:
-        value, end = _value(decode, text, at)
-        yield Element(key, index, value, at, end)
-        at = _skip(text, end)
-        if text[at : at + 1] == "]":
+        value, end = _value(decode, text, position)
+        yield Element(key, index, value, position, end)
+        position = _skip_space(text, end)
+        if text[position : position + 1] == "]":
             return
-        at = _expect(text, at, ",")
+        position = _expect(text, position, ",")
         index += 1
 
 
-def _value(decode: Decode, text: str, at: int) -> Tuple[Any, int]:
+def _value(decode: Decode, text: str, position: int) -> Tuple[Any, int]:
+    """Returns the value at a position, and the position behind it."""
     try:
-        value, end = decode(text, at)
-    except StopIteration as error:  # the decoder says so of nothing at all
-        raise json.JSONDecodeError("Expecting value", text, at) from error
-    part = text[at:end]
+        value, end = decode(text, position)
+    except StopIteration as error:  # raised by the decoder if there is no value
+        raise json.JSONDecodeError("Expecting value", text, position) from error
+    part = text[position:end]
     if not part.isascii():
         return parse_json(part.encode("latin-1"), allow_nan=True), end
     check_depth(value, part)
     return value, end
 
 
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
+def _skip_space(text: str, position: int) -> int:
+    """Returns the position of the next character that is not white space."""
+    match = _SPACE.match(text, position)
     assert match is not None
     return match.end()
 
 
-def _expect(text: str, at: int, character: str) -> int:
-    """Returns the position after an expected character."""
-    if text[at : at + 1] != character:
-        raise json.JSONDecodeError(f"Expecting '{character}'", text, at)
-    return _skip(text, at + 1)
+def _expect(text: str, position: int, character: str) -> int:
+    """Returns the position of the next token after an expected character.
+
+    Raises:
+        json.JSONDecodeError: there is another character.
+    """
+    if text[position : position + 1] != character:
+        raise json.JSONDecodeError(f"Expecting '{character}'", text, position)
+    return _skip_space(text, position + 1)

@@ -39,12 +39,14 @@ from mxtrain.vision.images.record_file import RecordFile
 
 log = logging.getLogger(__name__)
 
-_LEAST_HEADER, _LEAST_OBJECT = 2, 5
-_DIFFICULT = 5
+_MIN_HEADER, _MIN_OBJECT = 2, 5
+"""Smallest lengths of the header and of an object."""
+_DIFFICULT_COLUMN = 5
+"""Column of an object with the flag for difficult objects."""
 
 
 class BoxRecords:
-    """Images with boxes in a .rec file, as `EncodedImages`."""
+    """Those records of a .rec file that have boxes, as `EncodedImages`."""
 
     def __init__(self, records: RecordFile, number_P: Sequence[int]) -> None:
         self._records, self._number_P = records, list(number_P)
@@ -53,11 +55,11 @@ class BoxRecords:
         return len(self._number_P)
 
     def name(self, index: int) -> str:
-        """See `EncodedImages`."""
+        """Returns the name of an image in messages."""
         return self._records.name(self._number_P[index])
 
     def place(self, index: int) -> DataPlace:
-        """See `EncodedImages`."""
+        """Returns the source location of an image."""
         return self._records.place(self._number_P[index])
 
     def read(self, index: int) -> Tuple[bytes, int]:
@@ -86,38 +88,39 @@ class ListedBoxes:
     place_R: Sequence[DataPlace]
 
     def place(self, index: int) -> DataPlace:
-        """See `BoxNotes`."""
+        """Returns the source location of a box."""
         return self.place_R[index]
 
     def shown(self, index: int) -> str:
-        """See `BoxNotes`."""
+        """Returns a box as text, for messages."""
         edges = ", ".join(f"{edge:.6g}" for edge in self.object_R6[index, 1:5])
         return f"{edges} (left, top, right, bottom) of the class {self.object_R6[index, 0]:g}"
 
     def refuse_classes(self, num_classes: int, findings: Findings) -> np.ndarray:
-        """Refuses numbers that are no class; which boxes stay, (R,).
+        """Rejects boxes whose class is not a valid number. Returns a mask of the remaining boxes, (R,).
 
         Args:
-            num_classes: all are below; 0 = unknown.
-            findings: gets each.
+            num_classes: number of classes; 0 = unknown.
+            findings: collects the problems.
         """
         class_R = self.object_R6[:, 0]
-        stays_R = (class_R >= 0) & (class_R == np.floor(class_R)) & (class_R < (num_classes or 1 << 20))
+        is_kept_R = (class_R >= 0) & (class_R == np.floor(class_R)) & (class_R < (num_classes or 1 << 20))
         allowed = f"0 to {num_classes - 1}" if num_classes else "a whole number from 0"
         problems = []
-        for index in np.flatnonzero(~stays_R).tolist():
+        for index in np.flatnonzero(~is_kept_R).tolist():
             fact = f"{self.place(index)}: the box {self.shown(index)}: the class must be {allowed}."
             remedy = "Give it the number of a class, or name all classes (dataset.classes, classes.txt)."
             problems.append(Problem(LABEL_RANGE, self.place(index), fact, remedy))
         refuse_all(findings, problems, "boxes")
-        return stays_R
+        return is_kept_R
 
-    def refuse_shares(self, findings: Findings) -> np.ndarray:
-        """Refuses boxes that are shares of width and height where others are pixels; which boxes stay, (R,)."""
+    def refuse_normalized(self, findings: Findings) -> np.ndarray:
+        """Rejects boxes that seem to be normalized, in lists with boxes in pixels. Returns a mask of the remaining
+        boxes, (R,)."""
         edge_R4 = self.object_R6[:, 1:5]
-        is_share_R = in_unit_square(edge_R4) & (edge_R4 != np.floor(edge_R4)).any(axis=1)
+        is_normalized_R = in_unit_square(edge_R4) & (edge_R4 != np.floor(edge_R4)).any(axis=1)
         problems = []
-        for index in np.flatnonzero(is_share_R).tolist():
+        for index in np.flatnonzero(is_normalized_R).tolist():
             fact = (
                 f"{self.place(index)}: the box {self.shown(index)} seems to be in shares of width and height, and "
                 "others of the lists are in pixels."
@@ -125,25 +128,27 @@ class ListedBoxes:
             remedy = "Write all in the same way, or type dataset.normalized=false if it is in pixels."
             problems.append(Problem(LABEL_RANGE, self.place(index), fact, remedy))
         refuse_all(findings, problems, "boxes")
-        return ~is_share_R
+        return ~is_normalized_R
 
 
 class _ListCollector:
+    """Collects the boxes of the labels of a list, and their problems."""
+
     def __init__(self) -> None:
         self.problems: List[Problem] = []
         self._images: List[int] = []
         self._objects: List[np.ndarray] = []
         self._places: List[DataPlace] = []
-        self._odd: List[Tuple[DataPlace, float]] = []
-        """Sixth numbers of objects that are neither 0 nor 1."""
+        self._stray: List[Tuple[DataPlace, float]] = []
+        """Flags of objects that are neither 0 nor 1."""
 
-    def warn_of_odd(self, findings: Findings) -> None:
-        """Says that sixth numbers other than 0 and 1 do not count, once for all."""
-        if not self._odd:
+    def warn_of_bad_flags(self, findings: Findings) -> None:
+        """Warns once that flags other than 0 and 1 are ignored."""
+        if not self._stray:
             return
-        place, number = self._odd[0]
+        place, number = self._stray[0]
         fact = (
-            f"{place}: the sixth number of an object is {number:g} ({len(self._odd):,} such objects), and only 1 = "
+            f"{place}: the sixth number of an object is {number:g} ({len(self._stray):,} such objects), and only 1 = "
             "difficult and 0 are known: these are not taken for difficult."
         )
         problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 if it is this flag.")
@@ -152,34 +157,41 @@ class _ListCollector:
             log.warning("%s", problem.sentence)
 
     def add(self, image: int, label_N: np.ndarray, place: DataPlace) -> bool:
-        """Takes the label of an image; says whether it is one of boxes."""
-        wrong = _what_is_wrong(label_N)
-        if wrong:
+        """Adds the boxes of an image. Returns False, and adds a problem, if the label has no valid boxes.
+
+        Args:
+            image: index of the image.
+            label_N: numbers of the label.
+            place: source location of the label.
+        """
+        fault = _label_fault(label_N)
+        if fault:
             remedy = "A label is 'A B ... class left top right bottom ...': see docs/data/detection-data.md."
-            self.problems.append(Problem(UNREADABLE_ROW, place, f"{place}: {wrong}.", remedy))
+            self.problems.append(Problem(UNREADABLE_ROW, place, f"{place}: {fault}.", remedy))
             return False
         header, width = int(label_N[0]), int(label_N[1])
         object_MB = label_N[header:].reshape(-1, width)
-        sixth_M = object_MB[:, _DIFFICULT] if width > _DIFFICULT else np.zeros(len(object_MB))
-        is_difficult_M = sixth_M == 1
-        self._odd += [(place, float(number)) for number in sixth_M[~np.isin(sixth_M, (0, 1))].tolist()]
-        self._objects.append(np.column_stack([object_MB[:, :_DIFFICULT], Flag.DIFFICULT * is_difficult_M]))
+        flag_M = object_MB[:, _DIFFICULT_COLUMN] if width > _DIFFICULT_COLUMN else np.zeros(len(object_MB))
+        is_difficult_M = flag_M == 1
+        self._stray += [(place, float(number)) for number in flag_M[~np.isin(flag_M, (0, 1))].tolist()]
+        self._objects.append(np.column_stack([object_MB[:, :_DIFFICULT_COLUMN], Flag.DIFFICULT * is_difficult_M]))
         self._images += [image] * len(object_MB)
         self._places += [place] * len(object_MB)
         return True
 
     def listed(self, path: Path, encoded: EncodedImages, ids: Sequence[FileId]) -> ListedBoxes:
+        """Returns the collected boxes; arguments as in `ListedBoxes`."""
         object_R6 = np.concatenate(self._objects) if self._objects else np.zeros((0, 6))
         return ListedBoxes(path, encoded, ids, np.array(self._images, np.int64), object_R6, self._places)
 
 
-def _what_is_wrong(label_N: np.ndarray) -> str:
-    """Returns the reason why a label holds no boxes, as the end of a sentence; empty if it does."""
-    if len(label_N) < _LEAST_HEADER:
+def _label_fault(label_N: np.ndarray) -> str:
+    """Returns the reason why a label does not contain boxes, as the end of a sentence; empty if it does."""
+    if len(label_N) < _MIN_HEADER:
         return f"its label has {len(label_N)} number, as of a single class, and no boxes"
     header, width = label_N[:2]
     is_whole = all(np.isfinite(number) and number == np.floor(number) for number in (header, width))
-    if not (is_whole and header >= _LEAST_HEADER and width >= _LEAST_OBJECT):
+    if not (is_whole and header >= _MIN_HEADER and width >= _MIN_OBJECT):
         return f"its label begins with {header:g} and {width:g}, and a header has at least 2 numbers and an object 5"
     if len(label_N) < header or (len(label_N) - header) % width:
         return f"its label has {len(label_N)} numbers: a header of {header:g}, and no whole objects of {width:g}"
@@ -204,7 +216,7 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
         if collector.add(len(indices), label_N, place):
             indices.append(record)
     refuse_all(findings, collector.problems, "records")
-    collector.warn_of_odd(findings)
+    collector.warn_of_bad_flags(findings)
     return collector.listed(path, BoxRecords(records, indices), [])
 
 
@@ -213,11 +225,11 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
 
     Args:
         path: path of the list.
-        folder: in which the paths of images begin.
+        folder: folder that the paths of images are relative to.
         findings: collects the problems.
 
     Raises:
-        DataError: it cannot be read, or names no image.
+        DataError: the list cannot be read, or names no image.
     """
     collector = _ListCollector()
     files: List[Tuple[str, FileId]] = []
@@ -245,5 +257,5 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
         elif collector.add(len(files), label_N, place):
             files.append((file, identity))
     refuse_all(findings, collector.problems, "lines")
-    collector.warn_of_odd(findings)
+    collector.warn_of_bad_flags(findings)
     return collector.listed(path, ImageFiles([file for file, _ in files]), [identity for _, identity in files])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _BATCHES_IN_POOL = 2
-"""Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
+"""Number of batches that are submitted to the worker threads ahead, so that none idles at the end of a batch."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,26 @@ class Loader(BatchLoader):
             yield Batch(inputs, targets, size, len(position_B), share_B % self.total, read.meta)
 
     def _readers_of(self, epoch: int, numbers: Sequence[int]) -> List[SampleReader]:
-        """Returns the reader of each of these batches. It depends only on the number of the batch, so that all workers
-        read their parts of a batch in the same size."""
-        turn_N = np.asarray(numbers, np.int64) // self._scale_interval
-        chosen_N = integers(self.seed, epoch, turn_N, VisionDraw.IMAGE_SIZE, len(self._readers))
-        return [self._readers[chosen] for chosen in chosen_N.tolist()]
+        """Returns the reader of each batch, which determines the image size. The choice depends only on the number of
+        the batch, so that all workers read their parts of a batch in the same size.
+
+        Args:
+            epoch: number of the epoch, from 0.
+            numbers: numbers of the batches in the epoch, N.
+        """
+        interval_N = np.asarray(numbers, np.int64) // self._scale_interval
+        index_N = integers(self.seed, epoch, interval_N, VisionDraw.IMAGE_SIZE, len(self._readers))
+        return [self._readers[index] for index in index_N.tolist()]
 
     def _read_batches(
         self, batches: Sequence[np.ndarray], reads: Sequence[Callable[[np.ndarray], ReadBatch]]
     ) -> Iterator[ReadBatch]:  # fmt: skip
+        """Yields the samples of batches, in order. Sources that decode are read by several threads.
+
+        Args:
+            batches: positions of the samples that this worker reads of each batch.
+            reads: function that reads samples of each batch.
+        """
         if not self.source.samples_per_task:
             yield from (read(position_B) for position_B, read in zip(batches, reads))
             return

@@ -1,7 +1,7 @@
 """Packs a folder of images into RecordIO files: python -m mxtrain.vision.images.make_record FOLDER PREFIX.
 
-FOLDER is laid out as for `dataset=image_folder`. PREFIX_train.rec, PREFIX_val.rec, PREFIX_test.rec where there are test
-images, an .idx for each, and PREFIX_classes.txt are written; all of them or none.
+FOLDER is laid out as for `dataset=image_folder`. Writes PREFIX_train.rec, PREFIX_val.rec, PREFIX_test.rec if there are
+test images, an .idx file for each, and PREFIX_classes.txt; all of them or none.
 """
 
 from __future__ import annotations
@@ -37,22 +37,20 @@ def make_record(
     test_fraction: float = 0.0,
     split_seed: int = 0,
 ) -> List[Path]:
-    """Writes the files.
+    """Writes the RecordIO files of a folder of images.
 
     Args:
-        folder: As `root` of `dataset=image_folder`.
-        prefix: Beginning of the files' paths; the folder in it is made where missing.
-        size: Pixels that the shorter side is reduced to, as JPEG; 0 = the files as they are.
-        quality: JPEG quality from 1 to 95, where `size` is given.
-        val_fraction: As of the dataset.
-        test_fraction: As of the dataset.
-        split_seed: As of the dataset.
+        folder: `root` of `dataset=image_folder`.
+        prefix: beginning of the paths of the files; its folder is created if it does not exist.
+        size: length in pixels to which the shorter side is reduced, as JPEG; 0: files are packed unchanged.
+        quality: JPEG quality from 1 to 95, used if `size` is given.
+        val_fraction, test_fraction, split_seed: settings of `dataset=image_folder`.
 
     Returns:
-        The paths written.
+        The paths of the written files.
 
     Raises:
-        DataError: A file exists already, the folder is not right, or an image cannot be read.
+        DataError: a file exists already, the folder has another layout, or an image cannot be read.
     """
     from mxtrain.engine.backend import mx
 
@@ -85,6 +83,11 @@ def make_record(
 
 
 def _write_part(mx: Any, path: Path, source: Source, size: int, quality: int) -> None:
+    """Writes the .rec and .idx file of a split, and reads the labels back.
+
+    Raises:
+        DataError: an image cannot be read, or the written labels differ.
+    """
     files, index_N = _files_of(source)
     record = mx.recordio.MXIndexedRecordIO(f"{path}.idx", f"{path}.rec", "w")
     try:
@@ -106,6 +109,11 @@ def _files_of(source: Any) -> Tuple[ImageFiles, np.ndarray]:
 
 
 def _encode(path: str, size: int, quality: int) -> bytes:
+    """Returns the content of an image file, reduced and encoded as JPEG if `size` is given; see `make_record`.
+
+    Raises:
+        DataError: the image cannot be read.
+    """
     from PIL import Image
 
     try:
@@ -116,7 +124,7 @@ def _encode(path: str, size: int, quality: int) -> bytes:
         target = (max(size, round(width * scale)), max(size, round(height * scale))) if scale < 1 else image.size
         image_CHW = image.resized((0, 0, width, height), target, 3, bicubic=True)
         if not size:
-            return content  # it was decoded only to know that it can be
+            return content  # decoded only to reject damaged images
         result = io.BytesIO()
         pixels_HWC = np.rint(np.clip(image_CHW, 0, 255)).astype(np.uint8).transpose(1, 2, 0)
         Image.fromarray(np.ascontiguousarray(pixels_HWC)).save(result, "JPEG", quality=quality)
@@ -129,6 +137,7 @@ def _encode(path: str, size: int, quality: int) -> bytes:
 
 
 def _sync(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -21,21 +21,19 @@ def split_in_memory(
     test: Optional[MemorySource] = None,
     places: Optional[DataPlaces] = None,
 ) -> Splits:
-    """Holds out validation samples, and test samples if there are none, and measures mean and deviation of the others.
+    """Holds out validation samples, and test samples if there is no test split. Measures the mean and the standard
+    deviation of the remaining training samples.
 
     Args:
-        dataset: Its fractions, split_seed, mean and std are used.
-        image_NCHW: uint8.
-        label_N: Class indices.
-        class_names: One per class.
-        test: The format's own test split; without one `test_fraction` of the samples.
-        places: Where the samples were read, for messages.
-
-    Returns:
-        The splits.
+        dataset: settings; `val_fraction`, `test_fraction`, `split_seed`, `mean` and `std` are used.
+        image_NCHW: images, uint8.
+        label_N: class indices.
+        class_names: name of each class.
+        test: test split; None: `test_fraction` of the samples.
+        places: source locations of the samples, for messages.
 
     Raises:
-        DataError: A split would be empty.
+        DataError: a split would be empty.
     """
     train, val, held_out = dataset.divide(label_N, has_test=test is not None)
     refuse_empty(f"dataset {type(dataset).__name__}", len(train), len(val), dataset.val_fraction)

@@ -29,13 +29,15 @@ REPLACE = "Replace or remove it, and run the same command again."
 
 _ORIENTATION, _PHOTOMETRIC = 0x0112, 0x0106
 _LUMA = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in grey: ITU-R 601, as in Pillow."""
+"""Weights of red, green and blue in grey. Source: ITU-R BT.601, as in Pillow."""
 _UNLESS = ", unless dataset.window=[CENTRE,WIDTH] defines black and white"
 _DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
+"""Kinds of channels that are read with more than 8 bits each, by OpenCV."""
 
 
 class ImageReader:
-    """An opened image. It is decoded in `resized`; TIFFs, and images with more than 8 bits other than DICOM, at once.
+    """An opened image. `resized` decodes it; the constructor only reads the header, except for TIFF files, and for
+    images with more than 8 bits per channel that are not DICOM.
 
     Raises:
         Exception: the content is not an image, or is too large. Pillow raises OSError, SyntaxError, ValueError,
@@ -47,7 +49,7 @@ class ImageReader:
 
         Args:
             content: content of the file.
-            window: grey values of black and white, as in `Decoding.window`.
+            window: range of grey values, see `Decoding.window`.
         """
         self._window = window
         self._dicom = DicomReader(content) if is_dicom(content) else None
@@ -57,14 +59,14 @@ class ImageReader:
             self.size = self._dicom.size
             return
         image = open_image(content)
-        planes = _deep_planes(image, content) if isinstance(window, str) else [_windowed(image, *window)]
+        planes = _deep_planes(image, content) if isinstance(window, str) else [_apply_window(image, *window)]
         self._images = [image] if planes is None else planes
         self._is_deep = planes is not None
         if image.format == "TIFF":  # Pillow and OpenCV turn them upright themselves
             image.load()  # Pillow 10 and earlier give the size of the upright image only then
-        turn = None if image.format == "TIFF" else _turn(image)
-        if turn is not None:  # boxes refer to the upright image
-            self._images = [plane.transpose(turn) for plane in self._images]
+        transpose = None if image.format == "TIFF" else _upright_transpose(image)
+        if transpose is not None:  # boxes refer to the upright image
+            self._images = [plane.transpose(transpose) for plane in self._images]
         self.size = self._images[0].size
 
     def resized(
@@ -76,10 +78,10 @@ class ImageReader:
             box: left, top, right and bottom in pixels.
             size: (width, height) of the result.
             channels: 1 grey, 3 colour.
-            bicubic: smoother and slower than bilinear.
+            bicubic: if True, interpolate with cubic polynomials, which is smoother and slower than bilinear.
 
         Returns:
-            image_CHW, uint8, or float32 from 0 to 255 of an image with more than 8 bits.
+            The resized part (C, H, W): uint8, or float32 from 0 to 255 for an image with more than 8 bits.
         """
         from PIL import Image
 
@@ -92,7 +94,7 @@ class ImageReader:
         mode = "L" if channels == 1 else "RGB"
         image, box = _draft(self._images[0], mode, tuple(box), size)
         if image.mode != mode:
-            image.info.pop("transparency", None)  # dropped; Pillow warns of a palette with several degrees of it
+            image.info.pop("transparency", None)  # Pillow warns of palettes with partial transparency
             image = image.convert(mode)
         array_HWC = np.asarray(image.resize(size, resample, box=box))
         return array_HWC[None] if channels == 1 else array_HWC.transpose(2, 0, 1)
@@ -123,19 +125,27 @@ def unreadable(name: str, error: Exception, what: str = "an image", kind: str = 
 def _draft(
     image: Image.Image, mode: str, box: Tuple[float, ...], target: Tuple[int, int]
 ) -> Tuple[Image.Image, Tuple[float, ...]]:
-    """Lets the JPEG decoder halve the image while the box keeps at least the target's pixels, which saves most of the
-    work."""
+    """Lets the JPEG decoder scale the image down by a power of 2, which saves most of the work. The box keeps at least
+    as many pixels as the target. Returns the image, and the box in its pixels.
+
+    Args:
+        image: opened image, of any format.
+        mode: Pillow mode of the result.
+        box: left, top, right and bottom in pixels.
+        target: (width, height) of the result.
+    """
     full_width, full_height = image.size
     shrink = min((box[2] - box[0]) / target[0], (box[3] - box[1]) / target[1])
-    if shrink >= 2 and hasattr(image, "draft"):  # a rotated image has been decoded
+    if shrink >= 2 and hasattr(image, "draft"):  # a rotated image is decoded already, and has no `draft`
         image.draft(mode, (math.ceil(full_width / shrink), math.ceil(full_height / shrink)))
-        x, y = image.size[0] / full_width, image.size[1] / full_height
-        box = (box[0] * x, box[1] * y, min(box[2] * x, image.size[0]), min(box[3] * y, image.size[1]))
+        scale_x, scale_y = image.size[0] / full_width, image.size[1] / full_height
+        right, bottom = min(box[2] * scale_x, image.size[0]), min(box[3] * scale_y, image.size[1])
+        box = (box[0] * scale_x, box[1] * scale_y, right, bottom)
     return image, box
 
 
-def _turn(image: Image.Image) -> Optional[int]:
-    """Returns the Pillow transposition that corrects the EXIF orientation; None if there is nothing to do."""
+def _upright_transpose(image: Image.Image) -> Optional[int]:
+    """Returns the Pillow transposition that corrects the EXIF orientation; None if the image is upright."""
     from PIL import Image
 
     orientation = image.getexif().get(_ORIENTATION, 1)
@@ -151,31 +161,39 @@ def _turn(image: Image.Image) -> Optional[int]:
 
 
 def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Image]]:
-    """Returns the channels of an image with more than 8 bits each, as images of floats from 0 to 255; None of any
-    other."""
+    """Decodes an image with more than 8 bits per channel. Returns its channels as images of floats from 0 to 255; None
+    for other images."""
     from PIL import Image
 
     kind, bits, flags, maximum = _depth(image)
     if bits <= 8:
         return None
-    if image.mode[0] in "IF":  # one channel, which Pillow reads as it is
-        planes_CHW = [_scaled(np.asarray(image), bits, flags)]
+    if image.mode[0] in "IF":  # one channel, which Pillow reads at its bit depth
+        planes_CHW = [_scale_to_255(np.asarray(image), bits, flags)]
         if _is_white_zero(image):
             planes_CHW = [255.0 - planes_CHW[0]]
-    elif kind in _DEEP_COLOUR:  # Pillow would keep 8 bits of each
-        image.load()  # raises where the file is cut off or damaged, of which OpenCV may return what it has
-        planes_CHW = [_share(plane, maximum) * 255.0 for plane in _read_colour(image.size, content)]
+    elif kind in _DEEP_COLOUR:  # Pillow would keep only 8 bits
+        image.load()  # raises if the file is damaged; OpenCV may return the undamaged part silently
+        planes_CHW = [_to_unit_range(plane, maximum) * 255.0 for plane in _read_colour(image.size, content)]
     else:
         raise ValueError(f"{kind} with {bits} bits is not read: save it as RGB")
     return [Image.fromarray(plane.astype(np.float32)) for plane in planes_CHW]
 
 
-def _windowed(image: Image.Image, centre: float, width: float) -> Image.Image:
-    """Maps a grey image with the values of its file through a window to floats from 0 to 255."""
+def _apply_window(image: Image.Image, centre: float, width: float) -> Image.Image:
+    """Maps the grey values in the file of an image through a window, to floats from 0 to 255.
+
+    Args:
+        image: opened image.
+        centre, width: the window, in the values of the file.
+
+    Raises:
+        ValueError: the image has colours, or values that are not finite.
+    """
     from PIL import Image
 
     _, bits, flags, _ = _depth(image)
-    # Pillow spreads the values of a PNM over all of 8 or 16 bits.
+    # Pillow scales the values of a PNM file to the whole range of 8 or 16 bits; this is undone below.
     arguments = image.tile[0][3] if image.format == "PPM" and image.tile[0][0].startswith("ppm") else ""
     largest = 0 if isinstance(arguments, str) else int(arguments[1])
     if image.mode[0] not in "IFL" or len(image.getbands()) > 1:
@@ -186,7 +204,7 @@ def _windowed(image: Image.Image, centre: float, width: float) -> Image.Image:
     if largest:
         value_HW = value_HW * (largest / (255 if image.mode == "L" else 65535))
     is_white_zero = _is_white_zero(image)
-    if is_white_zero and image.mode == "L":  # of 8 bits, Pillow has turned them round
+    if is_white_zero and image.mode == "L":  # Pillow has inverted 8-bit values
         value_HW = 255 - value_HW
     if not np.isfinite(value_HW).all():
         raise ValueError("its pixels are floats, and some are no finite numbers")
@@ -195,22 +213,22 @@ def _windowed(image: Image.Image, centre: float, width: float) -> Image.Image:
 
 
 def _is_white_zero(image: Image.Image) -> bool:
-    """Returns True for a grey TIFF in which 0 is white. Pillow turns the values round only if they have 8 bits."""
+    """Returns True for a grey TIFF in which 0 is white. Pillow inverts the values only if they have 8 bits."""
     return image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0
 
 
 def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
-    """Returns (kind of channels, bits of each, S for signed or F for floats, largest value), as Pillow names the raw
-    pixels."""
+    """Returns the kind of channels in Pillow's raw mode, the bits of each, the flags (S signed, F floats), and the
+    largest value."""
     if image.format not in ("PNG", "TIFF", "PPM") or not image.tile:
         return image.mode, 8, "", 255
     codec, arguments = image.tile[0][0], image.tile[0][3]
     raw = arguments if isinstance(arguments, str) else str(arguments[0])
-    if codec.startswith("ppm") and not isinstance(arguments, str):  # a PBM has no largest value
+    if codec.startswith("ppm") and not isinstance(arguments, str):  # PBM files have no largest value
         maximum = int(arguments[1])
         if maximum <= 255:
             return raw, 8, "", 255
-        return (raw, 16, "", maximum) if raw != "L" else (raw, 16, "", 65535)  # Pillow spreads grey over 16 bits itself
+        return (raw, 16, "", maximum) if raw != "L" else (raw, 16, "", 65535)  # Pillow scales grey to 16 bits itself
     match = re.fullmatch(r"(\w+);(\d+)(\w*)", raw)
     if match is None:
         return image.mode, 8, "", 255
@@ -218,7 +236,7 @@ def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
     return match[1], bits, match[3], (1 << bits) - 1
 
 
-def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
+def _scale_to_255(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
     """Scales the pixels of one channel to the range from 0 to 255."""
     if array_HW.dtype.kind == "f":
         low, high = float(array_HW.min()), float(array_HW.max())
@@ -243,7 +261,7 @@ def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
     return array_HW.astype(np.float64) * (255.0 / maximum)
 
 
-def _share(array_HW: np.ndarray, maximum: int) -> np.ndarray:
+def _to_unit_range(array_HW: np.ndarray, maximum: int) -> np.ndarray:
     """Scales pixels from the range 0 to `maximum`, which the file declares, to 0 to 1."""
     if array_HW.max() > maximum:
         raise ValueError(f"it says that white is {maximum}, and a pixel is {array_HW.max()}")
@@ -263,8 +281,9 @@ def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:
 
 
 def _as_channels(planes: List[np.ndarray], channels: int) -> List[np.ndarray]:
+    """Converts grey to colour or colour to grey, if the number of channels differs."""
     if len(planes) == channels:
         return planes
     if channels == 3:
         return planes * 3
-    return [sum(plane * np.float32(share) for plane, share in zip(planes, _LUMA))]  # type: ignore[list-item]
+    return [sum(plane * np.float32(weight) for plane, weight in zip(planes, _LUMA))]  # type: ignore[list-item]

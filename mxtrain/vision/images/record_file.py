@@ -29,13 +29,14 @@ _LENGTH_MASK = (1 << 29) - 1
 _FRAME = struct.Struct("<II")
 _HEADER = struct.Struct("<IfQQ")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+"""Kinds of parts: a record is split into several where it contains the magic number."""
 _MAX_CLASSES = 1 << 20
 """Limit on the number of classes if it is not given: a damaged label must not lead to a network with a billion
 outputs."""
 
 
 class RecordFile:
-    """Records of a .rec file, as `decoding.EncodedImages`. Opening it reads only the index."""
+    """Records of a .rec file, as `EncodedImages`. The constructor reads only the index."""
 
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
         """Finds the records with the .idx file beside it, or by scanning the file if there is none.
@@ -43,10 +44,10 @@ class RecordFile:
         Args:
             path: path of the .rec file.
             num_classes: number of classes that labels are checked against; 0: not checked.
-            findings: collects problems after the last readable record.
+            findings: collects problems; if it continues after a problem, the records before the damage are used.
 
         Raises:
-            DataError: The file or its index is damaged.
+            DataError: the file or its index is damaged.
         """
         self.path = Path(path)
         self.num_classes, self._findings = num_classes, findings
@@ -81,14 +82,14 @@ class RecordFile:
         """Returns all numbers of a record's label, as detection uses them. Reads only this part of the record.
 
         Raises:
-            LoaderError: The record is damaged.
+            LoaderError: the record is damaged.
         """
         position = int(self.offset_N[index])
         kind, length = self._read_frame(index, position)
         begin = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
         end = self._image_begin(index, begin, length if kind == _WHOLE else _LENGTH_MASK)
-        is_near = end <= length  # otherwise the label contains the magic number, and the record is split there
-        content = self._read_bytes(index, position + _FRAME.size, end) if is_near else self._read_record(index)
+        is_in_first_part = end <= length  # otherwise the label contains the magic number, and the record is split there
+        content = self._read_bytes(index, position + _FRAME.size, end) if is_in_first_part else self._read_record(index)
         flag, value, _, _ = _HEADER.unpack_from(content)
         return np.frombuffer(content[_HEADER.size : end], "<f4").astype(np.float64) if flag else np.array([value])
 
@@ -96,13 +97,22 @@ class RecordFile:
         """Returns the encoded image of a record, for any label.
 
         Raises:
-            LoaderError: The record is damaged.
+            LoaderError: the record is damaged.
         """
         content = self._read_record(index)
         return content[self._image_begin(index, content, len(content)) :]
 
     def _image_begin(self, index: int, content: bytes, length: int) -> int:
-        """Returns the byte at which the image begins in a record, by its length and its first bytes."""
+        """Returns the position of the image in a record.
+
+        Args:
+            index: index of the record.
+            content: at least the first bytes of the record.
+            length: length of the whole record.
+
+        Raises:
+            LoaderError: the record is too short for its label.
+        """
         self._require_header(index, content)
         end = _HEADER.size + 4 * int(_HEADER.unpack_from(content)[0])
         if end > length:
@@ -116,17 +126,19 @@ class RecordFile:
             raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
 
     def read_labels(self) -> np.ndarray:
-        """Returns the labels of all records, from their first bytes, which are read once.
+        """Returns the labels of all records. Reads only their headers, and only once.
+
+        If the findings continue after problems, a bad label becomes 0: it is reported when the record is read.
 
         Raises:
-            DataError: A record is damaged, or has something else than one class index, and will not be checked later,
-                when it is read: else its label is 0.
+            DataError: a record is damaged, or its label is not one class index.
         """
         if self._label_N is None:
             self._label_N = self._find_labels()
         return self._label_N
 
     def _find_labels(self) -> np.ndarray:
+        """Reads the label of each record; see `read_labels`."""
         label_N = np.empty(len(self), np.int32)
         try:
             for index, offset in enumerate(self.offset_N.tolist()):
@@ -143,6 +155,7 @@ class RecordFile:
         return label_N
 
     def _read_index(self, index_path: Path) -> np.ndarray:
+        """Reads the byte position of each record from the .idx file, (N,)."""
         try:
             pairs = [line.split("\t") for line in split_lines(read_text(index_path)) if line.strip()]
             offset_N = np.array([parse_integer(offset) for _, offset in pairs], np.int64)
@@ -154,19 +167,20 @@ class RecordFile:
         if len(offset_N) and (offset_N.min() < 0 or len(np.unique(offset_N)) < len(offset_N)):
             wrong = f"byte {offset_N.min()}" if offset_N.min() < 0 else "a byte twice"
             raise DataError(f"'{index_path}' points to {wrong}. Remove it to have it made up from the .rec file.")
-        behind = offset_N + _FRAME.size > self._size
-        if behind.any():
+        is_behind_N = offset_N + _FRAME.size > self._size
+        if is_behind_N.any():
             fact = (
                 f"'{self.path}' is truncated: its index '{index_path}' points to byte {offset_N.max()}, but the file "
                 f"has {self._size}."
             )
-            self._refuse_rest(int((~behind).sum()), fact, "Copy or make it again.")
-        return offset_N[~behind]
+            self._refuse_rest(int((~is_behind_N).sum()), fact, "Copy or make it again.")
+        return offset_N[~is_behind_N]
 
     def _refuse_rest(self, record: int, fact: str, remedy: str = "") -> None:
         self._findings.refuse(Problem(DAMAGED_RECORD, DataPlace(str(self.path), record=record), fact, remedy))
 
     def _walk(self) -> np.ndarray:
+        """Finds the byte position of each record by reading the frames of the file one after the other, (N,)."""
         offsets: List[int] = []
         position = 0
         try:
@@ -184,6 +198,7 @@ class RecordFile:
         return np.asarray(offsets, np.int64)
 
     def _read_record(self, index: int) -> bytes:
+        """Reads a record, and joins its parts with the magic number at which it was split."""
         position = int(self.offset_N[index])
         parts: List[bytes] = []
         while True:
@@ -193,7 +208,7 @@ class RecordFile:
                 break
             position += _FRAME.size + (length + 3) // 4 * 4
         self._require_end(index, position + _FRAME.size + (length + 3) // 4 * 4)
-        return _FRAME.pack(_MAGIC, 0)[:4].join(parts)  # a record is cut where it holds the magic number
+        return _FRAME.pack(_MAGIC, 0)[:4].join(parts)
 
     def _require_end(self, index: int, end: int) -> None:
         """Rejects a record that does not end where the next one begins.
@@ -203,7 +218,7 @@ class RecordFile:
         """
         following = int(np.searchsorted(self._sorted_N, self.offset_N[index], side="right"))
         if following < len(self) and end == self._sorted_N[following]:
-            return  # the usual case, which reads nothing more
+            return  # the usual case, without another read
         overlaps = following < len(self) and end > self._sorted_N[following]
         if overlaps or (end < self._size and os.pread(self._file, 4, end) != _FRAME.pack(_MAGIC, 0)[:4]):
             raise LoaderError(
@@ -212,6 +227,7 @@ class RecordFile:
             )  # fmt: skip
 
     def _read_frame(self, index: int, position: int) -> Tuple[int, int]:
+        """Returns the kind and the length of the part that begins at a byte position."""
         magic, word = _FRAME.unpack(self._read_bytes(index, position, _FRAME.size))
         if magic != _MAGIC:
             raise LoaderError(
@@ -224,7 +240,7 @@ class RecordFile:
         return kind, length
 
     def _read_bytes(self, index: int, position: int, length: int) -> bytes:
-        self._require_inside(index, position + length)  # before memory is taken
+        self._require_inside(index, position + length)  # before memory is allocated
         content = os.pread(self._file, length, position)
         if len(content) < length:
             fact = f"'{self.path}' became shorter while it was read."
@@ -239,7 +255,7 @@ class RecordFile:
             )  # fmt: skip
 
     def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
-        """Returns the label, and how many bytes the header takes."""
+        """Returns the class index, and the number of bytes before the image. `content` has at least the header."""
         self._require_header(index, content)
         flag, value, _, _ = _HEADER.unpack_from(content)
         length = _HEADER.size
@@ -247,13 +263,13 @@ class RecordFile:
             fact = f"{self.name(index)} has {flag} labels; one class index is allowed."
             raise LoaderError(fact, "For boxes in records type task=detection dataset=image_list.", LABEL_RANGE)
         if flag == 1:
-            # One label stored as an array of one, behind the header.
+            # A label array with one element, which follows the header.
             length += 4
             tail = content[_HEADER.size : length]
             if len(tail) < 4:
                 tail = self._read_bytes(index, int(self.offset_N[index]) + _FRAME.size + _HEADER.size, 4)
             (value,) = struct.unpack("<f", tail)
-        if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # NaN is not between them
+        if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # also true for NaN
             allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
             raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.", "", LABEL_RANGE)
         return int(value), length

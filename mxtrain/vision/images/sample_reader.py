@@ -48,7 +48,7 @@ class SampleReader:
             augment: augmentation of images.
             chain: transforms that are applied after the augmentation.
             fill_C: colour outside of a transformed image.
-            num_classes: number of classes, the width of mixed labels.
+            num_classes: number of classes, K of mixed labels (B, K).
             seed: seed of the run.
             train: if False, nothing is random.
         """
@@ -60,9 +60,9 @@ class SampleReader:
         """Reads and augments samples, and encodes their labels for the task.
 
         Args:
-            position_B: samples as `Sampler` numbers them: index + repeat * length of the source.
+            position_B: positions from `Sampler`: index + repeat * length of the source.
             epoch: number of the epoch, from 0.
-            partner_N: samples to mix with; None: any.
+            partner_N: indices of the samples that may be mixed in; None: all.
 
         Raises:
             LoaderError: a sample cannot be read.
@@ -91,15 +91,16 @@ class SampleReader:
         if not repeat_B.any():
             return self._fetch_mixed(index_B, epoch, self._seed, partner_N)
         repeats = np.unique(repeat_B).tolist()
-        rows = [np.flatnonzero(repeat_B == repeat) for repeat in repeats]
+        rows = [np.flatnonzero(repeat_B == repeat) for repeat in repeats]  # rows of the batch, by repeat
         parts = [
-            self._fetch_mixed(index_B[rows_b], epoch, seed_of_repeat(self._seed, repeat), partner_N)
-            for repeat, rows_b in zip(repeats, rows)
+            self._fetch_mixed(index_B[row_b], epoch, seed_of_repeat(self._seed, repeat), partner_N)
+            for repeat, row_b in zip(repeats, rows)
         ]
         order_B = np.argsort(np.concatenate(rows))
         return tuple(np.concatenate(arrays)[order_B] for arrays in zip(*parts))
 
     def _fetch_mixed(self, index_B: np.ndarray, epoch: int, seed: int, partner_N: Optional[np.ndarray]) -> Arrays:
+        """Fetches samples, mixed with others if the augmentation says so."""
         if not self._augment.mixes:
             return self._fetch(index_B, epoch, seed)
         return mix_batch(
@@ -108,6 +109,7 @@ class SampleReader:
         )  # fmt: skip
 
     def _fetch(self, index_B: np.ndarray, epoch: int, seed: int) -> Arrays:
+        """Fetches samples, and augments them in training."""
         image_BCHW, label, *meta = self._source.fetch(index_B, seed=seed, epoch=epoch, train=self._train)
         if self._train:
             image_BCHW = augment_batch(image_BCHW, index_B, self._augment, seed=seed, epoch=epoch)

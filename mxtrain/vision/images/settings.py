@@ -27,6 +27,11 @@ Window = Union[str, Tuple[float, float]]
 
 
 def _require_window(window: object) -> object:
+    """Validates a window; numbers become floats.
+
+    Raises:
+        ValueError: it is not a window.
+    """
     if window in ("auto", "full"):
         return window
     if isinstance(window, list) and len(window) == 2 and all(type(number) in (int, float) for number in window):
@@ -39,7 +44,7 @@ def _require_window(window: object) -> object:
 
 
 WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(_require_window)]
-"""A `Window` as a setting."""
+"""Type of a setting with a `Window`."""
 
 
 class Mixup(DatasetTransform):
@@ -112,19 +117,18 @@ class FileAugment(Augment):
 class Decoding:
     """Deterministic decoding of an image file to a sample; part of checkpoints.
 
-    Its pixels are read as `pixels.ImageReader` says; then a central part is cut out and resized. Images that were never
-    encoded (MNIST's, CIFAR's) are taken whole.
+    `pixels.ImageReader` reads the pixels; then a central part is cropped and resized, unless `frame` or `fit` is given.
+    Images that were never encoded (MNIST, CIFAR) are used whole.
 
     Attributes:
-        shape: (C, H, W) that images are decoded to; C is 1 or 3. A network's own channels and size may be others.
-        central_crop: the largest central part with the aspect of `shape`, times this, is taken.
-        frame: (H, W) that whole images are fitted into instead, where something is predicted for each pixel: a larger
-            one is scaled down, and the rest of the frame is padded at the right and at the bottom.
-        window: which values of grey files become black and white: (centre, width) in a file's own units, for DICOM
-            after the rescale; "full" = all that its bits can hold; "auto" = the window that a DICOM file names, else
-            full.
-        fit: method that brings a whole image to `shape` if objects are located in it; otherwise "".
-            It excludes `frame`.
+        shape: (C, H, W) that images are decoded to; C is 1 or 3. The shape of the network's input may differ.
+        central_crop: factor of the crop: 1 is the largest central part with the aspect ratio of `shape`.
+        frame: (H, W) that whole images are fitted into, in semantic segmentation: larger images are scaled down, and
+            the frame is padded at the right and at the bottom.
+        window: grey values that become black and white: (centre, width) in the units of the file, for DICOM after the
+            rescale; "full": the whole range of the bit depth; "auto": the window in a DICOM file, otherwise "full".
+        fit: resizing of whole images to `shape`, in object detection: "stretch" or "pad"; otherwise "". It excludes
+            `frame`.
     """
 
     shape: Shape
@@ -157,10 +161,10 @@ class Decoding:
 
 
 def as_window(value: Union[str, List[str], List[float]]) -> Window:
-    """Returns the window that a description or a checkpoint holds.
+    """Converts the value of a setting, or of a checkpoint, to a window.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a window.
     """
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     window = _require_window(single)

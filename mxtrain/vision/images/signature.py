@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageSplits(Splits):
-    """Images that are decoded; others, which are in memory, are of the class above.
+    """Splits of images that are decoded from files. Images in memory are plain `Splits`.
 
     Attributes:
-        decoding: how files are read as its samples are.
+        decoding: decoding of the files.
     """
 
     decoding: Decoding = REQUIRED
@@ -27,10 +27,10 @@ class ImageSplits(Splits):
 
 @dataclass(frozen=True)
 class ImageSignature(Signature):
-    """Images of one size.
+    """Signature of images of one size.
 
     Attributes:
-        decoding: how files are read.
+        decoding: decoding of image files to samples.
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {

@@ -14,6 +14,7 @@ ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
 ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
 MAX_BATCH_GIB = 64
+"""Largest allowed memory of the images of a batch as float32, in GiB."""
 
 
 def square(size: object, field: pydantic.ValidationInfo) -> object:
@@ -26,15 +27,24 @@ def square(size: object, field: pydantic.ValidationInfo) -> object:
     return size
 
 
-def refuse_large_batch(field: str, size: Sequence[int], channels: Union[str, int], batch_size: int) -> None:
+def refuse_large_batch(
+    field: str, size: Sequence[int], channels: Union[str, int], batch_size: int, batch_field: str = "batch_size"
+) -> None:  # fmt: skip
     """Rejects a batch of images that would not fit into memory.
 
+    Args:
+        field: setting with the size, for the message.
+        size: (height, width) in pixels.
+        channels: number of channels; auto: 3.
+        batch_size: number of images.
+        batch_field: setting with the number of images, for the message.
+
     Raises:
-        ValueError: a batch of images of that (height, width) is too large.
+        ValueError: the batch is too large.
     """
     gib = batch_size * (3 if channels == "auto" else int(channels)) * math.prod(size) * 4 / 2**30
     if gib > MAX_BATCH_GIB:
         raise ValueError(
-            f"{field}={size} with batch_size={batch_size}: a batch would take {gib:,.0f} GiB of memory, and at most "
+            f"{field}={size} with {batch_field}={batch_size}: a batch would take {gib:,.0f} GiB of memory, and at most "
             f"{MAX_BATCH_GIB} are allowed. Choose smaller ones"
         )

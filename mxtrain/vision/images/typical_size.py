@@ -1,4 +1,4 @@
-"""Chooses the size that images enter a network with from the sizes of the files, for `image_size=auto`."""
+"""Chooses the image size of a network by the sizes of image files, for `image_size=auto`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from mxtrain.vision.images.decoding import EncodedImages, spread
+from mxtrain.vision.images.decoding import EncodedImages, evenly_spaced
 from mxtrain.vision.images.pixels import ImageReader
 
 if TYPE_CHECKING:
@@ -17,22 +17,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MULTIPLE = 32
-"""Sides are multiples of it: most networks halve an image five times."""
+"""Sides are multiples of this: most networks halve an image five times."""
 
 
 def typical_side(encoded: EncodedImages, largest: int, side_of: Callable[[Shape], int]) -> int:
-    """Returns the median side of some images, from the first to the last, rounded up to a multiple of `MULTIPLE`.
+    """Returns the median side in pixels of evenly spaced images, rounded up to a multiple of `MULTIPLE`.
 
     Args:
-        encoded: the training images. Unreadable ones are skipped here; reading them later raises the error.
-        largest: result at most; also the result where none can be read.
-        side_of: (height, width) -> the side that counts: `min` or `max`.
-
-    Returns:
-        Pixels.
+        encoded: training images. Unreadable ones are skipped here; reading them later raises the error.
+        largest: upper limit of the result, which is also returned if no image can be read.
+        side_of: chooses a side of (height, width): `min` or `max`.
     """
     sides = []
-    for index in spread(np.arange(len(encoded))).tolist() if len(encoded) else ():
+    for index in evenly_spaced(np.arange(len(encoded))).tolist() if len(encoded) else ():
         try:
             width, height = ImageReader(encoded.read(index)[0]).size
         except Exception:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own

@@ -1,6 +1,6 @@
-"""View of an image: the visible part, its placement, and mirroring.
+"""View of an image: the visible part, its placement in the network's input, and mirroring.
 
-Pixels, boxes, masks and points of an image are converted by the same `View`.
+Pixels, boxes and masks of an image are converted by the same `View`.
 
 Legend: C channels, H height, W width, M boxes of an image, D columns of `boxes.Column`.
 """
@@ -52,22 +52,23 @@ class View:
             frame: rectangle of the input that the window fills.
             is_flipped: if True, the frame is mirrored left-right.
         """
-        begins, ends, places, lengths = [], [], [], []
-        for low, high, length, start, room in (
+        begins, ends, positions, lengths = [], [], [], []
+        for low, high, image_length, start, frame_length in (
             (window[0], window[2], size[0], frame.left, frame.width),
             (window[1], window[3], size[1], frame.top, frame.height),
         ):
-            begin, end = max(low, 0.0), min(high, float(length))
-            scale = room / (high - low)
-            first = min(max(round((begin - low) * scale), 0), room - 1)
-            last = min(max(round((end - low) * scale), first + 1), room)
+            begin, end = max(low, 0.0), min(high, float(image_length))
+            scale = frame_length / (high - low)
+            # Whole pixels of the frame, at least one.
+            first = min(max(round((begin - low) * scale), 0), frame_length - 1)
+            last = min(max(round((end - low) * scale), first + 1), frame_length)
             begins.append(begin)
             ends.append(end)
-            places.append(start + first)
+            positions.append(start + first)
             lengths.append(last - first)
         if is_flipped:
-            places[0] = 2 * frame.left + frame.width - places[0] - lengths[0]
-        return cls((begins[0], begins[1], ends[0], ends[1]), Rectangle(*places, *lengths), is_flipped)
+            positions[0] = 2 * frame.left + frame.width - positions[0] - lengths[0]
+        return cls((begins[0], begins[1], ends[0], ends[1]), Rectangle(*positions, *lengths), is_flipped)
 
     @property
     def scale(self) -> Tuple[float, float]:
@@ -86,8 +87,8 @@ class View:
         low_2, high_2 = np.array(self.source[:2]), np.array(self.source[2:])
         kept_M, begin_M2, end_M2, visible_M = visible_parts(box_MD, low_2, high_2, min_visible)
         moved_MD = box_MD[kept_M].copy()
-        scale_2, place_2 = np.array(self.scale), np.array([self.place.left, self.place.top])
-        begin_M2, end_M2 = (place_2 + (edge_M2[kept_M] - low_2) * scale_2 for edge_M2 in (begin_M2, end_M2))
+        scale_2, offset_2 = np.array(self.scale), np.array([self.place.left, self.place.top])
+        begin_M2, end_M2 = (offset_2 + (edge_M2[kept_M] - low_2) * scale_2 for edge_M2 in (begin_M2, end_M2))
         if self.is_flipped:
             mirror = 2 * self.place.left + self.place.width
             begin_M2[:, 0], end_M2[:, 0] = mirror - end_M2[:, 0], mirror - begin_M2[:, 0]
@@ -95,17 +96,23 @@ class View:
         moved_MD[:, Column.AREA] *= visible_M[kept_M] * scale_2.prod()
         return moved_MD
 
-    def back(self, edge_M4: np.ndarray) -> np.ndarray:
+    def boxes_in_image(self, edge_M4: np.ndarray) -> np.ndarray:
         """Converts boxes from pixels of the network's input to pixels of the image: the inverse of `boxes`."""
         begin_M2, end_M2 = edge_M4[:, :2].copy(), edge_M4[:, 2:].copy()
         if self.is_flipped:
             mirror = 2 * self.place.left + self.place.width
             begin_M2[:, 0], end_M2[:, 0] = mirror - edge_M4[:, 2], mirror - edge_M4[:, 0]
-        low_2, place_2 = np.array(self.source[:2]), np.array([self.place.left, self.place.top])
-        return np.concatenate([(one - place_2) / np.array(self.scale) + low_2 for one in (begin_M2, end_M2)], axis=1)
+        low_2, offset_2 = np.array(self.source[:2]), np.array([self.place.left, self.place.top])
+        corners = ((corner_M2 - offset_2) / np.array(self.scale) + low_2 for corner_M2 in (begin_M2, end_M2))
+        return np.concatenate(list(corners), axis=1)
 
-    def put(self, part_CHW: np.ndarray, image_CHW: np.ndarray) -> None:
-        """Draws the visible part, already resized to `place`, into the network's input."""
+    def paste(self, part_CHW: np.ndarray, image_CHW: np.ndarray) -> None:
+        """Copies the visible part into the network's input, mirrored if the view is.
+
+        Args:
+            part_CHW: the part, resized to `place`.
+            image_CHW: network's input, which is written to.
+        """
         rows = slice(self.place.top, self.place.top + self.place.height)
         columns = slice(self.place.left, self.place.left + self.place.width)
         image_CHW[:, rows, columns] = part_CHW[..., ::-1] if self.is_flipped else part_CHW

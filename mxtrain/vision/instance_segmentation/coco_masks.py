@@ -1,6 +1,6 @@
-"""The masks in COCO's files: polygons, or lengths of runs (RLE), as numbers or as text.
+"""Reads masks of COCO's files: polygons, or run-length codes (RLE), as numbers or compressed as text.
 
-Legend: K points of a polygon, h, w of an image.
+Legend: K points of a polygon, R runs of a mask, or annotations of a file, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ REMEDY = (
 
 
 class BadMask(ValueError):
-    """A mask of which nothing can be learned.
+    """A mask is invalid, or has a tolerable problem.
 
     Args:
         kind: kind of problem.
-        fact: the end of a sentence.
+        fact: the problem, as the end of a sentence.
     """
 
     def __init__(self, kind: str, fact: str) -> None:
@@ -50,7 +50,7 @@ class BadMask(ValueError):
 
 
 class Runs:
-    """A mask as lengths of runs, column by column, beginning with background."""
+    """A mask as run lengths, column by column, beginning with background."""
 
     def __init__(self, lengths: np.ndarray, size: Tuple[int, int]) -> None:
         """Stores the runs.
@@ -62,35 +62,35 @@ class Runs:
         self._lengths, self._size = lengths, size
 
     def extent(self) -> Tuple[float, float, float, float]:
-        """See `Polygons.extent`."""
+        """Returns left, top, right and bottom of the smallest box around the mask, which must not be empty."""
         height = self._size[0]
         end_R = np.cumsum(self._lengths)
         is_object_R = (np.arange(len(end_R)) % 2 == 1) & (self._lengths > 0)
         first_R, last_R = (end_R - self._lengths)[is_object_R], end_R[is_object_R] - 1
         left, right = int(first_R[0]) // height, int(last_R[-1]) // height + 1
-        if (first_R // height < last_R // height).any():  # one goes on in the next column
+        if (first_R // height < last_R // height).any():  # a run continues in the next column
             return left, 0, right, height
         return left, int((first_R % height).min()), right, int((last_R % height).max()) + 1
 
     def on_grid(self, window: Window, side: int) -> np.ndarray:
-        """See `Outline`."""
+        """Returns a mask of the cells of a grid; see `Outline.on_grid`."""
         return Bitmap(self.in_image(self._size)).on_grid(window, side)
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
-        """See `Outline`."""
+        """Returns the mask as large as its image, (h, w)."""
         value_R = np.arange(len(self._lengths), dtype=np.uint8) & 1
         return np.repeat(value_R, self._lengths).reshape(self._size[::-1]).T
 
 
 def read_mask(segmentation: Any, size: Optional[Tuple[int, int]]) -> Tuple[Union[Runs, Polygons], List[BadMask]]:
-    """Returns the mask of an annotation, and tolerable problems of it.
+    """Returns the mask of an annotation, and its tolerable problems.
 
     Args:
-        segmentation: its `segmentation`.
-        size: (height, width) of its image; None if unknown.
+        segmentation: `segmentation` of the annotation.
+        size: (height, width) of the image; None if unknown.
 
     Raises:
-        BadMask: nothing is left of it.
+        BadMask: the mask is invalid or empty.
     """
     if isinstance(segmentation, dict):
         return _read_runs(segmentation, size), []
@@ -120,7 +120,7 @@ def _read_polygons(polygons: List[Any], size: Optional[Tuple[int, int]]) -> Tupl
     if size is not None:
         height, width = size
         overhang = max(
-            max(-float(one.min()), float((one - (width, height)).max())) for one in points
+            max(-float(point_K2.min()), float((point_K2 - (width, height)).max())) for point_K2 in points
         )  # fmt: skip
         if overhang > TOLERANCE:
             fact = f"has a polygon that reaches {overhang:.4g} pixels beyond its image of {width} x {height}"
@@ -129,6 +129,7 @@ def _read_polygons(polygons: List[Any], size: Optional[Tuple[int, int]]) -> Tupl
 
 
 def _area(point_K2: np.ndarray) -> float:
+    """Returns twice the area of a polygon, by the shoelace formula."""
     x_K, y_K = (point_K2 - point_K2[0]).T
     return abs(float(x_K @ np.roll(y_K, -1) - y_K @ np.roll(x_K, -1)))
 
@@ -144,7 +145,7 @@ def _read_runs(segmentation: Any, size: Optional[Tuple[int, int]]) -> Runs:
         fact = f"has a mask of {width} x {height} pixels, and its image has {size[1]} x {size[0]}"
         raise BadMask(MASK_SIZE, fact)
     try:
-        lengths = number_array(_numbers_of(counts) if isinstance(counts, str) else counts)
+        lengths = number_array(_decompress(counts) if isinstance(counts, str) else counts)
     except (TypeError, ValueError):
         lengths = np.array([np.nan])
     is_whole = lengths.ndim == 1 and bool((lengths == np.floor(lengths)).all() and (lengths >= 0).all())
@@ -156,12 +157,14 @@ def _read_runs(segmentation: Any, size: Optional[Tuple[int, int]]) -> Runs:
     return Runs(lengths.astype(np.int64), (height, width))
 
 
-def _numbers_of(text: str) -> List[int]:
-    """Lengths of runs that are written as text: five bits a character, the lowest first, and whether more follow; from
-    the fourth number on, what it is more than the last but one.
+def _decompress(text: str) -> List[int]:
+    """Decodes run lengths that are compressed as text.
+
+    A character has five bits of a number, the lowest first, and a flag for continuation. From the fourth number on, the
+    difference from the last but one is written. Source: cocoapi, common/maskApi.c.
 
     Raises:
-        ValueError: it is none such.
+        ValueError: the text is not such a code.
     """
     numbers: List[int] = []
     value = shift = 0
@@ -183,7 +186,7 @@ def _numbers_of(text: str) -> List[int]:
 
 
 def _require_in_box(outline: Union[Runs, Polygons], edge_4: np.ndarray) -> None:
-    """Checks that a mask and its box overlap. They do not if the mask is in shares, or has y before x.
+    """Checks that a mask and its box overlap. They do not if the mask is normalized, or has y before x.
 
     Raises:
         BadMask: they do not overlap.
@@ -198,16 +201,15 @@ def _require_in_box(outline: Union[Runs, Polygons], edge_4: np.ndarray) -> None:
 def find_mask_problems(
     contents: CocoContents, numbers: np.ndarray, mends: bool
 ) -> Tuple[np.ndarray, List[Problem], List[Problem]]:  # fmt: skip
-    """Looks at the masks of some annotations.
+    """Checks the masks of some annotations.
 
     Args:
         contents: contents of the file.
-        numbers: numbers of the annotations.
-        mends: whether wrong masks are left out or cut off.
+        numbers: indices of the annotations.
+        mends: if True, invalid masks are left out, and masks that exceed their image are clipped.
 
     Returns:
-        Which of the annotations can be learned from; problems with which nothing is trained; and those with which
-        training goes on.
+        A mask of the annotations with a valid mask; problems that prevent training; and problems that do not.
     """
     is_valid = np.ones(len(numbers), bool)
     refused: List[Problem] = []
@@ -231,13 +233,14 @@ def find_mask_problems(
 
 @dataclass(frozen=True)
 class CocoOutlines:
-    """The masks of a split, read anew from its file whenever they are needed: COCO's polygons would take a gigabyte.
+    """Masks of a split. They are read from the annotation file whenever they are needed: all of COCO's polygons would
+    need a gigabyte of memory.
 
     Attributes:
         file: annotation file.
-        span_R2: where each begins and ends, in the order of the table of boxes.
-        record_R: which annotation each is.
-        begin_P1: first index of each image, and the end of the last.
+        span_R2: begin and end of each annotation in the file, in bytes, in the order of the table of boxes.
+        record_R: index of each annotation in the list of the file.
+        begin_P1: index of the first annotation of each image, and the number of annotations.
     """
 
     file: JsonFile
@@ -247,15 +250,15 @@ class CocoOutlines:
 
     @property
     def are_in_areas(self) -> bool:
-        """See `Outlines`: files say them."""
+        """Returns True: annotations contain the areas of masks."""
         return True
 
     def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
-        """See `Outlines`."""
-        place_M = self.begin_P1[image] + np.asarray(number_M, np.int64)
+        """Reads the masks of some objects of an image; see `Outlines.read`."""
+        row_M = self.begin_P1[image] + np.asarray(number_M, np.int64)
         outlines: List[Outline] = []
         try:
-            for row, annotation in zip(place_M.tolist(), self.file.elements_at(self.span_R2[place_M].tolist())):
+            for row, annotation in zip(row_M.tolist(), self.file.elements_at(self.span_R2[row_M].tolist())):
                 place = DataPlace(str(self.file.path), record=int(self.record_R[row]))
                 outlines.append(read_mask(annotation["segmentation"], size)[0])
         except BadMask as error:
@@ -268,5 +271,5 @@ class CocoOutlines:
         return outlines
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
-        """See `Outlines`: all that a file says by itself was looked at when it was opened."""
+        """Returns no problems: masks were checked when the file was opened."""
         return []

@@ -1,6 +1,6 @@
-"""Masks of boxes as masks of an image. Exported folders have a copy of this module.
+"""Pastes masks of boxes into images. Exported folders have a copy of this module.
 
-Legend: N detections, S squares along a side, h, w of an image.
+Legend: N detections, S cells along a side of a mask, h, w size of an image, L lines or columns of an image.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import List, Tuple
 import numpy as np
 
 
-def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
-    """Returns the masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of
-    squares.
+def paste_masks(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
+    """Resizes masks to their boxes, by bilinear interpolation between the centres of cells. Returns the masks of the
+    whole image, (h, w) each, uint8: 1 from 0.5 on, otherwise 0.
 
     Args:
         mask_NSS: masks inside the boxes, from 0 to 1.
@@ -33,17 +33,17 @@ def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -
 
 
 def _weights(edge_N2: np.ndarray, length: int, side: int) -> np.ndarray:
-    """Returns the weights of squares in each line of an image, (N, length, S): 0 if the middle of the line is outside
-    of the box.
+    """Returns the weight of each cell in each line of the image, (N, L, S); 0 if the centre of the line is outside of
+    the box.
 
     Args:
-        edge_N2: where each box begins and ends.
-        length: lines of the image.
+        edge_N2: begin and end of each box, in pixels.
+        length: L.
         side: S.
     """
-    middle_L, square_S = np.arange(length, dtype=np.float32) + 0.5, np.arange(side, dtype=np.float32)
+    centre_L, cell_S = np.arange(length, dtype=np.float32) + 0.5, np.arange(side, dtype=np.float32)
     begin_N1, end_N1 = (edge_N2[:, edge, None].astype(np.float32) for edge in (0, 1))
-    at_NL = (middle_L - begin_N1) * (side / np.maximum(end_N1 - begin_N1, 1e-6)) - 0.5
-    weight_NLS = np.maximum(0, 1 - np.abs(at_NL.clip(0, side - 1)[..., None] - square_S))
-    weight_NLS[(middle_L < begin_N1) | (middle_L >= end_N1)] = 0
+    position_NL = (centre_L - begin_N1) * (side / np.maximum(end_N1 - begin_N1, 1e-6)) - 0.5  # in cells
+    weight_NLS = np.maximum(0, 1 - np.abs(position_NL.clip(0, side - 1)[..., None] - cell_S))
+    weight_NLS[(centre_L < begin_N1) | (centre_L >= end_N1)] = 0
     return weight_NLS

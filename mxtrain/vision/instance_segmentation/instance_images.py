@@ -1,6 +1,7 @@
 """Reads images with the boxes and masks of the objects in them.
 
-Legend: B batch, M objects of an image, D columns of `boxes.Column`, S squares along a side of a mask.
+Legend: B batch, M objects of an image, D columns of `boxes.Column`, R columns of a box and its mask, S cells along a
+side of a mask, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from mxtrain.data.checking.checks import Checked, Checks
 from mxtrain.data.checking.problems import Problem, problem_of
 from mxtrain.errors import LoaderError
 from mxtrain.vision.detection.box_augment import BoxAugment
-from mxtrain.vision.detection.box_faults import cut
+from mxtrain.vision.detection.box_faults import clip_boxes
 from mxtrain.vision.detection.boxed_files import BoxedSplit
 from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, is_trained_on
 from mxtrain.vision.images.image_checks import BoxedChecks
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.view import View
-from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, facts, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, append_masks, build_meta, encode_masks
 from mxtrain.vision.instance_segmentation.outlines import Outline
 
 
@@ -61,14 +62,15 @@ class InstanceSplit(BoxedSplit):
     def open(
         self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
     ) -> BoxedImages:
-        """See `BoxedSplit.open`."""
+        """Returns the source of the split; arguments as in `BoxedSplit.open`."""
         return InstanceImages(
             self.outlines, self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
         )
 
 
 class InstanceImages(BoxedImages):
-    """Source of images, boxes and masks. Objects are rows with masks, see `mask_rows`; metadata is `mask_rows.facts`.
+    """Source of images, boxes and masks. Objects are rows with masks, see `mask_rows`; metadata is that of
+    `mask_rows.build_meta`.
 
     The mask of an object is rendered for the visible part of its box from its source: it follows the image as exactly
     as the box does, and needs no memory before it is used.
@@ -87,29 +89,30 @@ class InstanceImages(BoxedImages):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `BoxedImages.fetch`."""
+        """Returns images, objects with masks (B, M, R) float32, and metadata; see `BoxedImages.fetch`."""
         image_BCHW, row_BMR, fitted_B4 = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
         codes: List[Sequence[bytes]] = [()] * len(index_B)
         for row, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
             if train:
                 continue
             masks = self._whole_masks(index, height, width)
-            codes[row] = codes_of(masks)
+            codes[row] = encode_masks(masks)
             if not self._outlines.are_in_areas:
                 row_BMR[row, : len(masks), Column.AREA] = [np.count_nonzero(mask_hw) for mask_hw in masks]
-        return image_BCHW, row_BMR, facts(fitted_B4, codes)
+        return image_BCHW, row_BMR, build_meta(fitted_B4, codes)
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """See `BoxedImages.blank`."""
+        """Returns a black image without objects."""
         *arrays, fitted_14 = super().blank()
-        return (*arrays, facts(fitted_14, [()]))
+        return (*arrays, build_meta(fitted_14, [()]))
 
     def checks(self) -> Checks:
-        """See `BoxedImages.checks`."""
+        """Returns the checks that `data check` runs on each sample."""
         return InstanceChecks(self)
 
     def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
-        """Returns the boxes of an image and the number of each in it, (M, D + 1)."""
+        """Returns the boxes of an image, followed by the index of each among them, (M, D + 1). The index survives
+        clipping and filtering, and identifies the mask of a box."""
         row_MD = super().rows(index, size)
         return np.column_stack([row_MD, np.arange(len(row_MD))])
 
@@ -119,7 +122,7 @@ class InstanceImages(BoxedImages):
         return self._whole_masks(index, height, width)
 
     def _whole_masks(self, index: int, height: int, width: int) -> List[np.ndarray]:
-        row_MD = cut(self.rows(index, (width, height)), width, height)
+        row_MD = clip_boxes(self.rows(index, (width, height)), width, height)
         size = (height, width)
         return [outline.in_image(size) for outline in self._read(index, row_MD, size)]
 
@@ -129,16 +132,18 @@ class InstanceImages(BoxedImages):
     def objects(
         self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
     ) -> np.ndarray:  # fmt: skip
-        """See `BoxedImages.objects`; an object without a visible pixel is left out. Masks of crowds stay empty: these
-        are not trained on."""
+        """Returns the boxes with the masks of their visible parts, (M, R); arguments as in `BoxedImages.objects`. An
+        object without a visible pixel is left out. Masks of crowd regions stay empty: these are not trained on."""
         mask_MSS = np.zeros((len(moved_MD), TRUE_SIDE, TRUE_SIDE), bool)
         is_object_M = is_trained_on(moved_MD)
         outlines = self._read(index, moved_MD[is_object_M], size[::-1])
-        for row, outline, edges in zip(np.flatnonzero(is_object_M), outlines, view.back(moved_MD[is_object_M, :4])):
+        # The boxes in the image that correspond to the visible parts: masks are rendered for these.
+        edge_M4 = view.boxes_in_image(moved_MD[is_object_M, :4])
+        for row, outline, edges in zip(np.flatnonzero(is_object_M), outlines, edge_M4):
             mask_SS = outline.on_grid(tuple(edges.tolist()), TRUE_SIDE)
             mask_MSS[row] = mask_SS[:, ::-1] if view.is_flipped else mask_SS
-        stays_M = is_whole | ~is_object_M | mask_MSS.any(axis=(1, 2))
-        return with_masks(moved_MD[stays_M, :NUM_COLUMNS], mask_MSS[stays_M])
+        is_kept_M = is_whole | ~is_object_M | mask_MSS.any(axis=(1, 2))
+        return append_masks(moved_MD[is_kept_M, :NUM_COLUMNS], mask_MSS[is_kept_M])
 
     def mask_problems(self, index: int, size: Tuple[int, int]) -> List[Problem]:
         """Returns the problems of the masks of an image of that (width, height)."""
@@ -158,7 +163,7 @@ class InstanceChecks(BoxedChecks):
     _source: InstanceImages
 
     def check(self, index: int) -> Checked:
-        """See `Checks`."""
+        """Runs the checks of `BoxedChecks`, and checks the masks."""
         checked = super().check(index)
         try:
             size = self._source.open(index).size

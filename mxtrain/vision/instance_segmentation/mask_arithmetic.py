@@ -1,6 +1,7 @@
-"""Arithmetic of masks as operators of a graph, or of arrays: functions of MXNet's `F`. Imports no MXNet.
+"""Arithmetic of masks on the device: functions of MXNet's `F`, for graphs and for arrays. Imports no MXNet.
 
-Legend: T objects, S squares along a side of a mask, P squares along a side of another.
+Legend: T objects, S cells along a side of a mask, P cells along a side of a resampled mask. Edges are left, top, right,
+bottom in pixels.
 """
 
 from __future__ import annotations
@@ -13,37 +14,41 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 
-def cut_to(F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4: Array, like_TPP: Array) -> Array:
-    """Resamples masks to other boxes, (T, P, P): the mean over each square, and 0 outside of a mask's box.
+def resample_masks(F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4: Array, like_TPP: Array) -> Array:
+    """Resamples masks to other boxes, (T, P, P): each cell is the mean of the mask over its area. Masks are 0 outside
+    of their boxes.
 
     Args:
+        F: MXNet's operators of symbols or of arrays.
         mask_TSS: masks of objects, inside their boxes.
-        edge_T4: these boxes.
-        region_T4: the other ones.
-        like_TPP: says how many squares are wanted, by its shape alone.
+        edge_T4: boxes of the masks.
+        region_T4: boxes of the result.
+        like_TPP: array of the shape of the result; its values are not used.
     """
-    share_TPS, of_lines_TPS = (_shares(F, mask_TSS, edge_T4, region_T4, like_TPP, at) for at in (0, 1))
-    return F.batch_dot(F.batch_dot(of_lines_TPS, mask_TSS), share_TPS, transpose_b=True)
+    weight_x_TPS, weight_y_TPS = (_overlaps(F, mask_TSS, edge_T4, region_T4, like_TPP, axis) for axis in (0, 1))
+    return F.batch_dot(F.batch_dot(weight_y_TPS, mask_TSS), weight_x_TPS, transpose_b=True)
 
 
-def _shares(
-    F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4: Array, like_TPP: Array, at: int
+def _overlaps(
+    F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4: Array, like_TPP: Array, axis: int
 ) -> Array:  # fmt: skip
-    """Returns the shares of P intervals of a region in S intervals of a box, (T, P, S).
+    """Returns the share of each cell of a region that lies in each cell of a box, along one axis, (T, P, S).
 
     Args:
-        at: 0 from left to right, 1 from top to bottom.
+        F, mask_TSS, edge_T4, region_T4, like_TPP: see `resample_masks`.
+        axis: 0 for x, 1 for y.
     """
-    number_S, number_P = (F.contrib.arange_like(array, axis=1) for array in (mask_TSS, like_TPP))
+    index_S, index_P = (F.contrib.arange_like(array, axis=1) for array in (mask_TSS, like_TPP))
     (begin_T1, end_T1), (from_T1, to_T1) = (
-        [columns_of(F, edge, place, place + 1) for place in (at, at + 2)] for edge in (edge_T4, region_T4)
+        [columns_of(F, edge, column, column + 1) for column in (axis, axis + 2)] for edge in (edge_T4, region_T4)
     )
-    # Lengths in squares of the mask.
-    unit_T1 = F.broadcast_div(at_least_tiny(F, end_T1 - begin_T1), F.expand_dims(F.max(number_S + 1), 0))
-    step_T1 = F.broadcast_div((to_T1 - from_T1) / unit_T1, F.expand_dims(F.max(number_P + 1), 0))
-    first_T1 = (from_T1 - begin_T1) / unit_T1
-    low_TP1 = F.expand_dims(F.broadcast_add(F.broadcast_mul(step_T1, F.expand_dims(number_P, 0)), first_T1), axis=2)
+    # S and P as max(index) + 1: symbols have no shapes. `cell` is in pixels, all other lengths are in cells of the
+    # mask.
+    cell_T1 = F.broadcast_div(at_least_tiny(F, end_T1 - begin_T1), F.expand_dims(F.max(index_S + 1), 0))
+    step_T1 = F.broadcast_div((to_T1 - from_T1) / cell_T1, F.expand_dims(F.max(index_P + 1), 0))
+    first_T1 = (from_T1 - begin_T1) / cell_T1
+    low_TP1 = F.expand_dims(F.broadcast_add(F.broadcast_mul(step_T1, F.expand_dims(index_P, 0)), first_T1), axis=2)
     high_TP1 = F.broadcast_add(low_TP1, F.expand_dims(step_T1, axis=2))
-    low_S, high_S = (F.reshape(one, shape=(1, 1, -1)) for one in (number_S, number_S + 1))
-    common_TPS = F.relu(F.broadcast_minimum(high_TP1, high_S) - F.broadcast_maximum(low_TP1, low_S))
-    return F.broadcast_div(common_TPS, F.expand_dims(at_least_tiny(F, step_T1), axis=2))
+    low_S, high_S = (F.reshape(edge_S, shape=(1, 1, -1)) for edge_S in (index_S, index_S + 1))
+    overlap_TPS = F.relu(F.broadcast_minimum(high_TP1, high_S) - F.broadcast_maximum(low_TP1, low_S))
+    return F.broadcast_div(overlap_TPS, F.expand_dims(at_least_tiny(F, step_T1), axis=2))

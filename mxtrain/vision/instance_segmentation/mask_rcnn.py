@@ -24,7 +24,7 @@ CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
 
 
 class MaskRCNN(FasterRCNN, InstanceDetector):
-    """A Faster R-CNN with a mask head, which pools the regions of detections again.
+    """A Faster R-CNN with a mask head. In prediction, the mask head pools features of the final detections.
 
     Source: He et al., "Mask R-CNN" (2017), as GluonCV builds it.
     """
@@ -60,7 +60,7 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
         return masks
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> MaskedRegionCoding:
-        """See `Detector.box_coding`.
+        """Returns the box coding of Mask R-CNNs.
 
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
@@ -78,9 +78,11 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
 
 
 class MaskedRegionCoding(RegionCoding):
-    """Outputs: those of `RegionCoding`; boxes of the masks, (B, Q, 6): class, score, left, top, right, bottom; and the
-    masks before the sigmoid, (B, Q, S, S). In training, boxes are regions, with the class of their object, and a score
-    of 1, or 0 for regions without an object.
+    """Box coding of Mask R-CNNs.
+
+    Outputs are those of `RegionCoding`; the boxes of masks (B, Q, 6): class, score, left, top, right, bottom; and mask
+    logits (B, Q, S, S). In training, the boxes are regions with the class of their object and a score of 1, or of 0 for
+    regions without an object.
 
     Args:
         side: S.
@@ -96,7 +98,8 @@ class MaskedRegionCoding(RegionCoding):
         self.output_shapes: Sequence[Shape] = (*self.output_shapes, (max_masks, 6), (max_masks, side, side))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Returns the result of `RegionCoding`; the loss compares masks for its regions."""
+        """Returns the result of `RegionCoding.encode`. The loss itself matches masks to regions, which depend on the
+        network."""
         return super().encode(box_BMD[..., :NUM_COLUMNS])
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:

@@ -12,10 +12,11 @@ import numpy as np
 from mxtrain.metric.host import Collected, HostPredictions
 from mxtrain.vision.detection.coco_ap import CocoResult, evaluate_masks
 from mxtrain.vision.detection.metrics import IMAGE, TRUE, CocoAP, CocoAR, CollectedBoxes, Overlap, true_boxes
-from mxtrain.vision.instance_segmentation.mask_rows import codes_of, detection_masks
+from mxtrain.vision.instance_segmentation.mask_rows import detection_masks, encode_masks
 
 CODES = 3
-"""Kind of the rows with the masks of an image, which follow its other rows: true masks, then those of detections."""
+"""Kind of the rows with the packed masks of an image, which follow its other rows: true masks, then masks of
+detections."""
 _BYTES_PER_NUMBER = 6
 """Bytes packed into a number: float64 represents integers of 53 bits exactly."""
 _SEPARATOR = b" "
@@ -23,8 +24,8 @@ _SEPARATOR = b" "
 
 
 class CollectedMasks(CollectedBoxes):
-    """Collects the values of `CollectedBoxes`, the size of each image, and the masks as COCO's run-length codes: a few
-    hundred bytes each, and exact."""
+    """Collects the values of `CollectedBoxes`, the size of each image, and the masks as COCO's run-length codes. These
+    are exact, and need only a few hundred bytes each."""
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
@@ -34,7 +35,7 @@ class CollectedMasks(CollectedBoxes):
             detection_NR = detection_NR[detection_NR[:, 0] >= 0]
             self.add_masks(
                 int(index), (int(meta[0]), int(meta[1])), true_boxes(true_MR, meta), meta[-1], detection_NR[:, :6],
-                codes_of(detection_masks(detection_NR)),
+                encode_masks(detection_masks(detection_NR)),
             )  # fmt: skip
 
     def add_masks(
@@ -99,16 +100,22 @@ class CollectedMasks(CollectedBoxes):
 
 
 def _packed(codes: Sequence[bytes], width: int) -> np.ndarray:
-    """Packs codes of masks into rows of numbers, (R, W)."""
-    text, in_row = _SEPARATOR.join(codes), (width - 1) * _BYTES_PER_NUMBER
-    count = -(-len(text) // in_row)
-    byte_RWB = np.frombuffer(text.ljust(count * in_row, b"\0"), np.uint8).reshape(count, width - 1, _BYTES_PER_NUMBER)
+    """Packs codes of masks into rows of numbers, (R, W), since a collector can only hold numbers.
+
+    Args:
+        codes: codes of the masks.
+        width: W.
+    """
+    text, bytes_per_row = _SEPARATOR.join(codes), (width - 1) * _BYTES_PER_NUMBER
+    count = -(-len(text) // bytes_per_row)
+    padded = text.ljust(count * bytes_per_row, b"\0")
+    byte_RWB = np.frombuffer(padded, np.uint8).reshape(count, width - 1, _BYTES_PER_NUMBER)
     number_RW = byte_RWB.astype(np.float64) @ 256.0 ** np.arange(_BYTES_PER_NUMBER)
     return np.column_stack([np.full(count, CODES), number_RW])
 
 
 def _unpacked(number_RW: np.ndarray) -> List[bytes]:
-    """Restores the codes that `_packed` packed, from the rows without their first column."""
+    """Returns the codes in rows of `_packed`, without their first column."""
     byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES_PER_NUMBER)) & 255
     text = byte_RWB.astype(np.uint8).tobytes().rstrip(b"\0")
     return text.split(_SEPARATOR) if text else []
@@ -126,7 +133,7 @@ class MaskAP(CocoAP):
         return super().signature.replace("COCO,", "COCO masks,")
 
     def result(self, collected: Collected) -> CocoResult:
-        """See `CocoAP.result`."""
+        """Returns the result of COCO's evaluation of masks."""
         assert isinstance(collected, CollectedMasks)
         return collected.mask_coco()
 

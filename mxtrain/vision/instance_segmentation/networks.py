@@ -1,11 +1,11 @@
-"""Mask R-CNN as a Gluon block: Faster R-CNN with a head that gives each object a mask. Imports MXNet and GluonCV.
+"""Mask R-CNN as a Gluon block: Faster R-CNN with a mask head. Imports MXNet.
 
 Blocks and parameters have the names of GluonCV's, so files can be exchanged.
 
 Source: He et al., "Mask R-CNN" (2017), figure 4.
 
-Legend: B batch, M true boxes of an image, D columns of `boxes.Column`, R regions, Q regions that masks are made of,
-K classes, C channels, S squares along a side of a mask.
+Legend: B batch, M true boxes of an image, D columns of `boxes.Column`, R regions, Q regions with masks,
+K classes, C channels, S cells along a side of a mask, T = B Q.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.weights import ClassRows
-from mxtrain.vision.detection.box_arithmetic import REGION_IOU, columns_of, match_boxes, near, take_rows
+from mxtrain.vision.detection.box_arithmetic import REGION_IOU, bound_edges, columns_of, match_boxes, take_rows
 from mxtrain.vision.detection.boxes import Column
-from mxtrain.vision.detection.heads.regions import detections
+from mxtrain.vision.detection.heads.regions import decode_regions
 from mxtrain.vision.detection.networks.faster_rcnn import TwoStageNetwork
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class MaskHead(gluon.HybridBlock):
         super().__init__(**kwargs)
         start = {"weight_initializer": mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)}
         with self.name_scope():
-            finer = nn.Conv2DTranspose(parts.channels, 2, strides=2, **start)
+            upsampling = nn.Conv2DTranspose(parts.channels, 2, strides=2, **start)
             if parts.convs:
                 self.deconv = nn.HybridSequential()
                 for _ in range(parts.convs):
                     self.deconv.add(nn.Conv2D(parts.channels, 3, padding=1, **start), nn.Activation("relu"))
-                self.deconv.add(finer)
+                self.deconv.add(upsampling)
             else:
-                self.deconv = finer
+                self.deconv = upsampling
             self.mask = nn.Conv2D(num_classes, 1, **start)
 
     def hybrid_forward(self, F, x):
@@ -71,23 +71,25 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
         self.class_heads = {**self.class_heads, "mask.mask": ClassRows(1, 0)}
 
     def _predict_extra(self, F: OperatorModule, maps: Sequence[Array], regions: Sequence[Array]) -> Tuple[Array, ...]:
-        """See `TwoStageNetwork`."""
+        """Returns the detections (B, Q, 6), and their mask logits (B, Q, S, S)."""
         detection_BQ6 = F.BlockGrad(
-            detections(F, regions, self._num_classes, self._post_nms, self._settings.max_log_scale, self._suppression)
+            decode_regions(
+                F, regions, self._num_classes, self._post_nms, self._settings.max_log_scale, self._suppression
+            )
         )
         count = self._suppression.count(self._num_classes, self._post_nms)
-        features = self._features_of(F, maps, near(F, columns_of(F, detection_BQ6, 2, 6)), count)
+        features = self._features_of(F, maps, bound_edges(F, columns_of(F, detection_BQ6, 2, 6)), count)
         return detection_BQ6, self._masks(F, features, detection_BQ6, count)
 
     def _train_extra(self, F: OperatorModule, features: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
-        """See `TwoStageNetwork`."""
+        """Returns the sampled regions that may have an object, in the form of detections, and their mask logits."""
         max_regions = self._max_positives
         region_BQ5 = F.slice_axis(region_BR5, axis=1, begin=0, end=max_regions)
-        edge_BQ4, counts_BQ1 = columns_of(F, region_BQ5, 0, 4), columns_of(F, region_BQ5, 4, 5)
+        edge_BQ4, is_region_BQ1 = columns_of(F, region_BQ5, 0, 4), columns_of(F, region_BQ5, 4, 5)
         matches = match_boxes(F, edge_BQ4, box_BMD)
-        class_BQ1 = columns_of(F, take_rows(F, box_BMD, matches.place_BN), Column.CLASS, Column.CLASS + 1)
-        holds_BQ1 = counts_BQ1 * F.expand_dims(matches.iou_BN >= REGION_IOU, axis=2)
-        detection_BQ6 = F.BlockGrad(F.concat(class_BQ1, holds_BQ1, edge_BQ4, dim=2))
+        class_BQ1 = columns_of(F, take_rows(F, box_BMD, matches.index_BN), Column.CLASS, Column.CLASS + 1)
+        is_positive_BQ1 = is_region_BQ1 * F.expand_dims(matches.iou_BN >= REGION_IOU, axis=2)
+        detection_BQ6 = F.BlockGrad(F.concat(class_BQ1, is_positive_BQ1, edge_BQ4, dim=2))
         # (B R, C, h, w) -> (B, R, C, h, w) -> (B Q, C, h, w)
         features = F.reshape(features, shape=(-4, -1, self._num_samples, -2))
         features = F.slice_axis(features, axis=1, begin=0, end=max_regions)

@@ -1,8 +1,8 @@
-"""The mask of one object in the format of a dataset: polygons, or one value for each pixel of the image.
+"""Masks of single objects in the formats of datasets: polygons, or one value for each pixel of the image.
 
 Pixel i extends from i to i + 1, and belongs to a polygon if its centre does.
 
-Legend: K points of a polygon, S cells along a side, h, w size of an image.
+Legend: K points of a polygon, E crossings of edges and lines, S cells along a side, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Polygons:
         return (*point_K2.min(axis=0).tolist(), *point_K2.max(axis=0).tolist())
 
     def on_grid(self, window: Window, side: int) -> np.ndarray:
-        """See `Outline`."""
+        """Returns a mask of the cells whose centre is in a polygon; see `Outline.on_grid`."""
         begin_2, end_2 = np.array(window[:2]), np.array(window[2:])
         scale_2 = side / np.maximum(end_2 - begin_2, 1e-9)
         is_inside_SS = np.zeros((side, side), bool)
@@ -63,7 +63,7 @@ class Polygons:
         return is_inside_SS
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
-        """See `Outline`; drawn by COCO's own tool."""
+        """Returns the mask as large as its image, (h, w), drawn by COCO's own tool."""
         from pycocotools import mask as coco_mask
 
         height, width = size
@@ -85,7 +85,8 @@ class Bitmap:
         self._mask_hw = mask_hw
 
     def on_grid(self, window: Window, side: int) -> np.ndarray:
-        """See `Outline`: a cell belongs to the object if half of its visible pixels do, or the pixel at its centre."""
+        """Returns a mask of the cells of a grid; see `Outline.on_grid`. A cell belongs to the object if at least half
+        of its area inside the image does, or, if it is smaller than a pixel, if the pixel at its centre does."""
         from PIL import Image
 
         height, width = self._mask_hw.shape
@@ -97,7 +98,7 @@ class Bitmap:
         return np.asarray(resized) >= 128
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
-        """See `Outline`."""
+        """Returns the mask as large as its image, (h, w), 0 or 1."""
         return (self._mask_hw != 0).astype(np.uint8)
 
     def edges(self) -> Tuple[int, int, int, int]:
@@ -107,16 +108,17 @@ class Bitmap:
 
 
 def _filled(point_K2: np.ndarray, side: int) -> np.ndarray:
-    """Returns the squares of a side x side grid with their centre in a polygon, (S, S)."""
+    """Returns a mask of the cells of a side x side grid whose centre is in a polygon, (S, S)."""
     x_K, y_K = point_K2.T
     next_x_K, next_y_K = np.roll(x_K, -1), np.roll(y_K, -1)
-    middle_S = np.arange(side) + 0.5
+    centre_S = np.arange(side) + 0.5
     # An edge includes only its upper end: a corner on a line then counts once where the outline crosses the line, and
     # twice or never where it only touches it.
-    crosses_KS = (y_K[:, None] <= middle_S) != (next_y_K[:, None] <= middle_S)
+    crosses_KS = (y_K[:, None] <= centre_S) != (next_y_K[:, None] <= centre_S)
     edge_E, line_E = np.nonzero(crosses_KS)
-    share_E = (middle_S[line_E] - y_K[edge_E]) / (next_y_K[edge_E] - y_K[edge_E])
-    x_E = x_K[edge_E] + share_E * (next_x_K[edge_E] - x_K[edge_E])
+    fraction_E = (centre_S[line_E] - y_K[edge_E]) / (next_y_K[edge_E] - y_K[edge_E])
+    x_E = x_K[edge_E] + fraction_E * (next_x_K[edge_E] - x_K[edge_E])
+    # A cell is inside if an odd number of crossings is to the left of its centre.
     first_E = np.ceil(x_E - 0.5).clip(0, side).astype(np.int64)
     count_SS = np.zeros((side, side + 1), np.int64)
     np.add.at(count_SS, (line_E, first_E), 1)

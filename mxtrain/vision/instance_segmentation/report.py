@@ -14,7 +14,7 @@ from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.detection.coco_ap import AREA_NAMES, CocoResult
 from mxtrain.vision.detection.detection_report import FIGURE_NAMES, DetectionReport, coco_figures, draw_curves
 from mxtrain.vision.detection.metrics import CollectedBoxes, Overlap
-from mxtrain.vision.instance_segmentation.mask_rows import mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import decode_mask
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks
 
 if TYPE_CHECKING:
@@ -63,23 +63,24 @@ class InstanceReport(DetectionReport):
         return rows
 
     def overlap(self, true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:
-        """See `DetectionReport.overlap`."""
+        """Returns the function that computes the intersection over union of masks."""
         assert isinstance(self._collected, CollectedMasks)
         return self._collected.overlap()
 
     def samples(self, detection_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
-        """See `DetectionReport.samples`."""
+        """Returns the images of some detections, each with the mask of this detection; see
+        `DetectionReport.samples`."""
         assert isinstance(self._collected, CollectedMasks)
         _, codes = self._collected.codes()
         return [
-            replace(sample, detection_masks=[mask_of(codes[number], sample.image_HWC.shape[:2])])
+            replace(sample, detection_masks=[decode_mask(codes[number], sample.image_HWC.shape[:2])])
             for number, sample in zip(numbers, super().samples(detection_N8, numbers))
         ]
 
 
 def curves_of(coco: CocoResult) -> Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns, for each class that has objects, the average precision at an intersection over union of 0.5, recalls,
-    precisions, and the recalls again in the place of scores."""
+    """Returns the precision-recall curve at an intersection over union of 0.5 of each class that has objects: average
+    precision, recalls, precisions, and again recalls instead of the unused scores of `VocAP.by_class`."""
     precision_RK = coco.precision_TRKAM[0, :, :, AREA_NAMES.index("all"), coco.max_detections.index(100)]
     return {
         number: (float(precision_R.mean()), RECALLS, precision_R, RECALLS)

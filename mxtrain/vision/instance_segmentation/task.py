@@ -1,6 +1,7 @@
 """Instance-segmentation task: predicts a class, a score, a box and a mask for each object.
 
-Legend: B batch, M boxes of an image, N detections, R columns of a row with a mask, S squares along a side of a mask.
+Legend: B batch, M boxes of an image, N detections, R columns of a row with a mask, S cells along a side of a mask, T =
+B N.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from mxtrain.task.report import Report
 from mxtrain.types import shapes_of
 from mxtrain.vision.detection.heads.base import InstanceDetector
 from mxtrain.vision.detection.task import Detection
-from mxtrain.vision.instance_segmentation.mask_arithmetic import cut_to
-from mxtrain.vision.instance_segmentation.mask_rows import codes_of, detection_masks
+from mxtrain.vision.instance_segmentation.mask_arithmetic import resample_masks
+from mxtrain.vision.instance_segmentation.mask_rows import detection_masks, encode_masks
 
 if TYPE_CHECKING:
     from typing import Tuple
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class InstanceSegmentation(Detection):
-    """Instance segmentation. Outputs are decoded by the network's own `BoxCoding`.
+    """Instance segmentation. The `BoxCoding` of the network decodes its outputs.
 
-    Targets are boxes with masks (B, M, R), see `mask_rows`, and the targets into which the coding encodes them.
+    Targets are boxes with masks (B, M, R), see `mask_rows`, and the arrays that the coding encodes them to.
     Predictions are (N, 8 + S * S) for each image, highest score first: class, score, left, top, right, bottom in pixels
     of the original image; height and width of that image; and the mask inside the box, from 0 to 1. Rows of class -1
     are padding.
@@ -56,10 +57,10 @@ class InstanceSegmentation(Detection):
     def build_decode(self, description: Description, signature: Signature) -> Decode:
         from mxtrain.engine.backend import nd
 
-        boxes, (_, height, width) = super().build_decode(description, signature), shapes_of(signature.shape)[0]
+        decode_boxes, (_, height, width) = super().build_decode(description, signature), shapes_of(signature.shape)[0]
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-            detection_BNR = boxes(outputs, batch)
+            detection_BNR = decode_boxes(outputs, batch)
             assert not isinstance(detection_BNR, (list, tuple))
             sizes = [[height, width]] * len(detection_BNR) if batch.meta is None else batch.meta[:, :2].tolist()
             size_B12 = nd.array(sizes, ctx=detection_BNR.context).reshape((-1, 1, 2))
@@ -72,17 +73,18 @@ class InstanceSegmentation(Detection):
         return decode
 
     def clip_to_image(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
-        """See `Detection.clip_to_image`: masks are cropped to the remaining box."""
+        """Clips detections to their image, and crops their masks to the remaining boxes; see
+        `Detection.clip_to_image`."""
         from mxtrain.engine.backend import nd
 
         mask_BNS = detection_BNR.slice_axis(axis=2, begin=6, end=None)
         side = round(mask_BNS.shape[2] ** 0.5)
         mask_TSS = mask_BNS.reshape((-1, side, side))
         edge_T4, inside_T4 = (edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4))
-        cut_BNS = cut_to(nd, mask_TSS, edge_T4, inside_T4, mask_TSS).reshape(mask_BNS.shape)
+        cropped_BNS = resample_masks(nd, mask_TSS, edge_T4, inside_T4, mask_TSS).reshape(mask_BNS.shape)
         # Masks of boxes inside the image are not resampled, which would change their last bits.
-        is_cut_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
-        mask_BNS = nd.where(nd.broadcast_like(is_cut_BN1, mask_BNS), cut_BNS, mask_BNS)
+        is_clipped_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
+        mask_BNS = nd.where(nd.broadcast_like(is_clipped_BN1, mask_BNS), cropped_BNS, mask_BNS)
         return nd.concat(super().clip_to_image(detection_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
@@ -90,11 +92,12 @@ class InstanceSegmentation(Detection):
         shown_NR = self.shown(prediction)
         detections: List[JsonObject] = super().row(signature, prediction, top_k)["found"]  # type: ignore[assignment]
         size = [int(side) for side in prediction[0, 6:8]]
-        masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(detection_masks(shown_NR))]
+        masks = [{"size": size, "counts": code.decode("ascii")} for code in encode_masks(detection_masks(shown_NR))]
         return {"found": [{**detection, "mask": mask} for detection, mask in zip(detections, masks)]}
 
     def coco_location(self, detection: JsonObject) -> JsonObject:
-        """See `Detection.coco_location`. Has no box, whose area pycocotools would use as the area of the mask."""
+        """Returns the mask in the format of COCO results. It does not include the box, whose area pycocotools would use
+        as the area of the mask."""
         return {"segmentation": detection["mask"]}
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:

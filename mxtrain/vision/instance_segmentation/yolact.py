@@ -1,4 +1,4 @@
-"""A small network that detects objects by their centres, with masks that are combinations of prototype maps."""
+"""A small network that detects objects by their centres, with masks that are linear combinations of prototype maps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 class Yolact(PyramidModel, InstanceDetector):
-    """The feature pyramid of `model=fpn` with the heads of `model=centernet_fpn`, a few maps of the whole image
-    (prototypes), and at each place how much of each of them is in the mask of the object there (coefficients).
+    """The feature pyramid of `model=fpn` with the heads of `model=centernet_fpn`, a head for a few maps of the whole
+    image (prototypes), and a head for the weight of each prototype in the mask of the object at each cell
+    (coefficients).
 
-    Source: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), section 3, with centres in the place of
+    Source: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), section 3; here with centres instead of
     anchors, and much smaller.
     """
 
@@ -30,11 +31,11 @@ class Yolact(PyramidModel, InstanceDetector):
     """Stride of the prototype maps: pixels of the image per pixel of a prototype."""
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> PrototypeCoding:
-        """See `Detector.box_coding`."""
+        """Returns the box coding of YOLACT."""
         return PrototypeCoding(num_classes, input_shape, self.prototypes, self.mask_stride)
 
     def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
-        """See `PyramidModel.build_pyramid`."""
+        """Returns the network for images that are large enough."""
         from mxtrain.vision.detection.networks.fpn import PrototypePyramid
 
         return PrototypePyramid(num_classes, self.channels, self.width, self.prototypes, self.mask_stride)

@@ -1,4 +1,4 @@
-"""Cuts maps out of GluonCV's networks for classification. Imports MXNet and GluonCV."""
+"""Finds feature maps in GluonCV's classification networks, for use as backbones. Imports MXNet and GluonCV."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 def take_initializers(part: gluon.Block, network: gluon.Block) -> None:
-    """Gives the parameters of a part of the graph the initial values of the network's parameters.
+    """Copies the initializers of a network to a block that was made from a part of its graph.
 
     Args:
-        part: part of the network, with further layers behind it.
-        network: that the part was cut out of.
+        part: block of a part of the graph, with additional layers.
+        network: network that the part was taken from.
     """
     parameters = network.collect_params()
     for name, parameter in part.collect_params().items():
         if name in parameters:
             parameter.init, parameter.grad_req = parameters[name].init, parameters[name].grad_req
-        # Parameters of layers that exist only in the symbol have no initialiser, and would be drawn at random.
+        # Parameters of layers that only exist in the symbol have no initializer, and would be initialized at random.
         if parameter.init is None and name.endswith(("_gamma", "_var")):
             parameter.init = mx.init.One()
         elif parameter.init is None and name.endswith(("_beta", "_mean", "_bias")):
@@ -37,7 +37,7 @@ def take_initializers(part: gluon.Block, network: gluon.Block) -> None:
 
 
 def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int, int]]:
-    """Returns (height, width) of each map of a network.
+    """Returns the (height, width) of each map that a block computes.
 
     Raises:
         ConfigError: images are too small for the network.
@@ -51,19 +51,19 @@ def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int
 def find_features(
     symbol: Symbol, prefix: str, backbone: str, count: int, requested: Optional[Sequence[str]] = None, at_least: int = 0
 ) -> List[str]:  # fmt: skip
-    """Returns the names of the outputs that boxes are found in.
+    """Returns the names of the outputs of a backbone that a detector uses as feature maps.
 
     Args:
         symbol: symbol of the backbone.
-        prefix: prefix of most names in it.
-        backbone: GluonCV's name of it.
-        count: number of outputs.
-        requested: names of the outputs in GluonCV, which are checked; None: for each of the `count` smallest sizes, the
-            last map of this size that separates all later layers from the input.
-        at_least: smallest number of outputs that is accepted; 0: `count`.
+        prefix: prefix of most names in the symbol.
+        backbone: GluonCV's name of the backbone.
+        count: number of maps.
+        requested: names of outputs without the prefix, which are checked; None: for each of the `count` smallest sizes,
+            the last map of this size that separates all later layers from the input.
+        at_least: smallest accepted number of maps; 0: `count`.
 
     Raises:
-        ConfigError: there are no such outputs.
+        ConfigError: an output does not exist, or there are too few maps.
     """
     side = sizes_of(backbone).usual
     nodes = trace_symbol(symbol, {"data": (1, 3, side, side)}).nodes
@@ -84,10 +84,11 @@ def find_features(
                 )
         return [known[name] for name in requested]
     last_read = {source: index for index, node in enumerate(nodes) for source in node.inputs}
-    is_value = [node.op != "null" or node.name == "data" for node in nodes]
+    is_computed = [node.op != "null" or node.name == "data" for node in nodes]
     by_size: Dict[Tuple[int, ...], str] = {}
     for name, index in maps.items():
-        is_cut = not any(is_value[earlier] and last_read.get(earlier, 0) > index for earlier in range(index))
+        # All paths from the input go through this node: later nodes read no earlier result.
+        is_cut = not any(is_computed[earlier] and last_read.get(earlier, 0) > index for earlier in range(index))
         size = (nodes[index].shape or ())[2:]
         if is_cut and max(size) > 1:
             by_size[size] = name

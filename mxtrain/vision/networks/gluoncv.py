@@ -1,4 +1,4 @@
-"""Builds GluonCV's networks with one interface. Imports MXNet and GluonCV."""
+"""Builds GluonCV's networks by name. Imports MXNet and GluonCV."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ with warnings.catch_warnings():
     import gluoncv.nn
     from gluoncv.model_zoo import get_model
 
-# Networks whose number of classes has another argument, and arguments that switch off auxiliary outputs and weights.
 CLASSES_ARGUMENT = {"hrnet": "num_classes"}
-FIXED = {"nasnet": {"use_aux": False}, "resnext101e": {"pretrained": False}, "se_resnext101e": {"pretrained": False}}
+"""Prefix of a name -> argument for the number of classes, if it is not `classes`."""
+DEFAULT_ARGUMENTS = {
+    "nasnet": {"use_aux": False}, "resnext101e": {"pretrained": False}, "se_resnext101e": {"pretrained": False},
+}  # fmt: skip
+"""Prefix of a name -> arguments that disable auxiliary outputs and downloaded weights, which are on by default."""
 
 
 class GroupNorm(gluon.HybridBlock):
@@ -38,13 +41,14 @@ class GroupNorm(gluon.HybridBlock):
         grouped = F.reshape(x, shape=(0, self._num_groups, -1))
         centred = F.broadcast_sub(grouped, F.mean(grouped, axis=2, keepdims=True))
         variance = F.mean(F.square(centred), axis=2, keepdims=True)
-        normal = F.reshape_like(F.broadcast_mul(centred, F.rsqrt(variance + self._epsilon)), x)
+        normalised = F.reshape_like(F.broadcast_mul(centred, F.rsqrt(variance + self._epsilon)), x)
         scale, shift = (F.reshape(parameter, shape=(1, -1, 1, 1)) for parameter in (gamma, beta))
-        return F.broadcast_add(F.broadcast_mul(normal, scale), shift)
+        return F.broadcast_add(F.broadcast_mul(normalised, scale), shift)
 
 
 @contextlib.contextmanager
 def _working_group_norm() -> Iterator[None]:
+    """Replaces GluonCV's group normalisation by `GroupNorm` while a network is built."""
     original = gluoncv.nn.GroupNorm
     gluoncv.nn.GroupNorm = GroupNorm
     try:
@@ -54,12 +58,18 @@ def _working_group_norm() -> Iterator[None]:
 
 
 def build(name: str, num_classes: int, options: Dict[str, Any]) -> gluon.HybridBlock:
-    """Returns the network of that name with one output of `num_classes` scores."""
+    """Builds a classification network.
+
+    Args:
+        name: GluonCV's name.
+        num_classes: number of outputs.
+        options: further arguments of GluonCV's function.
+    """
     arguments = dict(options)
-    for beginning, fixed in FIXED.items():
-        if name.startswith(beginning):
-            arguments = {**fixed, **arguments}
-    renamed = [argument for beginning, argument in CLASSES_ARGUMENT.items() if name.startswith(beginning)]
+    for prefix, defaults in DEFAULT_ARGUMENTS.items():
+        if name.startswith(prefix):
+            arguments = {**defaults, **arguments}
+    renamed = [argument for prefix, argument in CLASSES_ARGUMENT.items() if name.startswith(prefix)]
     with _working_group_norm():
         network = get_model(name, **{(renamed or ["classes"])[0]: num_classes}, **arguments)
     _fit_pruned_head(network, num_classes)
@@ -67,7 +77,13 @@ def build(name: str, num_classes: int, options: Dict[str, Any]) -> gluon.HybridB
 
 
 def build_pose(name: str, num_points: int, options: Dict[str, Any]) -> gluon.HybridBlock:
-    """Returns the network of that name for key points, with a heat map for each of `num_points`."""
+    """Builds a pose-estimation network.
+
+    Args:
+        name: GluonCV's name.
+        num_points: number of key points, each with a heat map.
+        options: further arguments of GluonCV's function.
+    """
     return get_model(name, num_joints=num_points, **options)
 
 

@@ -35,22 +35,22 @@ vgg19 vgg19_bn xception xception71
 
 
 class InputSizes(NamedTuple):
-    """Square image sizes in pixels."""
+    """Image sizes that a network accepts, in pixels along each side."""
 
     usual: int
-    """Task that the network was published for."""
-    least: int
-    """The smallest that it can take, or that we give it unasked."""
+    """Size of the images that the network was published for."""
+    minimum: int
+    """Smallest size that is used unless the user chooses a smaller one."""
     multiple: int = 1
-    """Both sides must be multiples of this; the usual size need not be."""
-    only: bool = False
-    """It takes no size but the usual one."""
+    """Both sides must be multiples of this, except for the usual size."""
+    is_fixed: bool = False
+    """If True, only the usual size is accepted."""
 
 
-# By the beginning of the name; the first that fits counts. Found by inferring shapes from 8 to 331 pixels.
+# Found by inferring shapes for 8 to 331 pixels. The first prefix that fits is used.
 SIZES = {
-    "cifar_residualattentionnet": InputSizes(32, 32, only=True),
-    "residualattentionnet": InputSizes(224, 224, only=True),
+    "cifar_residualattentionnet": InputSizes(32, 32, is_fixed=True),
+    "residualattentionnet": InputSizes(224, 224, is_fixed=True),
     "cifar_": InputSizes(32, 8),
     "densenet": InputSizes(224, 224),
     "squeezenet": InputSizes(224, 224),
@@ -63,6 +63,7 @@ SIZES = {
     "hrnet": InputSizes(224, 64, multiple=32),
     "": InputSizes(224, 64),
 }
+"""Prefix of a name -> accepted image sizes."""
 
 
 def sizes_of(name: str) -> InputSizes:
@@ -71,23 +72,23 @@ def sizes_of(name: str) -> InputSizes:
 
 
 def without_suffix(name: str, suffixes: Collection[str]) -> str:
-    """Removes the dataset from a name of GluonCV: `fcn_resnet50` for `fcn_resnet50_ade`.
+    """Removes the suffix of a dataset from a name of GluonCV: `fcn_resnet50` for `fcn_resnet50_ade`.
 
     Args:
         name: name of the network.
-        suffixes: names of datasets, as GluonCV appends them after an underscore.
+        suffixes: names of datasets, which GluonCV appends after an underscore.
     """
     plain, _, last = name.rpartition("_")
     return plain if last in suffixes else name
 
 
 def gluoncv_name(word: str) -> str:
-    """Returns GluonCV's name of a classification network for a name, or for a family and a depth: `resnet50_v1b` for
-    `resnet50`; "" if there is none."""
+    """Returns GluonCV's name of a classification network for an approximate name: `resnet50_v1b` for `resnet50`; "" if
+    there is none."""
     word = word.lower().replace("-", "")
     if word in CLASSIFICATION_NAMES:
         return word
-    relatives = [name for name in CLASSIFICATION_NAMES if len(word) > 2 and name.startswith(word)]
+    matches = [name for name in CLASSIFICATION_NAMES if len(word) > 2 and name.startswith(word)]
     if not any(letter.isdigit() for letter in word):
-        return min(relatives, key=len, default="") if word not in ("cifar", "res") else ""
-    return next((name for name in relatives if name == word + "_v1b"), min(relatives, key=len, default=""))
+        return min(matches, key=len, default="") if word not in ("cifar", "res") else ""
+    return next((name for name in matches if name == word + "_v1b"), min(matches, key=len, default=""))

@@ -1,8 +1,8 @@
-"""Networks that compute another graph in training than in prediction, over the same parameters. Imports MXNet.
+"""Networks with different graphs in training and prediction, over the same parameters. Imports MXNet.
 
-GluonCV's blocks ask autograd whether gradients are recorded, and a hybridized block keeps the graph of the first call.
-Here the number of inputs selects the form: sample inputs alone for prediction; additional inputs known only in
-training, such as targets, for training. So each form is traced, cut and computed like any network.
+GluonCV's blocks ask autograd whether gradients are recorded, but a hybridized block keeps the graph of the first call.
+Here the number of inputs selects the graph: in prediction there are only the inputs of samples; in training there are
+additional inputs, such as targets. Each graph is traced, partitioned and computed like that of any network.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class TrainPredictBlock(gluon.HybridBlock):
         """Computes the forward pass of prediction."""
         raise NotImplementedError
 
-    def train_forward(self, F: OperatorModule, x: Array, *known: Array) -> Returned:
+    def train_forward(self, F: OperatorModule, x: Array, *annotations: Array) -> Returned:
         """Computes the forward pass of training, from inputs and their annotations."""
         raise NotImplementedError
 
-    def hybrid_forward(self, F, x, *known):
-        return self.train_forward(F, x, *known)
+    def hybrid_forward(self, F, x, *annotations):
+        return self.train_forward(F, x, *annotations)
 
-    def forward(self, x, *known):
-        return super().forward(x, *known) if known else self._prediction_form(x)  # type: ignore[misc]  # Gluon has it
+    def forward(self, x, *annotations):
+        return super().forward(x, *annotations) if annotations else self._prediction_form(x)  # type: ignore[misc]  # Gluon has it
 
     def hybridize(self, active=True, **flags):
         self._prediction_form.hybridize(active, **flags)

@@ -1,4 +1,4 @@
-"""COCO's layout with key points: images in folders, and a JSON file with the objects in them, each a sample.
+"""Pose-estimation datasets in COCO's layout: folders of images, and a JSON file of objects, each of which is a sample.
 
 Legend: P images, R annotations, N objects, J key points.
 """
@@ -28,7 +28,7 @@ from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.errors import DataError
 from mxtrain.types import BatchSize, Positive, Shape
-from mxtrain.vision.detection.box_faults import TOLERANCE, are_shares, refuse_all
+from mxtrain.vision.detection.box_faults import TOLERANCE, are_normalized, refuse_all
 from mxtrain.vision.detection.boxed_files import BoxedSplit
 from mxtrain.vision.detection.coco import Coco
 from mxtrain.vision.detection.coco_file import CocoContents
@@ -42,12 +42,18 @@ from mxtrain.vision.pose.signature import KeyPointSplits
 
 MEND_POINTS = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
 OTHER_SIGMA = 0.05
-"""Of key points that are not COCO's of a person, where metrics are given no others: about the mean of those."""
+"""Sigma of key points other than COCO's of a person, unless the metric defines sigmas: about the mean of COCO's."""
 
 
 @dataclass(frozen=True)
 class KeyPointSplit(BoxedSplit):
-    """The objects of a split; `objects` are in the images."""
+    """Images of a split, and the objects in them.
+
+    Attributes:
+        objects: objects with their key points.
+        points: relations of the key points.
+        names: names of the key points.
+    """
 
     objects: PosedObjects
     points: KeyPointSet
@@ -74,12 +80,12 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
     eval_batch_size: Positive = 32
 
     def for_task(self, name: str) -> BaseDataset:
-        """See `BaseDataset.for_task`."""
+        """Returns this dataset, which has a single task."""
         return self
 
     @property
     def leaves_out(self) -> bool:
-        """See `Coco.leaves_out`; categories without key points are not learned."""
+        """Returns True: categories without key points are not learned."""
         return True
 
     def cut_shape(self) -> Shape:
@@ -88,7 +94,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
         return (3 if self.channels == "auto" else self.channels, height, width)
 
     def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
-        """See `BaseDataset.scaled`; crops have one size."""
+        """Returns no other sizes: all crops have one size."""
         return ()
 
     def decoding(self) -> Decoding:
@@ -96,7 +102,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
         return Decoding(self.cut_shape(), window=as_window(self.window))
 
     def decoded_as(self, decoding: Decoding) -> CocoKeyPoints:
-        """See `Dataset.decoded_as`."""
+        """Returns this dataset with the image size and window of a decoding."""
         window = window_setting(decoding.window)
         return super().decoded_as(decoding).model_copy(update={"window": window})  # type: ignore[return-value]
 
@@ -129,12 +135,12 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
             raise DataError(f"{self.option}: '{contents.path}' names no key points of '{names[0]}'.")
         point_names, skeleton = read_names(contents, category)
         images = split.images if split is not None else ()
-        number_of = {composed(path): number for number, path in enumerate(images)}
-        index_P = [number_of.get(composed(str(folder / name)), -1) for name in contents.names]
+        index_of = {composed(path): index for index, path in enumerate(images)}
+        index_P = [index_of.get(composed(str(folder / name)), -1) for name in contents.names]
         image_R, size_R2 = np.array(index_P)[contents.image_R], contents.size_P2[contents.image_R]
         edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))
         is_object_R = (contents.category_R == category) & ~contents.is_crowd_R & (image_R >= 0)
-        is_object_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # all other boxes are empty
+        is_object_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # without empty boxes
         usable, points = self._read_points(contents, np.flatnonzero(is_object_R), len(point_names), findings)
         if split is None or not len(usable):
             is_crowd_R = contents.is_crowd_R[contents.category_R == category]
@@ -185,7 +191,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
                 usable.append(number)
                 points.append(point_J3)
         refuse_all(findings, problems, "annotations")
-        if marked and are_shares(np.concatenate(marked)):
+        if marked and are_normalized(np.concatenate(marked)):
             raise DataError(
                 f"'{contents.path}': the key points seem to be shares of width and height: all lie between 0 and 1. "
                 "COCO's are pixels. Multiply them by the width and the height of their images."
@@ -196,7 +202,8 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
         self, splits: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
         findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
-        """See `BoxedFiles.make_splits`; all objects of an image go to the same split."""
+        """Builds the splits; arguments as in `BoxedFiles.make_splits`. All objects of an image are in the same
+        split."""
         train, val, test = (self._as_split(splits.get(split)) for split in ("train", "val", "test"))
         has_val = val is not None
         val = self.own_validation(val)
@@ -245,7 +252,7 @@ def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
 def _warn_of_unmarked(
     contents: CocoContents, point_names: Sequence[str], point_NJ3: np.ndarray, findings: Findings
 ) -> None:  # fmt: skip
-    """Warns of key points that no object of a file has: they are neither learned nor measured."""
+    """Warns of key points that no object of a file has: they are neither learned nor evaluated."""
     absent = [name for name, is_there in zip(point_names, (point_NJ3[..., 2] > 0).any(axis=0)) if not is_there]
     if not absent:
         return
@@ -258,10 +265,10 @@ def _warn_of_unmarked(
 
 
 def read_names(contents: CocoContents, category: int) -> Tuple[List[str], List[Tuple[int, int]]]:
-    """Returns the names of the key points of a category, and the pairs that a line joins.
+    """Returns the names of the key points of a category, and the pairs of indices that are joined by a line.
 
     Raises:
-        DataError: they are none.
+        DataError: the names or the pairs are invalid.
     """
     names, skeleton = contents.points[category]
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from mxtrain.vision.images.affine import inverse, transform_points, warp
 
 PADDING = 1.25
-"""Factor by which the crop is longer than the object's box. Source: Xiao et al., "Simple Baselines for Human
+"""Factor by which the crop is longer than the box of the object. Source: Xiao et al., "Simple Baselines for Human
 Pose Estimation and Tracking" (2018), as their code has it."""
 Resize = Callable[[Tuple[float, float, float, float], Tuple[int, int]], np.ndarray]
 """Function of (left, top, right, bottom) of a part and its new (width, height) that returns the part, (C, H, W)."""
@@ -48,7 +48,7 @@ class Crop:
         Args:
             box_4: left, top, right, bottom.
             size: (H, W) of the network's input.
-            factor: factor of the length of the crop.
+            factor: additional factor of the length of the crop, for augmentation.
             degrees, is_flipped: see `Crop`.
         """
         left, top, right, bottom = box_4
@@ -59,11 +59,11 @@ class Crop:
     def matrix_23(self) -> np.ndarray:
         """Returns the map from the image to the network's input."""
         cos, sin = math.cos(math.radians(self.degrees)), math.sin(math.radians(self.degrees))
-        turn_22 = self.scale * np.array([[cos, -sin], [sin, cos]])
+        linear_22 = self.scale * np.array([[cos, -sin], [sin, cos]])
         if self.is_flipped:
-            turn_22[0] *= -1
-        shift_2 = np.array(self.size[::-1]) / 2 - turn_22 @ np.array(self.centre)
-        return np.concatenate([turn_22, shift_2[:, None]], axis=1)
+            linear_22[0] *= -1
+        shift_2 = np.array(self.size[::-1]) / 2 - linear_22 @ np.array(self.centre)
+        return np.concatenate([linear_22, shift_2[:, None]], axis=1)
 
     @property
     def back_23(self) -> np.ndarray:
@@ -95,16 +95,17 @@ class Crop:
         cos, sin = abs(math.cos(math.radians(self.degrees))), abs(math.sin(math.radians(self.degrees)))
         size = (math.ceil(width * cos + height * sin) + 2, math.ceil(width * sin + height * cos) + 2)
         part_CHW = self._upright(resize, image_size, size, fill_C)
-        turn_23 = Crop((size[0] / 2, size[1] / 2), 1.0, self.size, self.degrees, self.is_flipped).matrix_23
-        return warp(part_CHW, turn_23, (height, width), fill_C)
+        rotation_23 = Crop((size[0] / 2, size[1] / 2), 1.0, self.size, self.degrees, self.is_flipped).matrix_23
+        return warp(part_CHW, rotation_23, (height, width), fill_C)
 
     def _upright(
         self, resize: Resize, image_size: Tuple[int, int], size: Tuple[int, int], fill_C: np.ndarray
     ) -> np.ndarray:
-        """Returns a part of that (width, height) with the centre in its middle, resized only."""
+        """Returns the part of that (width, height) around the centre of the crop, at the scale of the crop, but neither
+        rotated nor mirrored."""
         begins, ends, windows = [], [], []
-        for middle, length, part_length in zip(self.centre, image_size, size):
-            start = middle - part_length / 2 / self.scale  # start of the part in the image
+        for centre, length, part_length in zip(self.centre, image_size, size):
+            start = centre - part_length / 2 / self.scale  # start of the part in the image
             # Only whole pixels inside of the image, so that the resized part lies exactly where the matrix maps it.
             first = max(0, math.ceil(-start * self.scale - 1e-9))
             last = min(part_length, math.floor((length - start) * self.scale + 1e-9))

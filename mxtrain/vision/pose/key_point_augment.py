@@ -23,12 +23,12 @@ Degrees = Annotated[float, pydantic.Field(ge=0, le=90)]
 
 
 class CutOut(DatasetTransform):
-    """Crops of objects."""
+    """Crops objects at a random scale and angle."""
 
     scale: OpenFraction = 0.25
-    """Standard deviation of the length of the part, whose mean is 1; cut off there."""
+    """Standard deviation of the factor of the length of a crop, whose mean is 1; clipped at one standard deviation."""
     rotate: Degrees = 30.0
-    """Standard deviation of the angle in degrees by which it is turned, cut off at twice that."""
+    """Standard deviation of the rotation in degrees; clipped at two standard deviations."""
     rotate_share: Fraction = 0.6
     """Share of the samples that are rotated."""
 
@@ -48,9 +48,9 @@ class KeyPointAugment(AugmentSettings):
     flip: bool = True
     """Mirror left-right with probability one half; left and right key points change places."""
     scale: OpenFraction = 0.25
-    """The part that is cut out is longer by a factor of mean 1 and this standard deviation, cut off there."""
+    """Standard deviation of the factor of the length of a crop, whose mean is 1; clipped at one standard deviation."""
     rotate: Degrees = 30.0
-    """Standard deviation of the angle in degrees by which it is turned, cut off at twice that; 0 = off."""
+    """Standard deviation of the rotation in degrees; clipped at two standard deviations; 0 = off."""
     rotate_share: Fraction = 0.6
     """Share of the samples that are rotated."""
 

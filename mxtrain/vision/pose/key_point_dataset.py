@@ -1,4 +1,4 @@
-"""Base class of datasets that give the key points of the objects in images, each cut out of its image."""
+"""Base class of pose-estimation datasets: objects with key points, each cropped from its image."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 DETECTIONS = ".jsonl"
-"""Extensions of the predictions of task=detection."""
+"""Extension of files with predictions of task=detection."""
 
 
 class KeyPointDataset(Dataset):
-    """Base class of objects with key points. A network sees the part of an image around one object."""
+    """Base class of datasets of objects with key points. The network's input is the part of an image around one
+    object."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
     signature_class: ClassVar[Type[ImageSignature]] = KeyPointSignature
@@ -45,9 +46,8 @@ class KeyPointDataset(Dataset):
         )
 
     def decoded_as(self, decoding: Decoding) -> KeyPointDataset:
-        """See `Dataset.decoded_as`."""
-        channels, height, width = decoding.shape
-        return self.model_copy(update={"channels": channels, "image_size": [height, width]})
+        """Returns this dataset with the image size of a decoding."""
+        return self.with_decoding(decoding)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         return f"the part of an image around each object enters the network as {'x'.join(map(str, signature.shape))}"
@@ -57,14 +57,18 @@ class KeyPointDataset(Dataset):
         return KeyPointAnnotations(signature.key_points.order(len(signature.class_names)))
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
-        """See `Dataset.loader_options`: sources give the size that enters the network."""
+        """Returns the options of the loader. Sources return images in the size of the network's input."""
         return {"keeps_size": True}
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Opens images, each as one object that fills it; or, for files of detections, each detected box as an
-        object."""
+        """Opens images, each with one object that fills it; or files of detections, with an object for each detected
+        box. Arguments as in `BaseDataset.open_inputs`.
+
+        Raises:
+            DataError: `names` has images and files of detections, or there is nothing to predict for.
+        """
         signature = KeyPointSignature.cast(signature)
         detections = [name for name in names if Path(name).suffix == DETECTIONS]
         if detections and len(detections) < len(names):
@@ -87,16 +91,16 @@ class KeyPointDataset(Dataset):
 
 
 def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[List[str], PosedObjects]:
-    """Returns the images that were searched for objects, and the boxes that were found in them.
+    """Reads files of detections. Returns the images with detections, and the detected objects.
 
     Args:
         names: files that `predict` of task=detection wrote.
-        object_names: classes that count; empty: all.
+        object_names: classes to use; empty: all.
 
     Raises:
-        DataError: a line is none of these, or nothing was found.
+        DataError: a line has another form, or no box is of these classes.
     """
-    number_of: Dict[str, int] = {}
+    index_of: Dict[str, int] = {}
     images: List[int] = []
     boxes: List[List[float]] = []
     scores: List[float] = []
@@ -107,17 +111,21 @@ def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[
             file, detections = _parse(line, f"'{name}', line {number}")
             for item in detections:
                 if not object_names or item["class"] in object_names:
-                    images.append(number_of.setdefault(file, len(number_of)))
+                    images.append(index_of.setdefault(file, len(index_of)))
                     boxes.append([float(edge) for edge in item["box"]])
                     scores.append(float(item["score"]))
     if not boxes:
         of_what = f" of {' or '.join(object_names)}" if object_names else ""
         raise DataError(f"{', '.join(names)}: no box{of_what} was found in any image, so there is nothing to do.")
-    return list(number_of), PosedObjects.found(images, np.array(boxes), scores)
+    return list(index_of), PosedObjects.found(images, np.array(boxes), scores)
 
 
 def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
-    """Returns the file and the objects of a row."""
+    """Parses a line of a file of detections. Returns the image file and the detections.
+
+    Raises:
+        DataError: the line has another form.
+    """
     try:
         row = parse_json(line)
         file, detections = row["file"], row["found"]

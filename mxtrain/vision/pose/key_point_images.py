@@ -16,7 +16,7 @@ from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.pose.crop import Crop
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
-from mxtrain.vision.pose.key_points import KeyPointSet, facts
+from mxtrain.vision.pose.key_points import KeyPointSet, meta_row
 
 
 @dataclass(frozen=True)
@@ -82,25 +82,25 @@ class KeyPointImages(EncodedImageSource):
         return len(self.objects.image_N)
 
     def number(self, index: int) -> int:
-        """See `EncodedImageSource.number`: an image may show several objects."""
+        """Returns the index of the image of an object; an image may have several objects."""
         return int(self.objects.image_N[index])
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; key points are (B, J, 3) float32, and metadata (B, F)."""
+        """Returns crops, key points (B, J, 3) float32, and metadata (B, F); see `Source.fetch`."""
         augment = self._augment if train else None
         samples = [self._read(index, augment, seed, epoch) for index in index_B.tolist()]
         point_BJ3 = np.stack([points for _, points, _ in samples]).astype(np.float32)
         images_BCHW = batch_of([image for image, _, _ in samples])
-        return images_BCHW, point_BJ3, np.stack([fact_F for _, _, fact_F in samples])
+        return images_BCHW, point_BJ3, np.stack([meta_F for _, _, meta_F in samples])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """Returns a black image, instead of one that cannot be read."""
+        """Returns a black image that replaces one that cannot be read."""
         height, width = self.shape[1:]
         crop = Crop((0.0, 0.0), 1.0, (height, width))
-        fact_F = facts(crop, (width, height), (0, 0, width, height), 0, 0, 0, self._sigma_J)
-        return np.zeros((1, *self.shape), np.uint8), np.zeros((1, self.num_points, 3), np.float32), fact_F[None]
+        meta_F = meta_row(crop, (width, height), (0, 0, width, height), 0, 0, 0, self._sigma_J)
+        return np.zeros((1, *self.shape), np.uint8), np.zeros((1, self.num_points, 3), np.float32), meta_F[None]
 
     def _read(
         self, index: int, augment: Optional[KeyPointAugment], seed: int, epoch: int
@@ -114,8 +114,8 @@ class KeyPointImages(EncodedImageSource):
         crop = Crop.around(box_4, size) if augment is None else augment.crop(box_4, size, seed, epoch, index)
         image_CHW = crop.draw(functools.partial(self.resize, index, image), image.size, self._fill_C)
         point_J3 = np.zeros((self.num_points, 3)) if objects.point_NJ3 is None else objects.point_NJ3[index]
-        fact_F = facts(
+        meta_F = meta_row(
             crop, image.size, box_4, objects.area_N[index], self.number(index), objects.score_N[index],
             self._sigma_J,
         )  # fmt: skip
-        return image_CHW, crop.points(point_J3, self._order_J), fact_F
+        return image_CHW, crop.points(point_J3, self._order_J), meta_F

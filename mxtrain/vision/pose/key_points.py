@@ -1,4 +1,4 @@
-"""Key points of objects in images: their names, the relations between them, and the crop of an object.
+"""Key points of objects in images: their names, and the relations between them.
 
 Pixel i extends from i to i + 1, so its centre is i + 0.5. Formats with integer pixel positions (COCO's) are converted
 on reading and writing.
@@ -35,18 +35,18 @@ class Visibility(NamedInt):
 
 
 class KeypointMeta(NamedInt):
-    """First columns of the values in a row of `Batch.meta` about an object with key points."""
+    """First columns of the fields in a row of `Batch.meta` for objects with key points."""
 
     HEIGHT = 0
     """4 columns: height and width of the image, then of the network's input, as in the metadata of other images."""
     MATRIX = 4
-    """6 columns: the two rows of the map from the network's input to the original image."""
+    """6 columns: the matrix (2, 3) from pixels of the network's input to pixels of the image, row by row."""
     LEFT = 10
     """4 columns: left, top, right, bottom of the object in the image."""
     AREA = 14
     """Area of the object in pixels of the image."""
     IMAGE = 15
-    """Number of the image."""
+    """Index of the image."""
     SCORE = 16
     """Score of the box; 1 for annotated boxes."""
     SIGMA = 17
@@ -60,8 +60,8 @@ class KeyPointSet:
     Attributes:
         flip_pairs: pairs of left and right key points, which are swapped in a mirrored image.
         skeleton: pairs that are joined by a line in figures.
-        sigmas: standard deviation of human annotations of each key point, relative to the root of the object's area:
-            the unit of OKS.
+        sigmas: standard deviation of human annotations of each key point, relative to the square root of the object's
+            area; used by OKS (object key point similarity).
         object_names: classes of the objects that have these key points; empty: any.
     """
 
@@ -71,7 +71,11 @@ class KeyPointSet:
     object_names: Sequence[str] = ()
 
     def order(self, count: int) -> np.ndarray:
-        """Returns the index of each key point before mirroring, (J,)."""
+        """Returns the index in the original image of each key point of a mirrored one, (J,).
+
+        Args:
+            count: J.
+        """
         order_J = np.arange(count)
         for left, right in self.flip_pairs:
             order_J[[left, right]] = right, left
@@ -121,22 +125,22 @@ class KeyPointAnnotations(Annotations):
         self._order_J = order_J
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """See `Annotations.follow`."""
+        """Transforms the key points of a sample; see `Annotations.follow`."""
         order_J = self._order_J if step.is_mirrored else None
         return moved_points(label, step.matrix_23, order_J).astype(label.dtype)
 
 
-def facts(
+def meta_row(
     crop: Crop, image_size: Tuple[int, int], box_4: Sequence[float], area: float, image: int, score: float,
     sigma_J: Union[Sequence[float], np.ndarray],
 ) -> np.ndarray:  # fmt: skip
-    """Returns a row of `Batch.meta`, see `KeypointMeta`.
+    """Builds a row of `Batch.meta`, see `KeypointMeta`.
 
     Args:
         crop: crop of the object.
         image_size: (width, height) of the image.
         box_4, area, score: box, area and score of the object.
-        image: number of the image.
+        image: index of the image.
         sigma_J: sigmas of the key points.
     """
     sizes = (*image_size[::-1], *crop.size)
@@ -157,8 +161,8 @@ PERSON_SIGMAS = (
 
 
 def left_right_pairs(names: Sequence[str]) -> List[Tuple[int, int]]:
-    """Returns pairs of key points whose names differ in "left" and "right", or in the separate words L and R, in any
-    case: `left_eye`, `Right Eye`, `eyeL`, `R_Eye`."""
+    """Returns the pairs of indices of left and right key points: their names differ only in the words "left" and
+    "right", or L and R, in any case, e.g. `left_eye`, `Right Eye`, `eyeL`, `R_Eye`."""
     index = {_words(name): number for number, name in enumerate(names)}
     pairs = ((number, index.get(_mirrored(words))) for words, number in index.items() if _mirrored(words) != words)
     return [(left, right) for left, right in pairs if right is not None]

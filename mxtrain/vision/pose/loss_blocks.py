@@ -1,6 +1,6 @@
-"""Losses of networks that find key points, as Gluon blocks. Imports MXNet.
+"""Losses of pose estimation as Gluon blocks. Imports MXNet.
 
-Legend: B batch, J key points, h, w cells of a heat map.
+Legend: B batch, J key points, h, w height and width of a heat map.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from mxtrain.engine.backend import gluon
 
 
 class HeatmapL2Loss(gluon.HybridBlock):
-    """Heat maps (B, J, h, w), key points (B, J, 3), true heat maps and weights (B, J) to the sum over a sample's key
-    points of half the mean squared difference, (B,), and the sum of their weights, (B,)."""
+    """Loss of heat maps.
+
+    Inputs are heat maps (B, J, h, w), key points (B, J, 3), which are ignored, true heat maps, and weights (B, J).
+    Returns the weighted sum over the key points of half the mean squared difference, (B,), and the sum of the weights,
+    (B,).
+    """
 
     weighted = True
     least_weight = 1.0
 
     def __call__(self, map_BJhw, point_BJ3, *targets):
-        return super().__call__(map_BJhw, *targets)  # Gluon warns of inputs that nothing uses
+        return super().__call__(map_BJhw, *targets)  # drops the key points: Gluon warns of unused inputs
 
     def hybrid_forward(self, F, map_BJhw, true_BJhw, weight_BJ):
         loss_BJ = F.mean(F.square(map_BJhw - true_BJhw), axis=(2, 3))

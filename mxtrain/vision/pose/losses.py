@@ -1,4 +1,4 @@
-"""Losses of networks that find key points. Imports no MXNet."""
+"""Losses of pose estimation. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 
 class HeatmapL2(Loss):
-    """Half the mean squared difference of heat maps, over the key points in the global batch whose place is known.
+    """Half the mean squared difference of heat maps: the mean over the key points with a known position in the global
+    batch.
 
-    It is what GluonCV's L2Loss gives with a weight of 0 for all others where there are none of these; where there are,
-    GluonCV's recipe divides by their number, too.
+    If all positions are known, this equals GluonCV's L2Loss. Otherwise GluonCV's recipe gives unknown key points a
+    weight of 0, but divides by the number of all key points.
 
     Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018), section 3.
     """

@@ -23,7 +23,7 @@ OBJECT_ROWS = 2
 
 @dataclass(frozen=True)
 class Pose:
-    """Prediction for one object, in the image's pixels.
+    """Prediction for one object, in pixels of its image.
 
     Attributes:
         point_J3: x, y and score of each key point.
@@ -48,7 +48,7 @@ class Poses:
 
     Attributes:
         index_N: indices of the samples.
-        image_N: number of each object's image.
+        image_N: index of each object's image.
         box_N4: left, top, right, bottom of each object.
         area_N: area of each object in pixels.
         true_NJ3: x, y, visibility.
@@ -75,13 +75,13 @@ class Poses:
     def error_NJ(self) -> np.ndarray:
         """Returns the error of each key point, relative to the longer side of the box."""
         side_N = (self.box_N4[:, 2:] - self.box_N4[:, :2]).max(axis=1)
-        away_NJ = np.linalg.norm(self.predicted_NJ3[..., :2] - self.true_NJ3[..., :2], axis=-1)
-        return away_NJ / np.maximum(side_N, 1e-12)[:, None]
+        distance_NJ = np.linalg.norm(self.predicted_NJ3[..., :2] - self.true_NJ3[..., :2], axis=-1)
+        return distance_NJ / np.maximum(side_N, 1e-12)[:, None]
 
 
 class CollectedPoses(Collected):
-    """Collector of one row for each object: image, edges, area, score; and one row for each key point: x, y,
-    visibility, predicted x, y and score, sigma."""
+    """Collector of true and predicted key points. A sample has a row for the object: image, edges, area, score; and a
+    row for each key point: true x, y, visibility, predicted x, y, score, sigma."""
 
     width: ClassVar[int] = 7
 
@@ -109,7 +109,7 @@ class CollectedPoses(Collected):
 
         Args:
             index: index of the sample in its split.
-            image: number of its image.
+            image: index of its image.
             box_4, area: box and area of the object.
             true_J3: x, y, visibility.
             pose: the prediction.
@@ -150,12 +150,13 @@ class CollectedPoses(Collected):
                 return None
             sigma_J = np.broadcast_to(np.asarray(sigmas, float), poses.sigma_J.shape) if len(sigmas) else poses.sigma_J
             self._known[key] = evaluate_key_points(
-                np.unique(poses.image_N), _true(poses), _predictions(poses), np.array(sigma_J)
+                np.unique(poses.image_N), _coco_annotations(poses), _coco_results(poses), np.array(sigma_J)
             )
         return self._known[key]
 
 
-def _true(poses: Poses) -> List[Dict[str, Any]]:
+def _coco_annotations(poses: Poses) -> List[Dict[str, Any]]:
+    """Returns the true key points in the format of COCO's annotations."""
     edges = zip(poses.box_N4.tolist(), poses.area_N.tolist(), poses.image_N.tolist(), poses.true_NJ3)
     return [
         {
@@ -167,7 +168,8 @@ def _true(poses: Poses) -> List[Dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _predictions(poses: Poses) -> List[Dict[str, Any]]:
+def _coco_results(poses: Poses) -> List[Dict[str, Any]]:
+    """Returns the predictions in the format of COCO's results."""
     results = []
     rows = zip(poses.image_N.tolist(), poses.predicted_NJ3, poses.score_N.tolist())
     for number, (image, point_J3, score) in enumerate(rows, start=1):

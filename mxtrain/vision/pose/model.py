@@ -1,4 +1,4 @@
-"""Base class of networks that find key points. Imports no MXNet."""
+"""Base class of pose-estimation networks. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mxtrain.types import Shape
 
 
 class PoseNetwork(Model):
-    """A network from (B, C, H, W) to a heat map for each key point, (B, J, h, w), highest at the key point."""
+    """Base class of networks that map images (B, C, H, W) to a heat map for each key point, (B, J, h, w)."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
 
@@ -20,6 +20,6 @@ class PoseNetwork(Model):
             input_shape: (C, H, W) of the network's input.
 
         Raises:
-            ConfigError: the network does not take this size.
+            ConfigError: the network does not accept this size.
         """
         return -(-input_shape[1] // 4), -(-input_shape[2] // 4)

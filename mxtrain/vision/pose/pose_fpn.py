@@ -1,4 +1,4 @@
-"""A small feature pyramid network that finds key points."""
+"""A small feature pyramid network for pose estimation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PoseFPN(PyramidModel, PoseNetwork):
     option: ClassVar[str] = "pose_fpn"
 
     def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
-        """See `PyramidModel.build_pyramid`."""
+        """Returns the network for images that are large enough."""
         from mxtrain.vision.detection.networks.fpn import KeyPointPyramid
 
         return KeyPointPyramid(num_classes, self.channels, self.width)

@@ -5,7 +5,6 @@ Legend: N objects, J key points.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, List, Sequence
 
 import numpy as np
@@ -26,21 +25,22 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 16
 COCO_FIGURES = (
-    ("AP", None, "all"), ("AP50", 0.5, "all"), ("AP75", 0.75, "all"), ("AP medium", None, "medium"),
-    ("AP large", None, "large"), ("AR", None, "all"), ("AR50", 0.5, "all"), ("AR75", 0.75, "all"),
-    ("AR medium", None, "medium"), ("AR large", None, "large"),
+    ("AP", None, "all", MAX_POSES), ("AP50", 0.5, "all", MAX_POSES), ("AP75", 0.75, "all", MAX_POSES),
+    ("AP medium", None, "medium", MAX_POSES), ("AP large", None, "large", MAX_POSES), ("AR", None, "all", MAX_POSES),
+    ("AR50", 0.5, "all", MAX_POSES), ("AR75", 0.75, "all", MAX_POSES), ("AR medium", None, "medium", MAX_POSES),
+    ("AR large", None, "large", MAX_POSES),
 )  # fmt: skip
-"""COCO's ten figures of key points: name, threshold, sizes."""
+"""COCO's ten figures of key points: name, threshold of OKS, sizes of objects, and number of detections per image."""
 
 
 class PoseReport(CollectingReport):
     """Errors of each key point, and the objects with the largest errors.
 
     Args:
-        task: decides the content of the report.
-        decode: predictions from outputs.
-        description: holds the metrics, whose fraction and sigmas count here, too.
-        signature: names the key points.
+        task: pose-estimation task, whose score threshold figures use.
+        decode: decodes outputs to predictions.
+        description: configuration; the report uses the fraction and the sigmas of its metrics.
+        signature: signature with the names of the key points.
         source: source of the samples.
     """
 
@@ -51,8 +51,8 @@ class PoseReport(CollectingReport):
         super().__init__(decode, self._collected)
         metrics = description.metric.values()
         self._task, self._signature, self._source = task, signature, source
-        self._fraction = next((one.fraction for one in metrics if isinstance(one, PCK)), PCK().fraction)
-        self._sigmas: Sequence[float] = next((one.sigmas for one in metrics if isinstance(one, OksAP)), ())
+        self._fraction = next((metric.fraction for metric in metrics if isinstance(metric, PCK)), PCK().fraction)
+        self._sigmas: Sequence[float] = next((metric.sigmas for metric in metrics if isinstance(metric, OksAP)), ())
 
     def artifacts(self, title: str) -> List[Artifact]:
         self.finish()
@@ -80,11 +80,7 @@ class PoseReport(CollectingReport):
         coco = self._collected.coco(self._sigmas)
         if coco is None:
             return []
-        figures = [
-            (name, (coco.precision if name.startswith("AP") else coco.recall)(oks, area, MAX_POSES))
-            for name, oks, area in COCO_FIGURES
-        ]
-        return [[name, "" if math.isnan(value) else value] for name, value in figures]  # of nothing: no number
+        return [[name, value] for (name, *_), value in zip(COCO_FIGURES, coco.figures(COCO_FIGURES))]
 
     def _worst(self, poses: Poses) -> List[Artifact]:
         """Returns the objects with the largest mean distance of known key points from their true positions."""

@@ -47,14 +47,14 @@ class SimplePose(GluonCVModel, PoseNetwork):
     }
 
     name: str = "simple_pose_resnet18_v1b"
-    """E.g. simple_pose_resnet50_v1d; _coco or _custom may follow, and says nothing. There are resnet18_v1b,
-    resnet50_v1b, resnet101_v1b, resnet152_v1b, and v1d of all but 18."""
+    """GluonCV's name, e.g. simple_pose_resnet50_v1d; GluonCV's dataset suffix, _coco or _custom, is allowed and
+    ignored. Backbones are resnet18_v1b, resnet50_v1b, resnet101_v1b, resnet152_v1b, and v1d of all but 18."""
     options: Dict[str, Any] = {}
     """Further arguments of GluonCV's class, e.g. {num_deconv_filters: [128, 128, 128]}."""
 
     @property
     def published_name(self) -> str:
-        """See `Model.published_name`."""
+        """Returns the name under which GluonCV publishes weights."""
         return f"gluoncv:{plain_name(self.name)}"
 
     @pydantic.field_validator("name")
@@ -95,7 +95,7 @@ class SimplePose(GluonCVModel, PoseNetwork):
         """Returns the network, uninitialized.
 
         Raises:
-            ConfigError: GluonCV is not installed, or refuses an option; or height or width is no multiple of 32.
+            ConfigError: GluonCV is not installed or refuses an option, or the height or width is not a multiple of 32.
         """
         self.map_size(input_shape)
 

@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch, Shape
 
-NEAR = 0.1
-"""Error relative to the longer side of the box up to which an explained key point counts as correct."""
+MAX_DISTANCE = 0.1
+"""Largest distance of a correct key point from the true one in explanations, relative to the longer side of the
+crop."""
 
 
 class PoseEstimation(Task):
     """Pose estimation.
 
-    Outputs are heat maps (B, J, h, w). Targets are key points (B, J, 3), and the target maps and weights that encode
-    them. Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each
-    key point; left, top and score of the object; right, bottom and 0. See `Pose`.
+    Outputs are heat maps (B, J, h, w). Targets are key points (B, J, 3), and the target heat maps and weights that
+    encode them. Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and value of the maximum for
+    each key point; left, top and score of the object; right, bottom and 0. See `Pose`.
     """
 
     name: ClassVar[str] = "pose_estimation"
@@ -89,7 +90,7 @@ class PoseEstimation(Task):
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
     ) -> Meter:  # fmt: skip
-        """See `Task.build_meter`.
+        """Builds the meter; see `Task.build_meter`.
 
         Raises:
             ConfigError: a metric has another number of sigmas than there are key points.
@@ -117,16 +118,17 @@ class PoseEstimation(Task):
             point_BJ3 = maps.decode(outputs[0])
             count, device = len(point_BJ3), point_BJ3.context
 
-            def placed(columns: np.ndarray) -> NDArray:
+            def copy(columns: np.ndarray) -> NDArray:
+                """Copies metadata to the device."""
                 return nd.array(columns, ctx=device, dtype="float32")
 
             score_B1 = point_BJ3[:, :, 2].mean(axis=1, keepdims=True)
             if batch.meta is None:
-                box_B4 = nd.tile(placed(np.array([[0, 0, width, height]])), (count, 1))
+                box_B4 = nd.tile(copy(np.array([[0, 0, width, height]])), (count, 1))
             else:
-                box_B4 = placed(batch.meta[:, KeypointMeta.LEFT : KeypointMeta.AREA])
-                score_B1 = score_B1 * placed(batch.meta[:, KeypointMeta.SCORE, None])
-                back_B6 = placed(batch.meta[:, KeypointMeta.MATRIX : KeypointMeta.LEFT])
+                box_B4 = copy(batch.meta[:, KeypointMeta.LEFT : KeypointMeta.AREA])
+                score_B1 = score_B1 * copy(batch.meta[:, KeypointMeta.SCORE, None])
+                back_B6 = copy(batch.meta[:, KeypointMeta.MATRIX : KeypointMeta.LEFT])
                 point_BJ3 = _moved_back(point_BJ3, back_B6)
             object_B6 = nd.concat(box_B4[:, :2], score_B1, box_B4[:, 2:], nd.zeros_like(score_B1), dim=1)
             return nd.concat(point_BJ3, object_B6.reshape((count, 2, 3)), dim=1)
@@ -145,7 +147,7 @@ class PoseEstimation(Task):
         }  # fmt: skip
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns score, edges, and three columns for each key point."""
+        """Returns the cells of a table: score, edges, and three columns for each key point."""
         cells: Dict[str, Json] = {key: value for key, value in row.items() if key not in ("box", "key_points")}
         cells.update(zip(("left", "top", "right", "bottom"), row["box"]))
         for name, point in row["key_points"].items():
@@ -187,7 +189,8 @@ class PoseEstimation(Task):
     ) -> List[Artifact]:  # fmt: skip
         from mxtrain.vision.pose.pose_figure import draw_gallery, posed_samples
 
-        samples = posed_samples(source, range(len(source)), [Pose.from_prediction(one).point_J3 for one in predictions])
+        poses = [Pose.from_prediction(prediction) for prediction in predictions]
+        samples = posed_samples(source, range(len(source)), [pose.point_J3 for pose in poses])
         return [Figure("samples", lambda most: draw_gallery(samples[:most], signature, self.score_threshold))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
@@ -198,8 +201,8 @@ class PoseEstimation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """Explains the maximum of the highest-scoring key point of each object. It is correct if the nearest true key
-        point is the same one, and near enough."""
+        """Explains the score of the highest-scoring key point of each object. The prediction is correct if the nearest
+        true key point has the same name, and is at most `MAX_DISTANCE` away."""
         import numpy as np
 
         from mxtrain.engine.backend import nd
@@ -208,16 +211,17 @@ class PoseEstimation(Task):
         names, maps = signature.class_names, self._maps(description, signature)
         point_BJ3 = maps.decode(outputs[0]).asnumpy()
         best_B = point_BJ3[..., 2].argmax(axis=1)
-        place_B = outputs[0].astype("float32").reshape((0, -1)).argmax(axis=1)
+        index_B = outputs[0].astype("float32").reshape((0, -1)).argmax(axis=1)
         row_B = np.arange(len(best_B))
         point_B3 = point_BJ3[row_B, best_B]
         true_BJ3 = batch.targets[0].asnumpy()
-        away_BJ = np.linalg.norm(true_BJ3[..., :2] - point_B3[:, None, :2], axis=-1)
-        away_BJ[~known(true_BJ3)] = np.inf
+        distance_BJ = np.linalg.norm(true_BJ3[..., :2] - point_B3[:, None, :2], axis=-1)
+        distance_BJ[~known(true_BJ3)] = np.inf
         _, height, width = shapes_of(signature.shape)[0]
-        nearest_B, is_near_B = away_BJ.argmin(axis=1), away_BJ.min(axis=1) <= NEAR * max(height, width)
+        nearest_B = distance_BJ.argmin(axis=1)
+        is_near_B = distance_BJ.min(axis=1) <= MAX_DISTANCE * max(height, width)
         return Explained(
-            lambda outputs: nd.pick(outputs[0].astype("float32").reshape((0, -1)), place_B),
+            lambda outputs: nd.pick(outputs[0].astype("float32").reshape((0, -1)), index_B),
             [names[number] if is_near else "" for number, is_near in zip(nearest_B, is_near_B)],
             [names[number] for number in best_B], point_B3[:, 2], (nearest_B == best_B) & is_near_B,
             is_of_one_place=True,
@@ -225,15 +229,20 @@ class PoseEstimation(Task):
 
 
 def _moved_back(point_BJ3: NDArray, back_B6: NDArray) -> NDArray:
-    """Converts points from pixels of the network's input to pixels of the image."""
+    """Converts points (B, J, 3) from pixels of the network's input to pixels of the image.
+
+    Args:
+        point_BJ3: x, y, score.
+        back_B6: matrices (2, 3) from the network's input to the image, row by row.
+    """
     from mxtrain.engine.backend import nd
 
     x_BJ, y_BJ, score_BJ = (part.squeeze(axis=2) for part in point_BJ3.split(3, axis=2))
     moved = []
     for line in (0, 1):
-        to_x_B1, to_y_B1, shift_B1 = (
+        factor_x_B1, factor_y_B1, shift_B1 = (
             back_B6.slice_axis(axis=1, begin=3 * line + column, end=3 * line + column + 1) for column in range(3)
         )
-        turned_BJ = nd.broadcast_mul(x_BJ, to_x_B1) + nd.broadcast_mul(y_BJ, to_y_B1)
-        moved.append(nd.broadcast_add(turned_BJ, shift_B1))
+        linear_BJ = nd.broadcast_mul(x_BJ, factor_x_B1) + nd.broadcast_mul(y_BJ, factor_y_B1)
+        moved.append(nd.broadcast_add(linear_BJ, shift_B1))
     return nd.stack(*moved, score_BJ, axis=2)

@@ -1,4 +1,4 @@
-"""ADE20K as the scene parsing benchmark publishes it: 150 classes, and pixels of none."""
+"""ADE20K in the layout of the scene parsing benchmark: 150 classes, and unlabelled pixels."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Ade20k(PublicDataset, MaskedFiles):
     root: PathText = "data/ade20k"
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()
         root = self.require_root(_LAYOUT)
         root = root / _FOLDER if (root / _FOLDER).is_dir() else root
@@ -55,10 +55,10 @@ class Ade20k(PublicDataset, MaskedFiles):
 
 
 def read_object_names(path: Path) -> List[str]:
-    """Returns the names of the 150 classes; their numbers if there is no such file.
+    """Returns the names of the 150 classes; their numbers if the file does not exist.
 
     Raises:
-        DataError: the file holds something else.
+        DataError: the file has another form.
     """
     if not exists(path):
         return [str(number) for number in range(1, _CLASSES + 1)]

@@ -1,4 +1,4 @@
-"""Cityscapes: street scenes, 34 labels of which 19 are learned."""
+"""Cityscapes: street scenes with 34 labels, 19 of which are classes of the benchmark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABELS = {
 }  # fmt: skip
 """Value in *_labelIds.png -> class. Source: the benchmark, cityscapesscripts/helpers/labels.py."""
 IGNORED = sorted(set(range(34)) - set(LABELS))
-"""Values of labels that are not learned. Others, such as 255 of *_labelTrainIds.png, are mistakes."""
+"""Ignored values. Other values, such as 255 in *_labelTrainIds.png, are errors."""
 _IMAGE, _MASK = "_leftImg8bit.png", "_gtFine_labelIds.png"
 _LAYOUT = (
     "It must hold leftImg8bit/{train,val}/CITY/*_leftImg8bit.png and gtFine/{train,val}/CITY/*_gtFine_labelIds.png."
@@ -32,7 +32,7 @@ _LAYOUT = (
 class Cityscapes(MaskedFiles):
     """`leftImg8bit/SPLIT/CITY/NAME_leftImg8bit.png` with `gtFine/SPLIT/CITY/NAME_gtFine_labelIds.png`.
 
-    The test split is left out where it has no masks, or the blank ones that are published.
+    There is no test split if it has no masks, or the published masks, which are blank.
     """
 
     option: ClassVar[str] = "dataset=cityscapes"
@@ -40,11 +40,11 @@ class Cityscapes(MaskedFiles):
     root: PathText = "data/cityscapes"
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         root = self.require_root(_LAYOUT)
         missing = next((name for name in ("leftImg8bit", "gtFine") if not (root / name).is_dir()), None)
         if missing:
@@ -58,13 +58,14 @@ class Cityscapes(MaskedFiles):
 
 
 def _pair(root: Path, split: str, findings: Findings) -> MaskPairs:
+    """Returns the images and masks of a split."""
     images = list_images(root / "leftImg8bit" / split, suffix_remover(_IMAGE), f"*{_IMAGE}", findings)
     folder = root / "gtFine" / split
     return pair(images, list_masks(folder, suffix_remover(_MASK), f"*{_MASK}", findings), folder, _MASK, findings)
 
 
 def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
-    """Returns the test split where it has masks with something in them."""
+    """Returns the test split; None if it has no masks, or if its first mask is blank."""
     if not (root / "leftImg8bit" / "test").is_dir() or not (root / "gtFine" / "test").is_dir():
         return None
     if not walk(root / "gtFine" / "test", (_MASK.lower(),)):
@@ -72,6 +73,6 @@ def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
     pairs = _pair(root, "test", findings)
     try:
         values = values_in(read_mask(read_bytes(pairs.masks[0])))
-    except Exception:  # the check of the first mask of each split reports the error
+    except Exception:  # `read_first_mask` reports the error
         return pairs
     return pairs if set(LABELS) & set(values.tolist()) else None

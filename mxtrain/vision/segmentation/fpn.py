@@ -1,4 +1,5 @@
-"""A small feature pyramid network that scores every pixel, and its base, which other tasks share."""
+"""A small feature pyramid network for semantic segmentation, and its base class, which networks of other tasks
+share."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 
 
 class PyramidModel(Model):
-    """Base: stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them
-    together, to one map at a quarter of the image's height and width. Subclasses add the head."""
+    """Base class of small feature pyramid networks: stages of 3x3 convolutions, each of which halves height and width,
+    and a top-down path that adds them up to one map at a quarter of the image's height and width. Subclasses add the
+    heads."""
 
     option: ClassVar[str] = ""
-    """The name in conf/model/."""
+    """Name of the option in conf/model/."""
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=2)] = [24, 48, 96, 128]
     """Output channels of each stage; the first has one convolution, each other two."""
@@ -30,7 +32,7 @@ class PyramidModel(Model):
     """Channels of the decoder path."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """Returns the network, uninitialized; it takes images of any size from the smallest on.
+        """Returns the network, uninitialized. It accepts images of any size that all stages can halve.
 
         Raises:
             ConfigError: the image is too small to be halved by every stage.
@@ -54,19 +56,19 @@ class PyramidModel(Model):
 
 
 class FPN(PyramidModel):
-    """Stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them together.
+    """Stages of 3x3 convolutions, each of which halves height and width, and a top-down path that adds them up.
 
-    The scores of 4 x 4 pixels are computed at once, at a quarter of the image's height and width.
+    The map at a quarter of the image's height and width has the scores of 4 x 4 pixels in each cell.
 
-    Source: after Kirillov et al., "Panoptic Feature Pyramid Networks" (2019), section 3, much smaller; sub-pixel scores
-    as Shi et al., "Real-Time Single Image and Video Super-Resolution" (2016).
+    Source: after Kirillov et al., "Panoptic Feature Pyramid Networks" (2019), section 3, but much smaller; sub-pixel
+    scores as in Shi et al., "Real-Time Single Image and Video Super-Resolution" (2016).
     """
 
     option: ClassVar[str] = "fpn"
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
 
     def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
-        """See `PyramidModel.build_pyramid`."""
+        """Returns the network for images that are large enough."""
         from mxtrain.vision.detection.networks.fpn import FeaturePyramid
 
         return FeaturePyramid(num_classes, self.channels, self.width)

@@ -43,9 +43,9 @@ OPTIONS: Mapping[str, Tuple[str, ...]] = {
 arguments, including misspelt ones."""
 
 LISTING = {"detection": "ssd", "instance_segmentation": "mask_rcnn"}
-"""Option of conf/task/ -> that of conf/model/ whose message lists the names."""
+"""Task -> option of conf/model/ whose error message lists the names of its networks."""
 
-SIZE = "the network takes images of any size, which the dataset gives"
+SIZE_REASON = "the network takes images of any size, which the dataset gives"
 
 
 class GluonCVSegmentation(GluonCVModel):
@@ -60,7 +60,7 @@ class GluonCVSegmentation(GluonCVModel):
         "nclass": EXCLUDED_OPTIONS["classes"],
         "backbone": "it is part of model.name",
         "aux": "type model.aux=true or model.aux=false",
-        **dict.fromkeys(("crop_size", "base_size", "height", "width"), SIZE),
+        **dict.fromkeys(("crop_size", "base_size", "height", "width"), SIZE_REASON),
         "norm_layer": "it is BatchNorm, whose means parallel.batch_norm takes over several devices",
     }
 
@@ -121,9 +121,8 @@ class GluonCVSegmentation(GluonCVModel):
         return (3, *native[-2:])
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """Returns the network, uninitialized: (B, 3, H, W) -> scores (B, num_classes, H, W), of the input's H and W.
-
-        With auxiliary outputs, the network returns a tuple of scores, the main ones first.
+        """Returns the network, uninitialized. It maps images (B, 3, H, W) to scores (B, num_classes, H, W); with
+        auxiliary outputs, to a tuple of such scores, the main ones first.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.

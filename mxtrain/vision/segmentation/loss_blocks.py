@@ -10,10 +10,12 @@ from mxtrain.engine.backend import gluon
 class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
     """Weighted softmax cross entropy of each pixel.
 
-    Inputs are scores (B, K, H, W), auxiliary scores of the same shape, and masks (B, H, W), in which -1 is ignored.
-    Returns the sum of -weight * log softmax(scores) over the pixels of each sample, (B,), and the sum of the weights,
-    (B,). GluonCV's losses are not used: they are built on SoftmaxOutput, which ignores its head gradient, and so sample
-    weights, loss scales and the weight of auxiliary outputs.
+    Inputs are logits (B, K, H, W), auxiliary logits of the same shape, and masks (B, H, W), in which -1 is ignored.
+    Returns the sum of -weight * log softmax(logits) over the pixels of each sample, (B,), and the sum of the weights,
+    (B,).
+
+    GluonCV's losses are not used: they are built on SoftmaxOutput, which ignores the gradient of its output, and so
+    sample weights, loss scales and the weight of auxiliary outputs.
 
     Args:
         class_weights: weight of the pixels of each class.
@@ -38,16 +40,16 @@ class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
         class_BHW = F.relu(mask_BHW)  # -1 becomes class 0, with a weight of 0
         weight_BHW = mask_BHW >= 0
         if set(self._class_weights) != {1.0}:
-            one = F.slice_axis(mask_BHW.reshape((-1,)), axis=0, begin=0, end=1) * 0 + 1
-            weight_K = F.concat(*[one * weight for weight in self._class_weights], dim=0)
+            # A 1 of the type and device of the mask: symbols cannot create constants on an unknown device.
+            one_1 = F.slice_axis(mask_BHW.reshape((-1,)), axis=0, begin=0, end=1) * 0 + 1
+            weight_K = F.concat(*[one_1 * weight for weight in self._class_weights], dim=0)
             weight_BHW = weight_BHW * F.take(weight_K, class_BHW)
         losses = [self._sum(F, logits_BKHW, class_BHW, weight_BHW) for logits_BKHW in logits]
-        return losses[0] + self._aux_weight * sum(losses[1:]) if losses[1:] else losses[0], F.sum(
-            weight_BHW, axis=(1, 2)
-        )
+        loss_B = losses[0] + self._aux_weight * sum(losses[1:]) if losses[1:] else losses[0]
+        return loss_B, F.sum(weight_BHW, axis=(1, 2))
 
     def _sum(self, F, logits_BKHW, class_BHW, weight_BHW):
-        # With classes last: MXNet's log_softmax over an axis in the middle takes twice as long as this with transpose.
+        # Classes last: MXNet's log_softmax over an axis in the middle takes twice as long as with this transpose.
         log_p_BHWK = F.log_softmax(F.transpose(logits_BKHW, axes=(0, 2, 3, 1)), axis=-1)
         loss_BHW = -F.pick(log_p_BHWK, class_BHW, axis=-1)
         if self._smoothing:

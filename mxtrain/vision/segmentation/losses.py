@@ -1,4 +1,4 @@
-"""Loss of semantic segmentation."""
+"""Losses of semantic segmentation. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PixelSoftmaxCrossEntropy(Loss):
-    """Softmax cross entropy of the class of each pixel: the weighted mean over all of them in the global batch that are
+    """Softmax cross entropy of the class of each pixel: the weighted mean over all pixels of the global batch that are
     not ignored."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)

@@ -1,4 +1,4 @@
-"""Reads the file of a segmentation mask: one value a pixel.
+"""Reads files of segmentation masks, which have one value per pixel.
 
 Legend: H height, W width.
 """
@@ -14,18 +14,18 @@ from mxtrain.data.loading.opening import open_image
 if TYPE_CHECKING:
     from PIL import Image
 
-_SPREAD = {"L;2": 85, "L;4": 17}
-"""Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
+_FACTOR_BY_RAW_MODE = {"L;2": 85, "L;4": 17}
+"""Pillow's raw mode -> factor by which Pillow scales grey values of 2 and 4 bits to 0 to 255."""
 LARGEST_VALUE = 2**16 - 1
-"""Bit depths of masks: 8 and 16."""
+"""Largest value of a mask; masks have 8 or 16 bits per pixel."""
 
 
 def read_mask(content: bytes) -> Image.Image:
-    """Returns the value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
-    integers where values are larger.
+    """Decodes a mask file: palette indices or grey values, as an image of bytes, or of 32-bit integers if values are
+    larger than 255.
 
     Raises:
-        ValueError: it is in colour, or too large. Pillow raises others.
+        ValueError: the mask has colours, or is too large. Pillow raises further exceptions.
     """
     from PIL import Image
 
@@ -35,16 +35,16 @@ def read_mask(content: bytes) -> Image.Image:
     if _has_several_images(image):
         raise ValueError("it holds several images: a mask is one, in which a pixel has the number of its class")
     if image.mode in ("RGB", "RGBA", "LA", "PA"):
-        if ";16" in _raw_mode(image):  # Pillow keeps the upper 8 of them: 0 of every small value
+        if ";16" in _raw_mode(image):  # Pillow keeps only the upper 8 bits, so small values become 0
             raise ValueError("it has 16 bits in each of several channels: save it as a grey PNG")
         return _grey(image)
     if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
         raise ValueError(f"its pixels are {image.mode}: a mask has one value a pixel, the number of its class")
-    spread = _SPREAD.get(_raw_mode(image), 1)
+    factor = _FACTOR_BY_RAW_MODE.get(_raw_mode(image), 1)
     image.load()
-    if image.mode in ("L", "P") and spread == 1:
+    if image.mode in ("L", "P") and factor == 1:
         return image
-    value_HW = np.asarray(image).astype(np.int32) // spread
+    value_HW = np.asarray(image).astype(np.int32) // factor
     low, high = int(value_HW.min()), int(value_HW.max())
     if low < 0 or high > LARGEST_VALUE:
         raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
@@ -52,16 +52,16 @@ def read_mask(content: bytes) -> Image.Image:
 
 
 class NoClassNumbers(ValueError):
-    """A mask has no number of a class for each pixel."""
+    """A mask has colours or transparency instead of one value per pixel."""
 
     remedy = "Give each colour a number, and save the numbers as a grey PNG; docs/tasks/segmentation.md shows how."
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """Returns the values of a grey mask that was saved as an image in colour.
+    """Returns the values of a mask whose channels are all equal: grey that was saved as an image in colour.
 
     Raises:
-        ValueError: it has colours, or transparent pixels.
+        NoClassNumbers: the mask has colours, or transparent pixels.
     """
     value_HWC = np.asarray(image.convert("LA" if image.mode == "LA" else "RGBA"))
     if (value_HWC[..., -1] < 255).any():
@@ -78,8 +78,8 @@ def _grey(image: Image.Image) -> Image.Image:
 
 
 def _has_several_images(image: Image.Image) -> bool:
-    """Returns True if a file holds further images as large as the first. The smaller ones of a GeoTIFF are its
-    overviews."""
+    """Returns True if a file has further images as large as the first one. Smaller ones are overviews, as in
+    GeoTIFF."""
     if getattr(image, "n_frames", 1) == 1:
         return False
     size = image.size
@@ -90,6 +90,7 @@ def _has_several_images(image: Image.Image) -> bool:
 
 
 def _raw_mode(image: Image.Image) -> str:
+    """Returns Pillow's name of the pixel format in the file; empty if unknown."""
     arguments = image.tile[0][3] if image.tile else ""
     return arguments if isinstance(arguments, str) else str(arguments[0])
 

@@ -1,4 +1,4 @@
-"""Pairs masks with images by file names, before anything is read."""
+"""Pairs masks with images by the names of their files. Reads no file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MaskPairs:
     Attributes:
         images: files of images.
         masks: the mask of each.
-        ids: device and inode of each image, which identify a file under another name.
+        ids: device and inode of each image, which identify a file with several names.
     """
 
     images: Sequence[str]
@@ -41,10 +41,10 @@ class MaskPairs:
 
 
 Files = Dict[str, Tuple[Path, FileId]]
-"""Common part of the names of an image and its mask -> path and identity of a file."""
+"""Key, which an image and its mask share -> path and identity of a file."""
 
 
-def same_stem(name: str) -> Optional[str]:
+def stem_key(name: str) -> Optional[str]:
     """Returns the path of a file without its extension. DICOM files may have no extension, or dots in their names."""
     stem, dot, ending = name.rpartition(".")
     return stem if dot + ending.lower() in EXTENSIONS else name
@@ -56,14 +56,15 @@ def suffix_remover(ending: str) -> Callable[[str], Optional[str]]:
 
 
 def list_images(
-    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
+    folder: Path, key_of: Callable[[str], Optional[str]] = stem_key, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
     """Returns the images in a folder and below.
 
     Args:
-        folder: where to look.
-        known_by: returns the key that an image and its mask share from a path below the folder; None: ignore the file.
-        pattern: form of the names, for messages.
+        folder: folder of the images.
+        key_of: function from a path relative to the folder to the key that an image and its mask share; None: ignore
+            the file.
+        pattern: pattern of the names, for messages.
         findings: collects files with the same key.
 
     Raises:
@@ -71,7 +72,7 @@ def list_images(
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of images.")
-    images = _listed(folder, find_images(folder, findings=findings), known_by, "images", findings)
+    images = _listed(folder, find_images(folder, findings=findings), key_of, "images", findings)
     if not images:
         expected = f"is called {pattern}" if pattern else f"ends in {', '.join(EXTENSIONS)}"
         raise DataError(f"'{folder}' holds no images: no file there or below {expected}.")
@@ -79,16 +80,16 @@ def list_images(
 
 
 def list_masks(
-    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
+    folder: Path, key_of: Callable[[str], Optional[str]] = stem_key, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
     """Returns the masks in a folder and below; arguments as in `list_images`.
 
     Raises:
-        DataError: there is no such folder, or none are in it.
+        DataError: the folder does not exist or contains no masks, or two masks have the same key.
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of masks.")
-    masks = _listed(folder, walk(folder, MASK_EXTENSIONS, findings=findings), known_by, "masks", findings)
+    masks = _listed(folder, walk(folder, MASK_EXTENSIONS, findings=findings), key_of, "masks", findings)
     if not masks:
         lossy = walk(folder, _LOSSY_EXTENSIONS)
         reason = f"no file there or below is called {pattern}" if pattern else "save each as PNG, one value a pixel"
@@ -98,21 +99,22 @@ def list_masks(
 
 
 def _listed(
-    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], kind: str,
+    folder: Path, files: Sequence[Tuple[Path, FileId]], key_of: Callable[[str], Optional[str]], kind: str,
     findings: Findings,
 ) -> Files:  # fmt: skip
-    files_by_name: Files = {}
+    """Returns files by key; arguments as in `list_images`. The paths of `files` begin with `folder`."""
+    files_by_key: Files = {}
     start = len(str(folder)) + 1
     for path, file_id in files:
-        name = known_by(composed(str(path)[start:]))
-        if name is None:
+        key = key_of(composed(str(path)[start:]))
+        if key is None:
             continue
-        if name in files_by_name:
-            fact = f"'{files_by_name[name][0]}' and '{path}' are {kind} with the same name."
+        if key in files_by_key:
+            fact = f"'{files_by_key[key][0]}' and '{path}' are {kind} with the same name."
             findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one, or name it otherwise."))
             continue
-        files_by_name[name] = (path, file_id)
-    return files_by_name
+        files_by_key[key] = (path, file_id)
+    return files_by_key
 
 
 def pair(
@@ -124,13 +126,13 @@ def pair(
         images: result of `list_images`.
         masks: result of `list_masks`.
         mask_folder: folder of the masks.
-        ending: part of a mask's name after the key that it shares with its image.
+        ending: part of a mask's name after its key.
         findings: collects images and masks without a counterpart.
 
     Raises:
         DataError: an image has no mask, or a mask no image; the message names the first one and their number.
     """
-    # Two names of one real file are listed once, but images may share a mask, e.g. one in which nothing is.
+    # Folders list a file with several names (links) once, but images may share a mask, e.g. one without objects.
     masks = {**masks, **{name: (path, (0, 0)) for name in images if name not in masks
                          if exists(path := mask_folder / f"{name}{ending}")}}  # fmt: skip
     unmatched = [name for name in images if name not in masks]
@@ -167,7 +169,7 @@ def refuse_unpaired(
 
 
 def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
-    """Returns the pairs of images and masks of these names, all of which must exist."""
+    """Returns the images and masks with these keys, all of which must exist."""
     return MaskPairs(
         [str(images[name][0]) for name in names], [str(masks[name][0]) for name in names],
         [images[name][1] for name in names],
@@ -175,7 +177,7 @@ def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
 
 
 class ListedImages(Protocol):
-    """Images of a split."""
+    """Protocol of splits whose images are files."""
 
     @property
     def images(self) -> Sequence[str]:
@@ -189,7 +191,7 @@ class ListedImages(Protocol):
 def refuse_shared_images(
     splits: Mapping[str, Optional[ListedImages]], remedy: str, findings: Findings = STRICT
 ) -> None:  # fmt: skip
-    """Rejects images that belong to the training split and to another one.
+    """Rejects images that belong to two splits.
 
     Args:
         splits: splits by name.
@@ -197,7 +199,7 @@ def refuse_shared_images(
         findings: collects the images.
 
     Raises:
-        DataError: an image belongs to the training split and to another one.
+        DataError: an image belongs to two splits.
     """
     owner: Dict[FileId, Tuple[str, str]] = {}
     shared: List[Problem] = []

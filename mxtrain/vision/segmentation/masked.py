@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MaskedDataset(Dataset):
-    """Base class of images with masks.
+    """Base class of datasets of images with masks.
 
     In training the network receives crops of the size `image_size`. In evaluation and prediction, whole images are
     fitted into a frame: in their original size if they fit, otherwise scaled down.
@@ -38,9 +38,8 @@ class MaskedDataset(Dataset):
         return MaskSignature.extending(super().infer_signature(splits, model), mask_values=values)
 
     def decoded_as(self, decoding: Decoding) -> MaskedDataset:
-        """See `Dataset.decoded_as`."""
-        channels, height, width = decoding.shape
-        return self.model_copy(update={"channels": channels, "image_size": [height, width]})
+        """Returns this dataset with the image size of a decoding."""
+        return self.with_decoding(decoding)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         signature = ImageSignature.cast(signature)
@@ -52,7 +51,7 @@ class MaskedDataset(Dataset):
         return MaskAnnotations()
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
-        """See `Dataset.loader_options`."""
+        """Returns the options of the loader. Sources return images in the size of the network's input."""
         return {"keeps_size": True}
 
     def open_inputs(

@@ -1,8 +1,7 @@
-"""Shared parts of datasets whose images and masks are files."""
+"""Base class of segmentation datasets whose images and masks are files."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, ClassVar, Collection, List, Optional, Sequence, Set, Tuple, Union
 
@@ -22,18 +21,18 @@ from mxtrain.vision.images.decoding import known_statistics
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
 from mxtrain.vision.images.signature import ImageSignature
-from mxtrain.vision.images.sizes import MAX_BATCH_GIB, ImageSize, square
+from mxtrain.vision.images.sizes import ImageSize, refuse_large_batch, square
 from mxtrain.vision.segmentation.mask_pairs import MaskPairs, refuse_shared_images
 from mxtrain.vision.segmentation.masked import MaskedDataset
 from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 from mxtrain.vision.segmentation.signature import MaskSplits
 
-MOST_MASKS = 16
-"""Training masks that are read, at most, to find a class that occurs in none."""
+MAX_MASKS_READ = 16
+"""Largest number of training masks that `refuse_ignored_class` reads."""
 Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)]
 
 
-class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples are read
+class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedDataset reads samples
     """Base class of datasets of files: images of any size, and a mask for each."""
 
     makes_folds: ClassVar[bool] = True
@@ -41,8 +40,8 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
     largest_side: ClassVar[int] = 480
 
     eval_size: Size = "auto"
-    """[height, width] that whole images are fitted into to be measured and predicted for: larger ones are made
-    smaller; auto = `image_size`."""
+    """[height, width] of the frame of whole images in evaluation and prediction: larger images are scaled down; auto =
+    `image_size`."""
     augment: JointAugment = JointAugment()  # type: ignore[assignment]  # of its own annotations
     """Random augmentation of images and masks in training."""
     largest_batch: ClassVar[int] = 16
@@ -54,12 +53,7 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
     @pydantic.model_validator(mode="after")
     def _check_eval_memory(self) -> MaskedFiles:
         if self.eval_size != "auto":
-            gib = self.eval_batch_size * 3 * math.prod(self.eval_size) * 4 / 2**30
-            if gib > MAX_BATCH_GIB:
-                raise ValueError(
-                    f"eval_size={self.eval_size} with eval_batch_size={self.eval_batch_size}: a batch would take "
-                    f"{gib:,.0f} GiB of memory, and at most {MAX_BATCH_GIB} are allowed. Choose smaller ones"
-                )
+            refuse_large_batch("eval_size", self.eval_size, 3, self.eval_batch_size, "eval_batch_size")
         return self
 
     def decoding(self) -> Decoding:
@@ -69,14 +63,15 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         return Decoding(shape, frame=(height, width), window=as_window(self.window))
 
     def decoded_as(self, decoding: Decoding) -> MaskedFiles:
-        """See `Dataset.decoded_as`."""
+        """Returns this dataset with the image sizes and window of a decoding."""
         dataset = super().decoded_as(decoding)
         assert decoding.frame is not None
         settings = {"eval_size": list(decoding.frame), "window": window_setting(decoding.window)}
         return dataset.model_copy(update=settings)  # type: ignore[return-value]
 
     def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        """See `BaseDataset.restored`; another `eval_size` may be typed, since networks take images of any size."""
+        """Restores the dataset of a trained network; see `BaseDataset.restored`. `eval_size` may be overridden, since
+        these networks accept images of any size."""
         dataset, signature = super().restored(trained, overridden, source)
         if "dataset.eval_size" in overridden:
             image_signature = ImageSignature.cast(signature)
@@ -92,13 +87,12 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         """Builds the splits. A missing validation split is held out of the training samples.
 
         Args:
-            train: training images.
-            val: Validation images or None.
-            test: Test images or None.
-            class_names: One per class.
-            coding: Which value of a mask is which class.
-            remedy: What to do where an image belongs to two splits.
-            findings: Gets images that do.
+            train: training images and masks.
+            val, test: validation and test images and masks; None: there are none.
+            class_names: name of each class.
+            coding: meaning of the values of masks.
+            remedy: sentence that says what to do if an image belongs to two splits.
+            findings: collects the problems.
 
         Raises:
             DataError: a split is empty, shares an image with another, or its first mask cannot be used.
@@ -112,7 +106,7 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         refuse_shared_images({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
         mean, std = known_statistics(shape[0])
-        if not findings.keeps_going:  # else images are read later, and one that cannot be does not end all
+        if not findings.keeps_going:  # `data check` reads the images later, and continues after unreadable ones
             mean, std = self._choose_statistics(train, parts[0], coding, decoding)
         sources: Any = [
             pairs and MaskedImages(pairs.images, pairs.masks, coding, decoding, mean, self.augment)
@@ -145,17 +139,17 @@ def refuse_ignored_class(
     source: MaskedImages, first_mask_HW: Optional[np.ndarray], class_names: Sequence[str], remedy: str,
     findings: Findings,
 ) -> None:  # fmt: skip
-    """Looks at a few training masks for a class whose pixels have the ignored value, such as masks of 0 and 255 with
-    two classes: training would end well, and never learn that class.
+    """Searches a few training masks for a class whose pixels have an ignored value, as in masks of 0 and 255 with two
+    classes: training would succeed, but never learn that class.
 
-    Reads `MOST_MASKS` at most, and stops as soon as all classes have been seen, or two masks without an ignored pixel.
+    Reads at most `MAX_MASKS_READ` masks, and stops when all classes, or two masks without ignored pixels, were seen.
 
     Args:
         source: training images and masks.
-        first_mask_HW: the first mask, where it was read before.
-        class_names: one per class.
-        remedy: says what to type.
-        findings: gets the class.
+        first_mask_HW: the first mask, if it was read before.
+        class_names: name of each class.
+        remedy: sentence that says what to type.
+        findings: collects the problem.
 
     Raises:
         WrongData: only one class occurs, and most masks have ignored pixels.
@@ -165,11 +159,11 @@ def refuse_ignored_class(
     classes: Set[int] = set()
     shares: List[float] = []
     num_plain = 0  # masks without an ignored pixel
-    chosen = np.unique(np.linspace(0, len(source) - 1, MOST_MASKS).astype(np.int64))
+    chosen = np.unique(np.linspace(0, len(source) - 1, MAX_MASKS_READ).astype(np.int64))
     for index in chosen.tolist():
         try:
             mask_HW = source.mask(index, source.size(index)) if index or first_mask_HW is None else first_mask_HW
-        except LoaderError:  # named when its turn comes
+        except LoaderError:  # reported when the sample is read
             continue
         classes.update(np.unique(mask_HW[mask_HW >= 0]).tolist())
         shares.append(float((mask_HW < 0).mean()))
@@ -177,7 +171,8 @@ def refuse_ignored_class(
         if len(classes) == len(class_names) or num_plain == 2:
             return
     absent = [f"'{name}'" for number, name in enumerate(class_names) if number not in classes]
-    has_some_of_many = len(classes) > 1 and len(absent) > 1  # as a few masks of a dataset with many classes
+    # A few masks of a dataset with many classes do not contain all of them.
+    has_some_of_many = len(classes) > 1 and len(absent) > 1
     if 2 * num_plain >= len(shares) or has_some_of_many:
         return
     values = ", ".join(map(str, source.coding.ignored[:5]))
@@ -195,7 +190,7 @@ def refuse_ignored_class(
 def read_first_mask(source: Optional[MaskedImages]) -> Optional[np.ndarray]:
     """Reads the first mask of a split; None if there is none.
 
-    A fault that all masks have, such as colours, is thus reported before training. The others are read during training.
+    This reports faults of all masks, such as colours, before training. Other masks are read during training.
 
     Raises:
         DataError: the first image or its mask cannot be used.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 IGNORED = -1
 """Class of pixels that neither the loss nor metrics use."""
-_STRAY = -2  # class of pixels whose value has no meaning, which is an error
+_STRAY = -2  # class of pixels with an unknown value, which is an error
 
 
 class Zoom(DatasetTransform):
@@ -56,7 +56,7 @@ class JointAugment(AugmentSettings):
     dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"zoom": Zoom}
 
     scale: Range[PositiveFloat] = [0.5, 2.0]
-    """Smallest and largest factor by which an image is resized before a part of it is cut out; [1, 1] = off."""
+    """Smallest and largest factor by which an image is resized before it is cropped; [1, 1] = off."""
     flip: bool = True
     """Mirror left-right with probability one half."""
 
@@ -65,7 +65,7 @@ class MaskAnnotations(Annotations):
     """Masks (H, W): warped with nearest-neighbour interpolation, and `IGNORED` outside the image."""
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """See `Annotations.follow`."""
+        """Transforms the mask of a sample; see `Annotations.follow`."""
         mask_1HW = label.astype(np.int16)[None]
         return warp(mask_1HW, step.matrix_23, step.size, np.array([IGNORED]), is_nearest=True)[0].astype(label.dtype)
 
@@ -127,9 +127,10 @@ class MaskedImages(EncodedImageSource):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4)."""
-        kinds = (VisionDraw.SCALE, VisionDraw.CROP_TOP, VisionDraw.CROP_LEFT, VisionDraw.FLIP)
-        draws_B4 = np.stack([uniform(seed, epoch, index_B, kind) for kind in kinds], axis=1)
+        """Returns images, masks (B, H, W) int16, and the height and width of each image in its file and in the frame,
+        (B, 4); see `Source.fetch`."""
+        streams = (VisionDraw.SCALE, VisionDraw.CROP_TOP, VisionDraw.CROP_LEFT, VisionDraw.FLIP)
+        draws_B4 = np.stack([uniform(seed, epoch, index_B, stream) for stream in streams], axis=1)
         samples = [self._read(index, draws_4 if train else None) for index, draws_4 in zip(index_B.tolist(), draws_B4)]
         images_BCHW = batch_of([image for image, _, _ in samples])
         return images_BCHW, np.stack([mask for _, mask, _ in samples]), np.array([size for _, _, size in samples])
@@ -197,8 +198,8 @@ class MaskedImages(EncodedImageSource):
         path = self.masks[index]
         if image.size != tuple(size):
             (width, height), (expected_width, expected_height) = image.size, size
-            is_turned = image.size == size[::-1]
-            hint = " EXIF rotates the image: rotate the mask in the same way." if is_turned else ""
+            is_rotated = image.size == size[::-1]
+            hint = " EXIF rotates the image: rotate the mask in the same way." if is_rotated else ""
             raise LoaderError(
                 f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {expected_width} x "
                 f"{expected_height}: a mask must be as large as its image.{hint}", REPLACE,
@@ -233,50 +234,57 @@ class MaskedImages(EncodedImageSource):
     def _read(
         self, index: int, draws_4: Optional[np.ndarray]
     ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
+        """Reads a sample: image, mask, and sizes; see `fetch`.
+
+        Args:
+            index: index of the sample.
+            draws_4: random numbers from 0 to 1 for scale, vertical and horizontal position, and flip; None: the whole
+                image in a frame.
+        """
         image = self.open(index)
         width, height = image.size
         mask = self._mask_image(index, image.size)
-        fitted_height, fitted_width = fit(height, width, self.frame)
+        fitted_height, fitted_width = fit_into_frame(height, width, self.frame)
         sizes = (height, width, fitted_height, fitted_width)
         if draws_4 is None:
-            part = _Part((0.0, 0.0, width, height), (fitted_width, fitted_height), (0, 0))
-            return (*self._cut(index, image, mask, part, self.frame), sizes)
+            crop = _Crop((0.0, 0.0, width, height), (fitted_width, fitted_height), (0, 0))
+            return (*self._draw(index, image, mask, crop, self.frame), sizes)
         scale, down, right, flip = draws_4.tolist()
         low, high = self._augment.scale
         factor = low + (high - low) * scale
         resized = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
-        part = choose_part((height, width), resized, self.shape[1:], down, right)
-        image_CHW, mask_HW = self._cut(index, image, mask, part, self.shape[1:])
+        crop = choose_crop((height, width), resized, self.shape[1:], down, right)
+        image_CHW, mask_HW = self._draw(index, image, mask, crop, self.shape[1:])
         if self._augment.flip and flip < 0.5:
             image_CHW, mask_HW = image_CHW[..., ::-1], mask_HW[..., ::-1]
         return image_CHW, mask_HW, sizes
 
-    def _cut(
-        self, index: int, image: ImageReader, mask: Optional[Image.Image], part: _Part, size: Tuple[int, ...]
+    def _draw(
+        self, index: int, image: ImageReader, mask: Optional[Image.Image], crop: _Crop, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Crops, resizes and pads image and mask to `size`, (C, H, W) and (H, W)."""
         from PIL import Image
 
-        cut_CHW = self.resize(index, image, part.box, part.size)
-        top, left = part.place
-        window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
-        image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)
+        crop_CHW = self.resize(index, image, crop.box, crop.size)
+        top, left = crop.place
+        window = (slice(top, top + crop.size[1]), slice(left, left + crop.size[0]))
+        image_CHW = np.empty((self.shape[0], *size), crop_CHW.dtype)
         image_CHW[:] = self._fill_C[:, None, None]
-        image_CHW[(slice(None), *window)] = cut_CHW
+        image_CHW[(slice(None), *window)] = crop_CHW
         mask_HW = np.full(size, IGNORED, np.int16)
         if mask is not None:  # crop before the lookup of classes, which then reads only a part of a large mask
-            mask_HW[window] = self._classes(mask.resize(part.size, Image.Resampling.NEAREST, box=part.box))
+            mask_HW[window] = self._classes(mask.resize(crop.size, Image.Resampling.NEAREST, box=crop.box))
         return image_CHW, mask_HW
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Crop:
     """A part of an image and its placement in the output.
 
     Attributes:
-        box: left, top, right and bottom in the image.
-        size: (width, height) of the part in the output.
-        place: (top, left) of the part in the output.
+        box: left, top, right and bottom in pixels of the image.
+        size: (width, height) in the output.
+        place: (top, left) in the output.
     """
 
     box: Tuple[float, float, float, float]
@@ -284,16 +292,16 @@ class _Part:
     place: Tuple[int, int]
 
 
-def fit(height: int, width: int, frame: Sequence[int]) -> Tuple[int, int]:
-    """Returns height and width of an image in a frame: its own if it fits, otherwise scaled down to fit."""
+def fit_into_frame(height: int, width: int, frame: Sequence[int]) -> Tuple[int, int]:
+    """Returns the height and width of an image in a frame of that (height, width). Only larger images are scaled."""
     scale = min(1.0, frame[0] / height, frame[1] / width)
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
-def choose_part(
+def choose_crop(
     original: Sequence[int], resized: Sequence[int], size: Sequence[int], down: float, right: float
-) -> _Part:  # fmt: skip
-    """Returns the part to crop from a resized image, and its placement; all of it if it is smaller than the crop.
+) -> _Crop:  # fmt: skip
+    """Returns a random crop of a resized image. An image that is smaller than the crop is placed at random inside it.
 
     Args:
         original: height and width of the image.
@@ -302,16 +310,17 @@ def choose_part(
         down: random number from 0 to 1 for the vertical position of the crop, or of a smaller image in it.
         right: random number from 0 to 1 for the horizontal position.
     """
-    begins, ends, lengths, places = [], [], [], []
-    for length, resized_length, crop_length, share in zip(original, resized, size, (down, right)):
+    begins, ends, lengths, positions = [], [], [], []
+    for length, resized_length, crop_length, draw in zip(original, resized, size, (down, right)):
         part_length = min(resized_length, crop_length)
-        first = int(share * (resized_length - part_length + 1))
+        first = int(draw * (resized_length - part_length + 1))
         begins.append(first * length / resized_length)
         ends.append((first + part_length) * length / resized_length)
         lengths.append(part_length)
-        places.append(int(share * (crop_length - part_length + 1)))
-    return _Part((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (places[0], places[1]))
+        positions.append(int(draw * (crop_length - part_length + 1)))
+    return _Crop((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (positions[0], positions[1]))
 
 
 def _listed(values: Sequence[int], most: int) -> str:
+    """Returns at most that many values as text."""
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")

@@ -1,8 +1,8 @@
 """Builds GluonCV's segmentation networks, made to return maps of the input's size. Imports MXNet and GluonCV.
 
-GluonCV's compile the size of the training crop into the graph: images of another size come out at the crop's. Here
-`hybrid_forward` of the blocks that resize is replaced by a version that resizes to the size of its inputs. Blocks and
-parameters stay GluonCV's, and so do their names.
+GluonCV's networks contain the size of the training crop, and return maps of that size for images of any size. Here the
+`hybrid_forward` of the blocks that resize is replaced by a version that resizes to the size of the network's input. The
+blocks, the parameters and their names are GluonCV's.
 """
 
 from __future__ import annotations
@@ -33,15 +33,22 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
     Maps = Union[Array, Sequence[Array]]
-    """Scores at one or several places of a network."""
+    """Scores of the main output, or of the main and the auxiliary outputs."""
 
 POOLINGS = (1, 2, 3, 6)
-"""Sides of the grids of a pyramid of poolings."""
+"""Sides of the grids of a pyramid pooling module. Source: PSPNet."""
 
 
 def build(name: str, num_classes: int, aux: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
-    """Returns the network of that name, without a dataset's: (B, 3, H, W) -> scores (B, num_classes, H, W), one or a
-    tuple."""
+    """Builds a network that maps images (B, 3, H, W) to scores (B, num_classes, H, W), or to a tuple of scores if it
+    has auxiliary outputs.
+
+    Args:
+        name: GluonCV's name without a dataset.
+        num_classes: number of classes.
+        aux: if True, the network has auxiliary outputs.
+        options: further arguments of GluonCV's class.
+    """
     arguments: Dict[str, Any] = {"pretrained_base": False, **options, "aux": aux}
     kind = BY_NAME.get(name)
     if kind is None:
@@ -49,31 +56,32 @@ def build(name: str, num_classes: int, aux: bool, options: Mapping[str, Any]) ->
         kind = BY_ARCHITECTURE[architecture]
     with contextlib.redirect_stdout(io.StringIO()):  # PSPNet prints its crop size
         network = kind(num_classes, **arguments)
-    network.aux = aux  # not all of them keep it
-    REMAINING.get(kind, lambda network: None)(network)
+    network.aux = aux  # not all of GluonCV's classes store it
+    ADJUSTMENTS.get(kind, lambda network: None)(network)
     for _, block in blocks_by_path(network):
         forward = FORWARDS.get(type(block))
         if forward is not None:
-            # On the instance, so that GluonCV's class is unchanged.
+            # Set on the instance, so that GluonCV's class is unchanged.
             object.__setattr__(block, "hybrid_forward", _bound(forward, block))
     return network
 
 
 def _bound(forward: Callable[..., object], block: gluon.Block) -> Callable[..., object]:
+    """Binds a function (block, F, *inputs) to a block."""
     return lambda F, *inputs: forward(block, F, *inputs)
 
 
 def _outputs(F: OperatorModule, maps: List[Array], image: Array) -> Maps:
-    """Maps at the image's size: one, or a tuple."""
-    resized = [resize_like(F, one, image) for one in maps]
+    """Resizes maps to the size of the image. Returns the map if there is one, otherwise a tuple."""
+    resized = [resize_like(F, each, image) for each in maps]
     return resized[0] if len(resized) == 1 else tuple(resized)
 
 
-# Whole networks: (B, 3, H, W) -> scores.
+# Forward passes of networks, (B, 3, H, W) -> scores. Local names are those of GluonCV's code.
 
 
 def _with_backbone(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
-    """Builds an FCN, PSPNet or DeepLabV3."""
+    """Computes the forward pass of FCN, PSPNet and DeepLabV3."""
     c3, c4 = network.base_forward(x)
     return _outputs(F, [network.head(c4), *([network.auxlayer(c3)] if network.aux else [])], x)
 
@@ -111,15 +119,15 @@ def _icnet(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
     return _outputs(F, list(network.head(network.conv_sub1(x), network.conv_sub2(sub2), network.conv_sub4(sub4))), x)
 
 
-# Parts of them.
+# Forward passes of parts of networks.
 
 
 def _icnet_head(head: gluon.HybridBlock, F: OperatorModule, sub1: Array, sub2: Array, sub4: Array) -> List[Array]:
-    """Computes scores at a quarter, an eighth, and a sixteenth of the image's size.
+    """Computes scores at a quarter, an eighth, and a sixteenth of the image's size. `_outputs` resizes them to the
+    image's size, as GluonCV's ICNetLoss does.
 
-    All are brought to the image's size, as ICNetLoss does before it compares them. GluonCV returns those at a quarter
-    twice, resized and not; ICNetLoss, which resizes them then, counts the same map with 1 and with 0.4. Here it is
-    there once, and what auxiliary outputs weigh is the task's.
+    GluonCV returns the scores at a quarter twice, resized and not, so its ICNetLoss counts the same map with weights of
+    1 and 0.4. Here they are returned once, and the loss defines the weight of auxiliary outputs.
     """
     cff_24, scores_24 = head.cff_24(sub4, sub2)
     cff_12, scores_12 = head.cff_12(cff_24, sub1)
@@ -189,44 +197,44 @@ FORWARDS: Dict[Type[gluon.Block], Callable[..., object]] = {
     deeplabv3_plus._DeepLabHead: _plus_head,
     deeplabv3b_plus._DeepLabHead: _wide_head,
 }
-"""GluonCV blocks that resize or return unneeded outputs -> replacement of their hybrid_forward."""
+"""Class of GluonCV that resizes, or returns unused outputs -> replacement of its `hybrid_forward`."""
 
 
-# Children of a network without auxiliary outputs, in order of execution.
+# Adjustments of built networks: unused children are removed, and the output layer comes last.
 
 
-def _fit_icnet(network: gluon.HybridBlock) -> None:
-    # Weights for another number of classes are told by the network's last layer (`mxtrain.model.weights`).
+def _adjust_icnet(network: gluon.HybridBlock) -> None:
+    # `mxtrain.model.weights` recognises weights for another number of classes by the last layer of the network.
     network._children.move_to_end("head")
     if not network.aux:
         _remove(network.head.cff_12, "conv_low_cls")
         _remove(network.head.cff_24, "conv_low_cls")
 
 
-def _fit_danet(network: gluon.HybridBlock) -> None:
+def _adjust_danet(network: gluon.HybridBlock) -> None:
     if not network.aux:
         _remove(network.head, "conv6")
         _remove(network.head, "conv7")
 
 
 def _remove(block: gluon.HybridBlock, child: str) -> None:
+    """Removes a child; the attribute becomes None, as in GluonCV without auxiliary outputs."""
     del block._children[child]
     object.__setattr__(block, child, None)
 
 
-REMAINING = {icnet.ICNet: _fit_icnet, danet.DANet: _fit_danet}
+ADJUSTMENTS = {icnet.ICNet: _adjust_icnet, danet.DANet: _adjust_danet}
+"""Class of GluonCV -> function that adjusts a network after it was built."""
 
 
 def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
-    """Resizes by bilinear interpolation with aligned corners, as BilinearResize2D does.
+    """Resizes maps by bilinear interpolation with aligned corners, as MXNet's BilinearResize2D does. Returns (B, C, H,
+    W).
 
     Args:
-        F: mxnet.ndarray or mxnet.symbol.
-        maps: (B, C, h, w).
-        like: (B, ?, H, W): only its size is read.
-
-    Returns:
-        (B, C, H, W).
+        F: MXNet's operators of symbols or of arrays.
+        maps: maps (B, C, h, w).
+        like: array (B, ?, H, W); its values are not used.
     """
     rows_Hh, columns_Ww = _weights(F, maps, like, 2), _weights(F, maps, like, 3)
     # `dot` sums over the first axis of its right operand, so rows are resized first; the larger result needs no
@@ -236,15 +244,16 @@ def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
 
 
 def fill_like(F: OperatorModule, maps: Array, like: Array) -> Array:
-    """Does the same as `resize_like` for maps of one pixel: (B, C, 1, 1) to (B, C, H, W)."""
+    """Resizes maps of one pixel, (B, C, 1, 1) to (B, C, H, W); arguments as in `resize_like`."""
     return F.broadcast_like(maps, like, lhs_axes=(2, 3), rhs_axes=(2, 3))
 
 
 def _weights(F: OperatorModule, maps: Array, like: Array, axis: int) -> Array:
-    """Returns the weight of each old position along `axis` in each new one: (new, old)."""
+    """Returns the weight of each old position along an axis in each new position, (new, old)."""
     new, old = F.contrib.arange_like(like, axis=axis), F.contrib.arange_like(maps, axis=axis)
     last_new, last_old = F.max(new), F.max(old)
     step = F.broadcast_div(last_old, F.broadcast_maximum(last_new, F.ones_like(last_new)))
     position = F.expand_dims(F.broadcast_mul(new, step), axis=1)
     distance = F.abs(F.broadcast_sub(position, F.expand_dims(old, axis=0)))
-    return F.BlockGrad(F.relu(1 - distance))  # without: a product as large as the maps' own, for a gradient of nothing
+    # BlockGrad: otherwise the backward pass would compute a large product for a gradient that nobody uses.
+    return F.BlockGrad(F.relu(1 - distance))

@@ -1,4 +1,4 @@
-"""Images in one folder, and masks of the same names in another."""
+"""Segmentation dataset of images in a folder, and masks with the same names in another."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
+from mxtrain.vision.detection.boxed_classes import first_twice
 from mxtrain.vision.segmentation.mask_file import LARGEST_VALUE
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, same_stem, suffix_remover
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, stem_key, suffix_remover
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
-IMAGES = ("images", "image", "imgs", "img")
-MASKS = ("masks", "mask", "labels", "label", "annotations")
-"""Names of the folders of images and of masks, in lower case."""
+IMAGE_FOLDERS = ("images", "image", "imgs", "img")
+MASK_FOLDERS = ("masks", "mask", "labels", "label", "annotations")
+"""Accepted names of the folders of images and of masks, in lower case."""
 MASK_ENDING = "_mask.png"
 ROBOFLOW_CLASSES = "_classes.csv"
-"""Files as Roboflow writes them: masks beside their images, and a table of pixel values and classes."""
+"""File names of Roboflow: masks beside their images, and a table of pixel values and class names."""
 _LAYOUT = (
     "It must hold images/ and masks/ with files of the same names, e.g. images/a.jpg and masks/a.png; with splits of "
     "your own train/images/, train/masks/, val/images/ ... or images/train/, masks/train/, images/val/ "
@@ -70,11 +71,11 @@ class SegmentationFolder(MaskedFiles):
         return self
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         root = self.require_root(_LAYOUT)
         mixed = _find_mixed(root)
         folders_of = {} if mixed else _find_folders(root)
@@ -88,13 +89,18 @@ class SegmentationFolder(MaskedFiles):
         return self.make_splits(pairs["train"], val, test, names, coding, findings=findings)
 
     def remedy_if_ignored(self, coding: MaskCoding) -> str:
-        """See `MaskedFiles.remedy_if_ignored`."""
+        """Names the settings to type if a class has the ignored value in all masks."""
         if len(coding.values) == 2 and len(coding.ignored) == 1:
             values = f"[{coding.values[0]},{coding.ignored[0]}]"
             return f"If {coding.ignored[0]} is the second class, type dataset.mask_values={values} dataset.ignored=[]."
         return "Give the value of each class, and the ignored values: dataset.mask_values=[...] dataset.ignored=[]."
 
     def _coding(self, names: List[str]) -> MaskCoding:
+        """Returns the meaning of the values of masks.
+
+        Raises:
+            DataError: the settings contradict each other, or do not fit the number of classes.
+        """
         values = list(range(len(names))) if self.mask_values == "auto" else self.mask_values
         if len(values) != len(names):
             raise DataError(
@@ -112,10 +118,10 @@ class SegmentationFolder(MaskedFiles):
 
 
 def read_class_names(path: Path) -> List[str]:
-    """Reads the names of classes, one a line.
+    """Reads class names from a file with one name per line.
 
     Raises:
-        DataError: there is no such file, it names fewer than two, or one twice.
+        DataError: the file does not exist, or has fewer than two names, or a name twice.
     """
     if not exists(path):
         raise DataError(
@@ -125,14 +131,14 @@ def read_class_names(path: Path) -> List[str]:
     names = [line.strip() for line in split_lines(read_text(path)) if line.strip()]
     if len(names) < 2:
         raise DataError(f"'{path}' must name at least two classes, one a line, the background too; it names {names}.")
-    twice = [name for number, name in enumerate(names) if name in names[:number]]
-    if twice:
-        raise DataError(f"'{path}' names the class '{twice[0]}' twice. Give each line its own name.")
+    duplicate = first_twice(names)
+    if duplicate is not None:
+        raise DataError(f"'{path}' names the class '{duplicate}' twice. Give each line its own name.")
     return names
 
 
 def read_roboflow_names(path: Path) -> List[str]:
-    """Returns the names of classes in a table of pixel values and names, as Roboflow writes it.
+    """Reads class names from a table of pixel values and names, as Roboflow writes it.
 
     Raises:
         DataError: the values are not 0, 1, 2 and so on.
@@ -148,57 +154,63 @@ def read_roboflow_names(path: Path) -> List[str]:
 
 
 def _unquoted(cell: str) -> str:
-    """Removes the quotes around a cell of a table, as around a name with a comma."""
+    """Removes the quotes of a CSV cell, such as a name with a comma."""
     is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
     return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
 def _find_mixed(root: Path) -> Dict[str, Path]:
-    """Returns the folders of splits, or the root alone, where masks lie beside their images, as Roboflow writes
-    them."""
+    """Returns split -> folder with masks beside their images, as Roboflow writes them. Without splits, the root is the
+    training split. Empty if masks are in folders of their own."""
     folders = find_splits(root, SegmentationFolder.option) or {"train": root}
     return folders if any(name.endswith(MASK_ENDING) for name in files_in(folders["train"])) else {}
 
 
 def _pair_mixed(folder: Path, findings: Findings) -> MaskPairs:
-    def known_by(name: str) -> Optional[str]:
-        return None if name.endswith(MASK_ENDING) else same_stem(name)
+    """Returns the images and masks of a folder with both."""
 
-    images = list_images(folder, known_by, findings=findings)
+    def key_of(name: str) -> Optional[str]:
+        return None if name.endswith(MASK_ENDING) else stem_key(name)
+
+    images = list_images(folder, key_of, findings=findings)
     masks = list_masks(folder, suffix_remover(MASK_ENDING), f"NAME{MASK_ENDING}", findings)
     return pair(images, masks, folder, MASK_ENDING, findings)
 
 
 def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
-    """Returns the folders of images and masks of each split; only "train" where there are no splits.
+    """Returns split -> folders of images and of masks. Without splits, there is only "train".
 
     Raises:
-        DataError: a folder is missing, or two mean the same.
+        DataError: a folder is missing, or two folders have the same meaning.
     """
     option = SegmentationFolder.option
     splits = find_splits(root, option)
-    pairs = {split: (_kind_in(folder, IMAGES), _kind_in(folder, MASKS)) for split, folder in splits.items()}
+    pairs = {
+        split: (_find_folder(folder, IMAGE_FOLDERS), _find_folder(folder, MASK_FOLDERS))
+        for split, folder in splits.items()
+    }
     folders_of = {split: pair for split, pair in pairs.items() if any(os.path.lexists(folder) for folder in pair)}
     if "train" in folders_of:
         return folders_of
-    images, masks = _kind_in(root, IMAGES), _kind_in(root, MASKS)
+    images, masks = _find_folder(root, IMAGE_FOLDERS), _find_folder(root, MASK_FOLDERS)
     for folder in (images, masks):
         if not folder.is_dir():
             raise DataError(f"{option}: there is no folder '{folder}'. '{root}' is read. {_LAYOUT}")
-    of_images, of_masks = find_splits(images, option), find_splits(masks, option)
-    if not of_images and not of_masks:
+    image_splits, mask_splits = find_splits(images, option), find_splits(masks, option)
+    if not image_splits and not mask_splits:
         return {"train": (images, masks)}
     return {
-        split: (of_images.get(split, images / split), of_masks.get(split, masks / split))
-        for split in ("train", "val", "test") if split in of_images or split in of_masks
+        split: (image_splits.get(split, images / split), mask_splits.get(split, masks / split))
+        for split in ("train", "val", "test") if split in image_splits or split in mask_splits
     }  # fmt: skip
 
 
-def _kind_in(folder: Path, names: Sequence[str]) -> Path:
-    """Returns the folder of images, or that of masks, in a folder: the first of the names where there is none.
+def _find_folder(folder: Path, names: Sequence[str]) -> Path:
+    """Returns the folder inside a folder that has one of some names, in any case. If there is none, returns the path
+    for the first name.
 
     Raises:
-        DataError: there are two.
+        DataError: several folders have one of the names.
     """
     entries = os.listdir(folder) if folder.is_dir() else []
     matches = sorted(name for name in entries if name.lower() in names)
@@ -211,5 +223,6 @@ def _kind_in(folder: Path, names: Sequence[str]) -> Path:
 
 
 def _pair(images: Path, masks: Path, findings: Findings) -> MaskPairs:
+    """Returns the images and masks of two folders."""
     listed = list_images(images, findings=findings), list_masks(masks, findings=findings)
     return pair(*listed, masks, findings=findings)

@@ -1,4 +1,4 @@
-"""The signature of images with masks."""
+"""Splits and signature of images with segmentation masks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskSplits(ImageSplits):
-    """Images with a class for every pixel.
+    """Splits of images with segmentation masks.
 
     Attributes:
-        mask_values: the value of each class in a mask's file; empty: its number.
+        mask_values: value of each class in mask files; empty: the index of the class.
     """
 
     mask_values: Sequence[int] = ()
@@ -24,10 +24,10 @@ class MaskSplits(ImageSplits):
 
 @dataclass(frozen=True)
 class MaskSignature(ImageSignature):
-    """Images with a class for every pixel.
+    """Signature of images with segmentation masks.
 
     Attributes:
-        mask_values: the value of each class in a mask's file; empty: its number.
+        mask_values: value of each class in mask files; empty: the index of the class.
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {**ImageSignature.form, "mask_values?": [int]}

@@ -11,7 +11,7 @@ from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
-from mxtrain.vision.segmentation.mask_png import mask_png
+from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
 from mxtrain.vision.segmentation.masked import MaskedDataset
 from mxtrain.vision.segmentation.signature import MaskSignature
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ORIGINAL_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
 """Columns of `Batch.meta`: (height, width) of the original image, and after it was fitted into the frame."""
 MAX_SHOWN = 16
+"""Number of images with the lowest accuracy in the report."""
 BACKGROUND = "background"
 """Name of the background class in datasets."""
 
@@ -100,11 +101,7 @@ class Segmentation(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the size of the image, and the share of pixels of each class that occurs."""
-        import numpy as np
-
-        count_K = np.bincount(prediction.astype(np.int64).ravel(), minlength=len(signature.class_names))
-        order = [int(k) for k in np.argsort(-count_K, kind="stable") if count_K[k]]
-        shares = {signature.class_names[k]: round(float(count_K[k] / prediction.size), 6) for k in order}
+        shares = class_shares(prediction.astype("int64"), signature.class_names)
         return {"height": prediction.shape[0], "width": prediction.shape[1], "shares": shares}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
@@ -114,8 +111,7 @@ class Segmentation(Task):
         return {**plain, "largest_class": name, "share": share}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns a mask in the format of the dataset: pixels have the dataset's values of classes, with a colour
-        palette."""
+        """Returns the mask as a PNG file in the format of the dataset; see `mask_png`."""
         values = MaskSignature.cast(signature).mask_values or range(len(signature.class_names))
         return mask_png(prediction.astype("int64"), values)
 
@@ -157,14 +153,14 @@ class Segmentation(Task):
         region_BHW = predicted_BHW == chosen_B[:, None, None]
         true_B = [largest_class(mask_HW[region_HW], ()) for mask_HW, region_HW in
                   zip(batch.targets[0].asnumpy().astype(np.int64), region_BHW)]  # fmt: skip
-        class_BHW, counts_BHW = (
+        class_BHW, is_in_region_BHW = (
             nd.array(array, ctx=score_BKHW.context, dtype="float32")
             for array in (np.where(region_BHW, chosen_B[:, None, None], 0), region_BHW)
         )
 
         def mean_over_region(values_BKHW: NDArray) -> NDArray:
-            of_class_BHW = nd.pick(values_BKHW.astype("float32"), class_BHW, axis=1)
-            return (of_class_BHW * counts_BHW).sum(axis=(1, 2)) / counts_BHW.sum(axis=(1, 2))
+            value_BHW = nd.pick(values_BKHW.astype("float32"), class_BHW, axis=1)
+            return (value_BHW * is_in_region_BHW).sum(axis=(1, 2)) / is_in_region_BHW.sum(axis=(1, 2))
 
         return Explained(
             lambda outputs: mean_over_region(outputs[0]),
@@ -174,7 +170,8 @@ class Segmentation(Task):
 
 
 def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
-    """Returns the most frequent class, except "background" if any other occurs; -1 if all pixels are ignored."""
+    """Returns the most frequent class of a mask, but "background" only if no other class occurs; -1 if all pixels are
+    ignored."""
     import numpy as np
 
     count_K = np.bincount(mask[mask >= 0])
@@ -204,12 +201,13 @@ class MaskReport(Report):
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         from mxtrain.engine.predictions import BATCHES_AHEAD
 
-        # Counted a few batches later: the host does not wait for the device, and few masks are kept in memory.
+        # Count a few batches later, so that the host does not wait for the device, and few masks are kept in memory.
         self._pending.append((batch, self._task.decode(outputs, batch)))
         if len(self._pending) > BATCHES_AHEAD:
             self._count(*self._pending.pop(0))
 
     def _count(self, batch: Batch, decoded: Predictions) -> None:
+        """Adds the predictions of a batch to the confusion matrix and to the worst images."""
         import numpy as np
 
         from mxtrain.engine.predictions import to_host
@@ -226,15 +224,16 @@ class MaskReport(Report):
                 framed_BHW[row, :height, :width] if is_whole_B[row]
                 else own_mask(self._source, int(index), prediction.shape)
             )  # fmt: skip
-            counts_hw = mask_hw >= 0
-            cell_P = mask_hw[counts_hw].astype(np.int64) * num_classes + prediction[counts_hw].astype(np.int64)
-            counted_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
-            self._confusion_KK += counted_KK
-            accuracy = float(counted_KK.trace() / max(counted_KK.sum(), 1))
+            is_used_hw = mask_hw >= 0
+            cell_P = mask_hw[is_used_hw].astype(np.int64) * num_classes + prediction[is_used_hw].astype(np.int64)
+            confusion_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
+            self._confusion_KK += confusion_KK
+            accuracy = float(confusion_KK.trace() / max(confusion_KK.sum(), 1))
             worst = [*self._worst, (accuracy, int(index), prediction)]
             self._worst = sorted(worst, key=lambda item: item[:2])[:MAX_SHOWN]
 
     def _finish(self) -> None:
+        """Counts all pending batches."""
         while self._pending:
             self._count(*self._pending.pop(0))
 

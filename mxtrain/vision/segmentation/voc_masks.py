@@ -1,6 +1,6 @@
-"""The masks in PASCAL VOC's files: an image in which a pixel has the number of its object.
+"""Reads instance masks of PASCAL VOC: images in which the value of a pixel is the number of its object.
 
-Legend: P images, R boxes, M boxes of an image, h, w of an image.
+Legend: P images, R boxes, M boxes of an image, h, w size of an image.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.regular_files import read_bytes
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.detection.voc_layout import OUTLINE_VALUE
 from mxtrain.vision.instance_segmentation.outlines import Bitmap, Outline
 from mxtrain.vision.segmentation.mask_file import read_mask
 
-_IGNORED = 255  # the white outlines of objects
 _REMEDY = "Save it as a PNG in which a pixel has the number of its object in the annotation, from 1; 0 = of none."
 
 
 class VocBoxSources(NamedTuple):
-    """Origin of the boxes of a split.
+    """Annotations that the boxes of a split were read from.
 
     Attributes:
-        annotations: the file of each image.
-        count_P: number of objects in each image, including objects of classes that are not learned.
-        object_R: for each box of the table, the number of its object in its image's file, from 0.
+        annotations: annotation file of each image.
+        count_P: number of objects in each annotation, including objects of classes that are not learned.
+        object_R: index of the object of each box in its annotation, from 0.
     """
 
     annotations: Sequence[Path]
@@ -45,12 +45,12 @@ class VocBoxSources(NamedTuple):
 
 @dataclass(frozen=True)
 class VocOutlines:
-    """The masks of a split, read from their files whenever they are needed.
+    """Masks of a split. They are read from their files whenever they are needed.
 
     Attributes:
-        masks: the file of each image.
+        masks: mask file of each image.
         count_P, object_R: see `VocBoxSources`.
-        begin_P1: where the boxes of each image begin in the table, and where the last end.
+        begin_P1: index of the first box of each image in the table, and the number of boxes.
     """
 
     masks: Sequence[str]
@@ -60,11 +60,11 @@ class VocOutlines:
 
     @property
     def are_in_areas(self) -> bool:
-        """See `Outlines`: annotations have boxes only."""
+        """Returns False: annotations only have boxes."""
         return False
 
     def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
-        """See `Outlines`."""
+        """Reads the masks of some objects of an image; see `Outlines.read`."""
         if not len(number_M):
             return []
         value_hw = self._values(image, size)
@@ -72,6 +72,11 @@ class VocOutlines:
         return [Bitmap(value_hw == number + 1) for number in object_M.tolist()]
 
     def _values(self, image: int, size: Tuple[int, int]) -> np.ndarray:
+        """Reads the mask file of an image, (h, w).
+
+        Raises:
+            LoaderError: the file cannot be read, or has another (height, width) than `size`.
+        """
         path = self.masks[image]
         try:
             value_hw = np.asarray(read_mask(read_bytes(path)))
@@ -88,7 +93,7 @@ class VocOutlines:
         return value_hw
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
-        """See `Outlines`."""
+        """Returns the problems of the mask file of an image; see `Outlines.problems`."""
         place = DataPlace(self.masks[image])
         try:
             values = set(np.unique(self._values(image, size)).tolist())
@@ -100,7 +105,7 @@ class VocOutlines:
                 STRAY_MASK_VALUE, place, f"{place} holds the value {value}; its annotation has {num_objects} objects.",
                 _REMEDY,
             )
-            for value in sorted(values - {0, _IGNORED}) if value > num_objects
+            for value in sorted(values - {0, OUTLINE_VALUE}) if value > num_objects
         ]  # fmt: skip
         begin = int(self.begin_P1[image])
         for number in self.object_R[begin : begin + count].tolist():

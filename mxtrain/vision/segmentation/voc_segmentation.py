@@ -1,4 +1,4 @@
-"""PASCAL VOC's layout of images and masks."""
+"""Segmentation dataset in PASCAL VOC's layout."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from mxtrain.data.checking.problems import STRICT, DataPlace, Findings
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
-from mxtrain.vision.detection.voc_layout import find_years, read_names
+from mxtrain.vision.detection.voc_layout import OUTLINE_VALUE, find_years, read_names
 from mxtrain.vision.images.class_lists import VOC_CLASSES
 from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_images, list_masks, refuse_unpaired
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 VOC_NAMES = ("background", *VOC_CLASSES)
-_IGNORED = 255  # the white outlines of objects
 _LAYOUT = (
     "It must be VOCdevkit, VOCdevkit/VOC2012 or another folder that holds JPEGImages/, SegmentationClass/ and "
     "ImageSets/Segmentation/."
@@ -42,11 +41,11 @@ class VocSegmentation(PublicDataset, MaskedFiles):
     """Folder of the masks; the 10,582 of train_aug are usually in SegmentationClassAug."""
 
     def open(self) -> Splits:
-        """See `Dataset.open`."""
+        """Finds, checks and splits the data."""
         return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+        """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()
         root = _find_devkit(self.require_root(_LAYOUT))
         images = list_images(root / "JPEGImages", findings=findings)
@@ -58,14 +57,18 @@ class VocSegmentation(PublicDataset, MaskedFiles):
 
         return self.make_splits(
             read_split(lists, self.train_split, "train", images, masks, findings), read(self.val_split, "val"),
-            read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
+            read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [OUTLINE_VALUE]),
             "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of the "
             "training images.", findings,
         )  # fmt: skip
 
 
 def _find_devkit(root: Path) -> Path:
-    """Returns the folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
+    """Returns the folder with JPEGImages: the root itself, the only folder in it, or the one of 2012.
+
+    Raises:
+        DataError: there is no such folder, or several of other years.
+    """
     years = find_years(root)
     chosen_years = years if len(years) == 1 else [path for path in years if path.name == "VOC2012"]
     if chosen_years:
@@ -80,10 +83,17 @@ def _find_devkit(root: Path) -> Path:
 def read_split(
     folder: Path, name: str, split: str, images: Files, masks: Files, findings: Findings = STRICT
 ) -> MaskPairs:  # fmt: skip
-    """Returns the images that a split's file names, with their masks. See `read_names`.
+    """Returns the images and masks that the list of a split names.
+
+    Args:
+        folder: folder of the lists.
+        name: name of the list without its extension.
+        split: name of the split, for messages.
+        images, masks: existing files by key.
+        findings: collects names without an image or a mask.
 
     Raises:
-        DataError: there is no such file, it names none, or one whose image or mask is missing.
+        DataError: the list does not exist or is empty, or an image or a mask is missing.
     """
     path, setting = folder / f"{name}.txt", f"dataset.{split}_split={name}"
     line_of = read_names(folder, name, setting, findings, known={*images, *masks})

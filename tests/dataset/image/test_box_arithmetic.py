@@ -36,7 +36,7 @@ def test_a_match_is_the_object_that_is_covered_best(nd):
     edges = [[0, 0, 10, 20], [22, 0, 30, 10], [40, 0, 60, 20], [50, 0, 69, 20], [50, 0, 71, 20], [7, 7, 7, 7]]
     found = match_boxes(nd, nd.array([edges]), nd.array(true_boxes()))
     np.testing.assert_allclose(found.iou_BN.asnumpy(), [[0.5, 0.8, 0, 0, 0, 0]], atol=1e-6)
-    assert found.place_BN.asnumpy()[0, :2].tolist() == [0, 1]
+    assert found.index_BN.asnumpy()[0, :2].tolist() == [0, 1]
     assert found.in_crowd_BN.asnumpy().tolist() == [[0, 0, 1, 1, 0, 0]]  # by more than half of their own area
 
 

@@ -289,7 +289,7 @@ def test_a_view_inside_of_a_frame(flipped):
     image = np.zeros((1, 60, 60))
     part = np.zeros((1, 30, 20))
     part[..., :4] = 1
-    view.put(part, image)
+    view.paste(part, image)
     left, _, right, _ = (int(edge) for edge in row[:4])
     assert image[0, 20:50, left:right].all() and image.sum() == 120
 

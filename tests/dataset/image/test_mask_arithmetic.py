@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from mxtrain.vision.instance_segmentation.mask_arithmetic import cut_to
+from mxtrain.vision.instance_segmentation.mask_arithmetic import resample_masks
 
 
 def cut(mask_TSS, edge_T4, region_T4, side):
     from mxtrain.engine.backend import nd
 
     given = (nd.array(one) for one in (mask_TSS, edge_T4, region_T4))
-    return cut_to(nd, *given, nd.zeros((len(mask_TSS), side, side))).asnumpy()
+    return resample_masks(nd, *given, nd.zeros((len(mask_TSS), side, side))).asnumpy()
 
 
 def by_pixels(mask_SS, edge_4, region_4, side):

@@ -22,8 +22,8 @@ from mxtrain.vision.segmentation.masked_images import (
     JointAugment,
     MaskCoding,
     MaskedImages,
-    choose_part,
-    fit,
+    choose_crop,
+    fit_into_frame,
 )
 
 MEAN = [0.9, 0.1, 0.4]
@@ -124,9 +124,9 @@ def test_a_draw_is_a_function_of_seed_epoch_and_index(tmp_path):
 def test_factors_places_and_flips_span_their_range(tmp_path, monkeypatch):
     source = open_source(*write(tmp_path, [(64, 80)]), frame=(64, 80), augment=JointAugment(scale=[0.5, 1.5]))
     drawn = []
-    own = choose_part
+    own = choose_crop
     monkeypatch.setattr(
-        masked_images, "choose_part", lambda *values: drawn.append((values, own(*values))) or drawn[-1][1]
+        masked_images, "choose_crop", lambda *values: drawn.append((values, own(*values))) or drawn[-1][1]
     )
     epochs = range(300)
     for epoch in epochs:
@@ -183,7 +183,7 @@ def test_whole_images_are_fitted_as_pillow_and_numpy_would(tmp_path, size, chann
     rows, columns = (((np.arange(n) + 0.5) * own / n).astype(int) for n, own in ((h, height), (w, width)))
     assert np.array_equal(mask[0, :h, :w], np.asarray(Image.open(masks[0]))[rows][:, columns])
     assert (mask[0, h:] == IGNORED).all() and (mask[0, :, w:] == IGNORED).all() and mask.shape == (1, 96, 128)
-    assert sizes.tolist() == [[height, width, h, w]] and fit(height, width, (96, 128)) == (h, w)
+    assert sizes.tolist() == [[height, width, h, w]] and fit_into_frame(height, width, (96, 128)) == (h, w)
     assert np.array_equal(source.mask(0, (width, height)), np.asarray(Image.open(masks[0])))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from mxtrain.vision.instance_segmentation.mask_rows import codes_of, in_image, mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import decode_mask, encode_masks, paste_masks
 from mxtrain.vision.instance_segmentation.outlines import Bitmap, Polygons
 
 STAR = np.array([[10, 2], [13, 18], [1, 7], [19, 7], [7, 18.3]], float)
@@ -65,14 +65,14 @@ def test_a_mask_in_its_box_becomes_the_same_mask_in_its_image():
         mask_hw[top : top + 28, left : left + 28] = rng.rand(28, 28) > 0.5
         edges = (left, top, left + 28, top + 28)
         seen_SS = Bitmap(mask_hw).on_grid(edges, 28)
-        (found_hw,) = in_image(seen_SS[None].astype(float), np.array([edges], float), (50, 60))
+        (found_hw,) = paste_masks(seen_SS[None].astype(float), np.array([edges], float), (50, 60))
         np.testing.assert_array_equal(found_hw, mask_hw)
 
 
 def test_a_mask_ends_where_its_box_and_its_image_do():
     whole = np.ones((3, 28, 28))
     edge_N4 = np.array([[2.4, 3.5, 9.6, 8.0], [-5.0, -5, 400, 7], [30.0, 30, 40, 40]])
-    first, second, third = in_image(whole, edge_N4, (13, 17))
+    first, second, third = paste_masks(whole, edge_N4, (13, 17))
     assert np.argwhere(first).min(axis=0).tolist() == [3, 2] and np.argwhere(first).max(axis=0).tolist() == [7, 9]
     assert first.sum() == 5 * 8 and second[:7].all() and not second[7:].any() and not third.any()
 
@@ -80,7 +80,7 @@ def test_a_mask_ends_where_its_box_and_its_image_do():
 def test_codes_are_those_of_cocos_own_tool():
     rng = np.random.RandomState(1)
     masks = [(rng.rand(13, 17) > share).astype(np.uint8) for share in (0.0, 0.3, 0.9, 1.0)]
-    codes = codes_of(masks)
-    assert codes == [coco_mask.encode(np.asfortranarray(mask))["counts"] for mask in masks] and codes_of([]) == []
+    codes = encode_masks(masks)
+    assert codes == [coco_mask.encode(np.asfortranarray(mask))["counts"] for mask in masks] and encode_masks([]) == []
     for code, mask_hw in zip(codes, masks):
-        np.testing.assert_array_equal(mask_of(code, (13, 17)), mask_hw)
+        np.testing.assert_array_equal(decode_mask(code, (13, 17)), mask_hw)

@@ -13,7 +13,7 @@ from mxtrain.vision.images.transforms.colors import ColorJitter, Erasing
 from mxtrain.vision.images.transforms.geometry import Affine, Flip, PaddedCrop, Resize, ResizedCrop, Rotation
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep, LazyImage
 from mxtrain.vision.images.transforms.policies import AutoAugment, RandAugment
-from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, InstanceAnnotations, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, InstanceAnnotations, append_masks
 from mxtrain.vision.instance_segmentation.outlines import Bitmap
 from mxtrain.vision.pose.key_points import KeyPointAnnotations
 from mxtrain.vision.segmentation.masked_images import IGNORED, MaskAnnotations
@@ -159,7 +159,7 @@ def blobs(seed=3):
     outline = Bitmap(mask_HW)
     row_1D = rows_of(np.array([outline.edges()]), np.array([2]))
     row_1D[0, Column.AREA] = mask_HW.sum()
-    return mask_HW, with_masks(row_1D, outline.on_grid(outline.edges(), TRUE_SIDE)[None]).astype(np.float32)
+    return mask_HW, append_masks(row_1D, outline.on_grid(outline.edges(), TRUE_SIDE)[None]).astype(np.float32)
 
 
 def in_image(row_D):

@@ -12,7 +12,7 @@ from mxtrain.vision.detection.boxes import NUM_COLUMNS, Flag, rows_of
 from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
 from mxtrain.vision.detection.heads.prototypes import PrototypeCoding
 from mxtrain.vision.detection.losses import HeatmapFocal, YolactLoss
-from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE, TRUE_COLUMNS, TRUE_SIDE, with_masks
+from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE, TRUE_COLUMNS, TRUE_SIDE, append_masks
 from mxtrain.vision.instance_segmentation.yolact import Yolact
 
 SHAPE = (3, 32, 40)
@@ -25,10 +25,10 @@ def objects() -> np.ndarray:
     row_BMR = np.full((4, 2, TRUE_COLUMNS), -1, np.float32)
     for image, edges in ((0, [[2, 3, 13, 12], [20, 8, 34, 30]]), (1, [[36, 0, 40, 7], [8, 8, 8.0001, 16]])):
         masks = rng.rand(2, TRUE_SIDE, TRUE_SIDE) > 0.4
-        row_BMR[image] = with_masks(rows_of(edges, [0, 2]), masks)
+        row_BMR[image] = append_masks(rows_of(edges, [0, 2]), masks)
     crowd = rows_of([[0, 0, 30, 30]], [1])
     crowd[0, 5] = float(Flag.CROWD)
-    row_BMR[2, :1] = with_masks(crowd, np.zeros((1, TRUE_SIDE, TRUE_SIDE)))
+    row_BMR[2, :1] = append_masks(crowd, np.zeros((1, TRUE_SIDE, TRUE_SIDE)))
     return row_BMR
 
 

@@ -1,8 +1,8 @@
-"""The anchors of SSDs: boxes of a few sizes and shapes at each place of several maps.
+"""Anchors of SSDs: boxes of a few sizes and aspect ratios in each cell of several maps.
 
-Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, with the sizes and shapes of GluonCV's.
+Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, with GluonCV's sizes and aspect ratios.
 
-Legend: N anchors of a map, A at each place of it.
+Legend: N anchors of a map, A anchors of a cell.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mxtrain.types import Shape
 
 @dataclass(frozen=True)
 class AnchorMap:
-    """The anchors of one map of an SSD.
+    """Anchors of one map of an SSD.
 
     Attributes:
-        height, width: how many places there are.
-        step_y, step_x: pixels from one place to the next.
-        shapes: (width, height) in pixels of the anchors at each place.
+        height, width: number of cells of the map along each side.
+        step_y, step_x: distance of neighbouring cells in pixels.
+        shapes: (width, height) in pixels of the anchors of each cell.
     """
 
     height: int
@@ -33,7 +33,7 @@ class AnchorMap:
     shapes: Sequence[Tuple[float, float]]
 
     def grid(self, height: int, width: int) -> np.ndarray:
-        """Returns centre x and y, width and height in pixels of the anchors of a grid of cells, row by row, (height *
+        """Returns centre x and y, width and height in pixels of the anchors of a grid of cells, row by row: (height *
         width * A, 4)."""
         shape_A2 = np.array(self.shapes, np.float64)
         grid = np.empty((height, width, len(shape_A2), 4))
@@ -53,11 +53,11 @@ def shapes_of_map(
     """Returns (width, height) in pixels of the anchors of each cell.
 
     Args:
-        size: side of the square, in pixels.
-        next_size: that of the next map; a square between both is added.
-        ratios: ratios of width to height; the first is the square.
-        lite: as `SSDParts.lite`.
-        is_first: whether this is the finest map.
+        size: side of square anchors in pixels.
+        next_size: side of square anchors of the next map; an anchor of the geometric mean is added.
+        ratios: aspect ratios, width to height; the first one is that of the square anchors.
+        lite: see `SSDParts.lite`.
+        is_first: True for the finest map.
     """
     between = math.sqrt(size * next_size)
     others = [(size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios[1:]]
@@ -72,17 +72,17 @@ def anchor_maps(
 ) -> List[AnchorMap]:  # fmt: skip
     """Returns the anchors of a network for images of one size.
 
-    Their sizes grow with the square root of the image's area. Steps are as given for square images of `base_size`;
-    in others the places of a map are spread evenly over the image.
+    Sizes of anchors are proportional to the square root of the area of the image. For square images of `base_size`,
+    cells have the given distances; for other images, they are distributed evenly over the image.
 
     Args:
         map_sizes: (height, width) of each map.
-        input_shape: (C, H, W).
+        input_shape: (C, H, W) of the network's input.
         base_size: side in pixels of the images that sizes and steps are for.
-        sizes: sizes of anchors in pixels, one more than maps.
-        ratios: ratios of width to height, for each map.
-        steps: pixels from one place of each map to the next; empty: spread evenly.
-        lite: as `SSDParts.lite`.
+        sizes: sizes of anchors in pixels, one more than there are maps.
+        ratios: aspect ratios, width to height, of each map.
+        steps: distance of neighbouring cells of each map in pixels; empty: distributed evenly.
+        lite: see `SSDParts.lite`.
     """
     image_height, image_width = input_shape[1:]
     as_given = image_height == image_width == base_size and len(steps) == len(map_sizes)

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 
 class BoxCoding(Protocol):
-    """Translates between boxes and the outputs of a family of networks. Boxes are in pixels of the network's input.
-    """
+    """Translates between boxes and the outputs of a family of networks. Boxes are in pixels of the network's input."""
 
     @property
     def output_shapes(self) -> Sequence[Shape]:
-        """Returns the shapes of the network's outputs for one sample; empty if only the network knows."""
+        """Returns the shapes of the network's outputs for one sample; empty if they are only known from the network."""
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Returns the targets that the network's outputs are compared with, each (B, ...) float32.
@@ -51,11 +50,11 @@ class BoxCoding(Protocol):
 
 @dataclass(frozen=True)
 class Draws:
-    """Number of uniform random numbers that a sampling detector takes for each image.
+    """Number of uniform random numbers per image for a detector that samples anchors or regions.
 
     Attributes:
-        targets: count for the loss, whose last argument they are.
-        regions: count for the network in training, in addition to one for each true box.
+        targets: numbers for the loss, which are its last argument.
+        regions: numbers for the network in training, in addition to one for each true box.
     """
 
     targets: int
@@ -82,16 +81,16 @@ class Detector(Model):
         return type(self).__name__
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
-        """Returns the number of random numbers of the network and its loss, if they sample what they are trained on.
+        """Returns the number of random numbers that the network and its loss need for sampling.
 
-        In training such a network takes images, true boxes (B, M, D) and numbers (B, regions + M); its loss takes
-        numbers (B, targets) as its last argument.
+        In training, the inputs of such a network are images, true boxes (B, M, D) and random numbers (B, regions + M).
+        The last argument of its loss are random numbers (B, targets).
 
         Args:
             input_shape: (C, H, W) of the network's input.
 
         Returns:
-            None if nothing is sampled.
+            The numbers; None if nothing is sampled.
         """
         return None
 
@@ -124,7 +123,7 @@ class Detector(Model):
             field: setting that has the size, for the message.
 
         Raises:
-            ConfigError: a side is no multiple; the message names the next larger size that is.
+            ConfigError: a side is not a multiple; the message names the next larger size.
         """
         if any(side % self.size_multiple for side in size):
             fitting = ",".join(str(-(-side // self.size_multiple) * self.size_multiple) for side in size)
@@ -138,8 +137,8 @@ class Detector(Model):
 class InstanceDetector(Detector):
     """Base class of instance segmentation networks.
 
-    Their coding encodes boxes with masks, see `mask_rows`. Detections also have a mask from 0 to 1 of the inside of the
-    box, (B, N, 6 + S * S); S is usually `mask_rows.PREDICTED_SIDE`.
+    Their coding encodes boxes with masks, see `mask_rows`. Detections (B, N, 6 + S * S) include a mask of the inside of
+    the box, from 0 to 1; S is usually `mask_rows.PREDICTED_SIDE`.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)

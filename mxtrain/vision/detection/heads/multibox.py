@@ -2,8 +2,8 @@
 
 Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
 
-Legend: B batch, M true boxes of an image, N anchors, K classes. Edges are left, top, right,
-bottom in pixels of the network's input.
+Legend: B batch, M true boxes of an image, N anchors, P matched anchors, R crowd regions, K classes. Edges are left,
+top, right, bottom in pixels of the network's input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from mxtrain.types import Shape
 from mxtrain.vision.detection.box_arithmetic import INSIDE_CROWD
-from mxtrain.vision.detection.box_geometry import common_areas, intersections_over_unions, offsets_from
+from mxtrain.vision.detection.box_geometry import are_inside, intersections_over_unions, offsets_from
 from mxtrain.vision.detection.boxes import Column, has_area, is_crowd, is_trained_on, weights
 from mxtrain.vision.detection.heads.operators import constant, operators
 from mxtrain.vision.detection.heads.scores import log_odds
@@ -26,22 +26,24 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
-"""Offsets are divided by these (x, y, width, height), which makes them about equally large. Source: as GluonCV."""
+"""Divisors of offsets (x, y, width, height), which make them about equally large. Source: GluonCV."""
 MIN_IOU = 0.5
 """Smallest intersection over union at which an anchor is matched to an object."""
 MIN_OVERLAP = 1e-12
-"""Intersection over union up to which an anchor counts as not touching an object."""
+"""Intersection over union up to which an anchor and an object are regarded as disjoint."""
 IGNORED = -1.0
 """Class of an anchor that is not used in training."""
 
 
 class MultiBoxCoding:
-    """Outputs: scores of background and classes before the softmax (B, N, 1 + K), and offsets of centre and of the
-    logarithm of width and height (B, N, 4).
+    """Box coding of SSDs.
+
+    Outputs are logits of background and classes (B, N, 1 + K), and offsets of the centre and of the logarithm of width
+    and height (B, N, 4).
 
     Args:
         num_classes: K.
-        anchor_N4: centre x and y, width and height in pixels of the anchors.
+        anchor_N4: centre x and y, width and height of the anchors, in pixels.
         suppression: non-maximum suppression of detections.
     """
 
@@ -49,12 +51,11 @@ class MultiBoxCoding:
         self.anchor_N4 = anchor_N4.astype(np.float32)
         half_N2 = self.anchor_N4[:, 2:] * 0.5
         self._edge_N4 = np.concatenate([self.anchor_N4[:, :2] - half_N2, self.anchor_N4[:, :2] + half_N2], axis=1)
-        self._area_N = (self._edge_N4[:, 2:] - self._edge_N4[:, :2]).prod(axis=1)
         self._suppression = suppression
         self.output_shapes: Sequence[Shape] = ((len(anchor_N4), 1 + num_classes), (len(anchor_N4), 4))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Returns the class of each anchor (B, N): 0 background, 1 the first class, -1 ignored; and its offsets to the
+        """Returns the class of each anchor (B, N): 0 background, 1 the first class, -1 ignored; and the offsets to its
         matched object (B, N, 4). If true boxes have weights, also the weight of each anchor (B, N)."""
         count, num_boxes = len(box_BMD), len(self.anchor_N4)
         class_BN = np.zeros((count, num_boxes), np.float32)
@@ -64,9 +65,8 @@ class MultiBoxCoding:
         trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
         crowd_BM = is_crowd(box_BMD)
         for row in range(count):
-            for region_D in box_BMD[row, crowd_BM[row]]:
-                common_N = common_areas(region_D[None, :4], self._edge_N4)[0]
-                class_BN[row, common_N > INSIDE_CROWD * self._area_N] = IGNORED
+            region_R4 = box_BMD[row, crowd_BM[row], :4]
+            class_BN[row, are_inside(self._edge_N4, region_R4, INSIDE_CROWD)] = IGNORED
             true_MD = box_BMD[row, trained_BM[row]]
             if len(true_MD):
                 match_N = self.match(true_MD[:, :4])
@@ -120,7 +120,7 @@ class MultiBoxCoding:
                 best_iou_M[true] = rest_N[best_anchor_M[true]]
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
-        """See `BoxCoding.scores`."""
+        """Returns the logit of each class of each anchor, (B, K N); see `BoxCoding.scores`."""
         from mxtrain.engine.backend import nd
 
         log_p_BNK = nd.log_softmax(outputs[0].astype("float64"), axis=-1).slice_axis(axis=2, begin=1, end=None)
@@ -133,9 +133,9 @@ class MultiBoxCoding:
         score_BNK = F.slice_axis(F.softmax(logit_BNK, axis=-1), axis=2, begin=1, end=None)
         anchor_1N4 = constant(F, self.anchor_N4[None], logit_BNK)
         centre_1N2, size_1N2 = F.split(anchor_1N4, num_outputs=2, axis=2)
-        moved_BN2, stretch_BN2 = F.split(offset_BN4, num_outputs=2, axis=2)
-        centre_BN2 = F.broadcast_add(F.broadcast_mul(moved_BN2 * VARIANCES[0], size_1N2), centre_1N2)
-        half_BN2 = F.broadcast_mul(F.exp(stretch_BN2 * VARIANCES[2]), size_1N2) * 0.5
+        shift_BN2, log_scale_BN2 = F.split(offset_BN4, num_outputs=2, axis=2)
+        centre_BN2 = F.broadcast_add(F.broadcast_mul(shift_BN2 * VARIANCES[0], size_1N2), centre_1N2)
+        half_BN2 = F.broadcast_mul(F.exp(log_scale_BN2 * VARIANCES[2]), size_1N2) * 0.5
         box_BN4 = F.concat(centre_BN2 - half_BN2, centre_BN2 + half_BN2, dim=2)
         num_boxes, num_scores = self.output_shapes[0]
         return self._suppression(F, F.transpose(score_BNK, axes=(0, 2, 1)), box_BN4, num_scores - 1, num_boxes)

@@ -1,4 +1,5 @@
-"""Operators of arrays or of symbols: codings decode outputs of a network at once, and in an exported graph."""
+"""Choice between operators of arrays and of symbols: codings decode outputs as arrays, or as part of an exported
+graph."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ def operators(F: Optional[OperatorModule]) -> OperatorModule:
 
 
 def constant(F: OperatorModule, value: np.ndarray, like: Array) -> Array:
-    """Returns an array, on the device of `like`, or a symbol for it.
+    """Returns a constant as an array on the device of `like`, or as a symbol.
 
     Args:
-        F: operators of arrays, or of an exported graph, which keep constants.
-        value: float32.
-        like: an array, if F is of arrays.
+        F: operators of arrays, or of an exported graph, which stores constants.
+        value: the constant, float32.
+        like: array whose device is used; not used for symbols.
     """
     from mxtrain.engine.backend import nd
 

@@ -1,10 +1,10 @@
-"""The box coding of two-stage detectors: anchors become proposals (regions that may hold an object), and each region is
-then classified and moved by itself.
+"""Box coding of two-stage detectors: anchors become proposals (regions that may contain an object), and then each
+region is classified and its box refined.
 
 Source: Ren et al., "Faster R-CNN: Towards Real-Time Object Detection with Region Proposal Networks" (2015), with the
 sizes of GluonCV's.
 
-Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, R regions, K classes. Edges
+Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a cell, R regions, K classes. Edges
 are left, top, right, bottom in pixels of the network's input.
 """
 
@@ -23,7 +23,7 @@ from mxtrain.vision.detection.box_arithmetic import (
     columns_of,
     max_positives,
 )
-from mxtrain.vision.detection.box_geometry import common_areas, intersections_over_unions, offsets_from
+from mxtrain.vision.detection.box_geometry import are_inside, intersections_over_unions, offsets_from
 from mxtrain.vision.detection.boxes import has_area, is_crowd, is_trained_on
 from mxtrain.vision.detection.heads.operators import operators
 from mxtrain.vision.detection.heads.scores import log_odds
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 PROPOSAL_VARIANCES = (1.0, 1.0, 1.0, 1.0)
-"""Offsets from anchors to proposals are divided by these: by nothing."""
+"""Divisors of the offsets from anchors to proposals: they are not scaled."""
 POSITIVE_IOU, NEGATIVE_IOU = 0.7, 0.3
-"""An anchor is positive (it holds an object) from the first intersection over union on, negative (background) below the
-second, and ignored between them."""
+"""An anchor is positive (it has an object) if its intersection over union is at least the first value, negative
+(background) if it is below the second, and otherwise ignored."""
 IGNORED = -1.0
-"""The label of an anchor that is not trained on."""
-LEAST_ROUNDED = 4
-"""GluonCV rounds the sides of an anchor at the map's stride to whole pixels. From this stride on we do, too; below it
-they would differ too much from what was asked for."""
+"""Label of an anchor that is not used in training."""
+MIN_ROUNDED_STRIDE = 4
+"""Smallest stride at which the sides of anchors are rounded to whole pixels, as GluonCV does. At smaller strides
+rounded sides would differ too much from the configured sizes."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class ProposalSettings:
     """Selection of the proposals that become regions.
 
     Attributes:
-        train_pre_nms, pre_nms: proposals of an image with the highest scores that enter non-maximum suppression (NMS),
-            in training and in prediction.
-        train_post_nms, post_nms: proposals of an image that are kept after it, at most.
-        nms_iou: intersection over union with a proposal of a higher score from which on one is suppressed.
-        min_size: proposals with a shorter side are dropped, in pixels.
+        train_pre_nms, pre_nms: number of highest-scoring proposals of an image that enter non-maximum suppression
+            (NMS), in training and in prediction.
+        train_post_nms, post_nms: largest number of proposals of an image that are kept after it.
+        nms_iou: threshold of NMS: intersection over union with a higher-scoring proposal.
+        min_size: smallest side of a proposal, in pixels.
         max_log_scale: logarithm of the largest factor by which an offset may change a side.
-        num_samples: regions of an image that are trained on.
-        positive_fraction: the largest share of these that may hold an object.
+        num_samples: number of regions of an image that are used in training.
+        positive_fraction: largest share of them with an object.
     """
 
     train_pre_nms: int = 12000
@@ -67,30 +67,31 @@ class ProposalSettings:
     post_nms: int = 300
     nms_iou: float = 0.7
     min_size: float = 16.0
-    max_log_scale: float = 80.0  # of which the exponential is still a float
+    max_log_scale: float = 80.0  # its exponential is a finite float32
     num_samples: int = 128
     positive_fraction: float = 0.25
 
     def num_proposals(self, num_anchors: int) -> Tuple[int, int]:
-        """Proposals of an image that are kept: (in training, in prediction)."""
-        trained = min(self.train_post_nms, self.train_pre_nms, num_anchors)
-        return trained, min(self.post_nms, self.pre_nms, num_anchors)
+        """Returns the number of proposals of an image that are kept, in training and in prediction."""
+        in_training = min(self.train_post_nms, self.train_pre_nms, num_anchors)
+        return in_training, min(self.post_nms, self.pre_nms, num_anchors)
 
     def sampled(self, num_anchors: int) -> Tuple[int, int]:
-        """Regions of an image that are trained on, and how many of these may hold an object."""
+        """Returns the number of regions of an image that are used in training, and the largest number of them with an
+        object."""
         num_samples = min(self.num_samples, self.num_proposals(num_anchors)[0])
         return num_samples, max_positives(num_samples, self.positive_fraction)
 
 
 @dataclass(frozen=True)
 class RegionAnchors:
-    """The anchors of one map of a two-stage detector.
+    """Anchors of one map of a two-stage detector.
 
     Anchors of an SSD (`anchors.AnchorMap`) are centres and sizes; these are edges, rounded as in GluonCV.
 
     Attributes:
-        height, width: places of the map.
-        stride: pixels from one place to the next.
+        height, width: number of cells of the map along each side.
+        stride: distance of neighbouring cells in pixels.
         sizes: sides in pixels of the squares that have the anchors' areas.
         ratios: ratios of height to width.
     """
@@ -108,12 +109,12 @@ class RegionAnchors:
 
     def grid(self, height: int, width: int) -> np.ndarray:
         """Returns the edges of the anchors of a grid of cells, (height, width, A, 4)."""
-        round_side = np.round if self.stride >= LEAST_ROUNDED else np.asarray
+        round_side = np.round if self.stride >= MIN_ROUNDED_STRIDE else np.asarray
         rows: List[np.ndarray] = []
         for ratio in self.ratios:
-            wide = round_side(np.sqrt(self.stride**2 / ratio))
+            width_at_stride = round_side(np.sqrt(self.stride**2 / ratio))
             for size in self.sizes:
-                half = (np.array([wide, round_side(wide * ratio)]) * (size / self.stride) - 1) / 2
+                half = (np.array([width_at_stride, round_side(width_at_stride * ratio)]) * (size / self.stride) - 1) / 2
                 rows.append(np.concatenate([-half, half]) + (self.stride - 1) / 2)
         x_W, y_H = np.arange(width) * self.stride, np.arange(height) * self.stride
         corner_HW2 = np.stack(np.meshgrid(x_W, y_H), axis=-1)
@@ -125,28 +126,26 @@ class RegionAnchors:
 
 
 class RegionCoding:
-    """Outputs of the network:
+    """Box coding of two-stage detectors. Outputs of the network are
 
-    - of each anchor whether it holds an object, before the sigmoid (B, N), and offsets to it (B, N, 4);
-    - the edges of regions, followed by 1, or 0 for padding (B, R, 5);
-    - of each region scores of background and classes before the softmax (B, R, 1 + K), and offsets of each class
-      (B, R, 4 K).
+    - objectness logits of anchors (B, N), and offsets from anchors to objects (B, N, 4);
+    - edges of regions, followed by 1, or by 0 for padding (B, R, 5);
+    - logits of background and classes of each region (B, R, 1 + K), and offsets for each class (B, R, 4 K).
 
     Args:
         num_classes: K.
         input_shape: (C, H, W) of the network's input.
-        maps: the anchors of each map.
-        settings: which proposals become regions.
-        suppression: which detections are kept.
+        maps: anchors of each map.
+        settings: settings of the selection of proposals.
+        suppression: non-maximum suppression of detections.
     """
 
     def __init__(
         self, num_classes: int, input_shape: Shape, maps: Sequence[RegionAnchors], settings: ProposalSettings,
         suppression: Suppression,
     ):  # fmt: skip
-        self.edge_N4 = np.concatenate([one.boxes() for one in maps]).astype(np.float32)
+        self.edge_N4 = np.concatenate([anchors.boxes() for anchors in maps]).astype(np.float32)
         size_N2 = self.edge_N4[:, 2:] - self.edge_N4[:, :2]
-        self._area_N = size_N2.prod(axis=1)
         self._centred_N4 = np.concatenate([self.edge_N4[:, :2] + size_N2 * 0.5, size_N2], axis=1)
         height, width = input_shape[1:]
         self._is_inside_N = (self.edge_N4[:, :2] >= 0).all(axis=1) & (self.edge_N4[:, 2:] < (width, height)).all(axis=1)
@@ -161,8 +160,8 @@ class RegionCoding:
         """Returns the label of each anchor (B, N), float32: 1 positive, 0 background, -1 ignored; and the offsets of
         positive ones to their object (B, N, 4), float32, 0 elsewhere.
 
-        Anchors that reach beyond the image are ignored. The anchor that covers an object best is positive however
-        little it covers, as in the paper; GluonCV makes background of it below `NEGATIVE_IOU`.
+        Anchors that exceed the image are ignored. The anchor with the highest intersection over union with an object is
+        positive even if it is low, as in the paper; in GluonCV it is background below `NEGATIVE_IOU`.
         """
         count, num_anchors = len(box_BMD), len(self.edge_N4)
         label_BN = np.zeros((count, num_anchors), np.float32)
@@ -170,24 +169,22 @@ class RegionCoding:
         trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
         crowd_BM = is_crowd(box_BMD)
         for row in range(count):
-            for region_D in box_BMD[row, crowd_BM[row]]:
-                common_N = common_areas(region_D[None, :4], self.edge_N4)[0]
-                label_BN[row, common_N > INSIDE_CROWD * self._area_N] = IGNORED
+            label_BN[row, are_inside(self.edge_N4, box_BMD[row, crowd_BM[row], :4], INSIDE_CROWD)] = IGNORED
             true_M4 = box_BMD[row, trained_BM[row], :4]
             if len(true_M4):
                 iou_MN = intersections_over_unions(true_M4, self.edge_N4) * self._is_inside_N
-                most_N, most_M1 = iou_MN.max(axis=0), iou_MN.max(axis=1, keepdims=True)
-                is_best_N = ((iou_MN == most_M1) & (most_M1 > 0)).any(axis=0)
-                label_BN[row, most_N >= NEGATIVE_IOU] = IGNORED
-                place_P = np.flatnonzero((most_N >= POSITIVE_IOU) | is_best_N)
-                label_BN[row, place_P] = 1
-                matched_P4 = true_M4[iou_MN[:, place_P].argmax(axis=0)]
-                offset_BN4[row, place_P] = offsets_from(self._centred_N4[place_P], matched_P4)
+                max_iou_N, max_iou_M1 = iou_MN.max(axis=0), iou_MN.max(axis=1, keepdims=True)
+                is_best_N = ((iou_MN == max_iou_M1) & (max_iou_M1 > 0)).any(axis=0)
+                label_BN[row, max_iou_N >= NEGATIVE_IOU] = IGNORED
+                positive_P = np.flatnonzero((max_iou_N >= POSITIVE_IOU) | is_best_N)
+                label_BN[row, positive_P] = 1
+                matched_P4 = true_M4[iou_MN[:, positive_P].argmax(axis=0)]
+                offset_BN4[row, positive_P] = offsets_from(self._centred_N4[positive_P], matched_P4)
         label_BN[:, ~self._is_inside_N] = IGNORED
         return label_BN, offset_BN4
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
-        """See `BoxCoding.scores`."""
+        """Returns the logit of each class of each region, (B, K R); see `BoxCoding.scores`."""
         from mxtrain.engine.backend import nd
 
         log_p_BRK = nd.log_softmax(outputs[3].astype("float64"), axis=-1).slice_axis(axis=2, begin=1, end=None)
@@ -196,24 +193,24 @@ class RegionCoding:
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
         """Decodes outputs to detections (B, N, 6), see `BoxCoding.decode`."""
         sizes = (self._num_classes, self._count, self._settings.max_log_scale)
-        return detections(operators(F), outputs[2:5], *sizes, self._suppression)
+        return decode_regions(operators(F), outputs[2:5], *sizes, self._suppression)
 
 
-def detections(
-    F: OperatorModule, judged: Sequence[Array], num_classes: int, count: int, max_log_scale: float,
+def decode_regions(
+    F: OperatorModule, regions: Sequence[Array], num_classes: int, count: int, max_log_scale: float,
     suppression: Suppression,
 ) -> Array:  # fmt: skip
-    """Returns the detections (B, N, 6), see `BoxCoding.decode`; can be part of a network's graph.
+    """Decodes regions to detections (B, N, 6), see `BoxCoding.decode`. Can be part of a network's graph.
 
     Args:
         F: MXNet's operators of symbols or of arrays.
-        judged: regions, their scores and their offsets, as `RegionCoding` says.
+        regions: edges, logits and offsets of regions: the last three outputs in `RegionCoding`.
         num_classes: K.
         count: R.
         max_log_scale: see `ProposalSettings`.
-        suppression: which detections are kept.
+        suppression: non-maximum suppression of detections.
     """
-    region_BR5, logit_BRK, offset_BRP = (F.cast(output, "float32") for output in judged)
+    region_BR5, logit_BRK, offset_BRP = (F.cast(output, "float32") for output in regions)
     score_BRK = columns_of(F, F.softmax(logit_BRK, axis=-1), 1, None)
     score_BRK = F.broadcast_mul(score_BRK, columns_of(F, region_BR5, 4, 5))
     edge_BR14 = F.expand_dims(columns_of(F, region_BR5, 0, 4), axis=2)

@@ -1,6 +1,6 @@
 """Non-maximum suppression: keeps one of several detections of the same object.
 
-Legend: B batch, K classes, N boxes of an image, C candidates, M detections that are kept.
+Legend: B batch, K classes, N boxes of an image, C candidates, M kept detections.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from mxtrain.vision.detection.box_arithmetic import take_rows
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
-LEAST_SCORE = 0.01
-"""Minimum score of a detection. Source: SSD and YOLOv3 of GluonCV."""
+MIN_SCORE = 0.01
+"""Minimum score of a detection. Source: GluonCV's SSD and YOLOv3."""
 
 
 @dataclass(frozen=True)
 class Suppression:
-    """Non-maximum suppression in each class by itself.
+    """Non-maximum suppression, separately for each class.
 
     Attributes:
-        iou: intersection over union with a box of the same class and a higher score from which on one is suppressed.
-        num_candidates: how many of the highest scores of an image, of all classes, are compared. Without such a limit
-            the operator takes 70 times as long.
-        max_detections: how many of an image are kept.
-        least_score: what scores less is no detection.
+        iou: threshold: intersection over union with a higher-scoring box of the same class.
+        num_candidates: number of highest-scoring boxes of an image, over all classes, that are compared. Without this
+            limit the operator takes 70 times as long.
+        max_detections: largest number of detections per image.
+        min_score: smallest score of a detection.
     """
 
     iou: float = 0.45
     num_candidates: int = 400
     max_detections: int = 100
-    least_score: float = LEAST_SCORE
+    min_score: float = MIN_SCORE
 
     def count(self, num_classes: int, num_boxes: int) -> int:
-        """Returns the rows of a sample's detections, M."""
-        return min(self.max_detections, self._most(num_classes * num_boxes))
+        """Returns the number of rows of detections of a sample, M."""
+        return min(self.max_detections, self._num_compared(num_classes * num_boxes))
 
     def __call__(
         self, F: OperatorModule, score_BKN: Array, box_BN4: Array, num_classes: int, num_boxes: int
@@ -46,48 +46,48 @@ class Suppression:
 
         Args:
             F: MXNet's operators of symbols or of arrays.
-            score_BKN: from 0 to 1.
-            box_BN4: left, top, right, bottom in pixels, the same for all classes.
-            num_classes, num_boxes: K and N, which symbols don't know.
+            score_BKN: scores, from 0 to 1.
+            box_BN4: left, top, right, bottom in pixels, for all classes.
+            num_classes, num_boxes: K and N, which the shapes of symbols do not tell.
         """
-        score_BC, class_BC, box_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
-        return self._suppress(F, score_BC, class_BC, take_rows(F, box_BN4, box_BC), num_classes * num_boxes)
+        score_BC, class_BC, index_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
+        return self._suppress(F, score_BC, class_BC, take_rows(F, box_BN4, index_BC), num_classes * num_boxes)
 
     def by_class(
         self, F: OperatorModule, score_BKN: Array, box_BKN4: Array, num_classes: int, num_boxes: int
     ) -> Array:  # fmt: skip
-        """See `__call__`, for boxes that differ between classes: each class of a region has offsets of its own.
+        """Returns detections as `__call__` does, for boxes that differ between classes.
 
         Args:
             F: MXNet's operators of symbols or of arrays.
-            score_BKN: from 0 to 1.
-            box_BKN4: left, top, right, bottom in pixels.
-            num_classes, num_boxes: K and N, which symbols don't know.
+            score_BKN: scores, from 0 to 1.
+            box_BKN4: left, top, right, bottom in pixels, for each class.
+            num_classes, num_boxes: K and N, which the shapes of symbols do not tell.
         """
-        score_BC, class_BC, box_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
-        place_BC = class_BC * num_boxes + box_BC
-        box_BC4 = take_rows(F, F.reshape(box_BKN4, shape=(0, -3, 0)), place_BC)
+        score_BC, class_BC, index_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
+        box_BC4 = take_rows(F, F.reshape(box_BKN4, shape=(0, -3, 0)), class_BC * num_boxes + index_BC)
         return self._suppress(F, score_BC, class_BC, box_BC4, num_classes * num_boxes)
 
-    def _most(self, num_scores: int) -> int:
+    def _num_compared(self, num_scores: int) -> int:
+        """Returns the number of candidates, C."""
         return min(self.num_candidates, num_scores)
 
     def _candidates(
         self, F: OperatorModule, score_BKN: Array, num_classes: int, num_boxes: int
     ) -> Tuple[Array, Array, Array]:  # fmt: skip
-        """Returns the highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
-        count = self._most(num_classes * num_boxes)
-        # As integers: float32 counts to 2^24 only.
-        score_BC, place_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=count, ret_typ="both", dtype="int32")
-        place_BC = F.cast(place_BC, "float64")
-        class_BC = F.floor(place_BC / num_boxes)
-        return score_BC, class_BC, place_BC - class_BC * num_boxes
+        """Returns the highest scores (B, C), and the class and the index of the box of each, (B, C) float64."""
+        count = self._num_compared(num_classes * num_boxes)
+        # As integers: float32 represents integers only up to 2^24.
+        score_BC, index_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=count, ret_typ="both", dtype="int32")
+        index_BC = F.cast(index_BC, "float64")
+        class_BC = F.floor(index_BC / num_boxes)
+        return score_BC, class_BC, index_BC - class_BC * num_boxes
 
     def _suppress(self, F: OperatorModule, score_BC: Array, class_BC: Array, box_BC4: Array, num_scores: int) -> Array:
         columns = [F.expand_dims(column, axis=2) for column in (F.cast(class_BC, "float32"), score_BC)]
-        count = self._most(num_scores)
+        count = self._num_compared(num_scores)
         detection_BC6 = F.contrib.box_nms(
-            F.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.least_score, topk=count,
+            F.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.min_score, topk=count,
             coord_start=2, score_index=1, id_index=0,
         )  # fmt: skip
         return F.slice_axis(detection_BC6, axis=1, begin=0, end=min(self.max_detections, count))

@@ -1,4 +1,4 @@
-"""Shared parts of GluonCV's detectors: names, weight files, and the classes in them."""
+"""Base classes of GluonCV's detectors: names, and classes of weight files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxtrain.vision.detection.heads.suppression import Suppression
 from mxtrain.vision.detection.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS, without_dataset
 
 BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "gluoncv_centernet", "faster": "faster_rcnn", "mask": "mask_rcnn"}
-"""Prefix of a name -> the option of conf/model/ for it."""
+"""Prefix of a name -> option of conf/model/."""
 
 
 class GluonCVDetector(Detector, GluonCVModel):
@@ -25,7 +25,7 @@ class GluonCVDetector(Detector, GluonCVModel):
 
     weighs_boxes: ClassVar[bool] = True
     known: ClassVar[Tuple[str, ...]] = ()
-    """Names without a dataset."""
+    """Names of networks, without a dataset."""
     excluded_options: ClassVar[Mapping[str, str]] = {
         **EXCLUDED_OPTIONS,
         "pretrained_base": "type model.weights=pretrained, or give a file by model.weights=PATH",
@@ -66,7 +66,7 @@ class GluonCVDetector(Detector, GluonCVModel):
 
     @property
     def classes_in_weights(self) -> Sequence[str]:
-        """See `Model.classes_in_weights`."""
+        """Returns the class names of the weight file; empty if unknown."""
         if isinstance(self.weights_classes, str):
             return CLASSES_OF_WEIGHTS[self.weights_classes]
         published = split_name(require_published(self.weights or "", self.published_name))[1]
@@ -78,7 +78,7 @@ class GluonCVDetector(Detector, GluonCVModel):
 
 
 class SuppressingDetector(GluonCVDetector):
-    """Base class of heads that find each object several times."""
+    """Base class of detectors with a fixed set of predicted boxes, which need non-maximum suppression."""
 
     nms_iou: OpenFraction = 0.45
     """Threshold of non-maximum suppression: intersection over union with a higher-scoring detection of the same

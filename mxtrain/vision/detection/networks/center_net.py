@@ -1,7 +1,7 @@
-"""Builds GluonCV's CenterNets, made to return scores before the sigmoid in one form. Imports MXNet and GluonCV.
+"""Builds GluonCV's CenterNets, with logits as outputs in training and prediction. Imports MXNet and GluonCV.
 
-GluonCV's return probabilities in training, kept from 0 and 1 by clipping, and detections in prediction, from one block.
-Blocks and parameters stay GluonCV's, and so do their names.
+GluonCV's networks return clipped probabilities in training, and detections in prediction, from one block. The blocks,
+the parameters and their names are GluonCV's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Tuple
 
 from mxtrain.engine.backend import gluon
 from mxtrain.model.weights import ClassRows
+from mxtrain.vision.detection.heads.heatmap import CENTRE_BIAS
 from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
 from gluoncv.model_zoo.center_net import center_net, deconv_dla, deconv_resnet, duc_mobilenet  # isort: skip
@@ -26,19 +27,26 @@ BASES: Dict[str, Callable[..., gluon.HybridBlock]] = {
     "center_net_mobilenetv3_large_duc": duc_mobilenet.mobilenetv3_large_duc,
     "center_net_mobilenetv3_small_duc": duc_mobilenet.mobilenetv3_small_duc,
 }
+"""Name without a dataset -> GluonCV's function of the backbone."""
 HEAD_CHANNELS = 64
-RARE = -2.19
-"""Nearly all cells hold no centre: at first each is one with a probability of a tenth. Source: Lin et al., "Focal Loss
-for Dense Object Detection" (2017), section 3.3."""
+"""Channels of the hidden layer of each head. Source: GluonCV."""
 
 
 def build(name: str, num_classes: int, options: Mapping[str, Any]) -> gluon.HybridBlock:
-    """Returns the network of that name, without a dataset's: (B, 3, H, W) -> scores of centres (B, K, H/4, W/4), before
-    the sigmoid, and width, height, and offsets to the right and down (B, 4, H/4, W/4)."""
+    """Builds a network that maps images (B, 3, H, W) to logits of centres (B, K, H / 4, W / 4), and width, height and x
+    and y offsets of boxes (B, 4, H / 4, W / 4).
+
+    Args:
+        name: a key of `BASES`.
+        num_classes: K.
+        options: further arguments of GluonCV's function of the backbone.
+    """
     base = BASES[name](pretrained=False, **options)
-    heads = OrderedDict(heatmap={"num_output": num_classes, "bias": RARE}, wh={"num_output": 2}, reg={"num_output": 2})
+    heads = OrderedDict(
+        heatmap={"num_output": num_classes, "bias": CENTRE_BIAS}, wh={"num_output": 2}, reg={"num_output": 2}
+    )
     network = center_net.CenterNet(base, heads, [str(number) for number in range(num_classes)], HEAD_CHANNELS)
-    # On the instance, so that GluonCV's class is unchanged.
+    # Set on the instance, so that GluonCV's class is unchanged.
     object.__setattr__(network, "hybrid_forward", lambda F, x: _forward(network, F, x))
     network.class_heads = {f"heads.0.{len(network.heads[0]) - 1}": ClassRows(1, 0)}
     return network

@@ -4,7 +4,7 @@ Blocks and parameters have GluonCV's names, so `.params` files can be exchanged.
 our own, because GluonCV's network is bound to one batch size, draws from the device's random generator, and reads
 uninitialised memory if regions belong to another map or are fewer than expected.
 
-Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, P proposals, R regions,
+Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a cell, P proposals, R regions,
 C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
 h, w height and width of a map. Edges are left, top, right, bottom in pixels of the network's input.
 """
@@ -26,7 +26,7 @@ from mxtrain.vision.detection.box_arithmetic import (
     take_rows,
 )
 from mxtrain.vision.detection.heads.regions import PROPOSAL_VARIANCES
-from mxtrain.vision.detection.networks.region_operators import read_regions, suppress
+from mxtrain.vision.detection.networks.region_operators import align_regions, suppress
 from mxtrain.vision.networks.train_predict_block import TrainPredictBlock
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 nn = gluon.nn
 NO_PROPOSAL = -1e30
-"""The score of a proposal that is dropped: no map gives a lower one."""
+"""Score of dropped proposals, below that of any anchor."""
 
 
 @dataclass(frozen=True)
@@ -134,19 +134,20 @@ class PyramidProposals(gluon.HybridBlock):
         alloc: see `AnchorGrid`; value of the finest map, halved for each coarser map.
     """
 
-    LEAST_KEPT = 16
+    MIN_ALLOC = 16
+    """Smallest number of cells along each side of a map whose anchors GluonCV stores in its files."""
 
     def __init__(self, maps: Sequence[RegionAnchors], channels: int, alloc: int, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
             self.anchor_generator = nn.HybridSequential()
-            for one in maps:
-                self.anchor_generator.add(AnchorGrid(one, alloc))
-                alloc = max(alloc // 2, self.LEAST_KEPT)
+            for anchors in maps:
+                self.anchor_generator.add(AnchorGrid(anchors, alloc))
+                alloc = max(alloc // 2, self.MIN_ALLOC)
             self.rpn_head = ProposalHead(channels, maps[0].num_shapes)
 
     def hybrid_forward(self, F, *maps):
-        outputs = [(*self.rpn_head(one), boxes(one)) for one, boxes in zip(maps, self.anchor_generator)]
+        outputs = [(*self.rpn_head(x), grid(x)) for x, grid in zip(maps, self.anchor_generator)]
         return tuple(F.concat(*arrays, dim=1) for arrays in zip(*outputs))
 
 
@@ -172,9 +173,9 @@ class TwoStageNetwork(TrainPredictBlock):
     ):  # fmt: skip
         super().__init__(**kwargs)
         self._settings, self._image, self._num_classes = settings, image, num_classes
-        self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
-        self._places = list(maps)
-        self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
+        self._region_side, self._strides = parts.region_side, [anchors.stride for anchors in maps]
+        self._anchors = list(maps)
+        self._num_anchors = sum(anchors.height * anchors.width * anchors.num_shapes for anchors in maps)
         self._train_post_nms, self._post_nms = settings.num_proposals(self._num_anchors)
         self._num_samples, self._max_positives = settings.sampled(self._num_anchors)
         is_pyramid = len(maps) > 1
@@ -190,7 +191,7 @@ class TwoStageNetwork(TrainPredictBlock):
             )  # fmt: skip
         self.class_heads = {"class_predictor": ClassRows(1, 1), "box_predictor": ClassRows(1, 0, per_class=4)}
         generators = [f".{number}" for number in range(len(maps))] if is_pyramid else [""]
-        self.computed = tuple(f"rpn.anchor_generator{one}.anchors" for one in generators)
+        self.computed = tuple(f"rpn.anchor_generator{generator}.anchors" for generator in generators)
         names = {parameter.name: name for name, parameter in self._collect_params_with_prefix().items()}
         self.backbone_names = {
             names[full]: name for full, name in parts.backbone_names.items() if full in names
@@ -209,7 +210,7 @@ class TwoStageNetwork(TrainPredictBlock):
         self.rpn.begins_stage = True
 
     def predict_forward(self, F, x):
-        """See `TrainPredictBlock`."""
+        """Computes the outputs for the highest-scoring proposals; see `TrainPredictBlock`."""
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         settings = self._settings
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
@@ -218,7 +219,13 @@ class TwoStageNetwork(TrainPredictBlock):
         return (score_BN, offset_BN4, *regions, *self._predict_extra(F, maps, regions))
 
     def train_forward(self, F, x, *annotations):
-        """See `TrainPredictBlock`."""
+        """Computes the outputs for sampled regions; see `TrainPredictBlock`.
+
+        Args:
+            F: `nd` or `sym`.
+            x: images.
+            annotations: true boxes (B, M, D), and random numbers (B, P + M).
+        """
         box_BMD, noise_BC = annotations
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         proposal_BP5 = self._propose(
@@ -264,9 +271,9 @@ class TwoStageNetwork(TrainPredictBlock):
         score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NO_PROPOSAL)
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
         num_candidates = min(pre_nms, self._num_anchors)
-        place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
+        index_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
         proposal_BR5 = suppress(
-            F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
+            F, take_rows(F, row_BN5, index_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
         )
         left, top, right, bottom = F.split(columns_of(F, proposal_BR5, 1, None), 4, axis=2)
         is_found_BR1 = left >= 0
@@ -289,8 +296,8 @@ class TwoStageNetwork(TrainPredictBlock):
         key_BC = sampling_keys(
             F, is_valid_BC * has_object_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
         )  # fmt: skip
-        key_BR, place_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
-        edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
+        key_BR, index_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
+        edge_BR4 = columns_of(F, take_rows(F, region_BC5, index_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
 
     def _predict_extra(self, F: OperatorModule, maps: Sequence[Array], regions: Sequence[Array]) -> Tuple[Array, ...]:
@@ -324,12 +331,12 @@ class TwoStageNetwork(TrainPredictBlock):
         x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
         logit, offset = self.class_predictor(x), self.box_predictor(x)
         # -4 splits the axis of all regions into images and regions per image.
-        return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))
+        return tuple(F.reshape(output, shape=(-4, -1, count, 0)) for output in (logit, offset))
 
     def align_regions(
         self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
     ) -> Array:  # fmt: skip
-        """Computes RoIAlign of regions, (B R, C, side, side); see `read_regions`.
+        """Computes RoIAlign of regions, (B R, C, side, side); see `region_operators.align_regions`.
 
         Args:
             F: `nd` or `sym`.
@@ -338,4 +345,4 @@ class TwoStageNetwork(TrainPredictBlock):
             count: R.
             side: number of cells along each side of a region.
         """
-        return read_regions(F, maps, self._places, edge_BR4, count, side)
+        return align_regions(F, maps, self._anchors, edge_BR4, count, side)

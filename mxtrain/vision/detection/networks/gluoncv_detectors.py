@@ -1,6 +1,6 @@
 """Names and parts of GluonCV's detectors, and the classes of their weight files.
 
-These are lists, so that a wrong name is rejected without importing MXNet. Tests compare them with GluonCV's.
+These are tables, so that a wrong name is rejected without importing MXNet. Tests compare them with GluonCV's.
 Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
 model_zoo/rcnn/faster_rcnn/, model_zoo/rcnn/mask_rcnn/.
 """
@@ -16,8 +16,8 @@ from mxtrain.vision.networks.gluoncv_names import without_suffix
 DATASETS = ("voc", "coco", "custom")
 """Suffixes of GluonCV's names for networks with the classes of one dataset."""
 
-FEW, MANY = (1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3)
-"""Ratios of width to height of the boxes of a map."""
+FEW_RATIOS, MANY_RATIOS = (1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3)
+"""Aspect ratios (width to height) of the anchors of a map."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,11 @@ class SSDParts:
         base_size: side in pixels of the images that `sizes` and `steps` are for.
         features: outputs of the backbone that are used as maps; empty if the backbone is made for detection.
         filters: channels of each additional convolution, which halves the previous map.
-        sizes: sizes of boxes in pixels: each map has its own and the next one.
+        sizes: sizes of anchors in pixels, one more than there are maps.
         steps: distance of neighbouring cells of each map, in pixels.
         ratios: aspect ratios of each map.
-        lite: if True, the first map has no box of the mean size and starts with half of it, and heads are 1x1.
+        lite: if True, heads are 1x1 convolutions, the finest map has no anchor of the mean size, and the first anchor
+            of each map has half the size.
     """
 
     backbone: str
@@ -47,7 +48,7 @@ class SSDParts:
 
 def usual_ratios(num_maps: int) -> Tuple[Tuple[float, ...], ...]:
     """Returns the aspect ratios of each map: more of them for all maps but the finest and the two coarsest."""
-    return tuple(MANY if 0 < number < num_maps - 2 else FEW for number in range(num_maps))
+    return tuple(MANY_RATIOS if 0 < number < num_maps - 2 else FEW_RATIOS for number in range(num_maps))
 
 
 _SIZES_300 = (21, 45, 99, 153, 207, 261, 315)
@@ -92,10 +93,10 @@ SSD: Mapping[str, SSDParts] = {
     ),
     "ssd_300_mobilenet1.0_lite": SSDParts(
         "mobilenet1.0", 300, _MOBILENET, (512, 256, 256, 128), (60, 105, 150, 195, 240, 285, 300),
-        (16, 30, 60, 100, 150, 300), (FEW, *[MANY] * 5), lite=True,
+        (16, 30, 60, 100, 150, 300), (FEW_RATIOS, *[MANY_RATIOS] * 5), lite=True,
     ),
 }  # fmt: skip
-"""Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
+"""Name without a dataset -> parts of the network. If they depend on the dataset, those for VOC."""
 
 SSD_SIZES: Mapping[str, Tuple[float, ...]] = {
     "ssd_300_vgg16_atrous_coco": _SIZES_300,
@@ -103,21 +104,21 @@ SSD_SIZES: Mapping[str, Tuple[float, ...]] = {
     "ssd_512_resnet50_v1_coco": _SIZES_512_WIDE,
     "ssd_512_resnet50_v1_custom": _SIZES_512_WIDE,
 }
-"""Names with a dataset whose boxes have other sizes than those without."""
+"""Name with a dataset -> sizes of anchors, if they differ from those in `SSD`."""
 
 YOLO3: Mapping[str, Tuple[int, int, int]] = {
     "yolo3_darknet53": (512, 256, 128),
     "yolo3_mobilenet1.0": (512, 256, 128),
     "yolo3_mobilenet0.25": (256, 128, 128),
 }
-"""Name without a dataset -> channels of the blocks at each scale, the coarsest first."""
+"""Name without a dataset -> channels of the blocks of each map, the coarsest map first."""
 YOLO3_ANCHORS: Sequence[Sequence[float]] = (
     (10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326),
 )  # fmt: skip
-"""Width and height in pixels of three boxes at each scale, the finest first."""
+"""Width and height in pixels of the three anchors of each map, the finest map first."""
 
 YOLO3_STRIDES = (8, 16, 32)
-"""Pixels from one place of each map to the next, the finest first."""
+"""Distance of neighbouring cells of each map in pixels, the finest map first."""
 
 CENTER_NET = (
     "center_net_resnet18_v1b", "center_net_resnet50_v1b", "center_net_resnet101_v1b", "center_net_dla34",
@@ -126,7 +127,7 @@ CENTER_NET = (
 """Names without a dataset."""
 
 SINGLE_MAP_SIDE, PYRAMID_SIDE = 14, 7
-"""Cells along each side that RoIAlign divides a region into. Source: GluonCV's."""
+"""Number of cells along each side into which RoIAlign divides a region, without and with a pyramid. Source: GluonCV."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,9 @@ class MaskParts:
 
     Attributes:
         channels: number of channels of each layer.
-        convs: convolutions before a mask is upsampled to twice the size of its region's features.
-        is_fine: if True, regions are pooled to twice as many cells along each side, and the heads of classes and boxes
-            receive means of these.
+        convs: number of convolutions before the features of a region are upsampled by a factor of 2.
+        is_fine: if True, regions are pooled to twice as many cells along each side; average pooling reduces them for
+            the heads of classes and boxes.
     """
 
     channels: int = 256
@@ -145,8 +146,8 @@ class MaskParts:
     is_fine: bool = False
 
     def side(self, is_pyramid: bool) -> int:
-        """Returns the number of cells along a side of a mask. Heads for a single map halve the resolution of
-        regions."""
+        """Returns the number of cells along each side of a mask. Networks with a single map halve the resolution of
+        regions before the mask head."""
         return 2 * (PYRAMID_SIDE * (2 if self.is_fine else 1) if is_pyramid else SINGLE_MAP_SIDE // 2)
 
 
@@ -156,16 +157,16 @@ class FasterRCNNParts:
 
     Attributes:
         backbone: GluonCV's name of the network for classification.
-        features: outputs of the backbone that the pyramid is made of; empty: there is no pyramid, and one map, that of
-            the third stage.
-        sizes: sizes of anchors: sides in pixels of the squares that have their areas.
+        features: outputs of the backbone for the feature pyramid; empty: there is no pyramid, only the map of the third
+            stage.
+        sizes: sizes of anchors in pixels: square roots of their areas.
         channels: number of channels of the region proposal network's hidden layer.
         post_nms: number of proposals of an image in prediction.
         num_samples: number of regions of an image in training.
-        min_size: smallest length of a proposal's sides, in pixels.
+        min_size: smallest side of a proposal, in pixels.
         max_log_scale: logarithm of the largest factor by which an offset may change a side; 0: no limit.
-        nms_iou: intersection over union with a higher-scoring detection from which on a detection is suppressed.
-        masks: parts of the masks of a Mask R-CNN.
+        nms_iou: threshold of non-maximum suppression: intersection over union with a higher-scoring detection.
+        masks: parts of the mask branch of a Mask R-CNN; None: there is none.
     """
 
     backbone: str
@@ -181,11 +182,12 @@ class FasterRCNNParts:
 
 
 REGION_RATIOS = (0.5, 1.0, 2.0)
-"""Height over width of the anchors of a Faster R-CNN."""
+"""Aspect ratios (height to width) of the anchors of a Faster R-CNN."""
 PYRAMID_CHANNELS = 256
 """Channels of each map of GluonCV's pyramids."""
 ALLOC, PYRAMID_ALLOC = 128, 384
-"""Places along each side of the finest map for which GluonCV's files have anchors (its `alloc_size`)."""
+"""Number of cells along each side of the finest map whose anchors GluonCV stores in its files (its `alloc_size`),
+without and with a pyramid."""
 _FOR_COCO: Mapping[str, Any] = {"post_nms": 1000, "min_size": 1.0, "max_log_scale": 4.14, "nms_iou": 0.5}
 
 FASTER_RCNN: Mapping[str, FasterRCNNParts] = {
@@ -200,7 +202,7 @@ FASTER_RCNN: Mapping[str, FasterRCNNParts] = {
         num_samples=512, **_FOR_COCO,
     ),
 }  # fmt: skip
-"""Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
+"""Name without a dataset -> parts of the network. If they depend on the dataset, those for VOC."""
 
 
 _MASKED: Mapping[str, Any] = {**_FOR_COCO, "max_log_scale": 4.42}
@@ -220,7 +222,7 @@ MASK_RCNN: Mapping[str, FasterRCNNParts] = {
         for name, features in _PYRAMIDS.items()
     },
 }  # fmt: skip
-"""The same for masks, for COCO: GluonCV has no others."""
+"""Name without a dataset -> parts of a Mask R-CNN. GluonCV only has networks for COCO."""
 
 
 def faster_rcnn_parts(name: str) -> FasterRCNNParts:
@@ -230,12 +232,12 @@ def faster_rcnn_parts(name: str) -> FasterRCNNParts:
         return parts
     if name.endswith("_coco"):
         return replace(parts, **_FOR_COCO)
-    # GluonCV's own for other classes keep what its constructor says.
+    # GluonCV's networks for custom classes have the defaults of its constructor.
     return replace(parts, sizes=(128, 256, 512)) if name.endswith("_custom") else parts
 
 
 CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco": COCO_CLASSES}
-"""By dataset: the classes of GluonCV's weights, in the order of their scores."""
+"""Dataset -> classes of GluonCV's weight files, in the order of their scores."""
 
 
 def without_dataset(name: str) -> str:
@@ -244,6 +246,6 @@ def without_dataset(name: str) -> str:
 
 
 def ssd_parts(name: str) -> SSDParts:
-    """Returns the parts of the SSD of that name."""
+    """Returns the parts of the SSD with a name of GluonCV."""
     parts = SSD[without_dataset(name)]
     return replace(parts, sizes=SSD_SIZES[name]) if name in SSD_SIZES else parts

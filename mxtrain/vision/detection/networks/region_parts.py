@@ -17,31 +17,34 @@ if TYPE_CHECKING:
     from mxtrain.vision.detection.networks.gluoncv_detectors import FasterRCNNParts
 
 STEM = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3")
-"""The parts of GluonCV's ResNets that compute the map; `layer4` is computed of each region."""
+"""Layers of GluonCV's ResNets that compute the map of an image; `layer4` is applied to each region."""
 NUM_CLASSES_OF_BACKBONE = 2
-"""GluonCV builds a classifier, which is cut off again."""
-MOST_MAPS = 4
-"""Maps of the backbone in a pyramid of which no maps are named; one more is made of the coarsest."""
+"""Number of classes of the network that the backbone is taken from; its output layer is not used."""
+MAX_PYRAMID_MAPS = 4
+"""Largest number of maps of the backbone in a pyramid, unless maps are named. The pyramid adds one map after the
+coarsest."""
 
 
 def _backbone(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
+    """Builds the classification network that the backbone is taken from; arguments as in `build_single_map`."""
     # GluonCV's parameter names contain a counter of networks in the process; here it always starts at 0.
     with mx.name.NameManager():
-        usual = {"use_global_stats": True} if is_stock else {}
-        return gluoncv.build(parts.backbone, NUM_CLASSES_OF_BACKBONE, {**usual, **options})
+        defaults = {"use_global_stats": True} if is_stock else {}
+        return gluoncv.build(parts.backbone, NUM_CLASSES_OF_BACKBONE, {**defaults, **options})
 
 
 def _names(network: gluon.HybridBlock) -> Dict[str, str]:
+    """Returns full name -> structural name of each parameter."""
     return {parameter.name: name for name, parameter in network._collect_params_with_prefix().items()}
 
 
 def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> TwoStageBlocks:
-    """Returns the blocks around a ResNet: three stages compute one map of images, the fourth is computed of each
-    region.
+    """Builds the blocks of a detector with a ResNet: three stages compute one map of the image, the fourth is applied
+    to each region.
 
     Args:
         parts: parts of the network.
-        is_stock: whether the network is one that GluonCV has by name; its batch norms keep the statistics of its file.
+        is_stock: True for a network that GluonCV has by name: its batch normalisation uses the statistics of its file.
         options: further arguments of GluonCV's function of the backbone.
     """
     network = _backbone(parts, is_stock, options)
@@ -54,12 +57,13 @@ def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[st
 def build_pyramid(
     parts: FasterRCNNParts, width: int, head_units: int, is_stock: bool, options: Mapping[str, Any]
 ) -> TwoStageBlocks:  # fmt: skip
-    """Returns the blocks around any network: a feature pyramid of its maps, and two dense layers of each region.
+    """Builds the blocks of a detector with any backbone: a feature pyramid of its maps, and two dense layers per
+    region.
 
     Args:
         parts, is_stock, options: see `build_single_map`.
-        width: channels of each map of the pyramid.
-        head_units: units of both dense layers.
+        width: number of channels of each map of the pyramid.
+        head_units: number of units of each dense layer.
     """
     network = _backbone(parts, is_stock, options)
     symbol = network(mx.sym.var("data"))
@@ -67,9 +71,9 @@ def build_pyramid(
     if parts.features:
         names = find_features(symbol, network.prefix, parts.backbone, len(parts.features), parts.features)
     else:
-        names = find_features(symbol, network.prefix, parts.backbone, MOST_MAPS, at_least=2)
+        names = find_features(symbol, network.prefix, parts.backbone, MAX_PYRAMID_MAPS, at_least=2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it doubts the type of images, and takes float32
+        warnings.simplefilter("ignore")  # it warns that the input has no type
         features = FPNFeatureExpander(
             symbol, names, [width] * len(names), use_1x1=True, use_upsample=True, use_elewadd=True, use_p6=True,
             no_bias=False,

@@ -1,10 +1,9 @@
 """SSD as a Gluon block, around any of GluonCV's networks for classification. Imports MXNet and GluonCV.
 
-GluonCV's own returns other objects in training than in prediction, from one block, and MXNet keeps the graph of
-whichever came first. This one has a single form, the scores and offsets. Its parameters have the names of GluonCV's,
-so files can be exchanged.
+GluonCV's own block returns different outputs in training and in prediction, and MXNet keeps the graph of the first
+call. This block always returns logits and offsets. Its parameters have GluonCV's names, so files can be exchanged.
 
-Legend: B batch, N boxes of an image, A at each place of a map, K classes.
+Legend: B batch, N anchors of an image, A anchors of a cell, K classes.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ MADE_FOR_DETECTION = {
     ("vgg16_atrous", 512): vgg16_atrous_512,
     ("resnet34_v1b", 300): resnet34_v1b_ssd,
 }
-"""(backbone, side of its images) -> GluonCV's function of a network that returns several maps."""
-LEAST_KEPT = 16
+"""(backbone, side of its images in pixels) -> GluonCV's function that builds a network with several maps."""
+MIN_ALLOC = 16
 """Smallest number of cells along each side of a map whose anchors GluonCV stores in its files."""
 LAST_TWO = ("auto", "auto")
 """Placeholder for the last map of each of the two smallest sizes, whose names differ between networks."""
@@ -42,13 +41,13 @@ NUM_CLASSES_OF_BACKBONE = 2
 
 
 class Anchors(gluon.HybridBlock):
-    """The boxes of a map, as an array that GluonCV's files have. Nothing reads it here: it is a parameter by its
-    structural name alone, which files have, and not among the names that MXNet looks up in a graph.
+    """Anchors of a map as an array, which GluonCV stores in its files. The network does not use it: the constant has a
+    structural name, as in files, but is not part of the graph.
 
     Args:
-        number: number of the map.
+        number: index of the map.
         boxes: anchors of the map.
-        alloc: places along each side that the array has.
+        alloc: number of cells along each side of the array.
     """
 
     def __init__(self, number: int, boxes: AnchorMap, alloc: int, **kwargs):
@@ -63,7 +62,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
         build_features: builds the block that computes several maps of images.
         num_classes: K.
         maps: anchors of each map.
-        kernel: side of the convolutions that score a map.
+        kernel: kernel size of the convolutions of the heads.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
     ):  # fmt: skip
         super().__init__(**kwargs)
         self._num_classes = num_classes
-        largest = max(max(one.height, one.width) for one in maps)
+        largest = max(max(anchors.height, anchors.width) for anchors in maps)
         alloc = 128 if largest <= 128 else 2 ** (largest - 1).bit_length()
         convolution = {"kernel": (kernel, kernel), "pad": (kernel // 2, kernel // 2)}
         with self.name_scope():
@@ -80,29 +79,30 @@ class MultiBoxNetwork(gluon.HybridBlock):
             self.class_predictors = gluon.nn.HybridSequential()
             self.box_predictors = gluon.nn.HybridSequential()
             self.anchor_generators = gluon.nn.HybridSequential()
-            for number, one in enumerate(maps):
-                self.anchor_generators.add(Anchors(number, one, alloc))
-                alloc = max(alloc // 2, LEAST_KEPT)
-                self.class_predictors.add(ConvPredictor(len(one.shapes) * (1 + num_classes), **convolution))
-                self.box_predictors.add(ConvPredictor(len(one.shapes) * 4, **convolution))
+            for number, anchors in enumerate(maps):
+                self.anchor_generators.add(Anchors(number, anchors, alloc))
+                alloc = max(alloc // 2, MIN_ALLOC)
+                self.class_predictors.add(ConvPredictor(len(anchors.shapes) * (1 + num_classes), **convolution))
+                self.box_predictors.add(ConvPredictor(len(anchors.shapes) * 4, **convolution))
         for predictor in (*self.class_predictors, *self.box_predictors):
             fill_block(predictor.predictor)
         self.class_heads = {
-            f"class_predictors.{number}.predictor": ClassRows(len(one.shapes), 1) for number, one in enumerate(maps)
+            f"class_predictors.{number}.predictor": ClassRows(len(anchors.shapes), 1)
+            for number, anchors in enumerate(maps)
         }
         self.scored_maps = ("features",)
         self.computed = tuple(f"anchor_generators.{number}.anchors" for number in range(len(maps)))
 
     def hybrid_forward(self, F, x):
         maps = self.features(x)
-        score = _joined(F, [layer(one) for layer, one in zip(self.class_predictors, maps)])
-        offset = _joined(F, [layer(one) for layer, one in zip(self.box_predictors, maps)])
-        return F.reshape(score, shape=(0, -1, 1 + self._num_classes)), F.reshape(offset, shape=(0, -1, 4))
+        logit = _flatten_maps(F, [layer(each) for layer, each in zip(self.class_predictors, maps)])
+        offset = _flatten_maps(F, [layer(each) for layer, each in zip(self.box_predictors, maps)])
+        return F.reshape(logit, shape=(0, -1, 1 + self._num_classes)), F.reshape(offset, shape=(0, -1, 4))
 
 
-def _joined(F: OperatorModule, maps: List[Array]) -> Array:
-    """Concatenates maps (B, C, h, w) to (B, all); the channels of a cell stay together."""
-    return F.concat(*(F.flatten(F.transpose(one, axes=(0, 2, 3, 1))) for one in maps), dim=1)
+def _flatten_maps(F: OperatorModule, maps: List[Array]) -> Array:
+    """Flattens and concatenates maps (B, C, h, w) to (B, sum of C h w); the channels of a cell stay together."""
+    return F.concat(*(F.flatten(F.transpose(each, axes=(0, 2, 3, 1))) for each in maps), dim=1)
 
 
 def build_features(
@@ -112,11 +112,11 @@ def build_features(
     """Builds a block that computes several feature maps of images. Its children are named by the order of their calls.
 
     Args:
-        backbone: GluonCV's name of it.
-        base_size: image size of backbones that are made for detection.
+        backbone: GluonCV's name of the backbone.
+        base_size: side of images in pixels, for backbones that are made for detection.
         features: outputs of the backbone, or `LAST_TWO`; empty if the backbone is made for detection.
-        filters: channels of each convolution that halves the last of them further.
-        lite: whether those are narrower.
+        filters: channels of each additional convolution, which halves the last map further.
+        lite: if True, the convolutions are narrower.
         options: further arguments of GluonCV's function of the backbone.
     """
     made_for_detection = MADE_FOR_DETECTION.get((backbone, base_size))
@@ -131,7 +131,7 @@ def build_features(
     if filters and min(filters) < 128 and not lite:
         narrower["min_depth"] = min(filters)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it doubts the type of images, and takes float32
+        warnings.simplefilter("ignore")  # it warns that the input has no type
         expander = FeatureExpander(symbol, outputs, list(filters), **narrower)
     take_initializers(expander, network)
     return expander

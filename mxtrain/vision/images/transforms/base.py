@@ -22,14 +22,14 @@ MAX_TRANSFORMS = 100
 
 
 class RandomStream:
-    """Random numbers of one transform for one sample: a function of (seed, epoch, index of the sample, position in the
-    list), and of the number of preceding calls."""
+    """Random numbers of one transform for one sample. The n-th number is a function of (seed, epoch, index of the
+    sample, position of the transform in the list, n)."""
 
     def __init__(self, key: int) -> None:
         """Starts the stream.
 
         Args:
-            key: 64 random bits, see `keys`.
+            key: 64 random bits; see `keys`.
         """
         self._key, self._taken = key, 0
 
@@ -63,7 +63,8 @@ class RandomStream:
 
 
 class Transform(Spec, abc.ABC):
-    """A random change of a training image. A subclass has its settings as fields, and one method, `__call__`."""
+    """Base class of random changes of a training image. A subclass has its settings as fields, and implements
+    `__call__`."""
 
     share: Fraction = 1.0
     """Share of the samples that are changed."""

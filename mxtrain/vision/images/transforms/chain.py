@@ -93,6 +93,15 @@ def read_list(items: object, extra: Mapping[str, Type[DatasetTransform]]) -> Lis
 
 
 def _read_entry(item: object, path: str, extra: Mapping[str, Type[DatasetTransform]], is_leading: bool) -> Entry:
+    """Parses an entry of the list.
+
+    Args:
+        item: the entry, see `read_list`.
+        path: setting of the entry, for messages.
+        extra: further transforms of the dataset, by name.
+        is_leading: True if all entries before it are applied by the dataset. Then a name that both have means the
+            dataset's transform.
+    """
     if isinstance(item, (Transform, DatasetTransform)):
         return item
     if isinstance(item, Mapping) and "_target_" in item:
@@ -127,21 +136,22 @@ def _read_entry(item: object, path: str, extra: Mapping[str, Type[DatasetTransfo
 
 def _check_order(entries: Sequence[Entry], extra: Mapping[str, Type[DatasetTransform]]) -> None:
     """Rejects entries that the dataset applies at another position than they have in the list."""
-    place_of = {kind: place for place, kind in enumerate(extra.values())}
+    rank_of = {kind: rank for rank, kind in enumerate(extra.values())}
     name_of = {kind: name for name, kind in (*TRANSFORMS.items(), *extra.items())}
 
-    def place(entry: Entry) -> Tuple[int, int]:
+    def order(entry: Entry) -> Tuple[int, int]:
+        """Returns a key by which entries must be sorted."""
         if isinstance(entry, DatasetTransform):
-            return (2, 0) if entry.is_last else (0, place_of[type(entry)])
+            return (2, 0) if entry.is_last else (0, rank_of[type(entry)])
         return 1, 0
 
     for number, (first, second) in enumerate(zip(entries, entries[1:])):
         names = [name_of.get(type(entry), type(entry).__name__) for entry in (first, second)]
-        if place(first) > place(second):
-            when = "when samples are mixed, after all others" if place(first)[0] == 2 else "while an image is read"
+        if order(first) > order(second):
+            when = "when samples are mixed, after all others" if order(first)[0] == 2 else "while an image is read"
             raise ConfigError(
                 f"{PATH}.{number + 1}: {names[1]} cannot come after {names[0]}, as "
-                f"{names[0] if place(first)[0] == 2 else names[1]} is carried out {when}. Change their order."
+                f"{names[0] if order(first)[0] == 2 else names[1]} is carried out {when}. Change their order."
             )
     kinds = [type(entry) for entry in entries if isinstance(entry, DatasetTransform)]
     for kind in kinds:
@@ -150,6 +160,7 @@ def _check_order(entries: Sequence[Entry], extra: Mapping[str, Type[DatasetTrans
 
 
 def _where(path: str) -> str:
+    """Returns a hint for messages of invalid settings."""
     return "docs/data/images.md lists transforms and their settings"
 
 
@@ -209,7 +220,7 @@ class TransformChain:
             return image_BCHW, label_B
         size = image_BCHW.shape[2:]
         images, labels = [], []
-        keys_TB = [RandomStream.keys(seed, epoch, index_B, place) for place in range(len(self.transforms))]
+        keys_TB = [RandomStream.keys(seed, epoch, index_B, position) for position in range(len(self.transforms))]
         for image_CHW, label, keys_T in zip(image_BCHW, label_B, zip(*keys_TB)):
             image = LazyImage(image_CHW, fill_C)
             for transform, key in zip(self.transforms, keys_T):
@@ -225,6 +236,11 @@ class TransformChain:
 
     @staticmethod
     def _call(transform: Transform, image: LazyImage, draw: RandomStream) -> LazyImage:
+        """Applies a transform.
+
+        Raises:
+            ConfigError: the transform raises a `ValueError`, or does not return an image.
+        """
         try:
             result = transform(image, draw)
         except ValueError as error:

@@ -17,9 +17,9 @@ from mxtrain.vision.images.transforms.base import AreaShare, RandomStream, Trans
 from mxtrain.vision.images.transforms.lazy_image import LazyImage
 
 LUMA = np.array([0.299, 0.587, 0.114])
-"""Grey of red, green and blue: ITU-R 601."""
+"""Weights of red, green and blue in grey. Source: ITU-R BT.601."""
 _YIQ = np.array([LUMA, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
-"""NTSC's brightness and two axes of colour, in which another hue is a rotation."""
+"""Matrix from RGB to NTSC's YIQ: luma, and two axes of chroma, in which a change of hue is a rotation."""
 _RGB = np.linalg.inv(_YIQ)
 _EIGENVALUES = np.array([0.2175, 0.0188, 0.0045])
 _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
@@ -113,39 +113,39 @@ class Erasing(Transform):
 
 
 def colour_matrix(saturation: float, hue: float) -> np.ndarray:
-    """Returns the map (3, 3) of red, green and blue that leaves grey as it is.
+    """Returns the matrix (3, 3) that changes the saturation and the hue of red, green and blue. Grey is unchanged.
 
     Args:
         saturation: factor of the distance from grey.
-        hue: share of the circle by which colours are turned.
+        hue: rotation of the hue, as a share of the colour circle.
     """
     angle = 2 * math.pi * hue
-    turn_33 = np.array([[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]])
-    return saturation * (_RGB @ turn_33 @ _YIQ) + (1 - saturation) * np.tile(LUMA, (3, 1))
+    rotation_33 = np.array([[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]])
+    return saturation * (_RGB @ rotation_33 @ _YIQ) + (1 - saturation) * np.tile(LUMA, (3, 1))
 
 
 def mean_grey(image_CHW: np.ndarray) -> float:
-    """Returns the mean brightness of an image."""
+    """Returns the mean grey of an image, in the range of its pixels."""
     mean_C = image_CHW.reshape(len(image_CHW), -1).mean(axis=1, dtype=np.float64)
     return float(mean_C[0] if len(mean_C) == 1 else LUMA @ mean_C)
 
 
 def recoloured(image_CHW: np.ndarray, colour_34: np.ndarray) -> np.ndarray:
-    """Returns an image, white is 255, after a linear map of its colours; cut off at black and white.
+    """Applies an affine map to the colours of an image, and clips the result to 0 to 255.
 
     Args:
-        image_CHW: uint8, or float32.
-        colour_34: what of red, green and blue and of 1 is in each.
+        image_CHW: uint8, or float32 from 0 to 255.
+        colour_34: the map: a matrix of red, green and blue, and a last column that is added.
     """
     import cv2
 
-    if len(image_CHW) == 1:  # grey stays grey: hue and saturation do nothing
+    if len(image_CHW) == 1:  # grey: hue and saturation have no effect
         colour_34 = np.array([[colour_34[0, :3].sum(), colour_34[0, 3]]])
     changed_CHW = _in_cv2(lambda array_HWC: cv2.transform(array_HWC, colour_34), image_CHW)
     return changed_CHW if image_CHW.dtype == np.uint8 else changed_CHW.clip(0, 255)
 
 
 def _in_cv2(change: Callable[[np.ndarray], np.ndarray], image_CHW: np.ndarray) -> np.ndarray:
-    """Applies a function of OpenCV, which has channels last and drops a single one."""
+    """Applies a function of OpenCV, which expects channels last, and drops the axis of a single channel."""
     array_HWC = np.ascontiguousarray(image_CHW.transpose(1, 2, 0))
     return change(array_HWC).reshape(array_HWC.shape).transpose(2, 0, 1)

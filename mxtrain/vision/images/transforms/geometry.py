@@ -1,6 +1,6 @@
 """Geometric transforms of images. Boxes, masks and key points follow.
 
-Legend: T = 4 random numbers.
+A map is a matrix (2, 3), see `images.affine`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ Degrees = Annotated[float, pydantic.Field(ge=0, le=180)]
 ShearDegrees = Annotated[float, pydantic.Field(ge=0, le=60)]
 Size = Annotated[ImageSize, pydantic.BeforeValidator(square)]
 _MIN_ASPECT, _MAX_ASPECT = 3 / 4, 4 / 3
+"""Range of the change of the aspect ratio in `choose_part`."""
 
 
 class Flip(Transform):
@@ -41,10 +42,10 @@ class Flip(Transform):
 
 
 class PaddedCrop(Transform):
-    """Cuts out a part of one size at a random place of the padded image."""
+    """Crops a part of a fixed size at a random position of the padded image."""
 
     padding: NonNegative = 4
-    """Pixels of the mean's colour that are added on each side before."""
+    """Pixels of the mean colour that are added on each side first."""
     size: Optional[Size] = None
     """[height, width] of the part in pixels; null = that of the image."""
 
@@ -58,7 +59,7 @@ class PaddedCrop(Transform):
 
 
 class ResizedCrop(Transform):
-    """Cuts out a part of random area and aspect, and brings it to the size of the image.
+    """Crops a part of random area and aspect ratio, and resizes it to the size of the image.
 
     Source: the random crop of Szegedy et al., "Going Deeper with Convolutions" (2014); a crop that does not fit is
     clipped instead of drawn again, so that each sample takes four numbers. The aspect changes by 3/4 to 4/3.
@@ -75,7 +76,7 @@ class ResizedCrop(Transform):
 
 
 class Resize(Transform):
-    """Brings the image to a size. At the end of a list, images are brought to the size that they began with."""
+    """Resizes the image. At the end of a list, images are resized to their original size."""
 
     size: Size
     """[height, width] in pixels; one number = both."""
@@ -85,17 +86,17 @@ class Resize(Transform):
 
 
 class Rotation(Transform):
-    """Turns the image around its middle."""
+    """Rotates the image around its centre."""
 
     degrees: Degrees = 10.0
     """The largest angle, in both directions."""
 
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
-        return image.moved(around_middle(image, rotation(draw.uniform(-self.degrees, self.degrees))))
+        return image.moved(around_centre(image, rotation(draw.uniform(-self.degrees, self.degrees))))
 
 
 class Affine(Transform):
-    """Shears, turns, resizes and shifts the image, around its middle."""
+    """Shears, rotates, scales and shifts the image, around its centre."""
 
     degrees: Degrees = 0.0
     """The largest angle, in both directions."""
@@ -107,24 +108,24 @@ class Affine(Transform):
     """Largest angle in degrees along x and y."""
 
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
-        turn_22 = rotation(draw.uniform(-self.degrees, self.degrees))
+        rotation_22 = rotation(draw.uniform(-self.degrees, self.degrees))
         x, y = (math.tan(math.radians(draw.uniform(-limit, limit))) for limit in self.shear)
-        linear_22 = draw.uniform(*self.scale) * turn_22 @ np.array([[1.0, x], [y, 1.0 + x * y]])
+        linear_22 = draw.uniform(*self.scale) * rotation_22 @ np.array([[1.0, x], [y, 1.0 + x * y]])
         sides = (image.width, image.height)
         shift_2 = [draw.uniform(-limit, limit) * side for limit, side in zip(self.translate, sides)]
-        return image.moved(around_middle(image, linear_22, shift_2))
+        return image.moved(around_centre(image, linear_22, shift_2))
 
 
 def rotation(degrees: float) -> np.ndarray:
-    """Returns the matrix (2, 2) that turns an image clockwise as it is seen."""
+    """Returns the matrix (2, 2) that rotates an image clockwise, as seen on the screen."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return np.array([[cos, -sin], [sin, cos]])
 
 
-def around_middle(image: LazyImage, linear_22: np.ndarray, shift_2: Sequence[float] = (0.0, 0.0)) -> np.ndarray:
-    """Returns the map that keeps the centre of an image fixed, except for a shift."""
-    middle_2 = np.array([image.width, image.height]) / 2
-    return np.column_stack([linear_22, middle_2 - linear_22 @ middle_2 + shift_2])
+def around_centre(image: LazyImage, linear_22: np.ndarray, shift_2: Sequence[float] = (0.0, 0.0)) -> np.ndarray:
+    """Returns the map (2, 3) that applies a linear map around the centre of an image, and then a shift in pixels."""
+    centre_2 = np.array([image.width, image.height]) / 2
+    return np.column_stack([linear_22, centre_2 - linear_22 @ centre_2 + shift_2])
 
 
 def resized(image: LazyImage, size: Tuple[int, int]) -> LazyImage:

@@ -18,7 +18,7 @@ from mxtrain.vision.images.affine import IDENTITY_23, compose, determinant, warp
 
 @dataclass(frozen=True)
 class GeometryStep:
-    """A rendered map. Annotations of the image are transformed by the same steps.
+    """A rendered map. Annotations of the image are transformed by the same step.
 
     Attributes:
         matrix_23: from the image before to the image after it; see `images.affine`.
@@ -30,7 +30,7 @@ class GeometryStep:
 
     @property
     def is_mirrored(self) -> bool:
-        """Returns True if left and right have changed places."""
+        """Returns True if the map mirrors the image."""
         return determinant(self.matrix_23) < 0
 
 
@@ -88,8 +88,8 @@ class LazyImage:
         """Returns the image after an affine map; boxes, masks and key points follow.
 
         Args:
-            matrix_23: takes (x, y) of this image to (x, y) of the result; pixel i reaches from i to i + 1.
-            size: (height, width) of the result; None = as it is.
+            matrix_23: maps (x, y) of this image to (x, y) of the result; pixel i extends from i to i + 1.
+            size: (height, width) of the result; None: that of this image.
 
         Raises:
             ValueError: the matrix has another shape, is not finite, or maps the image to a line or a point.
@@ -100,7 +100,7 @@ class LazyImage:
         return result
 
     def with_pixels(self, image_CHW: np.ndarray) -> LazyImage:
-        """Returns the image in other colours; annotations are unchanged.
+        """Returns the image with other pixels; annotations are unchanged.
 
         Args:
             image_CHW: pixels from 0 to 255 in the size of this image; clipped, and converted to the type of this image.
@@ -116,7 +116,7 @@ class LazyImage:
                 "height, width). `moved` changes its size"
             )
         if image_CHW.dtype != np.uint8 or before_CHW.dtype != np.uint8:
-            if not np.isfinite(image_CHW).all():  # as uint8 NaN would be black, silently
+            if not np.isfinite(image_CHW).all():  # a cast to uint8 would turn NaN into black silently
                 raise ValueError("with_pixels was given NaN or infinite values: pixels are numbers from 0 to 255")
             image_CHW = np.clip(image_CHW, 0, 255)
             image_CHW = np.rint(image_CHW) if before_CHW.dtype == np.uint8 else image_CHW

@@ -1,7 +1,7 @@
-"""RandAugment and AutoAugment: a few operations of a fixed set, chosen for each sample.
+"""RandAugment and AutoAugment: a few operations of a fixed set, chosen at random for each sample.
 
-Operations that look up each value (posterize, equalize, ...) are a table of 256 numbers; images with more than 8 bits a
-channel are interpolated between them.
+Operations that replace each value (posterize, equalize, ...) are lookup tables of 256 values. For images with more than
+8 bits per channel, they are interpolated.
 
 Legend: C channels, H height, W width, V = 256 values.
 """
@@ -17,12 +17,13 @@ from typing_extensions import Annotated, Literal
 from mxtrain.types import Positive
 from mxtrain.vision.images.transforms.base import RandomStream, Transform
 from mxtrain.vision.images.transforms.colors import colour_matrix, mean_grey, recoloured
-from mxtrain.vision.images.transforms.geometry import around_middle, rotation
+from mxtrain.vision.images.transforms.geometry import around_centre, rotation
 from mxtrain.vision.images.transforms.lazy_image import LazyImage
 
 Operation = Callable[[LazyImage, float], LazyImage]
-"""Of (image, strength from -1 to 1); operations without a direction take its size."""
+"""Function of (image, strength from -1 to 1). Operations without a direction use the absolute value of the strength."""
 _VALUE_V = np.arange(256.0)
+"""Index of a lookup table."""
 
 
 class RandAugment(Transform):
@@ -64,6 +65,8 @@ class AutoAugment(Transform):
 
 
 def _sheared(axis: int) -> Operation:
+    """Returns the operation that shears along x (0) or y (1)."""
+
     def shear(image: LazyImage, strength: float) -> LazyImage:
         matrix_23 = np.eye(2, 3)
         matrix_23[axis, 1 - axis] = 0.3 * strength
@@ -73,6 +76,8 @@ def _sheared(axis: int) -> Operation:
 
 
 def _shifted(axis: int) -> Operation:
+    """Returns the operation that shifts along x (0) or y (1): at most by 150 of 331 pixels, as in the papers."""
+
     def shift(image: LazyImage, strength: float) -> LazyImage:
         matrix_23 = np.eye(2, 3)
         matrix_23[axis, 2] = int(150 / 331 * strength * (image.width, image.height)[axis])
@@ -82,7 +87,7 @@ def _shifted(axis: int) -> Operation:
 
 
 def _rotated(image: LazyImage, strength: float) -> LazyImage:
-    return image.moved(around_middle(image, rotation(30 * strength)))
+    return image.moved(around_centre(image, rotation(30 * strength)))
 
 
 def _brighter(image: LazyImage, strength: float) -> LazyImage:
@@ -99,12 +104,13 @@ def _contrasted(image: LazyImage, strength: float) -> LazyImage:
 
 
 def _blended(image: LazyImage, factor: float, matrix_33: np.ndarray, added: float) -> LazyImage:
+    """Maps colours by a matrix times a factor, and adds a constant to all channels."""
     return image.with_pixels(recoloured(image.pixels, np.column_stack([factor * matrix_33, np.full(3, added)])))
 
 
 def _sharpened(image: LazyImage, strength: float) -> LazyImage:
-    """Moves each pixel away from, or towards, the mean of itself, counted five times, and its neighbours. Border pixels
-    are unchanged."""
+    """Moves each pixel away from, or towards, the mean of its 3 x 3 neighbourhood, in which the pixel itself has a
+    weight of 5. Border pixels are unchanged. Source: Pillow's `ImageEnhance.Sharpness`."""
     pixel_CHW = image.pixels.astype(np.float32)
     height, width = pixel_CHW.shape[1:]
     smooth_CHW = pixel_CHW.copy()
@@ -128,8 +134,8 @@ def _apply_tables(image: LazyImage, tables: List[np.ndarray]) -> LazyImage:
 
 
 def _posterized(image: LazyImage, strength: float) -> LazyImage:
-    lost = round(4 * abs(strength))  # bits
-    return _apply_tables(image, [np.floor(_VALUE_V / 2**lost) * 2**lost] * image.channels)
+    num_bits = round(4 * abs(strength))  # the lowest bits, which become 0
+    return _apply_tables(image, [np.floor(_VALUE_V / 2**num_bits) * 2**num_bits] * image.channels)
 
 
 def _solarized(image: LazyImage, strength: float) -> LazyImage:
@@ -151,8 +157,7 @@ def _auto_contrasted(image: LazyImage, strength: float) -> LazyImage:
 
 
 def _equalized(image: LazyImage, strength: float) -> LazyImage:
-    """Returns all values come as often as each other, as far as that is possible. Source: Pillow's
-    `ImageOps.equalize`."""
+    """Equalizes the histogram of each channel. Source: Pillow's `ImageOps.equalize`."""
     tables = []
     for channel_HW in image.pixels:
         count_V = np.bincount(np.rint(channel_HW).astype(np.int64).ravel(), minlength=256)
@@ -207,6 +212,7 @@ _PAIRS = {
 
 
 def _read_pairs(text: str) -> List[List[Tuple[str, float, int]]]:
+    """Parses a policy of `_PAIRS` to pairs of (operation, probability, strength from 0 to 9)."""
     pairs = []
     for pair in text.strip().replace("\n", ";").split(";"):
         words = [operation.split() for operation in pair.split(",")]
