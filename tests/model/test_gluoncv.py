@@ -72,7 +72,7 @@ def test_every_name_has_a_size():
         sizes = sizes_of(name)
         for native in NATIVE:
             channels, *sides = GluonCV(name=name).input_shape(native)
-            assert channels == 3 and min(sides) >= sizes.least
+            assert channels == 3 and min(sides) >= sizes.minimum
             assert all(side == sizes.usual or side % sizes.multiple == 0 for side in sides), name
 
 
