@@ -322,7 +322,7 @@ def _masks(folder: Path) -> Read:
 
 @fmt("lst")
 def _lst(folder: Path) -> Read:
-    from mxtrain.vision.classification.image_list import ImageList
+    from mxtrain.vision.detection.image_list import ImageList
 
     names = _images(folder)
     (folder / "train.lst").write_text(

@@ -19,8 +19,8 @@ from mxtrain.tables.criteo import NAMES, Criteo
 from mxtrain.tables.libsvm import Libsvm
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.detection.list_file import read_list
 from mxtrain.vision.detection.voc import Voc, VocInstances
-from mxtrain.vision.images.list_file import read_list
 from mxtrain.vision.pose.coco_key_points import CocoKeyPoints
 from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 

@@ -10,8 +10,8 @@ import pytest
 from boxed_files import IMAGES, NAMES, draw, list_label, write_list, write_records
 
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.vision.classification.image_list import ImageList
 from mxtrain.vision.detection.boxes import Column, Flag
+from mxtrain.vision.detection.image_list import ImageList
 from mxtrain.vision.images.record_file import RecordFile
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from mxtrain.tables.number_table import NumberTable
 from mxtrain.types import Spec
-from mxtrain.vision.classification.image_list import ImageList
 from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.detection.image_list import ImageList
 from mxtrain.vision.detection.voc import Voc
 from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 

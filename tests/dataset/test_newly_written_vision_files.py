@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from mxtrain.vision.classification.image_folder import ImageFolder
-from mxtrain.vision.classification.image_list import ImageList
 from mxtrain.vision.classification.image_record import ImageRecord
 from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.detection.image_list import ImageList
 from mxtrain.vision.detection.voc import Voc
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.pose.coco_key_points import CocoKeyPoints

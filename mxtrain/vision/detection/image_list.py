@@ -20,7 +20,7 @@ from mxtrain.vision.detection.box_faults import NORMALIZED_TOLERANCE, TOLERANCE,
 from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed_classes import ClassNames, choose_class_names
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
-from mxtrain.vision.images.list_file import ListedBoxes, read_list, read_records
+from mxtrain.vision.detection.list_file import ListedBoxes, read_list, read_records
 
 _LAYOUT = "It must hold train.lst or train.rec, or what dataset.train_list names."
 _MAX_NORMALIZED = 1.5
@@ -30,7 +30,7 @@ _MAX_NORMALIZED = 1.5
 class ImageList(BoxedFiles):
     """`root/train.lst` with a line for each image, or `root/train.rec` with a record; val and test beside.
 
-    A line is `INDEX A B ... class left top right bottom ... PATH` with tabs; see `images.list_file`.
+    A line is `INDEX A B ... class left top right bottom ... PATH` with tabs; see `list_file`.
     """
 
     option: ClassVar[str] = "dataset=image_list"
