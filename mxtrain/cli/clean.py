@@ -109,11 +109,14 @@ def _print_table(plan: CleanupPlan) -> None:
 def summary(plan: CleanupPlan, failed: Sequence[Kept], num_runs: int, is_deleted: bool) -> str:
     """Returns the last line of the output: size of the removable or deleted files, by kind."""
     sizes: Dict[str, List[int]] = {}
+    left = {entry.run for entry in failed}
     for item in plan.removable:
-        sizes.setdefault(item.kind, []).append(item.size)
+        if item.run not in left:
+            sizes.setdefault(item.kind, []).append(item.size)
     kinds = ", ".join(f"{len(group):,} {kind} ({format_size(sum(group))})" for kind, group in sizes.items())
     if is_deleted:
-        return f"deleted: {kinds}" if not failed else f"deleted, but for {len(failed)} runs: {kinds}"
+        rest = f"; {len(left):,} run{'s' * (len(left) > 1)} could not be cleaned" if left else ""
+        return f"deleted: {kinds or 'nothing'}{rest}"
     return f"{format_size(plan.size)} can go of {num_runs:,} runs: {kinds}. Nothing was deleted: delete=true deletes it"
 
 

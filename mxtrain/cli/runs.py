@@ -13,18 +13,22 @@ import sys
 from collections import Counter
 from typing import Dict, List, Literal, Optional, Sequence, Tuple
 
+from rich.cells import cell_len
+
 from mxtrain.cli.program import program
 from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_line, runs_below
 from mxtrain.cli.tables import BEST, format_age, format_size, on_one_line, print_rows
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.logger.report import format_rate, format_value, print_commands
 from mxtrain.logger.terminal import open_console
-from mxtrain.runs.fields import check_field, needed_of, read_order, require_known, sort_runs, value_of
+from mxtrain.runs.fields import best_of, check_field, needed_of, read_order, require_known, sort_runs, value_of
 from mxtrain.runs.filter import parse_filter
 from mxtrain.runs.registry import CHOSEN, ListedRun
 from mxtrain.types import Positive, Spec
 
 SHOWN = 50
+LESS_IMPORTANT = ("size", "samples/s", "age", "task", "model")
+"""Columns that are left out of the table on a narrow terminal, in this order."""
 
 
 class RunsSettings(Spec):
@@ -111,18 +115,23 @@ def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: i
     console = open_console(sys.stdout)
     console.print()
     styles = {number: BEST for number, one in enumerate(shown) if one is best}
-    print_rows(titles, rows, styles, ("run", "state", "step", "samples/s", "size", "age"))
+    left_out = left_out_columns(titles, rows, console.width) if console.is_terminal else []
+    titles, *rows = ([cell for number, cell in enumerate(line) if number not in left_out] for line in (titles, *rows))
+    print_rows(titles, rows, styles, unbroken=[title for title in titles if title not in ("task", "model")])
     console.print(_summary(kept, shown, total), soft_wrap=True)
     print_commands(console, _next_steps(kept, best))
     sys.stdout.flush()
 
 
-def best_of(runs: Sequence[ListedRun]) -> Optional[ListedRun]:
-    """Returns the run with the best value, if all monitor the same metric of the same task."""
-    measured = [one for one in runs if one.status.best is not None]
-    if len(measured) < 2 or len({(one.status.monitor, one.direction) for one in measured}) > 1:
-        return None
-    return sort_runs(measured, "best")[0]
+def left_out_columns(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> List[int]:
+    """Returns the indices of the columns to leave out of a table, so that the others fit into a line of `width`."""
+    widths = [2 + max(map(cell_len, cells)) for cells in zip(titles, *rows)]
+    left_out: List[int] = []
+    for title in LESS_IMPORTANT:
+        if sum(widths) - sum(widths[number] for number in left_out) <= width + 2:
+            break
+        left_out.append(titles.index(title))
+    return left_out
 
 
 def _summary(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import List, Sequence, Tuple
 
 WIDTH, HEIGHT = 640, 330
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 14, 22, 40
 _COLORS = (
     "#2563eb", "#e07b00", "#15906b", "#c2367e", "#7a4fd0", "#0ea5c6", "#b3261e", "#7a8a00", "#8a5a2b", "#555f6e",
 )  # fmt: skip
@@ -28,6 +28,8 @@ class Line:
     """Number of the run, which selects colour and dashes."""
     is_faint: bool = False
     """True to draw it thin and pale: training beside validation."""
+    has_dots: bool = True
+    """True to mark the points of a short line."""
 
 
 def color_of(number: int) -> str:
@@ -70,7 +72,9 @@ def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
             parts.append(f'<text class="tick" x="{x_of(x):.1f}" y="{HEIGHT - _BOTTOM + 18}" '
                          f'text-anchor="middle">{_number(x)}</text>')  # fmt: skip
     parts.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 6}" text-anchor="end">'
-                 f"{html.escape(x_title)}{', logarithmic axis' if is_log else ''}</text>")  # fmt: skip
+                 f"{html.escape(x_title)}</text>")  # fmt: skip
+    if is_log:
+        parts.append(f'<text class="tick" x="{_LEFT}" y="15">logarithmic</text>')
     for line in sorted(visible, key=lambda line: not line.is_faint):
         parts += _draw_line(line, [(x_of(x), y_of(y)) for x, y in line.points])
     return "".join([*parts, "</svg>"])
@@ -83,7 +87,7 @@ def _draw_line(line: Line, positions: Sequence[Tuple[float, float]]) -> List[str
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
     parts = [f'<polyline fill="none" stroke="{color}" {style}{dashes} points="{path}"><title>'
              f"{html.escape(line.title)}</title></polyline>"]  # fmt: skip
-    if not line.is_faint and len(positions) <= _MAX_MARKED:
+    if line.has_dots and len(positions) <= _MAX_MARKED:
         for (x, y), (step, value) in zip(positions, line.points):
             tooltip = html.escape(f"{line.title}: {value:.5g} at step {step:.0f}")
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"><title>{tooltip}</title></circle>')

@@ -144,3 +144,11 @@ def _float(text: str) -> Optional[float]:
     except ValueError:
         return None
     return number if math.isfinite(number) and "_" not in text else None
+
+
+def best_of(runs: Sequence[ListedRun]) -> Optional[ListedRun]:
+    """Returns the run with the best value, if all monitor the same metric of the same task."""
+    measured = [one for one in runs if one.status.best is not None]
+    if len(measured) < 2 or len({(one.status.monitor, one.direction) for one in measured}) > 1:
+        return None
+    return sort_runs(measured, "best")[0]

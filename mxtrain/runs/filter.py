@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Sequence, Tuple
 
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.runs.fields import FIELDS, WORDS, check_field, needed_of, read_number, require_known, value_of
-from mxtrain.runs.registry import ListedRun
+from mxtrain.runs.registry import STATES, ListedRun
 
 Test = Callable[[ListedRun], bool]
 _PART = re.compile(
@@ -135,7 +135,12 @@ class _FilterParser:
             raise self._wrong(f"a value is missing after '{name}{symbol}'")
         if symbol in _ORDERS:
             return self._order(name, symbol, value)
-        test = _equals(name, [value] if kind == "quoted" else value.split(","))
+        values = [value] if kind == "quoted" else value.split(",")
+        for state in values if name == "state" else ():
+            if not any(map(state.__contains__, "*?[")) and state not in STATES:
+                near = did_you_mean(state, STATES)
+                raise self._wrong(f"there is no state '{state}'.{near} States are {', '.join(STATES)}")
+        test = _equals(name, values)
         return test if symbol in ("=", "==") else lambda run: not test(run)
 
     def _order(self, name: str, symbol: str, value: str) -> Test:

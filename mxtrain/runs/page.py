@@ -17,7 +17,9 @@ section{background:var(--card);border:1px solid var(--rule);border-radius:10px;p
 h2{font-size:19px;margin:0 0 12px;overflow-wrap:anywhere}
 h3{font-size:16px;margin:22px 0 8px}
 h4{font-size:14px;margin:16px 0 6px;color:var(--pale);font-weight:600}
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto;
+background:linear-gradient(to left,var(--card) 30px,transparent) right/60px 100% no-repeat local,
+linear-gradient(to left,#0003,transparent) right/14px 100% no-repeat}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
 th{text-align:left;color:var(--pale);font-weight:600;white-space:nowrap}
 th,td{padding:5px 12px 5px 0;border-bottom:1px solid var(--rule);vertical-align:top}
@@ -39,6 +41,7 @@ pre{background:#10151f;color:#e6ebf5;padding:12px 16px;border-radius:8px;overflo
 code{font-size:13px;overflow-wrap:anywhere}
 .notes{color:var(--pale);font-size:14px;margin:10px 0 0}
 ul.notes{padding-left:18px}
-@media(max-width:640px){header,main{padding:0 12px}section{padding:14px}}
+@media(max-width:640px){header,main{padding:0 12px}section{padding:14px}.tick{font-size:18px}
+.card td:first-child{white-space:normal;padding-right:12px;width:28%}}
 @media print{body{background:#fff}section{break-inside:avoid-page;border:0;padding:0}pre{color:#000;background:#eee}}
 """.replace("\n", "")

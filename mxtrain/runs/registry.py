@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Seq
 from mxtrain.checkpoint.folder import CHECKPOINTS, NAME
 from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.files.regular_files import read_regular
-from mxtrain.files.run_files import META_FILE, STATUS_FILE
+from mxtrain.files.run_files import INTERRUPTED, META_FILE, PRUNED, STATUS_FILE
 from mxtrain.ranking import VAL_LOSS
 from mxtrain.runs.settings_file import read_settings
-from mxtrain.runs.status import RunStatus, read_status
+from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ KILLED = "killed"
 """State of a run whose process has ended without writing a final state."""
 STARTING = "starting"
 NO_STATUS = "not started"
+STATES = ("running", "finished", "stopped_early", INTERRUPTED, "failed", PRUNED, KILLED, STARTING, NO_STATUS, DAMAGED)
 SHARED = 2000
 """Number of run directories from which several processes read them."""
 

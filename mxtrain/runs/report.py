@@ -21,6 +21,7 @@ from mxtrain.errors import CheckpointError
 from mxtrain.logger.durations import format_seconds
 from mxtrain.runs.chart import Line, color_of, dash_of, draw_chart
 from mxtrain.runs.curves import MAX_READ_BYTES, Curve, is_cut, read_curves
+from mxtrain.runs.fields import best_of
 from mxtrain.runs.figures import (
     Evaluation,
     ShownFigure,
@@ -71,7 +72,8 @@ def collect(runs: Sequence[ListedRun]) -> List[RunReport]:
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
-    """Returns the paths without the folders that all have in common."""
+    """Returns the paths without the folders that all have in common; of folders named by numbers, also the last of
+    those."""
     full_paths = [os.path.normpath(path) for path in paths]
     if len(full_paths) < 2:
         return [os.path.join(*full_paths[0].split(os.sep)[-2:]) or full_paths[0]] if full_paths else []
@@ -79,7 +81,9 @@ def short_names(paths: Sequence[str]) -> List[str]:
         common = os.path.commonpath(full_paths)
     except ValueError:  # absolute and relative ones
         return full_paths
-    return [os.path.relpath(path, common) if common else path for path in full_paths]
+    names = [os.path.relpath(path, common) if common else path for path in full_paths]
+    study = os.path.basename(common)
+    return [os.path.join(study, name) for name in names] if any(map(str.isdecimal, names)) else names
 
 
 def _shown_checkpoint(run: ListedRun) -> Optional[Checkpoint]:
@@ -134,6 +138,7 @@ def _results(reported: Sequence[RunReport]) -> str:
     best_title = f"best {next(iter(monitors))}" if len(monitors) == 1 else "best"
     header = ["run", "state", "task", "model", best_title, "at step", "steps", *tags, "samples/s", "time", "size"]
     rows = []
+    first = best_of([report.run for report in reported]) if len(monitors) == 1 and len(reported) > 1 else None
     for report in reported:
         status = report.run.status
         best = f"{_value(status.best)} {status.monitor if len(monitors) > 1 else ''}" if status.best is not None else ""
@@ -141,7 +146,8 @@ def _results(reported: Sequence[RunReport]) -> str:
                  _value(status.best_step), _value(status.step), *(_value(status.metrics.get(tag)) for tag in tags),
                  _value(status.samples_per_s and round(status.samples_per_s)), _duration(status.wall_s),
                  f"{report.run.size / 1e6:,.1f} MB"]  # fmt: skip
-        rows.append(_row([f"{_swatch(report.number)} {_e(report.name)}", *map(_e, cells)]))
+        mark = " <b>(best)</b>" if report.run is first else ""
+        rows.append(_row([f"{_swatch(report.number)} {_e(report.name)}{mark}", *map(_e, cells)]))
     failed = [report for report in reported if report.run.status.cause]
     causes = [f"<li>{_e(report.name)}: {_e(report.run.status.cause)}</li>" for report in failed]
     return _html_table(header, rows) + (f'<ul class="notes">{"".join(causes)}</ul>' if causes else "")
@@ -157,14 +163,14 @@ def _charts(reported: Sequence[RunReport]) -> str:
     for name in names[:_MAX_CHARTS]:
         lines = [
             Line(f"{report.name} {split}/{name}", curve.points, report.number,
-                 is_faint=split == "train" and _is_validated(report, name))
+                 is_faint=split == "train" and _is_validated(report, name), has_dots=split != "train")
             for report in reported for (split, curve_name), curve in report.curves.items() if curve_name == name
         ]  # fmt: skip
         chart = draw_chart(lines, name)
         if chart:
             figures.append(f"<figure><figcaption>{_e(name)}</figcaption>{chart}</figure>")
     legend = "".join(f"<span>{_swatch(report.number)} {_e(report.name)}</span>" for report in reported)
-    notes = ["Thin lines are training, thick lines with dots validation."]
+    notes = ["Lines with dots are validation, those without training."]
     if any(curve.is_averaged for report in reported for curve in report.curves.values()):
         notes.append("Of long curves, means of neighbouring steps are shown.")
     for report in reported:
@@ -267,8 +273,11 @@ def _commands(report: RunReport) -> str:
     versions = [f"{name}=={version}" for name, version in meta.packages.items() if name == "mxnet" and version]
     lines += [f"pip install {shlex.quote(version)}" for version in versions]
     lines.append(meta.command() or "# meta.json is missing, so the command is not known")
+    path = shlex.quote(report.run.path)
+    lines += ["# or with this run directory, which also compares versions, data and the result",
+              f"python -m mxtrain reproduce {path}"]  # fmt: skip
     if report.checkpoint is not None:
-        lines.append(f"python -m mxtrain eval {shlex.quote(report.run.path)}")
+        lines += ["# evaluate this run, not the new one", f"python -m mxtrain eval {path}"]
     sha256 = report.run.status.weights_sha256
     note = f'<p class="notes">The same machine and versions give weights with SHA-256 {_e(sha256)}.</p>'
     note = note if sha256 else ""
@@ -299,8 +308,9 @@ def _model_card(report: RunReport) -> str:
             str(settings.get("optimizer._target_", "")).rpartition(".")[2],
             setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
         ])),
-        "Results": results or "not measured",
-        "Weights": _weights(report.checkpoint, status.weights_sha256),
+        "Results": f"{results} (the last values measured)" if results else "not measured",
+        "Best": f"{status.monitor} {_value(status.best)} at step {_value(status.best_step)}" if status.monitor else "",
+        "Weights": _weights(report.checkpoint, status.step, status.weights_sha256),
         "Environment": ", ".join(filter(None, [
             *(f"{name} {version}" for name, version in meta.packages.items() if version), meta.host.get("system", ""),
             meta.host.get("processor", ""), " ".join(meta.devices), meta.runtime.get("dtype", ""),
@@ -328,12 +338,12 @@ def _inputs_and_outputs(checkpoint: Optional[Checkpoint]) -> Tuple[str, str]:
     return (f"shape {shown(shape)}" if shape else ""), output_text
 
 
-def _weights(checkpoint: Optional[Checkpoint], sha256: str) -> str:
+def _weights(checkpoint: Optional[Checkpoint], last_step: int, sha256: str) -> str:
     if checkpoint is None:
         return "no checkpoint"
     size = checkpoint.files["model.params"].size if "model.params" in checkpoint.files else 0
     text = f"{checkpoint.path.name}, {size / 1e6:,.2f} MB"
-    return f"{text}; SHA-256 of the last weights {sha256}" if sha256 else text
+    return f"{text}; the weights at the end (step {last_step:,}) have SHA-256 {sha256}" if sha256 else text
 
 
 # HTML.

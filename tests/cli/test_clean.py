@@ -11,8 +11,9 @@ import pytest
 from run_directories import size_of, tree, write_checkpoint, write_run
 
 from mxtrain.checkpoint.run_directory import lock_run_directory
+from mxtrain.cli.clean import summary
 from mxtrain.cli.dispatch import run as main
-from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, delete, plan_cleanup
+from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, Kept, delete, plan_cleanup
 from mxtrain.runs.registry import read_run, read_runs
 
 CHECKPOINTS = {10: 0.5, 20: 0.9, 30: 0.7, 40: 0.6}
@@ -70,6 +71,13 @@ def test_a_locked_run_is_left_alone(run_dir: Path, capsys: pytest.CaptureFixture
         found = cleaned(capsys, str(run_dir.parent), "what=runs,checkpoints", "where=best>0", "delete=true")
         assert found["removable"] == [] and found["kept"][0]["reason"] == "it is in use"
         assert tree(run_dir) == before
+
+
+def test_what_could_not_be_deleted_is_not_counted_as_deleted(run_dir: Path) -> None:
+    plan = plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)
+    assert summary(plan, [], 1, is_deleted=True).startswith("deleted: 1 ")
+    failed = [Kept(plan.removable[0].run, "Read-only file system")]
+    assert summary(plan, failed, 1, is_deleted=True) == "deleted: nothing; 1 run could not be cleaned"
 
 
 def test_a_run_that_begins_after_it_was_listed_is_left_alone(run_dir: Path) -> None:

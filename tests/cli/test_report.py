@@ -21,6 +21,7 @@ from mxtrain.cli.dispatch import run as main
 from mxtrain.runs.chart import Line, draw_chart, log_ticks, ticks
 from mxtrain.runs.curves import read_curves
 from mxtrain.runs.figures import png_of
+from mxtrain.runs.report import short_names
 
 EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
@@ -84,7 +85,7 @@ def test_the_page_shows_results_commands_and_the_model_card(page: str) -> None:
     commands = re.findall(r"<pre>(.*?)</pre>", page, flags=re.DOTALL)[0]
     assert commands.startswith("cd /home/me/project\ngit checkout abc123")
     assert "python -m mxtrain model=mlp &#x27;note=it&#x27;&quot;&#x27;&quot;&#x27;s&#x27;" in commands
-    assert "hydra.run.dir" not in commands
+    assert "hydra.run.dir" not in commands and "python -m mxtrain reproduce " in commands
     for text in ("step-00000040", "ab" * 32, "0.12346", "the first 40 of 60 rows", "optimizer.lr", "Model card",
                  "100 samples, " + "f" * 64, "test/loss"):  # fmt: skip
         assert text in page, text
@@ -92,6 +93,11 @@ def test_the_page_shows_results_commands_and_the_model_card(page: str) -> None:
     (data,) = [attrs["src"] for tag, attrs in tags if tag == "img"]
     assert base64.b64decode(data.partition(",")[2]) == png()
     assert "root:" not in page  # /etc/passwd is no file of an evaluation
+
+
+def test_names_of_trials_hold_their_study() -> None:
+    assert short_names(["studies/s1/0", "studies/s1/12"]) == ["s1/0", "s1/12"]
+    assert short_names(["outputs/a", "outputs/b"]) == ["a", "b"]
 
 
 def test_nothing_of_a_stranger_becomes_markup(page: str) -> None:

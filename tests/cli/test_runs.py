@@ -13,6 +13,7 @@ from run_directories import size_of, write_run
 
 from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli.dispatch import run as main
+from mxtrain.cli.runs import left_out_columns
 from mxtrain.errors import ConfigError
 from mxtrain.runs.filter import parse_filter
 from mxtrain.runs.registry import read_run, read_runs
@@ -65,6 +66,15 @@ def test_filters(where: str, expected: List[str], folder: Path) -> None:
     assert sorted(os.path.relpath(one.path, folder) for one in kept) == expected
 
 
+def test_a_narrow_terminal_leaves_out_the_columns_that_matter_least() -> None:
+    titles = ["run", "state", "task", "model", "val/loss", "step", "samples/s", "size", "age"]
+    rows = [["a" * 30, "finished", "tabular", "wide_deep", "0.1234", "100", "4,000", "1.2 MB", "3 d"]]
+    widths = [max(len(title), len(cell)) + 2 for title, cell in zip(titles, rows[0])]
+    assert left_out_columns(titles, rows, sum(widths)) == []
+    assert left_out_columns(titles, rows, sum(widths) - 3) == [titles.index("size")]
+    assert left_out_columns(titles, rows, 60) == [titles.index(one) for one in ("size", "samples/s", "age", "task")]
+
+
 def test_several_filters_must_all_hold(folder: Path, capsys: pytest.CaptureFixture) -> None:
     found = listed(capsys, str(folder), "where=best>0.5", "where=optimizer.lr=0.1")
     assert names(found, folder) == ["a/1"]
@@ -73,6 +83,7 @@ def test_several_filters_must_all_hold(folder: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("arguments, said", [
     (["where=bst>0.5"], "Did you mean 'best'?"),
     (["where=steps>5"], "Did you mean 'step'?"),
+    (["where=state=finished,prund"], "Did you mean 'pruned'?"),
     (["where=best>"], "a value is missing after 'best>'"),
     (["where=best 0.5"], "= or another comparison is missing after 'best'"),
     (["where=best>0.5 step=3"], "'and' or 'or' is missing before 'step'"),
