@@ -28,6 +28,7 @@ from mxtrain.description.reproduction import compare_results
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import open_file
 from mxtrain.files.run_records import last_step
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.private_sockets.slow_link import RING_LINKS, SlowLinks
 from mxtrain.private_sockets.slow_link import VARIABLE as LINKS
@@ -74,9 +75,8 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
         print(f"{kind} is left out: {left_out[kind]}")
     schedule = chaos.schedule(num_steps, left_out)
     print(f"with {len(schedule)} faults in {num_steps} steps (callback.chaos.seed={chaos.seed}): {run_dir}", flush=True)
-    injection = Injection(run_dir, words, log, delayable_links(description))
+    injection = Injection(run_dir, words, log, delayable_links(description), num_steps)
     code = injection.run(schedule, chaos)
-    print_rows(("fault", "after step", "what happened"), injection.done, indent=2)
     if code not in COMPLETE:
         print(f"the disturbed run ended with exit code {code}: see {log}")
         return code
@@ -167,20 +167,25 @@ class Injection:
         words: flags and overrides of the run.
         log: file for the output of the processes.
         links: what can be held back; see `delayable_links`.
+        num_steps: number of steps of the run; 0: not known yet.
     """
 
-    def __init__(self, run_dir: Path, words: Sequence[str], log: Path, links: Sequence[int] = ()):
+    def __init__(self, run_dir: Path, words: Sequence[str], log: Path, links: Sequence[int] = (),
+                 num_steps: int = 0) -> None:  # fmt: skip
         self._run_dir, self._words, self._log = run_dir, list(words), log
         self._full = run_dir.with_name(f".{run_dir.name}-disk-is-full")
-        self._delayable = links
+        self._display = ProgressDisplay()
+        self._delayable, self._num_steps, self._shown_step = links, num_steps, 0
         self._links: Optional[SlowLinks] = None
         self._process: Optional[subprocess.Popen] = None
-        self.done: List[Sequence[str]] = []
-        """Rows of a table: kind, step, what happened."""
+        self.num_done = 0
+        """Number of faults so far."""
 
     def run(self, schedule: Sequence[Fault], chaos: Chaos) -> int:
         """Returns the exit code of the last process."""
         with ExitStack() as stack:
+            stack.enter_context(self._display)
+            self._display.begin(f"training {self._run_dir.name}, step", self._num_steps)
             if self._delayable:
                 self._links = SlowLinks(stack.enter_context(socket_folder()))
                 stack.callback(self._links.close)
@@ -192,16 +197,22 @@ class Injection:
         code = EXIT_CRASHED
         try:
             for _ in range(MAX_STARTS + len(pending)):
-                had_fault = len(self.done)
+                had_fault = self.num_done
                 code = self._run_once(pending, chaos, draw)
                 self._full.unlink(missing_ok=True)
-                if code in (*COMPLETE, EXIT_BAD_INPUT) or len(self.done) == had_fault:
+                if code in (*COMPLETE, EXIT_BAD_INPUT) or self.num_done == had_fault:
                     break  # without a fault, another start would end in the same way
         finally:
             self._stop()
             self._full.unlink(missing_ok=True)
-        self.done += [(fault.kind, str(fault.step), "never: the run was faster") for fault in pending]
+        for fault in pending:
+            self._note(fault, "never: the run was faster")
         return code
+
+    def _note(self, fault: Fault, what: str) -> None:
+        """Prints a fault once it has happened."""
+        self.num_done += 1
+        print(f"  {fault.kind:<8}after step {fault.step:<6}{what}", flush=True)
 
     def _run_once(self, pending: List[Fault], chaos: Chaos, draw: random.Random) -> int:
         """Starts the command and injects the faults that become due; returns its exit code."""
@@ -212,9 +223,12 @@ class Injection:
                 environment[LINKS] = self._links.control
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
         while self._process.poll() is None:
-            if pending and last_step(self._run_dir) >= pending[0].step:
+            step = last_step(self._run_dir)
+            self._display.advance(max(step - self._shown_step, 0))
+            self._shown_step = max(step, self._shown_step)
+            if pending and step >= pending[0].step:
                 fault = pending.pop(0)
-                self.done.append((fault.kind, str(fault.step), self._inject(fault, chaos, draw)))
+                self._note(fault, self._inject(fault, chaos, draw))
             time.sleep(POLL_S)
         return self._process.returncode
 

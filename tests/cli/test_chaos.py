@@ -36,7 +36,7 @@ def test_killed_and_damaged_run_has_the_same_bits(tmp_path: Path, capfd: pytest.
     out = capfd.readouterr().out
     assert "the same result as without faults" in out
     assert "both runs ended at step 30, by trainer.max_steps" in out
-    assert re.search(r"corrupt +\d+ +the run was ended, and byte \d+ of step-\d+/\S+ changed", out), out
+    assert re.search(r"corrupt +after step \d+ +the run was ended, and byte \d+ of step-\d+/\S+ changed", out), out
     assert_same(tmp_path / "run", tmp_path / "run-reference")
     log = (tmp_path / "run-chaos.log").read_text()
     assert log.count("loading MXNet") == 3  # undisturbed, until the fault, after it
