@@ -302,9 +302,10 @@ def test_accumulated_batches_are_one_batch(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_frozen_until_their_time(tmp_path) -> None:
-    """Until the group begins, the run has the bits of one that freezes it for good; then it moves."""
-    common = (*PLAIN, "optimizer.momentum=0.9", "dataset.batch_size=100", "checkpoint.every_epochs=1",
-              "checkpoint.keep_last=9", "trainer.max_epochs=2")  # fmt: skip
+    """Until the group begins, the run has the bits of one that freezes it for good; then it moves. The norm by which
+    gradients are clipped is that of the others alone."""
+    common = (*PLAIN, "optimizer.momentum=0.9", "trainer.clip_global_norm=0.2", "dataset.batch_size=100",
+              "checkpoint.every_epochs=1", "checkpoint.keep_last=9", "trainer.max_epochs=2")  # fmt: skip
     here(tmp_path / "frozen", *common, "model.freeze=[features.1.*]")
     here(tmp_path / "thawed", *common, "callback=unfreeze",
          "callback.unfreeze.groups=[{patterns: [features.1.*], at: 1}]")  # fmt: skip
