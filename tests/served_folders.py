@@ -98,6 +98,37 @@ def write_ids(folder: Path) -> Path:
     )
 
 
+COLUMNS: List[Dict[str, Any]] = [
+    {"name": "town", "kind": "category", "vocabulary": ["Ulm", "Bonn"]},
+    {"name": "age", "kind": "number", "mean": 40.0, "std": 8.0, "indicator": True},
+    {"name": "visits", "kind": "number", "log": True, "mean": 1.0, "std": 2.0},
+]  # fmt: skip
+ID_WEIGHT, NUMBER_WEIGHT = np.array([0.5, -1, 2, 0.25], np.float32), np.array([[0.5], [-1.5], [0.75]], np.float32)
+
+
+def write_rows(folder: Path, **signature: Any) -> Path:
+    """A score of a town, an age with an indicator of its absence, and a logarithm: `probability_of` computes the
+    same."""
+    nodes = [
+        helper.make_node("Gather", ["w", "input0"], ["a"], axis=0),
+        helper.make_node("MatMul", ["input1", "n"], ["b"]), helper.make_node("Add", ["a", "b"], ["output"]),
+    ]  # fmt: skip
+    samples = {"input0": RNG.integers(0, 4, (4, 1)).astype(np.int32), "input1": np.eye(4, 3, dtype=np.float32)}
+    own = {"shape": [[1], [3]], "mean": [], "std": [], "class_names": ["no", "yes"], "columns": COLUMNS}
+    return write_folder(
+        folder, nodes, {"input0": ("int32", ["batch", 1]), "input1": ("float32", ["batch", 3])},
+        {"output": ["batch", 1]}, {"w": ID_WEIGHT, "n": NUMBER_WEIGHT}, samples,
+        {"task": "tabular", "samples": "features", "class_names": ["no", "yes"], "signature_class": "FeatureSignature",
+         "reader": "exported_rows", "signature": own, "facts": {}, **signature},
+    )  # fmt: skip
+
+
+def probability_of(id_: int, age: Optional[float], visits: float) -> float:
+    """Probability of `write_rows` by NumPy: id 0 is a missing town, 1 an unknown one, then Ulm and Bonn."""
+    numbers = [0.0 if age is None else (age - 40) / 8, float(age is None), (np.log1p(visits) - 1) / 2]
+    return float(1 / (1 + np.exp(-(ID_WEIGHT[id_] + np.array(numbers) @ NUMBER_WEIGHT[:, 0]))))
+
+
 def write_mixing(folder: Path) -> Path:
     """A network whose answer for a sample depends on the others of its batch."""
     nodes = [helper.make_node("ReduceMean", ["x"], ["m"], axes=[0]), helper.make_node("Sub", ["x", "m"], ["output"])]

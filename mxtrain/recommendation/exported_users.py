@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, decoded_text, json_lines_of
-from mxtrain.data.features.exported_rows import encode, input_sizes
+from mxtrain.data.features.exported_rows import check_cells, encode, input_sizes
 from mxtrain.data.loading.uniform_hash import uniform_rows
 from mxtrain.errors import did_you_mean
 from mxtrain.recommendation.fields import RecommenderFields
@@ -316,12 +316,7 @@ def _check_features(features: Any, names: List[str], place: str) -> None:
         if name not in names:
             near = did_you_mean(name[:100], names)
             raise ValueError(f"{place}: there is no feature {name[:100]!r}.{near}".rstrip("."))
-    missing = [name for name in names if name not in features]
-    if missing:
-        raise ValueError(f"{place}: the feature {missing[0]!r} is missing; null says that it is not known")
-    for name, value in features.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
-            raise ValueError(f"{place}: the feature {name!r} must be a text, a number or null")
+    check_cells(features, names, place, "feature")
 
 
 def _reads_history(signature: Dict[str, Any]) -> bool:

@@ -45,6 +45,7 @@ class UserReader:
     kind = "json"
     media_types = (JSON_TYPE,)
     example = '{"user": "...", "history": ["...", "..."]}'
+    columns = ()
 
     def __init__(self, folder: ExportedFolder) -> None:
         # Clients must not find out the ids of other users.

@@ -173,7 +173,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     add_routes("/v2/models/{name}/versions/{version}")
 
     @app.post("/v2/models/{name}/predict", openapi_extra=predict_body, responses=refused,
-              summary="Prediction for an image, a text, a sound, or arrays by name")  # fmt: skip
+              summary="Prediction for an image, a text, a sound, rows of a table, or arrays by name")  # fmt: skip
     async def predict(name: str, request: Request) -> Response:
         return await call_model(service, "predict", name, "1", request)
 

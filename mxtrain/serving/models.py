@@ -199,6 +199,7 @@ class ServedModel:
                 "task": str(self.signature.get("task", "")), "is_batched": self.is_batched,
                 "max_rows": self.max_rows, "accepts": self.accepts, "kind": self.reader.kind if self.reader else "json",
                 "example": self.reader.example if self.reader else "",
+                "columns": list(self.reader.columns) if self.reader else [],
                 "generate": self.generator.defaults.model_dump() if self.generator else None,
             },
         }  # fmt: skip

@@ -17,7 +17,7 @@ from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
 
 Answer = Dict[str, Any]
-JSON_TYPE = "application/json"
+JSON_TYPE, CSV_TYPE, TSV_TYPE = "application/json", "text/csv", "text/tab-separated-values"
 FIELD_MODULE = "served"
 """Module of a field's package that reads its samples and writes texts. It holds READERS, from the name of a signature's
 class, and may hold GENERATORS, from the name of a task."""
@@ -59,12 +59,16 @@ class BodyReader(Protocol):
 
     @property
     def media_types(self) -> Sequence[str]:
-        """Returns the media types of bodies that it reads. With application/json it reads objects that name no input of
-        the network."""
+        """Returns the media types of bodies that it reads. With application/json it reads objects without a list of an
+        input of the network."""
 
     @property
     def example(self) -> str:
         """Returns a body as JSON, for the web page; empty if bodies are not JSON."""
+
+    @property
+    def columns(self) -> Sequence[Mapping[str, str]]:
+        """Returns name and kind of each column of a table; empty if samples are no rows of one."""
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """Reads one sample.

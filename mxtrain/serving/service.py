@@ -12,7 +12,7 @@ import numpy as np
 from starlette.requests import Request
 
 from mxtrain.errors import did_you_mean
-from mxtrain.serving.answers import describe_sample
+from mxtrain.serving.answers import describe_sample, predicted_class
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generation import Generation, Generations
@@ -129,8 +129,8 @@ class Service:
                 answers = [await self._in_thread(size, describe_sample, model, *one, read.about) for one in samples]
         if 0 < len(model.class_names) <= MOST_CLASSES:
             for answer in answers:
-                if "class" in answer:
-                    self.metrics.predicted.labels(model.name, answer["class"]).inc()
+                if predicted := predicted_class(model, answer):
+                    self.metrics.predicted.labels(model.name, predicted).inc()
         return answers[0] if rows == 1 else {"predictions": answers}
 
     async def generate(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
@@ -337,7 +337,9 @@ def read_sample(body: bytes, media_type: str, model: ServedModel, max_pixels: in
     """
     if media_type in model.read_types:
         assert model.reader is not None
-        if media_type != JSON_TYPE or not any(spec.name in parse_json(body) for spec in model.inputs):
+        values = parse_json(body) if media_type == JSON_TYPE else {}
+        # A column of a table may be called like an input, and its cells are no lists.
+        if not any(isinstance(values.get(spec.name), list) for spec in model.inputs):
             return model.reader.read(body, media_type, BodyLimits(max_pixels, model.most_rows))
     return ReadBody(_named_arrays(body, model))
 

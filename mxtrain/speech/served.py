@@ -36,6 +36,7 @@ class SoundReader:
     kind = "sound"
     media_types = ("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave", "audio/flac", "audio/ogg", "audio/mpeg")
     example = ""
+    columns = ()
 
     def __init__(self, folder: ExportedFolder, signature: AudioSignature, inputs: Sequence[Any]) -> None:
         self._folder, self._features, self._names = folder, signature.audio, signature.class_names

@@ -8,7 +8,7 @@ import numpy as np
 
 from mxtrain.data.exported_folder import MAX_CHARACTERS
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.readers import BodyLimits, ReadBody
+from mxtrain.serving.readers import TSV_TYPE, BodyLimits, ReadBody
 from mxtrain.text import generating
 from mxtrain.text.exported_texts import Vocabulary, encode_sample, named_inputs
 from mxtrain.text.loader import LENGTH_STEP
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
 
-PAIR_TYPE = "text/tab-separated-values"
 FACTS: Dict[str, JsonForm] = {
     "tokenizer": {**generating.VOCABULARY, "first?": int, "last?": int, "pad": int}, "*": object,
 }  # fmt: skip
@@ -35,8 +34,9 @@ class TextReader:
     """
 
     kind = "text"
-    media_types = ("text/plain", PAIR_TYPE)
+    media_types = ("text/plain", TSV_TYPE)
     example = ""
+    columns = ()
 
     def __init__(self, folder: ExportedFolder) -> None:
         self._folder, self._words = folder, Vocabulary(folder)
@@ -53,9 +53,9 @@ class TextReader:
             raise RequestError(400, "the text is empty.")
         if len(text) > MAX_CHARACTERS:
             raise RequestError(413, f"the text has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
-        parts = text.split("\t") if media_type == PAIR_TYPE else [text]
-        if media_type == PAIR_TYPE and len(parts) != 2:
-            raise RequestError(400, f"{PAIR_TYPE} must hold two texts with a tab between them.")
+        parts = text.split("\t") if media_type == TSV_TYPE else [text]
+        if media_type == TSV_TYPE and len(parts) != 2:
+            raise RequestError(400, f"{TSV_TYPE} must hold two texts with a tab between them.")
         return ReadBody(named_inputs(self._folder, *encode_sample(self._words, parts), LENGTH_STEP))
 
     def describe(

@@ -44,6 +44,7 @@ class ImageBodyReader:
     media_types = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff",
                    "image/x-portable-anymap")  # fmt: skip
     example = ""
+    columns = ()
 
     def __init__(self, signature: Dict[str, Any], spec: Any) -> None:
         for problem in problems_of(signature, FORM):

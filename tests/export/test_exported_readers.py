@@ -156,7 +156,18 @@ def test_cells_of_a_table_are_read_as_the_run_reads_them(export: Callable[..., P
     file.write_text("size\tkind\n2,25\tx\n-9\tNA\n-\t-9\n-1,5e1\tnew\n")
     expected = [dict(row) for row in mxtrain.load(exported.parent).predict(file)]
     assert len({row["probability"] for row in expected}) == 4
-    require_equal(predicted(exported, file), expected)
+    rows = predicted(exported, file)
+    require_equal(rows, expected)
+    answers = [{name: value for name, value in row.items() if name != "file"} for row in rows]
+    header, *lines = [line.split("\t") for line in file.read_text().splitlines()]
+    given = [dict(zip(header, line)) for line in lines]
+    with Served(exported) as server:
+        table = file.read_bytes()
+        for body, kind in ((table, "text/tab-separated-values"), ({"rows": given}, "application/json")):
+            status, found, _ = server.ask("/v2/models/export/predict", body, kind)
+            assert status == 200, found
+            require_equal(found["predictions"], answers)
+        require_equal(server.ask("/v2/models/export/predict", {"size": 2.25, "kind": "x"})[1], answers[0])
 
 
 def test_pairs_of_a_recommender_are_scored(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811

@@ -95,7 +95,7 @@ WRONG_LINES: Dict[str, Any] = {
     "bool": ({"features": {"town": "Ulm", "age": True}}, "the feature 'age' must be a text, a number or null"),
     "text": ({"features": {"town": "Ulm", "age": "old"}}, "'old' in column 'age' is no number"),
     "digits": ({"features": {"town": "Ulm", "age": "1_0"}}, "'1_0' in column 'age' is no number"),
-    "infinite": ({"features": {"town": "Ulm", "age": "inf"}}, "a feature is not finite"),
+    "infinite": ({"features": {"town": "Ulm", "age": "inf"}}, "'inf' in column 'age' is no finite number"),
     "list": ({"features": [1]}, "features must be a JSON object with town, age"),
     "key": ({"feature": {}}, "no key 'feature'. Did you mean 'features'"),
     "user": ({"user": "u22"}, "no user 'u22'. Did you mean 'u2'"),

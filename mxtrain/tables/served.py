@@ -1,0 +1,142 @@
+"""Reads rows of tables that clients of `mxtrain serve` send, as `predict.py` of the folder does. Imports no MXNet."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.features import exported_rows
+from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
+from mxtrain.errors import DamagedCheckpoint
+from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.serving.errors import RequestError
+from mxtrain.serving.protocol import parse_json
+from mxtrain.serving.readers import CSV_TYPE, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonForm
+    from mxtrain.data.exported_folder import ExportedFolder
+
+ROWS = "rows"
+"""Key of a JSON object with several rows."""
+BODY = "the body"
+KINDS = ("category", "hashed", "number")
+TASKS = ("tabular", "regression", "classification")
+FORM: Dict[str, JsonForm] = {
+    "class_names": [str], "signature": {
+        "columns?": FEATURE_COLUMNS_STATE, "class_names": [str], "mean": [NUMBER], "std": [NUMBER],
+        "target_mean?": NUMBER, "target_std?": NUMBER, "*": object,
+    }, "facts": {"missing?": [str], "decimal?": str, "*": object}, "*": object,
+}  # fmt: skip
+"""Form of what is read of a signature.json."""
+
+
+class RowReader:
+    """Reads rows of a table: a JSON object with a value for each column, several of them, CSV or TSV.
+
+    Args:
+        folder: exported folder, whose signature was checked.
+    """
+
+    kind = "json"
+    media_types = (JSON_TYPE, CSV_TYPE, TSV_TYPE)
+
+    def __init__(self, folder: ExportedFolder) -> None:
+        self._signature = folder.signature
+        columns = exported_rows.columns_of(self._signature["signature"])
+        self._names = [column["name"] for column in columns]
+        self.columns = [
+            {"name": column["name"], "kind": "count" if column.get("log") else column["kind"]} for column in columns
+        ]  # fmt: skip
+        self.example = json.dumps({column["name"]: _typical_cell(column) for column in columns}, ensure_ascii=False)
+
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
+        """See `BodyReader.read`."""
+        rows: List[Dict[str, np.ndarray]] = []
+        try:
+            for place, cells in self._rows(body, media_type):
+                if len(rows) == limits.max_rows:
+                    raise RequestError(413, f"the body has more than {limits.max_rows} rows, which are taken at once. "
+                                            "Send several requests.")  # fmt: skip
+                rows.append(exported_rows.inputs_of(self._signature, cells, place))
+        except ValueError as error:
+            raise RequestError(400, f"{str(error)[:1000]}.") from error
+        if not rows:
+            raise RequestError(400, "the body holds no row.")
+        return ReadBody({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+
+    def _rows(self, body: bytes, media_type: str) -> Iterable[Tuple[str, Mapping[str, Any]]]:
+        """Returns the source location and the cells of each row."""
+        if media_type != JSON_TYPE:
+            return exported_rows.read_table(body, BODY, "\t" if media_type == TSV_TYPE else ",", self._names)
+        value = parse_json(body)
+        rows = value.get(ROWS)
+        if not isinstance(rows, list):
+            return [(BODY, self._checked(value, BODY))]
+        places = (f"{ROWS}[{number}]" for number in range(len(rows)))
+        return ((place, self._checked(row, place)) for place, row in zip(places, rows))
+
+    def _checked(self, row: Any, place: str) -> Mapping[str, Any]:
+        if not isinstance(row, dict):
+            raise ValueError(f"{place} is no JSON object with a value for each column")
+        exported_rows.check_cells(row, self._names, place, "column")
+        return row
+
+    def describe(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
+    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+        """Returns the row that `predict.py` writes; None if the outputs are not those of such a network."""
+        probability_BK, names = outputs.get("probabilities"), self._signature["class_names"]
+        if probability_BK is not None and probability_BK.shape != (1, len(names)):
+            return None
+        if probability_BK is None and ("output" not in outputs or outputs["output"].size != 1):
+            return None
+        return exported_rows.predicted_row(self._signature, dict(outputs))
+
+
+def _typical_cell(column: Mapping[str, Any]) -> Any:
+    """Returns a cell for the example: the mean of a column of numbers, and the first value of a category."""
+    if column["kind"] == "number":
+        mean = float(column.get("mean", 0.0))
+        mean = math.expm1(min(mean, 80.0)) if column.get("log") else mean
+        return float(f"{mean:.3g}")
+    return next(iter(column.get("vocabulary", ())), "...")
+
+
+def make_row_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[RowReader]:
+    """Returns the reader for a network whose folder reads tables with named columns; None for others.
+
+    Raises:
+        ValueError: the signature is damaged.
+    """
+    signature = folder.signature
+    if signature.get("reader") != exported_rows.__name__.rpartition(".")[2] or signature.get("predicts") is False:
+        return None
+    if signature.get("task") not in TASKS:
+        return None
+    for problem in problems_of(signature, FORM):
+        raise ValueError(problem)
+    values = signature["signature"]
+    if "columns" not in values and not len(values["class_names"]) == len(values["mean"]) == len(values["std"]):
+        raise ValueError("class_names, mean and std are not of the same length")
+    if not signature["class_names"]:
+        raise ValueError("class_names is empty")
+    columns = exported_rows.columns_of(values)
+    try:
+        FeatureColumns.from_json(columns)
+    except DamagedCheckpoint as error:
+        raise ValueError(str(error)) from error
+    if any(column["kind"] not in KINDS for column in columns):
+        raise ValueError(f"the kinds of columns are {', '.join(KINDS)}")
+    sizes, num_numbers = exported_rows.input_sizes(columns)
+    widths = [width for width in (len(sizes), num_numbers) if width]
+    if [list(spec.dims[1:]) for spec in inputs] != [[width] for width in widths]:
+        raise ValueError("the columns are not those of the network's inputs")
+    return RowReader(folder)
+
+
+READERS = {"FeatureSignature": make_row_reader, "Signature": make_row_reader}
+"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
