@@ -15,6 +15,9 @@ DRIFT_NUMBERS = 4096
 """Numbers of an input that are looked at, of each batch."""
 DRIFT_MEMORY = 0.99
 """Weight of what was seen before, for each batch: about the last hundred batches count."""
+DRIFT_LIMIT = 10.0
+"""Distance, in standard deviations of the proof's samples, to which a number is limited before it counts: otherwise a
+single request with huge numbers would decide the figures of the next thousands."""
 MOST_CLASSES = 100
 """Largest number of classes for which answers are counted by class."""
 
@@ -109,15 +112,16 @@ class InputDrift:
             if name not in self._expected[model] or not array.size:
                 continue
             step = max(array.size // DRIFT_NUMBERS, 1) | 1  # odd, so that not always the same column is read
-            some = array.reshape(-1)[::step].astype(np.float64)
+            expected_mean, expected_deviation = self._expected[model][name]
+            scale = max(expected_deviation, 1e-6 * abs(expected_mean), 1e-12)
+            lowest, highest = expected_mean - DRIFT_LIMIT * scale, expected_mean + DRIFT_LIMIT * scale
+            some = np.clip(array.reshape(-1)[::step].astype(np.float64), lowest, highest)
             mean, square = float(some.mean()), float(np.square(some).mean())
             with self._lock:
                 previous = self._seen.get((model, name), (mean, square))
                 mean, square = (DRIFT_MEMORY * old + (1 - DRIFT_MEMORY) * new
                                 for old, new in zip(previous, (mean, square)))  # fmt: skip
                 self._seen[model, name] = (mean, square)
-            expected_mean, expected_deviation = self._expected[model][name]
-            scale = max(expected_deviation, 1e-6 * abs(expected_mean), 1e-12)
             deviation = max(square - mean * mean, 0.0) ** 0.5
             if (model, name) not in self._gauges:
                 gauges = (self._mean, self._deviation, self._drift, self._spread)

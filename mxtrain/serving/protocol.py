@@ -85,13 +85,23 @@ def parse_json(body: bytes) -> Dict[str, Any]:
     return value
 
 
-def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -> InferCall:
+def refuse_long_json(size: int, limit: int) -> None:
+    """Raises a `RequestError` if JSON or a table has more bytes than `ServeSettings.max_json_mb` allows."""
+    if size > limit:
+        raise RequestError(413, f"the JSON or table of the body has more than {limit:,} bytes, the server's "
+                                "max_json_mb. Send arrays to infer with the binary extension (Inference-Header-Content-"
+                                "Length and binary_data_size), and rows of a table in several requests.",
+                           closes=True)  # fmt: skip
+
+
+def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel, max_json: int) -> InferCall:
     """Parses the body of `infer`.
 
     Args:
         body: JSON, optionally followed by the bytes of binary inputs.
         header_length: value of the header with the number of bytes of JSON; None = the whole body.
         model: model that the request is for.
+        max_json: largest number of bytes of JSON.
 
     Raises:
         RequestError: the body is invalid; the message names the field.
@@ -102,6 +112,7 @@ def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -
             raise RequestError(400, f"Inference-Header-Content-Length is {header_length[:50]!r}; it must be the bytes "
                                     "of the JSON at the beginning of the body.")  # fmt: skip
         size = int(header_length)
+    refuse_long_json(size, max_json)
     request = parse_json(body[:size])
     call_id = _id_of(request)
     tensors = request.get("inputs")

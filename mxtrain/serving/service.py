@@ -26,8 +26,9 @@ from mxtrain.serving.protocol import (
     parse_generate,
     parse_infer,
     parse_json,
+    refuse_long_json,
 )
-from mxtrain.serving.readers import JSON_TYPE, BodyLimits, ReadBody
+from mxtrain.serving.readers import CSV_TYPE, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
 
 if TYPE_CHECKING:
     from mxtrain.serving.settings import ServeSettings
@@ -59,6 +60,7 @@ class Service:
         self.batchers = {model.name: Batcher(model, settings, self.metrics) for model in models}
         self.generations = Generations(settings, self.metrics)
         self.is_draining = False
+        self._max_json = int(settings.max_json_mb * MB)
         self._bodies = PendingBodies(settings.max_pending_mb * MB, self.metrics.pending)
         self._threads = ThreadPoolExecutor(DECODING_THREADS, thread_name_prefix="decode")
         self.metrics.ready.set(1)
@@ -96,10 +98,12 @@ class Service:
     async def infer(self, batcher: Batcher, request: Request) -> Tuple[bytes, Dict[str, str]]:
         """Answers `infer`. Returns the body and the headers of the answer."""
         with self._hold_bytes() as held_bytes:
-            body = await self._read_body(request, held_bytes)
+            header_length = request.headers.get(HEADER_LENGTH)
+            body = await self._read_body(request, held_bytes, is_json=header_length is None)
             with batcher.admit():
-                header_length = request.headers.get(HEADER_LENGTH)
-                call = await self._in_thread(len(body), parse_infer, body, header_length, batcher.model)
+                call = await self._in_thread(
+                    len(body), parse_infer, body, header_length, batcher.model, self._max_json
+                )
                 outputs = await self._compute(batcher, call.inputs, request)
                 size = sum(array.nbytes for array in outputs.values())
                 return await self._in_thread(size, encode_answer, batcher.model, call, outputs)
@@ -112,7 +116,8 @@ class Service:
             raise RequestError(415, f"the content type is {media_type[:100] or 'not given'!r}; '{model.name}' takes "
                                     f"{', '.join(model.accepts)}.", closes=True)  # fmt: skip
         with self._hold_bytes() as held_bytes:
-            body = await self._read_body(request, held_bytes)
+            is_json = media_type in (JSON_TYPE, CSV_TYPE, TSV_TYPE)  # pairs of texts are a table as well
+            body = await self._read_body(request, held_bytes, is_json)
             with batcher.admit():
                 # Decoding an image takes long, whatever the size of its file.
                 size = SMALL_BODY if media_type in model.read_types else len(body)
@@ -157,7 +162,7 @@ class Service:
                                     "language model or a translation. Use predict or infer.", closes=True)  # fmt: skip
         fields = request.scope["mxtrain.fields"]
         with contextlib.ExitStack() as stack:
-            body = await self._read_body(request, stack.enter_context(self._hold_bytes()))
+            body = await self._read_body(request, stack.enter_context(self._hold_bytes()), is_json=True)
             call: GenerateCall = await self._in_thread(
                 len(body), parse_generate, body, model.generator, is_stream, self.settings.max_tokens
             )
@@ -203,8 +208,13 @@ class Service:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
-    async def _read_body(self, request: Request, held_bytes: HeldBytes) -> bytes:
+    async def _read_body(self, request: Request, held_bytes: HeldBytes, is_json: bool) -> bytes:
         """Reads the body and counts its bytes with `held_bytes`.
+
+        Args:
+            request: the request.
+            held_bytes: bytes of the body.
+            is_json: True if the whole body is JSON or a table.
 
         Raises:
             RequestError: the body is too large, too slow or compressed, or the client has disconnected.
@@ -224,9 +234,12 @@ class Service:
                     part: bytes = message.get("body", b"")
                     is_open = message.get("more_body", False)
                     size += len(part)
-                    if size > limit or length > limit:
+                    largest = max(size, length)
+                    if largest > limit or is_json and largest > self._max_json:
                         if is_open:
                             await _discard(request)
+                        if is_json and self._max_json < limit:
+                            refuse_long_json(largest, self._max_json)
                         raise RequestError(413, f"the body has more than {limit:,} bytes.", closes=True)
                     held_bytes.add(len(part))
                     parts.append(part)

@@ -35,6 +35,9 @@ class ServeSettings(Spec):
     """Open connections; with more, the one that has waited longest without a request is closed."""
     max_body_mb: PositiveFloat = 32.0
     """Size of a request's body in MB; larger ones get 413."""
+    max_json_mb: PositiveFloat = 8.0
+    """Size of the JSON of a body, or of a table as text, in MB; larger ones get 413. All requests wait while JSON is
+    parsed. Arrays can be larger with the protocol's binary extension."""
     max_pending_mb: PositiveFloat = 512.0
     """Bodies of all requests together in MB; 503 beyond."""
     max_pixels: Positive = 50_000_000

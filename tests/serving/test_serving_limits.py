@@ -39,6 +39,27 @@ def impatient(folder: Path) -> Iterator[Served]:
         yield server
 
 
+def test_long_json_is_refused_before_it_is_parsed(folder: Path) -> None:
+    array = np.zeros((1, 20), np.int32)
+    tensor = {"name": "ids", "shape": [1, 20], "datatype": "INT32", "parameters": {"binary_data_size": 80}}
+    padded = json.dumps({"inputs": [tensor], "id": "x"}).encode() + b" " * 50_000
+    binary = {"Inference-Header-Content-Length": str(len(padded))}
+    with Served(folder / "ids", "max_json_mb=0.05", "max_body_mb=1") as served:
+        path = "/v2/models/ids"
+        for action, body, headers in (("infer", padded, {}), ("infer", padded + array.tobytes(), binary),
+                                      ("predict", padded, {}), ("infer", iter([padded]), {})):  # fmt: skip
+            status, found, _ = served.ask(f"{path}/{action}", body, headers=headers)
+            assert status == 413 and "more than 50,000 bytes, the server's max_json_mb" in found["error"], found
+            assert "binary extension (Inference-Header-Content-Length and binary_data_size)" in found["error"]
+        tensor.update(shape=[20_000, 1], parameters={"binary_data_size": 80_000})
+        head = json.dumps({"inputs": [tensor]}).encode()
+        status, found, _ = served.ask(f"{path}/infer", head + bytes(80_000),
+                                      headers={"Inference-Header-Content-Length": str(len(head))})  # fmt: skip
+        assert status == 413 and "20000 samples" in found["error"], "arrays may be larger than JSON"
+        status, found, _ = served.ask(f"{path}/predict", b" " * 1_000_001)
+        assert "max_json_mb" in found["error"]
+
+
 def slow(served: Served, steps: float, timeout_s: float = 30) -> Any:
     tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [float(steps)]}
     return served.ask("/v2/models/slow/infer", {"inputs": [tensor]}, timeout_s=timeout_s)

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import numpy as np
+import prometheus_client
 import pytest
 import served_folders
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 from served_folders import CLASSES, TABLE, Served, pixels_of
+
+from mxtrain.serving.metrics import InputDrift
 
 pytestmark = pytest.mark.slow
 
@@ -266,6 +269,26 @@ def test_metrics_count_and_show_drift(served: Served) -> None:
     assert after[drift] > between[drift] + 2
     paths = {key[1] for key in after if key[0] == "mxtrain_requests_total"}
     assert len(paths) < 20, "a client's text is never a label"
+
+
+def test_one_request_of_huge_numbers_does_not_decide_the_drift() -> None:
+    expected = {"m": {"x": (5.0, 2.0)}}
+    drift = InputDrift(expected, prometheus_client, {"registry": (registry := prometheus_client.CollectorRegistry()),
+                                                     "labelnames": ["model"]})  # fmt: skip
+    values = np.array([3.0, 7.0], np.float32)
+    drift.observe("m", {"x": values})
+    drift.observe("m", {"x": np.array([3e38, 3e38], np.float32)})
+
+    def value(name: str) -> float:
+        return registry.get_sample_value(f"mxtrain_input_{name}", {"model": "m", "input": "x"}) or 0.0
+
+    mean = 0.99 * 5 + 0.01 * 25
+    assert (value("mean"), value("drift")) == (pytest.approx(mean), pytest.approx((mean - 5) / 2))
+    deviation = (0.99 * 29 + 0.01 * 625 - mean**2) ** 0.5
+    assert value("spread") == pytest.approx(deviation / 2)
+    for _ in range(300):
+        drift.observe("m", {"x": values})
+    assert value("drift") < 0.01
 
 
 def test_logs_are_json_lines_whatever_clients_send(served: Served) -> None:
