@@ -14,7 +14,7 @@ from mxtrain.checkpoint.ndarray_file import canonical_sha256, read_ndarrays, wri
 from mxtrain.checkpoint.run_directory import RunDirectoryLock, lock_run_directory, refuse_links
 from mxtrain.checkpoint.run_state import require_run_state, require_same_arrays
 from mxtrain.checkpoint.spec import CheckpointSpec
-from mxtrain.checkpoint.store import CheckpointStore, SaveOutcome, open_checkpoint
+from mxtrain.checkpoint.store import CheckpointStore, SaveOutcome, holds_checkpoint, open_checkpoint
 
 __all__ = [
     "Checkpoint",
@@ -24,6 +24,7 @@ __all__ = [
     "SaveOutcome",
     "Snapshot",
     "canonical_sha256",
+    "holds_checkpoint",
     "lock_run_directory",
     "open_checkpoint",
     "read_ndarrays",

@@ -311,6 +311,23 @@ def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: 
     return kept | {checkpoint.path for checkpoint in _rank(list(newest_copy.values()), keep_top=keep_top)}
 
 
+def holds_checkpoint(path: PathLike) -> bool:
+    """Returns True if `open_checkpoint` finds a checkpoint at a folder, which may be damaged; none is opened.
+
+    Raises:
+        UnreadableCheckpoint: the folder cannot be read.
+    """
+    return _is_checkpoint(Path(path)) or bool(scan(_folder_of(Path(path))))
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return bool(NAME.match(path.name)) or os.path.exists(path / MANIFEST)
+
+
+def _folder_of(run: Path) -> Path:
+    return run / CHECKPOINTS if os.path.isdir(run / CHECKPOINTS) else run
+
+
 def open_checkpoint(
     path: PathLike, which: str = "best", report: Optional[Callable[[str], object]] = None
 ) -> Checkpoint:
@@ -330,9 +347,9 @@ def open_checkpoint(
     if not _is_directory(path):
         hint = f" Give its folder, {path.parent}, instead." if path.is_file() else _nearest_folder(path)
         raise NoCheckpoint(f"There is no checkpoint and no run directory at {path}.{hint}{available(path.parent)}")
-    if NAME.match(path.name) or os.path.exists(path / MANIFEST):
+    if _is_checkpoint(path):
         return _read_requested(path, read_checkpoint)
-    folder = path / CHECKPOINTS if os.path.isdir(path / CHECKPOINTS) else path
+    folder = _folder_of(path)
     entries = scan(folder)
     if not entries:
         raise NoCheckpoint(f"{path} holds no checkpoint.{available(path.parent)}")

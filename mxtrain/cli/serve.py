@@ -10,20 +10,33 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
-from typing import Dict, List, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Dict, List, Sequence
 
+from mxtrain.checkpoint import holds_checkpoint
 from mxtrain.cli import arguments as command_line
+from mxtrain.cli.new_process import PREFIX
 from mxtrain.cli.settings import split_settings
 from mxtrain.errors import ConfigError, DataError, did_you_mean
 from mxtrain.libraries import missing_message
+from mxtrain.logger.durations import format_seconds
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.serving.settings import ServeSettings as ServeSettings  # its help is shown
+
+if TYPE_CHECKING:
+    from mxtrain.serving.models import ServedModel
 
 TOKEN = "MXTRAIN_SERVE_TOKEN"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 LEAST_TOKEN = 16
 """Characters of a token."""
+QUIET_S = 2.0
+"""Seconds of work after which it is shown."""
+DEEPEST, MOST_LISTED, MOST_NAMED = 2, 1000, 5
+"""Levels below a folder in which exports are searched, folders of a level, and exports that a message names."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -41,20 +54,9 @@ def run(arguments: Sequence[str]) -> int:
         from mxtrain.serving import server
     except ImportError as error:
         raise ConfigError(missing_message(error, "serve", "serve")) from error
-    from mxtrain.export.standalone import UnusableFolder
-    from mxtrain.serving.models import ServedModel
-
     with ExitStack() as stack:
         listener = stack.enter_context(server.bind(settings))
-        models = []
-        for name, folder in folders.items():
-            try:
-                models.append(ServedModel(
-                    name, exported(folder, stack), settings.threads, settings.check, settings.max_batch,
-                    settings.max_scale,
-                ))  # fmt: skip
-            except UnusableFolder as error:
-                raise DataError(f"{error}.") from error
+        models = [load_model(name, folder, settings, stack) for name, folder in folders.items()]
         return server.run_server(models, settings, token, listener)
 
 
@@ -98,24 +100,86 @@ def read_token(host: str) -> str:
     return token
 
 
+def load_model(name: str, folder: str, settings: ServeSettings, stack: ExitStack) -> ServedModel:
+    """Loads a model, and says so if it takes long. The line is on standard output: standard error has the log.
+
+    Raises:
+        DataError: the folder cannot be exported or served.
+    """
+    from mxtrain.export.standalone import UnusableFolder
+    from mxtrain.serving.models import ServedModel
+
+    exported_folder = exported(folder, stack)
+    begin_s = time.monotonic()
+    try:
+        with shown(f"loading {name}"):
+            model = ServedModel(
+                name, exported_folder, settings.threads, settings.check, settings.max_batch, settings.max_scale
+            )
+    except UnusableFolder as error:
+        raise DataError(f"{error}.") from error
+    seconds = time.monotonic() - begin_s
+    if seconds > QUIET_S:
+        print(f"mxtrain: {name} is loaded, {format_seconds(seconds)}", flush=True)
+    return model
+
+
+def shown(what: str) -> ProgressDisplay:
+    """Returns a display of work, which shows it on standard output after `QUIET_S`."""
+    display = ProgressDisplay(sys.stdout, quiet_s=QUIET_S)
+    display.begin(what, 0)
+    return display
+
+
 def exported(folder: str, stack: ExitStack) -> str:
     """Returns a folder itself if it is exported; for a run a temporary one, which `stack` removes.
 
     Raises:
-        DataError: the run cannot be exported.
+        DataError: the folder is no run, or the run cannot be exported.
     """
-    from mxtrain.export.standalone import MODEL, SIGNATURE
-
-    if any(os.path.lexists(os.path.join(folder, name)) for name in (MODEL, SIGNATURE)):
+    if is_export(folder):
         return folder
+    below = exports_below(folder)
+    if not holds_checkpoint(folder):
+        noun = "folders" if len(below) > 1 else "folder"
+        hint = f"; it contains the exported {noun} {', '.join(below)}" if below else ""
+        raise DataError(f"serve: '{folder}' is neither an exported folder nor a run with a checkpoint{hint}.")
     temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mxtrain-serve-"))
     out = os.path.join(temporary, "export")
-    print(f"mxtrain: {folder} is exported first", flush=True)
+    there = f"; {below[0]} is an export that can be served at once" if below else ""
+    print(f"mxtrain: {folder} is a run and is exported first{there}", flush=True)
     # In a process of its own: MXNet and the run's data are not needed afterwards.
     command: List[str] = [sys.executable, "-m", "mxtrain", "export", folder, f"out={out}"]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    with shown(f"exporting {folder}"):
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise DataError(f"serve: '{folder}' is neither an exported folder nor a run that can be exported. "
-                        f"{lines[-1] if lines else ''}".rstrip())  # fmt: skip
+        reason = " ".join(done.stderr.rpartition(PREFIX)[2].split())
+        raise DataError(f"serve: the run '{folder}' cannot be exported: {reason or f'exit code {done.returncode}'}")
     return out
+
+
+def is_export(folder: str) -> bool:
+    """Returns True if a folder has files of an exported one."""
+    from mxtrain.export.standalone import MODEL, SIGNATURE
+
+    return any(os.path.lexists(os.path.join(folder, name)) for name in (MODEL, SIGNATURE))
+
+
+def exports_below(folder: str) -> List[str]:
+    """Returns exported folders at most two levels below a folder, sorted, e.g. RUN/export or models/digits/1."""
+    found, level = [], [folder]
+    for _ in range(DEEPEST):
+        level = sorted(
+            os.path.join(parent, name) for parent in level for name in islice(listed(parent), MOST_LISTED)
+            if os.path.isdir(os.path.join(parent, name))
+        )[:MOST_LISTED]  # fmt: skip
+        found += [one for one in level if is_export(one)]
+    return found[:MOST_NAMED]
+
+
+def listed(folder: str) -> List[str]:
+    """Returns the names in a folder; none if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import resource
 import signal
@@ -27,6 +28,9 @@ OTHER_FILES = 200
 def bind(settings: ServeSettings) -> socket.socket:
     """Opens a socket at the address of the settings.
 
+    No other server can take the address while the models are loaded: Linux lets two sockets share one if both allow it
+    and neither listens, and the second would fail only when it listens. `run_server` allows it for later servers.
+
     Raises:
         ConfigError: the address is in use or does not belong to this machine.
     """
@@ -37,8 +41,14 @@ def bind(settings: ServeSettings) -> socket.socket:
     except OSError as error:
         raise ConfigError(f"host={settings.host}: {error.strerror or error}.") from error
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            # Connections of a server that has ended keep the address for a minute, unless it may be used again.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
     except OSError as error:
         listener.close()
         raise ConfigError(
@@ -57,6 +67,7 @@ def address_of(listener: socket.socket) -> str:
 def run_server(models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit code."""
     log_as_json()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Modules and routes stay until the end. A full garbage collection that visits them stops all requests for longer
     # than a small network computes.
     gc.collect()

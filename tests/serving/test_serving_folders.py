@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +19,15 @@ from PIL import Image
 from served_folders import Served, write_pixels
 
 import mxtrain
+from mxtrain.cli import serve
 from mxtrain.cli.dispatch import run
+from mxtrain.errors import ConfigError
 from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
+from mxtrain.serving.server import bind
+from mxtrain.serving.settings import ServeSettings
 
 
 def load(folder: Path, **changed: Any) -> ServedModel:
@@ -133,6 +138,11 @@ def no_run(tmp_path: Path) -> Tuple[Any, ...]:
     return (str(tmp_path / "empty"),)
 
 
+def damaged_run(tmp_path: Path) -> Tuple[Any, ...]:
+    (tmp_path / "run" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    return (str(tmp_path / "run"),)
+
+
 REFUSED = {
     "nothing": (lambda tmp_path: (), "serve takes exported folders or runs"),
     "missing": (lambda tmp_path: ("nowhere",), "there is no folder 'nowhere'"),
@@ -141,18 +151,56 @@ REFUSED = {
     "value": (lambda tmp_path: (*as_folder(tmp_path), "port=99999"), "port"),
     "name": (lambda tmp_path: (f"a b={as_folder(tmp_path)[0]}",), "no name of a model"),
     "twice": (twice, "two models are called 'm'"), "custom operators": (custom_operators, "are not ONNX's"),
-    "link": (link, "cannot be read"), "no run": (no_run, "neither an exported folder nor a run"),
+    "link": (link, "cannot be read"), "no run": (no_run, "neither an exported folder nor a run with a checkpoint."),
+    "above": (lambda tmp_path: (str(write_pixels(tmp_path / "digits" / "1").parent.parent),),
+              "nor a run with a checkpoint; it contains the exported folder "),
+    "damaged run": (damaged_run, "/run' cannot be exported: "),
     "host": (lambda tmp_path: (*as_folder(tmp_path), "host=203.0.113.9"), "host=203.0.113.9"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "no run" else ())
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "damaged run" else ())
                                   for name in REFUSED])  # fmt: skip
 def test_refused_commands(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     make: Callable[[Path], Tuple[str, ...]]
     make, said = REFUSED[name]
     assert run(["serve", *make(tmp_path)]) == 2
-    assert said in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert said in error and len(error[error.index("error: ") :].splitlines()) == 1
+
+
+def test_the_folder_and_the_port_are_checked_before_anything_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", *no_run(tmp_path)]) == 2
+    assert capsys.readouterr().out == "", "it does not say that it is exported"
+    first = bind(ServeSettings(port=0))
+    with first:  # it loads its models, and does not listen yet
+        port = first.getsockname()[1]
+        with pytest.raises(ConfigError, match="Address already in use"):
+            bind(ServeSettings(port=port))
+        first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as `run_server` does
+        first.listen()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            first.accept()[0].close()
+            assert client.recv(1) == b""
+    with bind(ServeSettings(port=port)) as second:  # the connection still waits in the kernel
+        second.listen()
+
+
+def test_long_work_at_the_start_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [str(write_pixels(tmp_path / "good")), *custom_operators(tmp_path)]
+    assert run(["serve", *folders, "port=0"]) == 2
+    assert capsys.readouterr().out == "", "it is quick"
+    monkeypatch.setattr(serve, "QUIET_S", 0.0)
+    assert run(["serve", *folders, "port=0"]) == 2
+    said = capsys.readouterr()
+    assert [re.sub(r", .*", "", line) for line in said.out.splitlines()] == [
+        "loading good", "mxtrain: good is loaded", "loading m"
+    ]  # fmt: skip
+    assert said.err.count("\n") == 1, "standard error has the log alone"
 
 
 def test_a_port_in_use_and_a_short_token(
