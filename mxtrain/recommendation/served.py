@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
@@ -44,12 +45,13 @@ class UserReader:
 
     kind = "json"
     media_types = (JSON_TYPE,)
-    example = '{"user": "...", "history": ["...", "..."]}'
     columns = ()
 
     def __init__(self, folder: ExportedFolder) -> None:
-        # Clients must not find out the ids of other users.
+        # Messages must not tell clients the ids of other users. The example names a single one.
         self._network = ExportedRecommender(folder, suggests=False)
+        catalog = folder.signature["signature"]["catalog"]
+        self.example = json.dumps({"user": catalog["users"][0], "history": catalog["items"][:2]}, ensure_ascii=False)
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """See `BodyReader.read`."""

@@ -24,6 +24,7 @@ from mxtrain.serving.models import Arrays, ServedModel, TensorSpec
 
 HEADER_LENGTH = "inference-header-content-length"
 BINARY_TYPE = "application/octet-stream"
+TEXT_INPUT = "text_input"
 MAX_ID = 200
 MAX_DIMENSIONS = 16
 
@@ -150,8 +151,8 @@ def parse_generate(body: bytes, generator: TextGenerator, is_stream: bool, limit
         RequestError: the body is invalid; the message names the field.
     """
     request = parse_json(body)
-    _refuse_unknown("field", request, ("text_input", "parameters", "id"))
-    text = request.get("text_input")
+    _refuse_unknown("field", request, (TEXT_INPUT, "parameters", "id"))
+    text = request.get(TEXT_INPUT)
     if not isinstance(text, str):
         raise RequestError(400, "text_input must be a string.")
     if len(text) > MAX_CHARACTERS:

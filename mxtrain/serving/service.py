@@ -6,7 +6,20 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+)
 
 import numpy as np
 from starlette.requests import Request
@@ -20,6 +33,7 @@ from mxtrain.serving.metrics import MOST_CLASSES, ServerMetrics
 from mxtrain.serving.models import Arrays, ServedModel, row_of
 from mxtrain.serving.protocol import (
     HEADER_LENGTH,
+    TEXT_INPUT,
     GenerateCall,
     encode_answer,
     from_json,
@@ -351,15 +365,26 @@ def read_sample(body: bytes, media_type: str, model: ServedModel, max_pixels: in
     if media_type in model.read_types:
         assert model.reader is not None
         values = parse_json(body) if media_type == JSON_TYPE else {}
+        refuse_text_input(values, model)
         # A column of a table may be called like an input, and its cells are no lists.
         if not any(isinstance(values.get(spec.name), list) for spec in model.inputs):
             return model.reader.read(body, media_type, BodyLimits(max_pixels, model.most_rows))
-    return ReadBody(_named_arrays(body, model))
+    values = parse_json(body)
+    refuse_text_input(values, model)
+    return ReadBody(_named_arrays(values, model))
 
 
-def _named_arrays(body: bytes, model: ServedModel) -> Arrays:
-    """Reads a JSON object of input name -> nested list, in the same format as an exported folder's `predict.py`."""
-    values, arrays = parse_json(body), {}
+def refuse_text_input(values: Mapping[str, Any], model: ServedModel) -> None:
+    """Raises a `RequestError` if the body of `predict` is one of `generate`, for a model that writes texts."""
+    if model.generator is not None and TEXT_INPUT in values:
+        path = f"/v2/models/{model.name}/generate"
+        raise RequestError(400, f"{TEXT_INPUT} is for generate: send it to {path} or {path}_stream. predict takes "
+                                f"arrays by the names {', '.join(spec.name for spec in model.inputs)}.")  # fmt: skip
+
+
+def _named_arrays(values: Mapping[str, Any], model: ServedModel) -> Arrays:
+    """Converts a JSON object of input name -> nested list, in the same format as an exported folder's `predict.py`."""
+    arrays: Arrays = {}
     specs = {spec.name: spec for spec in model.inputs}
     for name, value in values.items():
         spec = specs.get(name)

@@ -237,6 +237,13 @@ def test_wrong_requests_for_text_are_refused(served: Served) -> None:
             assert found[0] == status and said in found[1]["error"], (name, found)
 
 
+def test_the_body_of_generate_is_refused_by_predict_with_its_path(served: Served) -> None:
+    status, found, _ = served.ask("/v2/models/lstm/predict", {"text_input": "one two"})
+    assert status == 400
+    said = "text_input is for generate: send it to /v2/models/lstm/generate or /v2/models/lstm/generate_stream."
+    assert found["error"].startswith(said) and "Did you mean" not in found["error"]
+
+
 def open_stream(served: Served, stack: contextlib.ExitStack) -> Tuple[http.client.HTTPConnection, Any]:
     """A stream whose first event has come."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)

@@ -128,7 +128,7 @@ def test_cells_are_read_as_the_dataset_says() -> None:
 def test_a_body_is_read_in_parts_of_the_allowed_rows() -> None:
     folder = Folder()
     reader = make_user_reader(folder, folder.specs)
-    assert reader is not None
+    assert reader is not None and reader.example == '{"user": "u0", "history": ["i0", "i1"]}'
     read = reader.read(b'{"user": "u4", "history": ["i1", "i19"]}', "application/json", BodyLimits(1, 3))
     inputs = [read.inputs, *read.rest]
     assert [len(one["input0"]) for one in inputs] == [3, 1]
