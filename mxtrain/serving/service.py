@@ -362,15 +362,13 @@ def read_sample(body: bytes, media_type: str, model: ServedModel, max_pixels: in
     Raises:
         RequestError: the body is invalid.
     """
-    if media_type in model.read_types:
-        assert model.reader is not None
-        values = parse_json(body) if media_type == JSON_TYPE else {}
-        refuse_text_input(values, model)
-        # A column of a table may be called like an input, and its cells are no lists.
-        if not any(isinstance(values.get(spec.name), list) for spec in model.inputs):
-            return model.reader.read(body, media_type, BodyLimits(max_pixels, model.most_rows))
-    values = parse_json(body)
+    values = parse_json(body) if media_type == JSON_TYPE else {}
     refuse_text_input(values, model)
+    # A column of a table may be called like an input, but its cells are no lists.
+    has_arrays = any(isinstance(values.get(spec.name), list) for spec in model.inputs)
+    if media_type in model.read_types and not has_arrays:
+        assert model.reader is not None
+        return model.reader.read(body, media_type, BodyLimits(max_pixels, model.most_rows))
     return ReadBody(_named_arrays(values, model))
 
 

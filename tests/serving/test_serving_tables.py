@@ -15,6 +15,7 @@ from served_folders import COLUMNS, Served, probability_of, write_rows
 
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving.answers import describe_sample
+from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.readers import BodyLimits
 
@@ -90,6 +91,14 @@ def test_wrong_rows_are_refused_with_a_sentence(served: Served, name: str) -> No
     status, found, _ = served.ask(PATH, body, "text/csv" if isinstance(body, bytes) else "application/json")
     assert status == (413 if name == "too many" else 400)
     assert said in found["error"], found
+
+
+def test_numbers_that_scaling_makes_infinite_are_refused(tmp_path: Path) -> None:
+    model = ServedModel("m", str(write_rows(tmp_path / "a", **damaged(std=0.01))), 1, True, 8, 4.0)
+    assert model.reader is not None
+    with pytest.raises(RequestError, match="'1e38' in column 'age' is too large for this network") as caught:
+        model.reader.read(b'{"town": "Ulm", "age": "1e38", "visits": 0}', "application/json", BodyLimits(1, 1))
+    assert caught.value.status == 400
 
 
 def damaged(**changed: Any) -> Dict[str, Any]:

@@ -172,7 +172,11 @@ def encode(
             value = math.nan if is_missing or number is None else number
             value = value if math.isnan(value) or not column.get("log") else math.log1p(max(value, 0.0))
             is_missing = math.isnan(value)
-            numbers.append(0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0))
+            scaled = 0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0)
+            if not abs(scaled) <= LARGEST_NUMBER:
+                raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is too large for this network: "
+                                 "scaled as in training it is beyond 32 bits")  # fmt: skip
+            numbers.append(scaled)
             numbers += [float(is_missing)] * bool(column.get("indicator"))
         elif column["kind"] == "hashed":
             code = zlib.crc32(cell.encode()) or 1
