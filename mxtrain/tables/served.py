@@ -59,7 +59,7 @@ class RowReader:
         try:
             for place, cells in self._rows(body, media_type):
                 if len(rows) == limits.max_rows:
-                    raise RequestError(413, f"the body has more than {limits.max_rows} rows, which are taken at once. "
+                    raise RequestError(413, f"the body has too many rows: at most {limits.max_rows} are taken at once. "
                                             "Send several requests.")  # fmt: skip
                 rows.append(exported_rows.inputs_of(self._signature, cells, place))
         except ValueError as error:

@@ -75,7 +75,7 @@ WRONG: Dict[str, Any] = {
     "integer": ({**ROW, "age": HUGE}, "in column 'age' is no finite number of 32 bits"),
     "in rows": ({"rows": [ROW, {**ROW, "visits": "x"}]}, "rows[1]: 'x' in column 'visits' is no number"),
     "no object": ({"rows": [ROW, 7]}, "rows[1] is no JSON object"), "no rows": ({"rows": []}, "holds no row"),
-    "too many": ({"rows": [ROW] * 5}, "more than 4 rows"), "array": ([ROW], "no JSON object"),
+    "too many": ({"rows": [ROW] * 5}, "too many rows: at most 4 are taken"), "array": ([ROW], "no JSON object"),
     "csv": (b"town,age,visits\nUlm,1,0\nUlm,1e39,0\n", "the body:3: '1e39' in column 'age'"),
     "no column": (b"town,age\nUlm,1\n", "the body has no column 'visits'; it has town, age"),
     "header alone": (b"town,age,visits\n", "holds no row"), "nothing": (b" ", "the body has no column 'town'"),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import zlib
-from itertools import islice
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -132,7 +132,7 @@ def check_cells(cells: Mapping[str, Any], names: Sequence[str], place: str, noun
     """
     for name in names:
         if name not in cells:
-            others = [other[:100] for other in islice(cells, MAX_COMPARED) if other not in names]
+            others = [other[:100] for other in itertools.islice(cells, MAX_COMPARED) if other not in names]
             near = nearest(name[:100], others)
             hint = f", and {near[0]!r} is no {noun} of the network" if near else ""
             raise ValueError(f"{place}: the {noun} {name!r} is missing{hint}; null says that it is not known")
