@@ -6,9 +6,9 @@ import math
 import shutil
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from mxtrain.training.loaders import build_loader, take
 if TYPE_CHECKING:
     from mxtrain.data.base import Samples
     from mxtrain.export.network import TracedNetwork
+    from mxtrain.export.parts import WrittenPart
     from mxtrain.export.proof import Case
     from mxtrain.trained import Trained
 
+Stage = Callable[[str], None]
 Format = Literal["none", "int8", "float16", "bfloat16"]
 TOLERANCES = {"int8": 0.05, "float16": standalone.MAX_ERROR, "bfloat16": standalone.MAX_ERROR}
 """Largest relative error of a repeated proof. With int8, a different last bit on another processor can move an
@@ -72,6 +74,7 @@ class Subject:
         cases: cases of the proof.
         source: samples for the evaluation.
         limit_batches: number of batches of the evaluation.
+        parts: further networks of the folder by name.
     """
 
     trained: Trained
@@ -80,71 +83,173 @@ class Subject:
     cases: Sequence[Case]
     source: Samples
     limit_batches: int
+    parts: Mapping[str, WrittenPart] = field(default_factory=dict)
 
-    def evaluate(self, session: Any) -> Mapping[str, float]:
-        """Returns loss and metrics of a network in onnxruntime."""
+    @property
+    def all_cases(self) -> Dict[str, Sequence[Case]]:
+        """Cases of each network of the folder; "" is the whole network."""
+        return {"": self.cases, **{name: part.cases for name, part in self.parts.items()}}
+
+    def evaluate(self, sessions: Mapping[str, Any]) -> Mapping[str, float]:
+        """Returns loss and metrics of the networks of a folder in onnxruntime.
+
+        Args:
+            sessions: name -> session of each network; "" is the whole network.
+        """
         trained = self.trained
         loader = build_loader(
             trained.description, self.source, trained.signature, trained.device, limit_batches=self.limit_batches
         )
-        return with_onnx(trained, self.network, session, self.is_open).evaluator.measure(loader)
+        parts = PartSessions({"parts": {name: part.signature for name, part in self.parts.items()}}, sessions)
+        onnx = with_onnx(trained, self.network, sessions[""], self.is_open, parts if self.parts else None)
+        return onnx.evaluator.measure(loader)
 
 
-def compress(folder: Path, settings: Compression, subject: Subject) -> Tuple[Dict[str, Any], List[Case]]:
-    """Replaces the network of an exported folder by a quantized one.
+@dataclass
+class PartSessions:
+    """Networks of a folder that is being written, as an `ExportedFolder`.
+
+    Attributes:
+        signature: inputs and outputs of each part, under "parts".
+        sessions: name -> session of each network.
+    """
+
+    signature: Dict[str, Any]
+    sessions: Mapping[str, Any]
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """See `ExportedFolder`."""
+        return standalone.run(self.sessions[part], inputs)
+
+    def read(self, name: str) -> bytes:
+        """See `ExportedFolder`; the other files are not written yet."""
+        raise AssertionError(f"{name} is not written yet")
+
+    def read_arrays(self, name: str) -> Dict[str, np.ndarray]:
+        """See `read`."""
+        raise AssertionError(f"{name} is not written yet")
+
+
+def compress(
+    folder: Path, settings: Compression, subject: Subject, stage: Stage = lambda what: None
+) -> Tuple[Dict[str, Any], Dict[str, List[Case]]]:  # fmt: skip
+    """Replaces all networks of an exported folder by quantized ones.
 
     Args:
-        folder: exported folder with the network in float32.
+        folder: exported folder with the networks in float32.
         settings: settings of the quantization.
         subject: the network and the data for the comparison.
+        stage: called with a description of each part of the work before it starts.
 
     Returns:
-        The comparison for export.json, and the cases of the proof with the outputs of the quantized network in
-        onnxruntime on this machine.
+        The comparison for export.json, and the cases of the proof of each network with the outputs of the quantized one
+        in onnxruntime on this machine.
 
     Raises:
-        ConfigError: the network cannot be quantized in this way.
+        ConfigError: a network cannot be quantized in this way.
         WorseThanAllowed: the metric is worse by more than `settings.max_loss`.
     """
-    if (folder / standalone.WEIGHTS).exists():
+    all_cases = subject.all_cases
+    files = {name: file_of(name) for name in all_cases}
+    if any((folder / standalone.weights_of(file)).exists() for file in files.values()):
         raise ConfigError(f"quantize={settings.form}: networks above 2 GB are exported in float32 alone. Leave it out.")
     work = folder / "float32"
     work.mkdir()
     try:
-        float32_file, quantized_file = work / standalone.MODEL, folder / standalone.MODEL
-        quantized_file.rename(float32_file)
-        facts = _convert(float32_file, quantized_file, settings, subject)
+        facts: Dict[str, Any] = {"parts": {}}
+        for name, file in files.items():
+            stage(f"making {file} {settings.form}")
+            (folder / file).rename(work / file)
+            if name:
+                facts["parts"][name] = _convert_part(work / file, folder / file, settings)
+            else:
+                facts.update(_convert(work / file, folder / file, settings, subject))
         folders = {FLOAT32: str(work), settings.form: str(folder)}
-        sessions = {name: standalone.load_session(path) for name, path in folders.items()}
+        sessions = {
+            form: {name: standalone.load_session(path, name=file) for name, file in files.items()}
+            for form, path in folders.items()
+        }  # fmt: skip
+        quantized = sessions[settings.form]
+        proven = {name: _outputs(name, quantized[name], cases, settings.form) for name, cases in all_cases.items()}
+        stage("measuring the metric of both")
         metric = _compare_metric(subject, settings, sessions)
         inputs = subject.cases[0][0]
+        sizes = {form: {file: (Path(path) / file).stat().st_size for file in files.values()}
+                 for form, path in folders.items()}  # fmt: skip
+        stage("timing")
         report = {
             "form": settings.form, **facts, "metric": metric,
-            "errors": standalone.errors_of(sessions[settings.form], subject.cases),
-            "bytes": {FLOAT32: float32_file.stat().st_size, settings.form: quantized_file.stat().st_size},
+            "errors": {f"{name}.{key}" if name else key: error for name, cases in all_cases.items()
+                       for key, error in standalone.errors_of(quantized[name], cases).items()},
+            "bytes": {form: sum(by_file.values()) for form, by_file in sizes.items()}, "files": sizes,
             "latency": measure_latency(folders, inputs, BATCHES if subject.is_open else BATCHES[:1]),
             "processor": describe_processor(),
         }  # fmt: skip
-        quantized = sessions[settings.form]
-        return report, [(case_inputs, standalone.run(quantized, case_inputs)) for case_inputs, _ in subject.cases]
+        return report, proven
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _convert(float32_file: Path, quantized_file: Path, settings: Compression, subject: Subject) -> Dict[str, Any]:
-    import onnx
+def file_of(name: str) -> str:
+    """Returns the file of a network of the folder; "" is the whole network."""
+    return f"{name}.onnx" if name else standalone.MODEL
 
+
+def _outputs(name: str, session: Any, cases: Sequence[Case], form: Format) -> List[Case]:
+    """Returns the cases with the outputs of a quantized network.
+
+    Raises:
+        ConfigError: it fails, or has outputs of other names or shapes.
+    """
+    refused = f"quantize={form}: {file_of(name)}"
+    advice = "quantize=float16 keeps the arithmetic of float32." if form == "int8" else "Leave it out."
+    proven = []
+    for inputs, expected in cases:
+        try:
+            found = standalone.run(session, inputs)
+        except standalone.UnusableFolder as error:
+            raise ConfigError(f"{refused} cannot be computed in this form: {error}. {advice}") from error
+        shapes, expected_shapes = ({key: array.shape for key, array in one.items()} for one in (found, expected))
+        if shapes != expected_shapes:
+            wrong = next(key for key in {**expected_shapes, **shapes} if shapes.get(key) != expected_shapes.get(key))
+            raise ConfigError(f"{refused} has another output in this form: {wrong} has the shape {shapes.get(wrong)}, "
+                              f"and {expected_shapes.get(wrong)} in float32. {advice}")  # fmt: skip
+        proven.append((inputs, found))
+    return proven
+
+
+def _convert(float32_file: Path, quantized_file: Path, settings: Compression, subject: Subject) -> Dict[str, Any]:
     if settings.form == "int8":
         way = quantize.quantize_int8(float32_file, quantized_file, calibration_samples(subject, settings))
-        count, total = quantize.count_in_int8(onnx.load(quantized_file))
-        facts = {"way": way.name, "reason": way.reason, "in_int8": f"{count} of {total} heavy operators"}
+        facts = {"way": way.name, "reason": way.reason, "in_int8": _count_in_int8(quantized_file)}
         if way.name == quantize.STATIC:
             facts["calibration_samples"] = str(min(settings.samples, len(settings.train)))
         return facts
-    model = onnx.load(float32_file)
-    quantize.store_weights(model, settings.form)
-    quantize.save_plain(model, quantized_file)
+    _store_weights(float32_file, quantized_file, settings.form)
     return {"way": "weights", "reason": "computed in float32"}
+
+
+def _convert_part(float32_file: Path, quantized_file: Path, settings: Compression) -> Dict[str, str]:
+    if settings.form == "int8":
+        way = quantize.quantize_int8(float32_file, quantized_file, (), is_part=True)
+        return {"way": way.name, "reason": way.reason, "in_int8": _count_in_int8(quantized_file)}
+    _store_weights(float32_file, quantized_file, settings.form)
+    return {"way": "weights", "reason": "computed in float32"}
+
+
+def _count_in_int8(file: Path) -> str:
+    import onnx
+
+    count, total = quantize.count_in_int8(onnx.load(file))
+    return f"{count} of {total} heavy operators"
+
+
+def _store_weights(float32_file: Path, quantized_file: Path, form: Format) -> None:
+    import onnx
+
+    model = onnx.load(float32_file)
+    quantize.store_weights(model, form)
+    quantize.save_plain(model, quantized_file)
 
 
 def calibration_samples(subject: Subject, settings: Compression) -> Iterator[Dict[str, np.ndarray]]:
@@ -162,8 +267,10 @@ def calibration_samples(subject: Subject, settings: Compression) -> Iterator[Dic
             yield {name: array[row : row + step] for name, array in arrays.items()}
 
 
-def _compare_metric(subject: Subject, settings: Compression, sessions: Mapping[str, Any]) -> Dict[str, Any]:
-    values = {name: subject.evaluate(session) for name, session in sessions.items()}
+def _compare_metric(
+    subject: Subject, settings: Compression, sessions: Mapping[str, Mapping[str, Any]]
+) -> Dict[str, Any]:  # fmt: skip
+    values = {form: subject.evaluate(networks) for form, networks in sessions.items()}
     monitored = subject.trained.description.trainer.monitor.rpartition("/")[2]
     name = monitored if monitored in values[FLOAT32] else "loss"
     before, after = (float(values[form][name]) for form in (FLOAT32, settings.form))

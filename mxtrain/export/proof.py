@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from mxtrain.data.base import Samples
+    from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.export.graph import Input, OnnxGraph
     from mxtrain.export.network import TracedNetwork
     from mxtrain.trained import Trained
@@ -213,10 +214,22 @@ class OnnxStrategy:
                      for name in names)  # fmt: skip
 
 
-def with_onnx(trained: Trained, network: TracedNetwork, session: Any, is_open: bool) -> Trained:
-    """Returns the trained network with onnxruntime instead of MXNet for predictions and evaluations."""
+def with_onnx(
+    trained: Trained, network: TracedNetwork, session: Any, is_open: bool, parts: Optional[ExportedFolder] = None
+) -> Trained:  # fmt: skip
+    """Returns the trained network with onnxruntime instead of MXNet for predictions and evaluations.
+
+    Args:
+        trained: the trained network.
+        network: the traced network.
+        session: session of the network in onnxruntime.
+        is_open: True if the batch dimension is open; False if it is 1.
+        parts: runs the parts with which predictions are decoded; None = MXNet decodes them.
+    """
     strategy: Any = OnnxStrategy(trained, network, session, is_open)
-    evaluator = build_evaluator(trained.description, strategy, trained.signature)
+    description, signature = trained.description, trained.signature
+    decode = None if parts is None else description.task.build_decode_by_parts(description, signature, strategy, parts)
+    evaluator = build_evaluator(description, strategy, signature, decode)
     return replace(trained, evaluator=evaluator, strategy=strategy)
 
 

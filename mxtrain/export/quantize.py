@@ -8,6 +8,7 @@ float16, bfloat16       weights are stored in 16 bits, and cast to float32 when 
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def choose_way(model: ModelProto) -> Way:
     return Way(DYNAMIC, text)
 
 
-def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays]) -> Way:
+def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays], is_part: bool = False) -> Way:
     """Writes a network in int8; returns the kind of quantization that was chosen.
 
     Weights have 7 bits and one scale per channel. With 8 bits, processors without VNNI sum pairs of products in 16
@@ -101,6 +102,8 @@ def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays]) -> Way:
         source: an ONNX file.
         target: the file to write.
         samples: inputs by name, from which static quantization takes the ranges of activations.
+        is_part: True for a part such as the step of a decoder, which has no samples: it is quantized dynamically, and
+            stays float32 if it has nothing to quantize.
 
     Raises:
         ConfigError: the network has nothing to quantize.
@@ -112,6 +115,11 @@ def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays]) -> Way:
     _prepare(source, prepared)
     model = onnx.load(prepared)
     way, roles = choose_way(model), _Roles(model)
+    way = Way(DYNAMIC, way.reason) if is_part else way
+    if is_part and not roles.weighted and not list(_tables(model)):
+        prepared.unlink()
+        shutil.copyfile(source, target)
+        return way
     if not roles.weighted and not list(_tables(model)):
         raise ConfigError("quantize=int8: this network has no convolutions, matrix products or tables. Leave it out.")
     common: Dict[str, Any] = {"per_channel": True, "reduce_range": True, "weight_type": quantization.QuantType.QInt8}

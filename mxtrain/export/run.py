@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import mx
 from mxtrain.export.bundle import bundled
-from mxtrain.export.compression import TOLERANCES, Compression, Subject, compress
+from mxtrain.export.compression import TOLERANCES, Compression, Stage, Subject, compress
 from mxtrain.export.deploy import PLAIN, Deployment
 from mxtrain.export.folder import check_arrays, new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
@@ -121,7 +121,7 @@ def choose_sizes(
 
 def export_network(
     trained: Trained, data: EvaluationData, folder: Path, facts: Mapping[str, Any], dynamic: Dynamic = "auto",
-    smaller: Optional[Compression] = None, deployment: Deployment = PLAIN,
+    smaller: Optional[Compression] = None, deployment: Deployment = PLAIN, stage: Stage = lambda what: None,
 ) -> ExportReport:  # fmt: skip
     """Exports a network into a new folder.
 
@@ -133,6 +133,7 @@ def export_network(
         dynamic: which sizes may be open, see `TracedNetwork.choices`.
         smaller: settings of a quantization; None = float32.
         deployment: server for which the folder is written.
+        stage: called with a description of each part of the work before it starts.
 
     Raises:
         ConfigError: an operator has no conversion.
@@ -147,28 +148,34 @@ def export_network(
     check_arrays(arrays)
     with new_folder(folder) as root:
         draft = deployment.place(root)
+        stage("reading samples")
         sampled = read_samples(trained, data.source)
+        stage("tracing and converting the network")
         network = TracedNetwork(trained, sampled.arrays)
         metadata = _metadata(task.name, facts)
         candidate, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
         graph, model, session = candidate.graph, candidate.model, candidate.session
+        stage("proof: comparing onnxruntime with MXNet")
         errors = prove(graph, model, network, session, candidate.cases)
         is_open = next(iter(candidate.inputs.values())).dims[0] == "batch"
         compared = with_onnx(trained, network, session, is_open)
+        stage("measuring the metric of both")
         values = [
             version.evaluator.measure(
                 build_loader(description, data.source, signature, trained.device, limit_batches=data.limit_batches)
             ) for version in (trained, compared)
         ]  # fmt: skip
         metrics = compare_metrics(*values)
-        proven, compressed = candidate.cases, None
-        if smaller is not None:
-            subject = Subject(trained, network, is_open, candidate.cases, data.source, data.limit_batches)
-            compressed, proven = compress(draft, smaller, subject)
+        stage("proof: the parts of the network")
         task_parts = task.export_parts(description, signature, trained.strategy, sampled.arrays)
         parts = {name: write_part(draft, name, part, metadata) for name, part in task_parts.items()}
         errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
-        write_proof(draft, {"": proven, **{name: part.cases for name, part in parts.items()}})
+        subject = Subject(trained, network, is_open, candidate.cases, data.source, data.limit_batches, parts)
+        proven: Mapping[str, Sequence[Case]] = subject.all_cases
+        compressed = None
+        if smaller is not None:
+            compressed, proven = compress(draft, smaller, subject, stage)
+        write_proof(draft, proven)
         signature_json = _signature(trained, network, candidate.inputs, session)
         signature_json["order_dependent"] = order_dependent(graph, network.output_names)
         signature_json["parts"] = {name: part.signature for name, part in parts.items()}

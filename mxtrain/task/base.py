@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
     from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
@@ -331,6 +332,21 @@ class Task(Spec):
             inputs: network inputs of real samples, (B, ...) each.
         """
         return {}
+
+    def build_decode_by_parts(
+        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
+    ) -> Decode:  # fmt: skip
+        """Does the same as `build_decode_with`, with the networks that `export_parts` returned, in onnxruntime.
+
+        Tasks override it if their predictions are computed by such networks.
+
+        Args:
+            description: description of the run.
+            signature: signature of the network.
+            strategy: strategy that holds the weights.
+            folder: runs the parts; its `signature` has their inputs and outputs.
+        """
+        return self.build_decode_with(description, signature, strategy)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the row that `predict` writes for one prediction, as JSON.

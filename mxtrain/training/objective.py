@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from mxtrain.description.groups import Description
 from mxtrain.kvstore.world import ALONE, World
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import LossBlock
     from mxtrain.data.signature import Signature
+    from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import Meter
 
 
@@ -48,10 +49,19 @@ def build_objective(
     )
 
 
-def build_evaluator(description: Description, strategy: Strategy, signature: Signature) -> Evaluator:
-    """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs."""
+def build_evaluator(
+    description: Description, strategy: Strategy, signature: Signature, decode: Optional[Decode] = None
+) -> Evaluator:  # fmt: skip
+    """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs.
+
+    Args:
+        description: description of the run.
+        strategy: strategy with the network.
+        signature: signature of the network.
+        decode: function (outputs, batch) -> predictions; None = that of the task.
+    """
     loss, meter = build_loss(description, signature, training=False)
     metrics = description.task.metrics(description, signature)
     on_host = {name: metric for name, metric in metrics.items() if isinstance(metric, HostMetric)}
-    decode = description.task.build_decode_with(description, signature, strategy)
+    decode = decode or description.task.build_decode_with(description, signature, strategy)
     return Evaluator(strategy, loss, meter, on_host, decode)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.data.base import Samples
+    from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
@@ -164,6 +165,17 @@ class Translation(BeamSearchTask):
         assert bos is not None
         max_tokens = self.max_tokens if network.longest is None else min(self.max_tokens, network.longest - 1)
         return translation_parts(network.current(), inputs[0], inputs[1], bos, max_tokens + 1)
+
+    def build_decode_by_parts(
+        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
+    ) -> Decode:  # fmt: skip
+        """See `Task`."""
+        from mxtrain.text.translation.exported_decoding import ExportedDecoder
+
+        searching: Any = self.build_decode_with(description, signature, strategy)
+        if "step" not in folder.signature["parts"]:  # a network of the user's own, whose step cannot be traced
+            return searching
+        return replace(searching, network=ExportedDecoder(folder, searching.network))
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are translated token by token: `build_decode_with`")
