@@ -5,23 +5,32 @@ images, tokenizers or sentencepiece for texts.
     python predict.py --out FOLDER FILE...  the same; sound and masks are written to FOLDER instead of predicted/
     python predict.py --check               repeats the proof: MXNet's outputs for a few samples
 
-The folder may be untrusted: nothing in it is executed, no file outside of it is read, and sizes are checked before
-anything is read.
+predict.py and reading/ are code of the folder: run them only if you trust where the folder comes from. `mxtrain export
+check FOLDER` repeats the proof of a stranger's folder, and executes nothing of it.
 """
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import math
 import os
+import signal
 import stat
 import sys
+import warnings
 import zipfile
 from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
 
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Before NumPy is imported, which takes long: Ctrl-C ends the program without a traceback, with the usual exit code.
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
+
 import numpy as np
 
+# `mxtrain export check` and `mxtrain serve` use this module for folders that may be untrusted: nothing in a folder is
+# executed, no file outside of it is read, and sizes are checked before anything is read.
 MODEL, WEIGHTS, SIGNATURE, PROOF, REPORT = "model.onnx", "model.onnx.data", "signature.json", "proof.npz", "export.json"
 READING = "reading"
 """Folder of the modules that read samples of files."""
@@ -435,25 +444,100 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
 
     Raises:
         UnusableFolder: a .npz file cannot be read.
-        ValueError: the file cannot be read, or holds something else.
+        ValueError: the file cannot be read, or an array has another name, shape or kind of numbers.
     """
-    types = {one["name"]: one["dtype"] for one in signature["inputs"]}
     folder, name = os.path.split(os.path.abspath(path))
     if path.endswith(".npz"):
-        return read_arrays(folder, name)
-    content, found = read_regular(path, MAX_GIVEN_BYTES), {}
+        return checked_inputs(read_arrays(folder, name), signature["inputs"], path)
+    content = read_regular(path, MAX_GIVEN_BYTES)
     try:
         given = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} holds no JSON: {error}") from error
     if not isinstance(given, dict):
-        raise ValueError(f"{path} holds no JSON object with {', '.join(types)}")
-    for key, value in given.items():
-        try:
-            found[key] = np.asarray(value, types.get(key))
-        except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(f"{path}: {key[:100]} is no array of numbers: {error}") from error
+        raise ValueError(f"{path} holds no JSON object with {', '.join(one['name'] for one in signature['inputs'])}")
+    return checked_inputs(given, signature["inputs"], path)
+
+
+def checked_inputs(given: Dict[str, Any], specs: List[Dict[str, Any]], path: str) -> Dict[str, np.ndarray]:
+    """Returns arrays with the names, shapes and types of the inputs of a network.
+
+    Args:
+        given: arrays or nested lists by name.
+        specs: inputs in the signature; a size that is a name is open.
+        path: name of the file, for messages.
+
+    Raises:
+        ValueError: a name or shape is wrong, or a number does not fit into the type.
+    """
+    described = ", ".join(f"{one['name']} ({one['dtype']}, {_by(one['shape'])})" for one in specs)
+    names = [one["name"] for one in specs]
+    for key in given:
+        if key not in names:
+            raise ValueError(f"{path} has {key[:100]!r}, which is no input. The network reads {described}")
+    found: Dict[str, np.ndarray] = {}
+    sizes: Dict[str, int] = {}
+    for spec in specs:
+        key = spec["name"]
+        if key not in given:
+            raise ValueError(f"{path} has no {key!r}. The network reads {described}")
+        found[key] = array = as_input(given[key], spec["dtype"], f"{path}: {key}")
+        fits = array.ndim == len(spec["shape"])
+        for size, dim in zip(array.shape, spec["shape"]):
+            expected = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
+            fits = fits and size == expected and size > 0
+        if not fits:
+            raise ValueError(f"{path}: {key} has the shape {_by(array.shape) or 'of one number'}, and the network "
+                             f"reads {_by(spec['shape'])}")  # fmt: skip
     return found
+
+
+def _by(sizes: Sequence[Any]) -> str:
+    return " x ".join(map(str, sizes))
+
+
+def as_input(value: Any, dtype: str, place: str) -> np.ndarray:
+    """Returns an array of the type of an input.
+
+    Args:
+        value: an array, or nested lists.
+        dtype: name of the type.
+        place: location of the array, for messages.
+
+    Raises:
+        ValueError: it is no array of numbers, or a number does not fit into the type.
+    """
+    try:
+        with warnings.catch_warnings():  # of older NumPy, which makes an array of lists
+            warnings.simplefilter("ignore")
+            array = np.asarray(value)
+    except (ValueError, OverflowError) as error:  # lists of different lengths
+        raise ValueError(f"{place} is no array of numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{place} is no array of numbers, but holds texts, objects, null, or lists of other lengths")
+    target = np.dtype(dtype)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{place} has a number that is not finite (NaN or infinite)")
+    if array.dtype == target or not array.size or target.kind not in "fiu":
+        return array.astype(target)
+    limits: Any = np.finfo(target) if target.kind == "f" else np.iinfo(target)
+    for number in (array.min().item(), array.max().item()):
+        if not limits.min <= number <= limits.max:
+            raise ValueError(f"{place} has {number:g}; {dtype} goes from {limits.min:g} to {limits.max:g}")
+    if target.kind != "f" and array.dtype.kind == "f" and (array != np.rint(array)).any():
+        number = array[array != np.rint(array)].ravel()[0].item()
+        raise ValueError(f"{place} has {number:g}, and the network reads whole numbers ({dtype})")
+    return array.astype(target)
+
+
+def strict(value: Any) -> Any:
+    """Replaces numbers that are not finite by None in nested lists and dicts: JSON has none, and `mxtrain predict`
+    writes null as well."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: strict(one) for key, one in value.items()}
+    return [strict(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 class OpenedExport:
@@ -615,16 +699,22 @@ def predict(words: Sequence[str], folder: str) -> int:
     taken = {os.path.realpath(path): "one of the files to predict for" for path in files}
     for path in files:
         for row in rows_of(opened, path):
-            print(json.dumps(with_files(row, out, opened.signature, taken), ensure_ascii=False), flush=True)
+            written = strict(with_files(row, out, opened.signature, taken))
+            print(json.dumps(written, ensure_ascii=False, allow_nan=False), flush=True)
     return 0
 
 
 def main(arguments: Sequence[str], folder: str) -> int:
     """Predicts or checks; returns the exit code."""
     try:
-        if list(arguments) == ["--check"]:
+        if "--check" in arguments:
+            others = [word for word in arguments if word != "--check"]
+            if others:
+                raise ValueError(f"--check takes no files: it repeats the proof of this folder, whose samples are in "
+                                 f"{PROOF}. To predict for {others[0]}, leave out --check")  # fmt: skip
             errors = check(folder)
             print("\n".join(f"{name}: relative error {error:.1e}" for name, error in errors.items()))
+            print(f"{folder}: proven")
             return 0
         return predict(["-h" if word == "--help" else word for word in arguments], folder)
     except BrokenPipeError:  # for example `| head`
@@ -635,7 +725,7 @@ def main(arguments: Sequence[str], folder: str) -> int:
         print(f"error: {error}. pip install {package}", file=sys.stderr)
     except KeyError as error:
         print(f"error: {SIGNATURE} or an input lacks {error}", file=sys.stderr)
-    except (UnusableFolder, OSError, ValueError, RecursionError, MemoryError) as error:
+    except (UnusableFolder, OSError, ValueError, RecursionError, MemoryError, csv.Error) as error:
         print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
     return 2
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 import wave
@@ -193,7 +195,18 @@ WRONG: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "text": (("x.txt",), "x.txt is no file that this folder reads"),
     "no JSON": (("x.json",), "x.json holds no JSON"), "list": (("list.json",), "list.json holds no JSON object with x"),
     "uneven": (("uneven.json",), "uneven.json: x is no array of numbers"),
-    "name": (("name.json",), "onnxruntime cannot run the network"), "no arrays": (("x.npz",), "x.npz is damaged"),
+    "texts": (("texts.json",), "texts.json: x is no array of numbers"),
+    "name": (("name.json",), "name.json has 'y', which is no input. The network reads x (float32, batch x 2)"),
+    "no name": (("none.json",), "none.json has no 'x'. The network reads x (float32, batch x 2)"),
+    "shape": (("shape.json",), "shape.json: x has the shape 1 x 3, and the network reads batch x 2"),
+    "rank": (("rank.json",), "rank.json: x has the shape 3, and the network reads batch x 2"),
+    "nan": (("nan.json",), "nan.json: x has a number that is not finite (NaN or infinite)"),
+    "infinite": (("large.json",), "large.json: x has a number that is not finite (NaN or infinite)"),
+    "too large": (("1e39.json",), "1e39.json: x has 1e+39; float32 goes from -3.40282e+38 to 3.40282e+38"),
+    "shape of a file": (("shape.npz",), "shape.npz: x has the shape 2 x 3, and the network reads batch x 2"),
+    "NaN of a file": (("nan.npz",), "nan.npz: x has a number that is not finite (NaN or infinite)"),
+    "no arrays": (("x.npz",), "x.npz is damaged"),
+    "check": (("--check", "x.txt"), "--check takes no files: it repeats the proof of this folder"),
     "pipe": (("/dev/zero",), "it is no regular file"),
 }  # fmt: skip
 
@@ -205,11 +218,69 @@ def test_wrong_arguments_end_with_a_sentence(
     monkeypatch.chdir(tmp_path)
     served_folders.write_mixing(tmp_path / "m")
     files = {"x.txt": "one", "x.json": "{", "list.json": "[1]", "uneven.json": '{"x": [[1], [2, 3]]}',
-             "name.json": '{"y": [[1, 2]]}', "x.npz": "PK"}  # fmt: skip
+             "name.json": '{"y": [[1, 2]]}', "x.npz": "PK", "texts.json": '{"x": [["one"]]}', "none.json": "{}",
+             "shape.json": '{"x": [[1, 2, 3]]}', "rank.json": '{"x": [1, 2, 3]}', "nan.json": '{"x": [[NaN, 2]]}',
+             "large.json": '{"x": [[1e400, 2]]}', "1e39.json": '{"x": [[1e39, 2]]}'}  # fmt: skip
     for file, text in files.items():
         Path(file).write_text(text)
+    files.update({"shape.npz": "", "nan.npz": ""})
+    np.savez("shape.npz", x=np.zeros((2, 3), np.float32))
+    np.savez("nan.npz", x=np.full((1, 2), np.nan, np.float32))
     words, said = WRONG[name]
     assert standalone.main(words, "m") == 2
     found = capsys.readouterr()
     assert (found.out, found.err.count("\n")) == ("", 1) and said in found.err
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["m", *files])
+
+
+def test_whole_numbers_are_required_for_ids_and_bytes(tmp_path: Path) -> None:
+    specs = [{"name": "x", "dtype": "uint8", "shape": ["batch", 2]},
+             {"name": "n", "dtype": "int32", "shape": ["batch"]}]  # fmt: skip
+    found = standalone.checked_inputs({"x": [[0, 255.0]], "n": np.array([3], np.int64)}, specs, "f")
+    assert {key: array.dtype.name for key, array in found.items()} == {"x": "uint8", "n": "int32"}
+    for given, said in (
+        ({"x": [[0, 256]], "n": [1]}, "f: x has 256; uint8 goes from 0 to 255"),
+        ({"x": [[0, 1.5]], "n": [1]}, r"f: x has 1.5, and the network reads whole numbers \(uint8\)"),
+        ({"x": [[0, 1]], "n": [1, 2]}, "f: n has the shape 2, and the network reads batch"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=said):
+            standalone.checked_inputs(given, specs, "f")  # type: ignore[arg-type]  # as JSON has them
+
+
+def test_help_says_what_is_code_of_the_folder_and_check_ends_with_a_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    place = str(served_folders.write_mixing(tmp_path / "m"))
+    assert standalone.main(["--help"], place) == 0
+    said = capsys.readouterr().out
+    assert "predict.py and reading/ are code of the folder" in said and "mxtrain export\ncheck FOLDER" in said
+    assert "untrusted" not in said
+    assert standalone.main(["--check"], place) == 0
+    assert capsys.readouterr().out.endswith(f"{place}: proven\n")
+
+
+def test_what_is_not_finite_becomes_null() -> None:
+    assert standalone.strict({"a": [1.0, float("nan"), (float("-inf"), "x")], "b": True}) == \
+        {"a": [1.0, None, [None, "x"]], "b": True}  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", ["start", "rows"])
+def test_an_interrupted_program_ends_without_a_traceback(stage: str, tmp_path: Path) -> None:
+    place = served_folders.write_mixing(tmp_path / "m")
+    (place / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
+    np.savez(tmp_path / "x.npz", x=np.zeros((1, 2), np.float32))
+    block = tmp_path / "block"  # NumPy or the second file is slow
+    block.mkdir()
+    os.mkfifo(block / "pipe")
+    (block / "numpy.py").write_text(f"print('ready', flush=True)\nopen({str(block / 'pipe')!r})\n")
+    files = [tmp_path / "x.npz"] * 20_000
+    environment = {**os.environ, **({"PYTHONPATH": str(block)} if stage == "start" else {})}
+    process = subprocess.Popen(
+        [sys.executable, str(place / "predict.py"), *map(str, files)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import subprocess
 import sys
 import wave
@@ -21,6 +22,7 @@ from test_export_contract import export, folder  # noqa: F401  # fixtures
 
 import mxtrain
 from mxtrain.cli.dispatch import run
+from mxtrain.errors import DataError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
@@ -168,6 +170,29 @@ def test_cells_of_a_table_are_read_as_the_run_reads_them(export: Callable[..., P
             assert status == 200, found
             require_equal(found["predictions"], answers)
         require_equal(server.ask("/v2/models/export/predict", {"size": 2.25, "kind": "x"})[1], answers[0])
+
+
+def test_cells_that_the_run_refuses_are_refused(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811
+    rows = [f"{row % 7},{row % 2}" for row in range(60)]
+    (tmp_path / "train.csv").write_text("\n".join(["size,target", *rows]) + "\n")
+    exported = export(
+        "task=tabular", "dataset=feature_table", f"dataset.train={tmp_path}/train.csv", "model.units=4", *FOUR,
+        "dataset.columns={size: number}", "dataset.missing=['']",
+    )  # fmt: skip
+    trained = mxtrain.load(exported.parent)
+    for cell, value, why in (
+        ("1e400", "inf", "no finite number"), ("1e39", "1e+39", "and the largest number that is read is 3.4e+38"),
+        ("-1e39", "-1e+39", "and the largest number that is read is 3.4e+38"), ("inf", "inf", "no finite number"),
+        ("nan", "nan", "no finite number"),
+    ):  # fmt: skip
+        file = _written(tmp_path, f"size\n1\n{cell}")
+        with pytest.raises(DataError, match=re.escape(f"'size' is {value}, {why}")):
+            list(trained.predict(file))
+        done = subprocess.run(
+            [sys.executable, str(exported / "predict.py"), str(file)], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2 and done.stdout.count("\n") == 1
+        assert f"given.csv:3: '{cell}' in column 'size' is no finite number of 32 bits" in done.stderr
 
 
 def test_pairs_of_a_recommender_are_scored(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811
