@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Literal, Mapping, Optional, Sequence
 
 import pydantic
 from typing_extensions import Annotated
@@ -23,7 +23,9 @@ from mxtrain.config.specs import validate
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
 from mxtrain.export.comparison import remarks_of, table_of
+from mxtrain.export.folder import require_new
 from mxtrain.libraries import missing_message
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.parallel.strategies import Single
 from mxtrain.task.fit import require_same_names
 from mxtrain.types import NonNegativeFloat, Positive, Spec
@@ -82,6 +84,7 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.positionals[:1] == [CHECK]:
         return check(parsed.positionals[1:], parsed.overrides)
     settings, overrides = split_settings(parsed, ExportSettings, "export")
+    check_settings(settings)
     refuse_misspelled_groups(overrides, "export", parsed.config_dirs)
     refuse_what_only_trains(overrides, "eval")
     if len(parsed.positionals) > 1:
@@ -89,6 +92,7 @@ def run(arguments: Sequence[str]) -> int:
     checkpoint, description = restore_description(
         parsed, "export", settings.which, overrides, ExportSettings.model_fields
     )
+    require_new(folder_of(checkpoint, settings))  # before data are opened
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     print_report(export_checkpoint(checkpoint, description, dataset, signature, settings))
@@ -97,7 +101,46 @@ def run(arguments: Sequence[str]) -> int:
 
 def read_settings(values: Mapping[str, object]) -> ExportSettings:
     """Checks settings that Python code gives. Raises: ConfigError."""
-    return validate(ExportSettings, dict(values), "export", lambda group: "see `mxtrain export --help`")
+    settings = validate(ExportSettings, dict(values), "export", lambda group: "see `mxtrain export --help`")
+    check_settings(settings)
+    return settings
+
+
+def check_settings(settings: ExportSettings) -> None:
+    """Rejects settings that contradict each other or have no effect, and an existing folder.
+
+    Raises:
+        ConfigError: there is such a setting.
+        DataError: the folder exists.
+    """
+    given = settings.model_fields_set
+    if (settings.for_ == "kserve") != (settings.storage is not None):
+        raise ConfigError(
+            "export: for=kserve and storage=URI belong together: the manifest names where the cluster reads the "
+            "repository, e.g. storage=s3://bucket/digits or storage=pvc://claim/digits."
+        )
+    if "max_loss" in given and settings.quantize == "none":
+        raise ConfigError(
+            f"export.max_loss={settings.max_loss:g}: it limits what quantize= may cost, and nothing is quantized. "
+            "Leave it out, or type quantize=int8."
+        )
+    if "calibration_samples" in given and settings.quantize != "int8":
+        raise ConfigError(
+            f"export.calibration_samples={settings.calibration_samples}: only quantize=int8 takes ranges from samples. "
+            "Leave it out."
+        )
+    if settings.name is not None and settings.for_ == "folder":
+        raise ConfigError(
+            f"export.name={settings.name}: it names the network for a server. Leave it out, or type for=triton, "
+            "for=kserve or for=ray."
+        )
+    if settings.out is not None:
+        require_new(Path(settings.out))
+
+
+def folder_of(checkpoint: Checkpoint, settings: ExportSettings) -> Path:
+    """Returns the folder to make."""
+    return Path(settings.out) if settings.out else run_dir_of(checkpoint) / EXPORTED
 
 
 def check(words: Sequence[str], overrides: Sequence[str]) -> int:
@@ -123,17 +166,26 @@ def export_checkpoint(
         NotProven: onnxruntime computes something else.
         DataError: the folder exists, or samples cannot be read.
     """
-    if (settings.for_ == "kserve") != (settings.storage is not None):  # before anything is computed
-        raise ConfigError(
-            "export: for=kserve and storage=URI belong together: the manifest names where the cluster reads the "
-            "repository, e.g. storage=s3://bucket/digits or storage=pvc://claim/digits."
-        )
+    folder = folder_of(checkpoint, settings)
+    require_new(folder)
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
     except ImportError as error:
         raise ConfigError(missing_message(error, "export", "export")) from error
-    folder = Path(settings.out) if settings.out else run_dir_of(checkpoint) / EXPORTED
+    with ProgressDisplay() as display:
+
+        def stage(what: str) -> None:
+            display.begin(what, 0)
+
+        return _export(checkpoint, description, dataset, signature, settings, stage)
+
+
+def _export(
+    checkpoint: Checkpoint, description: Description, dataset: BaseDataset, signature: Signature,
+    settings: ExportSettings, stage: Callable[[str], None],
+) -> ExportReport:  # fmt: skip
+    stage("reading the data")
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)
     from mxtrain.checkpoint.average import weights_to_use
@@ -154,9 +206,11 @@ def export_checkpoint(
     name = settings.name or (description.task.name or "model").replace("_", "-")
     deployment = Deployment(settings.for_, name, settings.storage)
     try:
+        stage("loading the weights")
         trained = load_trained(checkpoint, alone, signature)
         data = EvaluationData(source, split, settings.limit_batches)
-        return export_network(trained, data, folder, facts, settings.dynamic, smaller, deployment)
+        folder = folder_of(checkpoint, settings)
+        return export_network(trained, data, folder, facts, settings.dynamic, smaller, deployment, stage)
     except LoaderError as error:
         raise DataError(str(error)) from error
 
@@ -168,7 +222,7 @@ def print_report(report: ExportReport) -> None:
     for name, both in report.metrics.items():
         print(f"{name}: {both['mxnet']:.6g} by MXNet, {both['onnxruntime']:.6g} by onnxruntime")
     if report.fixed:
-        print(f"some sizes are fixed: {report.fixed}")
+        print(report.fixed)
     if report.compressed is not None:
         for remark in remarks_of(report.compressed):
             print(remark)

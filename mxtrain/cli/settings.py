@@ -107,6 +107,6 @@ def _read(text: str, default: object) -> Union[None, bool, int, float, str]:
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
     try:
-        return int(text) if text.isdigit() else float(text) if isinstance(default, float) else text
+        return int(text) if text.removeprefix("-").isdigit() else float(text) if isinstance(default, float) else text
     except ValueError:
         return text

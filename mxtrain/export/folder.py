@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
+import itertools
 import os
 import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping
+from typing import Any, Dict, Iterator, Mapping, Tuple
 
 import numpy as np
 
@@ -18,11 +21,14 @@ from mxtrain.export.comparison import remarks_of, table_of
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
+from mxtrain.files.unused_folders import remove_unused
 from mxtrain.libraries import require_library
 
 PREDICT, CARD = "predict.py", "README.md"
 MAX_INSIDE = standalone.MAX_MODEL_BYTES
 """Bytes of a network from which on its weights are in a file of their own."""
+MAX_SEARCHED = 100
+"""Folders with a signature.json that are compared at each depth below a folder that is no export."""
 LEAST_OUTSIDE = 1024
 """Bytes of a weight that is in that file."""
 
@@ -34,11 +40,11 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         DataError: `path` exists, or cannot be written.
     """
-    if os.path.lexists(path):
-        raise DataError(f"out={path}: it is there already, and is not overwritten. Remove it, or name another folder.")
+    require_new(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+        remove_abandoned(path)
+        draft, lock = _make_draft(path)
     except OSError as error:
         raise DataError(f"out={path}: it cannot be written: {error.strerror}.") from error
     try:
@@ -54,6 +60,39 @@ def new_folder(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(draft, ignore_errors=True)
+        os.close(lock)
+
+
+def require_new(path: Path) -> None:
+    """Raises a `DataError` if there is something at `path`, which is never overwritten."""
+    if os.path.lexists(path):
+        raise DataError(f"out={path}: it is there already, and is not overwritten. Remove it, or name another folder.")
+
+
+def _draft_prefix(path: Path) -> str:
+    return f".{path.name}-export-"
+
+
+def _make_draft(path: Path) -> Tuple[Path, int]:
+    """Creates and locks a temporary folder beside `path`; returns it with a file descriptor that holds the lock."""
+    while True:
+        draft = Path(tempfile.mkdtemp(prefix=_draft_prefix(path), dir=path.parent))
+        # Until it is locked, another export may remove the folder: then try again.
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):  # without locks on this file system nothing is removed, either
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            if draft.exists() and os.path.samestat(os.fstat(lock), draft.lstat()):
+                return draft, lock
+            os.close(lock)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Removes temporary folders of earlier exports to `path` that were killed; those of living processes are locked."""
+    for draft in path.parent.glob(f"{glob.escape(_draft_prefix(path))}*"):
+        with contextlib.suppress(OSError):
+            if draft.lstat().st_uid == os.getuid():
+                remove_unused(draft)
 
 
 def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
@@ -208,8 +247,24 @@ def check_folder(folder: str) -> Dict[str, float]:
     Raises:
         DataError: the folder is not an export, or its network computes other outputs.
     """
+    if not os.path.lexists(os.path.join(folder, standalone.SIGNATURE)):
+        raise DataError(_why_no_export(folder))
     require_library("onnxruntime", "onnxruntime", "export check")
     try:
         return standalone.check(folder)
     except (UnusableFolder, LoaderError) as error:
         raise DataError(f"{error}.") from error
+
+
+def _why_no_export(folder: str) -> str:
+    """Says that a path is no exported folder, and names one below it."""
+    if not os.path.isdir(folder):
+        return f"{folder} is no folder." if os.path.lexists(folder) else f"There is no folder {folder}."
+    said = f"{folder} is no exported folder: it has no {standalone.SIGNATURE}."
+    # Deeper folders are not searched: for=kserve puts the network into repository/NAME/1.
+    found = (path for depth in (1, 2, 3) for path in itertools.islice(
+        glob.iglob(os.path.join(glob.escape(folder), *["*"] * depth, standalone.SIGNATURE)), MAX_SEARCHED))  # fmt: skip
+    first = next((path for path in found if os.path.lexists(os.path.join(os.path.dirname(path), standalone.MODEL))), "")
+    if first:
+        return f"{said} Did you mean {os.path.dirname(first)}?"
+    return f"{said} `mxtrain export RUN` makes one."

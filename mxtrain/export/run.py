@@ -103,20 +103,43 @@ def choose_sizes(
     Returns:
         The candidate that was written, and why sizes are fixed; empty if none is.
     """
-    fixed = ""
+    wanted: Mapping[str, Input] = {}
     reason: Optional[Exception] = None
+    last: Optional[Exception] = None
     for inputs, probes in network.choices(dynamic):
+        wanted = wanted or inputs
         try:
             graph = network.build(inputs, probes)
             cases = cases_for(network, sampled, inputs)
             model = graph.model(network.output_names, metadata)
             write_model(draft, model)
-            return Candidate(graph, inputs, cases, model, load_session(str(draft))), fixed
+            return Candidate(graph, inputs, cases, model, load_session(str(draft))), _why_fixed(wanted, inputs, reason)
         except (ShapeNotExpressible, mx.MXNetError) as error:
-            reason = error
-            fixed = fixed or str(error).splitlines()[0]
-    assert reason is not None, "there is at least one choice"
-    raise reason
+            reason = reason or error
+            last = error
+    assert last is not None, "there is at least one choice"
+    raise last
+
+
+def _why_fixed(wanted: Mapping[str, Input], inputs: Mapping[str, Input], reason: Optional[Exception]) -> str:
+    """Returns a sentence on the sizes that were to be open and are fixed; empty if none is.
+
+    Args:
+        wanted, inputs: inputs as requested and as written.
+        reason: error of the first choice; None if it was taken.
+    """
+    fixed = {
+        str(dim): size for name in wanted for dim, size in zip(wanted[name].dims, inputs[name].dims) if dim != size
+    }  # fmt: skip
+    if reason is None or not fixed:
+        return ""
+    names = [*fixed]
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    verb = "are" if len(names) > 1 else "is"
+    fails = isinstance(reason, mx.MXNetError) or isinstance(reason.__cause__, mx.MXNetError)
+    why = "the network computes no other sizes" if fails else \
+        "a size inside of the network cannot be computed from others"  # fmt: skip
+    return f"{listed} {verb} fixed at {' x '.join(map(str, fixed.values()))}: {why}"
 
 
 def export_network(
@@ -166,8 +189,9 @@ def export_network(
             ) for version in (trained, compared)
         ]  # fmt: skip
         metrics = compare_metrics(*values)
-        stage("proof: the parts of the network")
         task_parts = task.export_parts(description, signature, trained.strategy, sampled.arrays)
+        if task_parts:
+            stage("proof: the parts of the network")
         parts = {name: write_part(draft, name, part, metadata) for name, part in task_parts.items()}
         errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
         subject = Subject(trained, network, is_open, candidate.cases, data.source, data.limit_batches, parts)

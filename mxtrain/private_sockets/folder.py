@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional
 
 from mxtrain.errors import ConfigError
+from mxtrain.files.unused_folders import remove_unused
 
 VARIABLE = "MXTRAIN_SOCKETS"
 """Environment variable with the path of the folder, for the processes of a run."""
@@ -116,24 +117,13 @@ def remove_abandoned(place: Path) -> None:
     for folder in place.glob(f"{PREFIX}*"):
         with suppress(OSError):
             if folder.lstat().st_uid == os.getuid():
-                _remove_unused(folder)
-
-
-def _remove_unused(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The name may belong to a new folder by now: another process may have removed and recreated it.
-        if os.path.samestat(os.fstat(opened), folder.lstat()):
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(opened)
+                remove_unused(folder)
 
 
 def _leave(folder: Path) -> None:
     with suppress(OSError):
         os.close(_joined.pop(folder))
-        _remove_unused(folder)
+        remove_unused(folder)
 
 
 def _make(folder: Path) -> None:
