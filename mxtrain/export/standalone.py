@@ -619,8 +619,7 @@ def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
     """
     signature = opened.signature
     reader = reader_of(signature)
-    has_arrays = path.endswith(".npz") or (path.endswith(".json") and not signature.get("reads_json"))
-    if not has_arrays:
+    if not _has_arrays(path, signature, reader):
         content = read_regular(path, MAX_GIVEN_BYTES)
         if reader is None:
             raise ValueError(f"{path} is no file that this folder reads. {describe_input(signature)}")
@@ -640,6 +639,20 @@ def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
         yield {"file": path, **top[0], "top": top}
     else:
         yield {"file": path, **{name: array.tolist() for name, array in outputs.items()}}
+
+
+def _has_arrays(path: str, signature: Dict[str, Any], reader: Any) -> bool:
+    """Returns True for files with arrays by the names of the inputs. A .json file may also hold the lines of JSON that
+    `reader` reads."""
+    if path.endswith(".npz") or not path.endswith(".json"):
+        return path.endswith(".npz")
+    if not getattr(reader, "READS_JSON_LINES", False):
+        return not signature.get("reads_json")
+    try:
+        given = json.loads(read_regular(path, MAX_GIVEN_BYTES))
+    except (ValueError, RecursionError):  # several lines, or a mistake that the reader describes
+        return False
+    return isinstance(given, dict) and any(one["name"] in given for one in signature["inputs"])
 
 
 def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: Dict[str, str]) -> Dict[str, Any]:

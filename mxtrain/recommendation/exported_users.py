@@ -20,6 +20,8 @@ from mxtrain.recommendation.fields import RecommenderFields
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
 from mxtrain.recommendation.user_items import HISTORY, with_lowest_keys
 
+READS_JSON_LINES = True
+"""Files in .json may hold lines of JSON as well, besides arrays of the network."""
 TOP = 3
 """Items that are recommended."""
 SCORES_AT_ONCE = 1 << 14

@@ -11,6 +11,9 @@ from mxtrain.data.exported_folder import ExportedFolder, json_lines_of
 from mxtrain.reinforcement.action_limits import ActionLimits
 from mxtrain.reinforcement.policy import Actions
 
+READS_JSON_LINES = True
+"""Files in .json may hold lines of JSON as well, besides arrays of the network."""
+
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""

@@ -16,6 +16,9 @@ from mxtrain.speech.aligned_rows import durations_of_row, frames_of_symbols, pla
 from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
 from mxtrain.speech.log_mel import StoredNumbers
 
+READS_JSON_LINES = True
+"""Files in .json may hold lines of JSON as well, besides arrays of the network."""
+
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""

@@ -152,6 +152,11 @@ def test_users_with_histories_are_recommended_the_items_of_the_run(
     lines.write_text("\n".join(json.dumps({"user": user, "history": history[user][::-1]}) for user in users))
     found, expected = predicted(exported, lines), rows_of_run(exported, ids)
     require_equal([{**row, "file": ""} for row in found], [{**row, "file": ""} for row in expected])
+    text = lines.read_text()
+    for content, count in ((text, 3), (text.splitlines()[0], 1)):  # the same lines under another extension
+        (tmp_path / "users.json").write_text(content)
+        found = predicted(exported, tmp_path / "users.json")
+        require_equal([{**row, "file": ""} for row in found], [{**row, "file": ""} for row in expected[:count]])
     for text, said in (('{"user": "u99", "history": []}', "no user 'u99'"),
                        ('{"user": "u3"}', "is no JSON object such as"),
                        ('{"user": "u3", "history": ["i99"]}', "no item 'i99'")):  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -31,15 +33,45 @@ def test_its_versions_are_those_of_the_extra() -> None:
         assert given[name] == version
 
 
+def ignored(name: str, is_top: bool) -> bool:
+    """True for a file or folder that .dockerignore leaves out of `COPY .`."""
+    patterns = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line and line[0] != "#"]
+    assert all("/" not in pattern.replace("**/", "", 1) and pattern[0] != "!" for pattern in patterns)
+    return any(fnmatch.fnmatch(name, pattern.replace("**/", "", 1)) for pattern in patterns
+               if is_top or pattern.startswith("**/"))  # fmt: skip
+
+
+def copy_context(source: Path, target: Path) -> None:
+    """Copies what `COPY .` copies."""
+    shutil.copytree(source, target, ignore=lambda place, names: [
+        name for name in names if ignored(name, Path(place) == source)])  # fmt: skip
+
+
+def test_environments_and_outputs_are_not_copied(tmp_path: Path) -> None:
+    for name in (".git/x", ".venv/bin/python", "outputs/run/x", "mxtrain/__pycache__/x.pyc", "mxtrain/data/x.py",
+                 "exported/digits/model.onnx", "examples/serving/requirements.txt", "README.md"):  # fmt: skip
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text("x")
+    copy_context(tmp_path / "root", tmp_path / "copy")
+    found = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    assert found == {
+        "mxtrain/data/x.py", "exported/digits/model.onnx", "examples/serving/requirements.txt", "README.md"
+    }  # fmt: skip
+    for step in steps("COPY"):
+        first = step.split()[0].split("/")[0]
+        assert first == "." or not ignored(first, True)
+
+
 @pytest.mark.slow
 def test_its_steps_make_a_server(tmp_path: Path) -> None:
+    copy_context(ROOT, tmp_path / "src")
     environment = tmp_path / "environment"
     python = environment / "bin/python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
     pip = f"{sys.executable} -m pip --python {python}"
     for step in steps("RUN"):
         if step.startswith("pip "):
-            command = step.replace("/src", str(ROOT), 1).replace("pip ", f"{pip} ", 1) + " --no-compile"
+            command = step.replace("/src", str(tmp_path / "src"), 1).replace("pip ", f"{pip} ", 1) + " --no-compile"
             done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=900, check=False)
             if "Could not find a version" in done.stderr or "No route" in done.stderr:
                 pytest.skip("there is no package index here")
