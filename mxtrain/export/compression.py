@@ -158,7 +158,8 @@ def compress(
     try:
         facts: Dict[str, Any] = {"parts": {}}
         for name, file in files.items():
-            stage(f"making {file} {settings.form}")
+            calibrates = not name and settings.form == "int8"
+            stage(f"{'calibration: ' * calibrates}making {file} {settings.form}")
             (folder / file).rename(work / file)
             if name:
                 facts["parts"][name] = _convert_part(work / file, folder / file, settings)
