@@ -136,7 +136,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     command = COMMANDS[name]
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         return functools.partial(answer, help_of(name))
-    if name == "train" and sys.stdout.isatty() and not only_prints(arguments):
+    if name in ("train", "tune") and sys.stdout.isatty() and not only_prints(arguments):
         print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import
     role = None
     if name in GROUP_COMMANDS and "--dry-run" not in arguments:

@@ -42,7 +42,7 @@ def compose_and_check(
         try:
             check(composer.compose(error.right), together=False)  # what was meant by the others is not known
         except ConfigError as more:
-            raise ConfigError(f"{error}\n{more}") from None
+            raise WrongOverrides([str(error), str(more)], error.right) from None
         raise
     return composed, check(composed, together)
 

@@ -27,10 +27,10 @@ from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.data.base import BaseDataset, open_splits
 from mxtrain.data.loading.described_paths import lost_paths
 from mxtrain.description.groups import Description
-from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, DataError
+from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
-from mxtrain.process.stopping import Terminated
+from mxtrain.process.stopping import exit_code_of_signal
 from mxtrain.ranking import rank
 from mxtrain.training.resume import find_finished
 from mxtrain.types import CommandLine, Result
@@ -165,7 +165,7 @@ def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[Dic
             config_name=CONFIG_NAME, task_function=job, overrides=[*overrides, "hydra.mode=MULTIRUN"]
         )
     except KeyboardInterrupt as error:
-        code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
+        code = exit_code_of_signal(error)
         print_cause("the sweep was interrupted; the same command and hydra.sweep.dir continue it", code)
         return code
     finally:

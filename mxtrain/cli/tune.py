@@ -19,6 +19,7 @@ from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.mistakes import WrongOverrides
 from mxtrain.cli.outcome import print_cause
 from mxtrain.cli.program import program
 from mxtrain.cli.ranges import split_space
@@ -27,8 +28,9 @@ from mxtrain.cli.study_table import print_study
 from mxtrain.cli.sweep import direction_of, refuse_missing_data, refuse_other_task
 from mxtrain.config.override_text import code_arguments, key_of
 from mxtrain.description.groups import Description
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, DataError, did_you_mean
-from mxtrain.process.stopping import Terminated
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
+from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.process.stopping import exit_code_of_signal
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
@@ -39,6 +41,8 @@ from mxtrain.tuning.worker import Worker
 from mxtrain.types import expand_path
 
 DEFAULT_TRIALS = 20
+QUIET_S = 2.0
+"""Seconds before a line says that the ranges are checked, if the output is no terminal."""
 SET_BY_STUDY = {
     "hydra.run.dir": "each trial has its own, below the study's folder",
     "hydra.sweep.dir": "the study's folder is named first: tune FOLDER",
@@ -242,22 +246,47 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Descr
     """
     descriptions: List[Description] = []
     wrong: List[str] = []
-    for values in space.edges():
-        environment = dict(os.environ)
-        try:
-            descriptions.append(compose_and_check(composer, [*fixed, *override_words(values)])[1])
-            refuse_other_task(descriptions[0], descriptions[-1])
-            descriptions[-1].trainer.require_one_run("tune")
-            if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
-                refuse_missing_data(descriptions[-1].dataset)
-        except (ConfigError, DataError) as error:
-            wrong.extend(str(error).splitlines())
-        finally:
-            os.environ.clear()  # each trial applies its own runtime; this process only validates
-            os.environ.update(environment)
+    assignments = space.edges()
+    with ProgressDisplay(quiet_s=0.0 if sys.stderr.isatty() else QUIET_S) as display:
+        display.begin("checking the values of all ranges:", len(assignments))
+        for values in assignments:
+            if not check_values(composer, [*fixed, *override_words(values)], descriptions, wrong):
+                break
+            display.advance(1)
     if wrong:
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
     return descriptions[0]
+
+
+def check_values(
+    composer: Composer, overrides: Sequence[str], descriptions: List[Description], wrong: List[str]
+) -> bool:  # fmt: skip
+    """Composes and validates a trial; adds its description, or what is wrong.
+
+    Args:
+        composer: composes.
+        overrides: all overrides of the trial.
+        descriptions: descriptions of the trials before.
+        wrong: problems so far.
+
+    Returns:
+        False if a name does not exist. Other values of the ranges would lead to the same message, and finding the
+        nearest names takes longer than composing.
+    """
+    environment = dict(os.environ)
+    try:
+        descriptions.append(compose_and_check(composer, overrides)[1])
+        refuse_other_task(descriptions[0], descriptions[-1])
+        descriptions[-1].trainer.require_one_run("tune")
+        if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
+            refuse_missing_data(descriptions[-1].dataset)
+    except (ConfigError, DataError) as error:
+        wrong.extend(str(error).splitlines())
+        return not isinstance(error, WrongOverrides)
+    finally:
+        os.environ.clear()  # each trial applies its own runtime; this process only validates
+        os.environ.update(environment)
+    return True
 
 
 # Training.
@@ -308,7 +337,7 @@ def interrupted_study(folder: StudyFolder) -> Iterator[List[int]]:
     try:
         yield stopped
     except KeyboardInterrupt as error:
-        stopped.append(EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT)
+        stopped.append(exit_code_of_signal(error))
         sys.stdout.flush()
         print_cause(f"the study was interrupted; `{program()} tune {folder.path}` continues it", stopped[0])
 

@@ -6,7 +6,7 @@ Both may be untrusted or truncated, so the size of the file and of each line is 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List
 
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import AnyPath, open_regular
@@ -60,14 +60,20 @@ def read_rows(path: AnyPath, max_bytes: float = float("inf")) -> Iterator[Dict[s
 def last_step(run_dir: AnyPath) -> int:
     """Returns the step of the last row in metrics.jsonl of a run directory; 0 if there is none. Reads only the end of
     the file."""
+    steps = (row.get("step") for row in last_rows(run_dir))
+    return next((step for step in steps if isinstance(step, int) and step > 0), 0)
+
+
+def last_rows(run_dir: AnyPath) -> List[Dict[str, Any]]:
+    """Returns the last rows in metrics.jsonl of a run directory, newest first; none if there is no file. Reads only the
+    end of the file."""
     try:
         with open_regular(os.path.join(run_dir, ROWS_FILE)) as (stream, size):
             stream.seek(max(0, size - _LAST_BYTES))
             lines = [line + b"\n" for line in stream.read(_LAST_BYTES).split(b"\n")[:-1]]  # complete ones
     except OSError:
-        return 0
-    steps = (_row_of(line).get("step") for line in reversed(lines))
-    return next((step for step in steps if isinstance(step, int) and step > 0), 0)
+        return []
+    return [row for row in map(_row_of, reversed(lines)) if row]
 
 
 def _row_of(line: bytes) -> Dict[str, Any]:

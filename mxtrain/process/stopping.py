@@ -150,6 +150,15 @@ def keep_termination() -> Iterator[None]:
         raise Terminated
 
 
+def exit_code_of_signal(error: KeyboardInterrupt) -> int:
+    """Returns the exit code for the signal that a caller has handled, and reported. `keep_termination` then does not
+    raise it again."""
+    if not isinstance(error, Terminated):
+        return EXIT_SIGINT
+    Terminated.received = False
+    return EXIT_SIGTERM
+
+
 @contextmanager
 def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
     """Handles signals until training starts: SIGTERM unwinds the process like SIGINT, so that locks are released.

@@ -35,6 +35,7 @@ from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyFolder
 from mxtrain.tuning.samplers import draw
 from mxtrain.tuning.space import Values, override_words
+from mxtrain.tuning.trial_display import TrialDisplay
 from mxtrain.tuning.trials import Study, TrialProgress, note_pruned, read_progress
 
 POLL_S = 0.5
@@ -155,7 +156,7 @@ class Worker:
                 if self._study.trials[frozen.number].state.is_finished():
                     claim.release()
                     continue
-                self._say(f"trial {frozen.number}: goes on with what another worker left")
+                self._say(f"trial {frozen.number}: continues what an earlier worker began")
                 return self._start(frozen.number, self._study.adopt(frozen), claim, sorted(frozen.intermediate_values))
         if len(trials) >= total:
             return None
@@ -225,7 +226,7 @@ class Worker:
     def _train(self, job: Job) -> None:
         """Trains a trial from its current state to its end, or until it is pruned."""
         settings_text = " ".join(override_words(job.values)) or "no settings differ"
-        self._say(f"trial {job.number}: {settings_text}")
+        self._say(f"{self._title(job)}: {settings_text}")
         rung = 0
         while True:
             budget = self._description.budget(rung)
@@ -243,6 +244,11 @@ class Worker:
                 if self._is_pruned(job, progress, budget):
                     return
             rung += 1
+
+    def _title(self, job: Job) -> str:
+        """Returns the number of a trial, and its position among all trials, as the first trial has the number 0."""
+        total = max(self._folder.read().settings.n_trials or 0, job.number + 1)
+        return f"trial {job.number} ({job.number + 1} of {total})"
 
     def _train_rung(self, job: Job, budget: Optional[int]) -> Optional[TrialProgress]:
         """Trains a trial to the end of a rung. Returns None if the trial failed."""
@@ -286,7 +292,8 @@ class Worker:
                 start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
             )  # fmt: skip
         try:
-            return process.wait()
+            with TrialDisplay(self._title(job), job.run_dir, self._description, budget):
+                return process.wait()
         except KeyboardInterrupt:
             process.terminate()
             try:
@@ -321,7 +328,8 @@ class Worker:
         value = math.nan if values is None else values[0]
         job.trial.report(value, budget)
         job.reported.append(budget)
-        reached = f"{budget} {'steps' if self._description.settings.min_steps else 'epochs'}"
+        unit = "step" if self._description.settings.min_steps else "epoch"
+        reached = f"{budget} {unit}{'s' if budget > 1 else ''}"
         sentence = f"trial {job.number}: {name}={value:.6g} after {reached}"
         if self._is_population:
             self._say(sentence)
@@ -344,7 +352,7 @@ class Worker:
             self._report_rest(job, values[0], rung)
         self._study.tell(job.trial, "COMPLETE", values)
         shown = ", ".join(f"{name}={value:.6g}" for name, value in zip(self._description.objectives, values))
-        self._say(f"trial {job.number}: {shown}, finished after {progress.step} steps")
+        self._say(f"trial {job.number}: {shown}, finished after {progress.step:,} steps")
 
     def _report_rest(self, job: Job, value: float, rung: int) -> None:
         """Reports the final value for the remaining rungs, so that a run that stops early competes there, too."""

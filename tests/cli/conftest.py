@@ -71,6 +71,7 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.M
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr("mxtrain.cli.tune.QUIET_S", 600.0)  # no lines about progress, however slow the machine is
 
     def refuse(*arguments: str) -> str:
         before = sorted(folder.rglob("*"))

@@ -177,6 +177,7 @@ def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
     finally:
         sweep.kill()
     assert sweep.returncode == 143 and "error: " not in said and "the sweep was interrupted" in said
+    assert "interrupted before" not in said  # which would say that nothing is left
     assert status_of(mxtrain, 0)["state"] == "interrupted" and not list(mxtrain.folder.glob("s/1*"))
 
 

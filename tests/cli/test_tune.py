@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -48,10 +49,10 @@ def starts_of(run: Path) -> List[int]:
     return [int(step or 0) for _, step in found]
 
 
-def start_worker(folder: Path, *arguments: str) -> subprocess.Popen:
+def start_worker(folder: Path, *arguments: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([sys.executable, "-m", "mxtrain", "tune", *arguments], cwd=folder, env=environment,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+                            stdout=stdout, stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
 def children_of(process: subprocess.Popen) -> List[int]:
@@ -199,17 +200,28 @@ def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -
 @pytest.mark.slow
 def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> None:
     arguments = ["study", *FAST, "trainer.max_epochs=100", LR, "n_trials=1"]
-    worker = start_worker(mxtrain.folder, *arguments)
+    terminal, its_end = os.openpty()
+    worker = start_worker(mxtrain.folder, *arguments, stdout=its_end)
     run = mxtrain.folder / "study" / "0"
+    shown = ""
+    progress = re.compile(r"trial 0 \(1 of 1\): epoch \d+ of 100, step \d+ of 2,000, val/accuracy=0\.\d{4}, ")
     try:
         deadline = time.monotonic() + 90
-        while not list(run.glob("checkpoints/step-*[1-9]*")) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        while time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.1)[0]:
+                shown += os.read(terminal, 4096).decode("utf-8", "replace")
+            if list(run.glob("checkpoints/step-*[1-9]*")) and progress.search(shown):
+                break
         worker.terminate()
         said = worker.communicate(timeout=60)[1]
     finally:
         worker.kill()
-    assert worker.returncode == 143 and "the study was interrupted" in said
+        os.close(terminal)
+        os.close(its_end)
+    assert progress.search(shown), shown
+    assert shown.startswith("mxtrain: reading the configuration ...") and "trial 0 (1 of 1): optimizer.lr=" in shown
+    assert worker.returncode == 143
+    assert re.findall(r"^\w+: (.*?);", said, re.MULTILINE) == ["the study was interrupted"], said
     status = status_of(run)
     assert (status["state"], status["exit_code"]) == ("interrupted", 143)
     assert [trial.state.name for trial in trials_of(mxtrain.folder / "study")] == ["RUNNING"]
@@ -242,6 +254,16 @@ def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> No
 ])  # fmt: skip
 def test_mistakes_are_refused(refused, arguments, said: str) -> None:
     assert said in refused("tune", *arguments)
+
+
+def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> None:
+    from mxtrain.cli.compose import Composer
+
+    composed: List[Any] = []
+    compose = Composer.compose
+    monkeypatch.setattr(Composer, "compose", lambda self, words: composed.append(words) or compose(self, words))
+    assert "there is no 'model.num_layers'" in refused("tune", "s", "model.num_layers=int(1,8)")
+    assert composed == [["model.num_layers=1"]]
 
 
 def test_a_folder_with_other_files_is_refused(refused, tmp_path: Path) -> None:
