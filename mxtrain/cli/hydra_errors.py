@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+RANGE_OF_TUNE = re.compile(r"(?:log|int|log_int)\([^()]*[,;][^()]*\)")
+"""Ranges that only `tune` reads; Hydra reads `interval(...)` itself."""
 
 def malformed(text: str) -> str:
     """Returns the reason for which a word is not a valid override."""
@@ -18,9 +20,16 @@ def malformed(text: str) -> str:
         reason = f"'{key}' is no name of a setting"
     else:
         value = text.partition("=")[2]
+        if RANGE_OF_TUNE.fullmatch(value):
+            return range_outside_tune(text)
         signs = " ".join(dict.fromkeys(re.findall(r"[^\w./@%+\-\s]", value)))
         reason = f"""a value with {signs or "such signs"} in it needs quotes: "{key}='{value}'\""""
     return f"{text} is no override: {reason}."
+
+
+def range_outside_tune(text: str) -> str:
+    """Returns the message about a range of numbers that another command than `tune` was given."""
+    return f"{text}: ranges belong to `tune`, which chooses the values: mxtrain tune STUDY '{text}'."
 
 
 def first_line(error: BaseException) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence
 
 import yaml
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.cli.choices import renamed, wrong_choice
 from mxtrain.cli.config_files import ConfigFiles, is_change, short
-from mxtrain.cli.hydra_errors import first_line, reasons_of
+from mxtrain.cli.hydra_errors import first_line, range_outside_tune, reasons_of
 from mxtrain.cli.setting_names import OTHER_NAMES
 from mxtrain.config.specs import accepted_names, default_settings, flatten, import_target, own_spec
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
@@ -54,6 +54,8 @@ def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
         if override.is_sweep_override():
             text = override.input_line
             key, _, value = text.partition("=")
+            if isinstance(override.value(), IntervalSweep):
+                raise ConfigError(range_outside_tune(text))
             several = f"{text} gives several values. Add -m to train with each of them"
             if key in files.groups():  # only groups whose options can be combined take a list
                 raise ConfigError(f"{several}{f', or write {key}=[{value}]' if key in NAMED_GROUPS else ''}.")

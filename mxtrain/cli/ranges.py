@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
@@ -20,6 +21,11 @@ _SHORT = re.compile(r"(log|int|log_int)\(([^(),]+),([^(),]+)\)")
 _LONG = {"log": "tag(log,interval({}))", "int": "int(interval({}))", "log_int": "tag(log,int(interval({})))"}
 _BOOLEANS = {"True": "true", "False": "false"}
 FIELDS = ("values", "when")
+_CALL = re.compile(r"(\w+)\(([^()]*)\)")
+_TWO_NUMBERS = ("interval", *_LONG)
+_RANGES = ("choice", "range", *_TWO_NUMBERS)
+_FUNCTIONS = (*_RANGES, "tag", "glob", "sort", "shuffle", "float", "str", "bool", "json_str", "extend_list")
+"""Names before brackets: ranges, and functions of Hydra."""
 
 
 def long_form(text: str) -> str:
@@ -29,6 +35,38 @@ def long_form(text: str) -> str:
     if not match:
         return text
     return key + sign + _LONG[match[1]].format(f"{match[2].strip()},{match[3].strip()}")
+
+
+def refuse_malformed_range(text: str) -> None:
+    """Rejects a range with a misspelt name, or with other arguments than two numbers.
+
+    Raises:
+        ConfigError: names the range that was probably meant, or its arguments.
+    """
+    match = _CALL.fullmatch(text.partition("=")[2].strip())
+    if not match:
+        return
+    name, arguments = match[1], match[2]
+    if name not in _FUNCTIONS:
+        near = did_you_mean(name, _RANGES)
+        if near:
+            raise ConfigError(f"{text}: there is no range '{name}'.{near} Use {FORMS}.")
+        return
+    if name not in _TWO_NUMBERS or (name == "int" and not re.search("[,;]", arguments)):  # int(3) is a number
+        return
+    numbers = arguments.split(",")
+    if len(numbers) != 2 or not all(map(_is_number, numbers)):
+        raise ConfigError(
+            f"{text}: {name} takes two numbers with a comma between them, the smallest and the largest: "
+            f"{name}({'1,8' if 'int' in name.split('_') else '1e-4,1e-1'})."
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def split_space(composer: Composer, overrides: Sequence[str], file: str = "") -> Tuple[List[str], Space]:
@@ -44,6 +82,8 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
     """
     fixed: List[str] = []
     parameters: List[TunedSetting] = []
+    for text in overrides:
+        refuse_malformed_range(text)
     for override in composer.parse([long_form(text) for text in overrides]):
         if override.is_sweep_override():
             parameters.append(parameter_of(override))
@@ -126,7 +166,11 @@ def _from_file(composer: Composer, file: str, key: str, value: Any) -> TunedSett
         return TunedSetting(key, "choice", _typed(value), when=when)
     if not isinstance(value, str):
         raise ConfigError(f"space={file}: {key}={shown(value)} is no range. Use {FORMS}.")
-    (override,) = composer.parse([long_form(f"{key}={value}")])
+    try:
+        refuse_malformed_range(f"{key}={value}")
+        (override,) = composer.parse([long_form(f"{key}={value}")])
+    except ConfigError as error:
+        raise ConfigError(f"space={file}: {error}") from None
     if not override.is_sweep_override():
         raise ConfigError(f"space={file}: {key}={value} is no range. Use {FORMS}.")
     return replace(parameter_of(override), when=when)

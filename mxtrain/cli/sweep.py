@@ -21,7 +21,7 @@ from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
-from mxtrain.cli.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper
+from mxtrain.cli.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper, refuse_ranges
 from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.data.base import BaseDataset, open_splits
@@ -72,8 +72,10 @@ def run_sweep(
     Raises:
         ConfigError: a job is invalid; the message lists all errors, and no job was started.
     """
-    refuse_optuna_sweeper(composer.parse(overrides))
+    parsed = composer.parse(overrides)
+    refuse_optuna_sweeper(parsed)
     first = composer.compose(next(jobs(composer, overrides)))
+    refuse_ranges(parsed, str(first.hydra.sweeper["_target_"]))
     listed = [*overrides, *sweeper_params(first, composer, overrides)]
     descriptions: List[Description] = []
     wrong: List[str] = []

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import IntervalSweep, Override
 
 from mxtrain.cli.config_files import FIRST_JOB, job_folder
+from mxtrain.cli.hydra_errors import range_outside_tune
 from mxtrain.cli.outcome import Outcome, read_outcomes
 from mxtrain.errors import ConfigError
 
@@ -36,6 +37,21 @@ def refuse_optuna_sweeper(parsed: Sequence[Override]) -> None:
         f"{selected[0].input_line}: the search with Optuna is a command of its own, which survives kills and stops bad "
         f"trials early. Type `tune STUDY {' '.join([*ranges, f'n_trials={trials}'])}`, where STUDY is a folder."
     )
+
+
+def refuse_ranges(parsed: Sequence[Override], sweeper: str) -> None:
+    """Rejects ranges of numbers, which Hydra's own sweeper cannot sweep.
+
+    Args:
+        parsed: the overrides of the sweep.
+        sweeper: class of the sweeper.
+
+    Raises:
+        ConfigError: an override is a range.
+    """
+    for override in parsed:
+        if sweeper.endswith(".BasicSweeper") and isinstance(override.value(), IntervalSweep):
+            raise ConfigError(range_outside_tune(override.input_line))
 
 
 def earlier_outcomes(file: Path, end: int) -> List[Outcome]:

@@ -109,6 +109,14 @@ def test_the_old_sweeper_leads_to_tune(mxtrain) -> None:
     assert f"tune STUDY {meant}" in said
 
 
+@pytest.mark.parametrize("typed", ["optimizer.lr=log(1e-4,1e-1)", "optimizer.lr=interval(1e-4,1e-1)"])
+def test_a_range_leads_to_tune(refused, typed: str) -> None:
+    for flags in ((), ("-m",)):
+        assert f"ranges belong to `tune`, which chooses the values: mxtrain tune STUDY '{typed}'." in refused(
+            *flags, typed
+        )
+
+
 @pytest.mark.slow
 def test_another_sweep_in_the_same_folder_has_other_numbers_and_the_table_all_jobs(mxtrain) -> None:
     assert mxtrain("-m", *FAST, "optimizer.lr=0.01,0.02", mxnet=True).returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Iterator
 
@@ -60,11 +61,28 @@ def test_other_overrides_are_the_same_for_all_trials(composer) -> None:
 @pytest.mark.parametrize("typed, said", [
     (["a=log(0,1)"], "a: a logarithmic range begins above 0"), (["a=interval(2,1)"], "a: 2 is above 1"),
     (["a=1", "a=interval(0,1)"], "a: it has one value and a range"), (["a=glob(x*)"], "a study takes choice"),
+    (["a=lgo(1e-4,1)"], "there is no range 'lgo'. Did you mean 'log'?"),
+    (["a=intervall(0,1)"], "Did you mean 'interval'?"), (["a=logint(1,8)"], "Did you mean 'log_int'?"),
+    (["a=log(1e-4)"], "a=log(1e-4): log takes two numbers"), (["a=log(1e-4;1e-1)"], "log takes two numbers"),
+    (["a=log(x,1)"], "log takes two numbers"), (["a=interval(1)"], "interval takes two numbers"),
+    (["a=int(1,2,3)"], "int takes two numbers with a comma between them, the smallest and the largest: int(1,8)"),
     (["a=tag(lin,interval(0,1))"], "the tag lin is not known"), (["a=1,2", "a=2,3"], "a: the space names it twice"),
 ])  # fmt: skip
 def test_what_is_no_range_is_refused(composer, typed, said) -> None:
-    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+    with pytest.raises(ConfigError, match=re.escape(said)):
         space_of(composer, *typed)
+
+
+@pytest.mark.parametrize("typed", ["a=log(1e-4,1e-1)", "a=log_int(1,8)", "a=log(1;2)"])
+def test_a_range_outside_of_tune_leads_to_it(composer, typed: str) -> None:
+    said = f"ranges belong to `tune`, which chooses the values: mxtrain tune STUDY '{typed}'"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        composer.parse([typed])
+
+
+def test_other_calls_are_left_to_hydra(composer) -> None:
+    for typed in ("a=int(3)", "a=float(3)", "a=shuffle(1,2)", "a=sort(2,1)", "a=str(1)", "a='lgo(1,2)'"):
+        split_space(composer, [typed, "b=1,2"])
 
 
 CONDITIONAL = """
@@ -101,6 +119,8 @@ def test_conditional_settings_of_a_file(composer, tmp_path: Path) -> None:
      "model=ml, which is never tried. Did you mean 'mlp'"),
     ("a: {values: [1, 2], when: {b: 1}}\nb: {values: [1, 2], when: {a: 1}}", "depend on each other in a circle"),
     ("a: {value: 'interval(0,1)'}", "a.value is not known. Did you mean 'values'"),
+    ("a: lgo(1,2)", "space.yaml: a=lgo(1,2): there is no range 'lgo'. Did you mean 'log'"),
+    ("a: log(1)", "log takes two numbers"),
     ("a: 3", "a=3 is no range"), ("- a", "it should hold lines"), ("a: [", "cannot be read"),
     ("a: {values: log(1e-3,1)}", "Put it in quotes"),
     ("a: {values: 'log(1e-3,1)', when: 3}", "a.when=3 should be"),
