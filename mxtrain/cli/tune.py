@@ -27,6 +27,7 @@ from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.study_table import print_study
 from mxtrain.cli.sweep import direction_of, refuse_missing_data, refuse_other_task
 from mxtrain.config.override_text import code_arguments, key_of
+from mxtrain.config.specs import shown
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.logger.progress_display import ProgressDisplay
@@ -75,6 +76,9 @@ def run(arguments: Sequence[str]) -> int:
         require_trusted_study(folder, parsed)
         return train(folder)
     if folder.exists and not set(typed) - {"n_trials"} and not parsed.config_dirs:
+        require_trusted_study(folder, parsed)
+    elif folder.exists and not overrides and not parsed.config_dirs and settings.space is None:
+        refuse_other_settings(folder, settings, typed)
         require_trusted_study(folder, parsed)
     else:
         begin(folder, settings, overrides, parsed)
@@ -128,6 +132,28 @@ def require_trusted_study(folder: StudyFolder, parsed: Arguments) -> None:
         raise ConfigError(
             f"the study in {folder.path} names code or configuration that is not mxtrain's own ({shown}). Add "
             "--trust-code if it is yours, or give the whole command again."
+        )
+
+
+def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, typed: Sequence[str]) -> None:
+    """Rejects settings that differ from those of an existing study.
+
+    Args:
+        folder: folder of the study.
+        settings: settings of the command.
+        typed: names of the settings that were given.
+
+    Raises:
+        ConfigError: some differ; the message lists them.
+    """
+    kept = folder.read().settings
+    names = [name for name in typed if name != "n_trials" and getattr(settings, name) != getattr(kept, name)]
+    if names:
+        has = ", ".join(f"{name}={shown(getattr(kept, name))}" for name in names)
+        raise ConfigError(
+            f"the study in {folder.path} has {has}, and only n_trials may change. Leave out "
+            f"{', '.join(f'{name}={shown(getattr(settings, name))}' for name in names)}, or name another folder for "
+            "another study, with its ranges."
         )
 
 

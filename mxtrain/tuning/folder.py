@@ -93,28 +93,26 @@ class StudyDescription:
 
     def differences(self, other: StudyDescription) -> List[str]:
         """Returns one line for each setting of another description that changes the trials."""
-        old, new = self.to_json(), other.to_json()
         pairs: List[Tuple[str, object, object]] = []
-        for key in ("flags", "overrides", "space", "objectives"):
-            pairs.append((key, _plain(old[key]), _plain(new[key])))
-        for key, value in old["settings"].items():
-            if key not in ("n_trials", "space"):
-                pairs.append((key, value, new["settings"][key]))
+        for name in ("flags", "overrides", "objectives"):
+            before, after = list(getattr(self, name)), list(getattr(other, name))
+            if before != after and sorted(before) != sorted(after):  # show only the words that differ
+                before, after = [word for word in before if word not in after], [
+                    word for word in after if word not in before
+                ]  # fmt: skip
+            pairs.append((name, before, after))
+        ranges = [{one.key: one.range_text() for one in study.space.parameters} for study in (self, other)]
+        for key in dict.fromkeys([*ranges[0], *ranges[1]]):
+            pairs.append((key, *([found[key]] if key in found else [] for found in ranges)))
+        for name, value in self.settings:
+            if name not in ("n_trials", "space"):
+                pairs.append((name, value, getattr(other.settings, name)))
         changed = [pair for pair in pairs if pair[1] != pair[2]]
-        return [f"  {key}: was {_short(before)}, now {_short(after)}" for key, before, after in changed]
-
-
-def _plain(value: Any) -> Any:
-    """Converts tuples to lists, recursively, as JSON does."""
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [f"  {name}: was {_short(before)}, now {_short(after)}" for name, before, after in changed]
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return ", ".join(f"{setting['key']} ({setting['kind']})" for setting in value)
-    return " ".join(value) if isinstance(value, list) else shown(value)
+    return (" ".join(value) or "not given") if isinstance(value, list) else shown(value)
 
 
 class StudyFolder:

@@ -87,6 +87,20 @@ class TunedSetting:
     def _typed(self, number: float) -> Value:
         return round(number) if self.kind == "int" else float(f"{number:.12g}")
 
+    def range_text(self) -> str:
+        """Returns the range as it is typed, with its condition, e.g. `log(0.0001,0.1)`."""
+        condition = "".join(f" when {key}={'|'.join(allowed)}" for key, allowed in self.when.items())
+        if self.kind == "choice":
+            return f"choice({','.join(self.choices)}){condition}"
+        ends = f"{self.low:.12g},{self.high:.12g}"
+        if self.step is not None:
+            name, ends = "range", f"{self.low:.12g},{self.high + self.step:.12g},{self.step:.12g}"
+        elif self.kind == "int":
+            name = "log_int" if self.log else "int"
+        else:
+            name = "log" if self.log else "interval"
+        return f"{name}({ends}){condition}"
+
     def exists_with(self, values: Mapping[str, Value]) -> bool:
         """Returns True if the setting exists for these values of other settings."""
         return all(str(values.get(key)) in allowed for key, allowed in self.when.items())

@@ -286,6 +286,24 @@ def study_folder(tmp_path: Path) -> Iterator[Path]:
     yield folder
 
 
+def test_other_settings_and_ranges_of_a_study_are_told_one_by_one(refused, study_folder: Path) -> None:
+    file = study_folder / "study.json"
+    content = json.loads(file.read_text())
+    content.update(overrides=["model=mlp", "trainer.monitor=val/loss"], objectives=["val/loss"])
+    content["space"] = [{"key": "optimizer.lr", "kind": "float", "low": 1e-4, "high": 0.1, "log": True},
+                        {"key": "trainer.seed", "kind": "int", "low": 1, "high": 7, "step": 2}]  # fmt: skip
+    file.write_text(json.dumps(content))
+    said = refused("tune", "study", "n_trials=9", "sampler=random", "pruner=none")
+    assert "has sampler=tpe, and only n_trials may change. Leave out sampler=random, or name another folder" in said
+    said = refused("tune", "study", "model=lenet", "optimizer.lr=log(1e-4,1)", "dataset.batch_size=choice(8,16)",
+                   "objectives=val/loss")  # fmt: skip
+    assert [line.strip() for line in said.splitlines()[1:-1]] == [
+        "overrides: was model=mlp, now model=lenet", "optimizer.lr: was log(0.0001,0.1), now log(0.0001,1)",
+        "trainer.seed: was range(1,9,2), now not given", "dataset.batch_size: was not given, now choice(8,16)",
+        "objectives: was null, now val/loss",
+    ]  # fmt: skip
+
+
 def test_code_that_only_a_study_names_is_not_run(refused, study_folder: Path) -> None:
     for arguments in (("worker", "study"), ("study",)):
         said = refused("tune", *arguments)
