@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         refuse_more(overrides, parsed, "show")
         description = folder.read()
         with interrupted_study(folder):
-            print_study(folder, description, Study(folder, description))
+            print_study(folder, description, Study(folder, description, writes=False))
         return EXIT_FINISHED
     typed = [key_of(word) for word in parsed.overrides]
     if subcommand == "worker":

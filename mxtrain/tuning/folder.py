@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.checkpoint import refuse_links
+from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.config.specs import shown, validate
-from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.errors import ConfigError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import read_json
@@ -160,8 +161,7 @@ class StudyFolder:
         """Creates the folder and its files; keeps files that another command has created at the same time.
 
         Raises:
-            ConfigError: another study began here meanwhile.
-            MxtrainError: the folder cannot be written.
+            ConfigError: another study began here meanwhile, or the folder cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ class StudyFolder:
                 else:
                     write_json_atomic(self.path / STUDY_FILE, description.to_json())
         except OSError as error:
-            raise MxtrainError(f"{self.path}: the study cannot be kept there: {error.strerror}.") from error
+            raise ConfigError(f"{self.path}: the study cannot be kept there: {error.strerror}.") from error
 
     def refuse_difference(self, description: StudyDescription) -> None:
         """Checks that the study in the folder has the given description.
@@ -210,7 +210,4 @@ class StudyFolder:
 
     def is_claimed(self, number: int) -> bool:
         """Returns True if a process trains this trial now."""
-        lock = self.claim(number)
-        free = lock.acquire(wait=False)
-        lock.release()
-        return not free
+        return is_locked(self.path / CLAIMS, str(number), may_be_empty=True)

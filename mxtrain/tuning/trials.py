@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequen
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError
 from mxtrain.files.durable import open_file, write_json_atomic
-from mxtrain.files.json_text import read_json
+from mxtrain.files.json_text import parse_json, read_json
+from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import PRUNED, STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES
 from mxtrain.libraries import installing, require_library
@@ -25,8 +26,11 @@ from mxtrain.tuning.settings import TuneSettings, first_rung
 if TYPE_CHECKING:
     import optuna
 
+    from mxtrain.annotations import JsonObject
+
 SAMPLER_LIBRARIES = {"cmaes": (("cmaes", "tune"),), "gp": (("torch", "gp"), ("scipy", "gp"))}
 """Modules that some samplers need besides Optuna, and the extra of each."""
+MAX_ENTRY_BYTES = 1 << 24
 SPEED = "samples_per_s"
 """Objective that is not a metric: the training throughput."""
 
@@ -47,14 +51,71 @@ def require_sampler_libraries(sampler: str) -> None:
         require_library(module, extra, f"sampler={sampler}", ConfigError)
 
 
-def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
+def read_journal(folder: StudyFolder) -> List[JsonObject]:
+    """Reads the journal of a study; a missing one is empty, and an incomplete last line is skipped.
+
+    Raises:
+        ConfigError: a line is not one of Optuna's, or the file cannot be read.
+    """
+    file, entries = folder.path / JOURNAL, []
+    try:
+        with open_regular(file) as (stream, _):
+            for number, line in enumerate(iter(lambda: stream.readline(MAX_ENTRY_BYTES), b""), start=1):
+                try:
+                    entry = parse_json(line, allow_nan=True)
+                except ValueError as error:
+                    if not line.endswith(b"\n") and len(line) < MAX_ENTRY_BYTES:
+                        break  # a process was writing it when its machine stopped
+                    raise damaged_journal(folder, f", line {number} {error}") from None
+                if not isinstance(entry, dict) or not isinstance(entry.get("op_code"), int):
+                    raise damaged_journal(folder, f", line {number} is not an entry of Optuna")
+                if line.endswith(b"\n"):
+                    entries.append(entry)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from error
+    return entries
+
+
+def damaged_journal(folder: StudyFolder, reason: str) -> ConfigError:
+    """Returns the error for a journal that cannot be read.
+
+    Args:
+        folder: folder of the study.
+        reason: continues the path of the file.
+    """
+    return ConfigError(
+        f"{folder.path / JOURNAL}{reason}. Remove this file, then type `mxtrain tune {folder.path}`: it draws the same "
+        "trials again, and takes their results from the run directories."
+    )
+
+
+def open_storage(folder: StudyFolder, url: Optional[str], writes: bool = True) -> Any:
     """Opens Optuna's storage: the database at `url`, or the journal in the study's folder.
+
+    Args:
+        folder: folder of the study.
+        url: URL of a database.
+        writes: False to leave the folder as it is; changes of the study are then kept in memory.
 
     Raises:
         ConfigError: the storage cannot be opened.
     """
     import optuna
-    from optuna.storages.journal import JournalFileBackend
+    from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
+
+    class JournalCopy(BaseJournalBackend):
+        """Journal in memory."""
+
+        def __init__(self, entries: List[JsonObject]) -> None:
+            self._entries = entries
+
+        def read_logs(self, log_number_from: int) -> List[JsonObject]:
+            return self._entries[log_number_from:]
+
+        def append_logs(self, logs: List[JsonObject]) -> None:
+            self._entries.extend(logs)
 
     class JournalLock:
         """Lock for Optuna's journal that the kernel releases.
@@ -73,7 +134,10 @@ def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
         def release(self) -> None:
             self._lock.release()
 
+    entries = read_journal(folder) if url is None else []
     try:
+        if url is None and not writes:
+            return optuna.storages.JournalStorage(JournalCopy(entries))
         if url is None:
             os.close(open_file(folder.path / JOURNAL, os.O_WRONLY | os.O_CREAT))  # refuses links
             lock = JournalLock()
@@ -83,6 +147,8 @@ def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
             return optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / JOURNAL), lock))
         return optuna.storages.RDBStorage(url)
     except Exception as error:  # database drivers and the journal raise errors of many unrelated classes
+        if url is None and not isinstance(error, OSError):  # entries that contradict each other
+            raise damaged_journal(folder, f" cannot be read: {type(error).__name__}: {error}") from error
         source = f"storage={url}" if url else str(folder.path / JOURNAL)
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         raise ConfigError(f"{source} cannot be opened: {lines[0].strip().rstrip('.')}.") from error
@@ -128,15 +194,20 @@ def build_pruner(settings: TuneSettings, max_epochs: Optional[int]) -> optuna.pr
 class Study:
     """Optuna's study with the sampler and pruner of its folder. All changes of the study go through this class.
 
+    Args:
+        folder: folder of the study.
+        description: its description.
+        writes: False to leave the folder as it is, which may be read-only.
+
     Raises:
         ConfigError: the storage cannot be opened.
     """
 
-    def __init__(self, folder: StudyFolder, description: StudyDescription) -> None:
+    def __init__(self, folder: StudyFolder, description: StudyDescription, writes: bool = True) -> None:
         import optuna
 
         self.description = description
-        storage = open_storage(folder, description.settings.storage)
+        storage = open_storage(folder, description.settings.storage, writes)
         directions = ["maximize" if direction == "max" else "minimize" for direction in description.directions]
         with quiet():
             self.optuna = optuna.create_study(

@@ -286,6 +286,43 @@ def study_folder(tmp_path: Path) -> Iterator[Path]:
     yield folder
 
 
+@pytest.mark.parametrize("text, said", [
+    ('{"op_code": 4}\ngarbage\n', ", line 2 is not JSON"), ("[1]\n", ", line 1 is not an entry of Optuna"),
+    ('{"op_code": 4, "worker_id": "x"}\n', " cannot be read: KeyError"),
+])  # fmt: skip
+def test_a_damaged_journal_is_named_with_its_line(refused, study_folder: Path, text: str, said: str) -> None:
+    (study_folder / "journal.log").write_text(text)
+    message = refused("tune", "show", "study")
+    assert f"study/journal.log{said}" in message and "Remove this file, then type" in message
+
+
+def test_show_writes_nothing_and_sees_the_trials_of_a_worker(study_folder: Path, capsys) -> None:
+    from mxtrain.cli import main
+    from mxtrain.tuning.folder import StudyFolder
+    from mxtrain.tuning.trials import Study
+
+    def files() -> Dict[str, Any]:
+        return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in study_folder.rglob("*")}
+
+    before = files()
+    assert main(["tune", "show", str(study_folder)]) == 0 and files() == before
+    assert "0 of 1 trials: none has begun" in capsys.readouterr().out
+    folder = StudyFolder(study_folder)
+    Study(folder, folder.read()).ask()
+    with (study_folder / "journal.log").open("a") as journal:
+        journal.write('{"op_c')  # incomplete
+    claim = folder.claim(0)
+    for held, state in ((True, "running"), (False, "interrupted")):
+        (claim.acquire if held else claim.release)()
+        before = files()
+        assert main(["tune", "show", str(study_folder)]) == 0 and files() == before
+        assert f"1 of 1 trials: 1 {state}" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_refused(refused) -> None:
+    assert "/proc/study: the study cannot be kept there" in refused("tune", "/proc/study", LR)
+
+
 def test_other_settings_and_ranges_of_a_study_are_told_one_by_one(refused, study_folder: Path) -> None:
     file = study_folder / "study.json"
     content = json.loads(file.read_text())
