@@ -31,6 +31,7 @@ from mxtrain.config.specs import shown
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.process.stopping import exit_code_of_signal
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
@@ -150,11 +151,11 @@ def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, typed: Se
     names = [name for name in typed if name != "n_trials" and getattr(settings, name) != getattr(kept, name)]
     if names:
         has = ", ".join(f"{name}={shown(getattr(kept, name))}" for name in names)
-        raise ConfigError(
-            f"the study in {folder.path} has {has}, and only n_trials may change. Leave out "
-            f"{', '.join(f'{name}={shown(getattr(settings, name))}' for name in names)}, or name another folder for "
-            "another study, with its ranges."
-        )
+        given = ", ".join(f"{name}={shown(getattr(settings, name))}" for name in names)
+        raise ConfigError(hide_secrets(
+            f"the study in {folder.path} has {has}, and only n_trials may change. Leave out {given}, or name another "
+            "folder for another study, with its ranges."
+        ))  # fmt: skip
 
 
 # A new study.

@@ -14,6 +14,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import read_json
+from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.settings import TuneSettings, budget_text, rung_budget
 from mxtrain.tuning.space import Space, Value, override_words
@@ -185,7 +186,7 @@ class StudyFolder:
         lines = self.read().differences(description)
         if lines:
             raise ConfigError(
-                f"the study in {self.path} was begun with other settings:\n" + "\n".join(lines) + "\n"
+                f"the study in {self.path} was begun with other settings:\n" + hide_secrets("\n".join(lines)) + "\n"
                 f"`mxtrain tune {self.path}` alone continues it; another study needs another folder."
             )
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence
 
-from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, did_you_mean
 from mxtrain.files.durable import open_file, write_json_atomic
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import PRUNED, STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES
-from mxtrain.libraries import installing, require_library
+from mxtrain.libraries import installing, missing_message, require_library
+from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.runs.status import DAMAGED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 SAMPLER_LIBRARIES = {"cmaes": (("cmaes", "tune"),), "gp": (("torch", "gp"), ("scipy", "gp"))}
 """Modules that some samplers need besides Optuna, and the extra of each."""
+DATABASES = ("postgresql", "mysql", "mariadb", "sqlite", "oracle", "mssql")
+DRIVERS = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
+"""Modules of database drivers whose packages have other names."""
 MAX_ENTRY_BYTES = 1 << 24
 SPEED = "samples_per_s"
 """Objective that is not a metric: the training throughput."""
@@ -149,9 +153,37 @@ def open_storage(folder: StudyFolder, url: Optional[str], writes: bool = True) -
     except Exception as error:  # database drivers and the journal raise errors of many unrelated classes
         if url is None and not isinstance(error, OSError):  # entries that contradict each other
             raise damaged_journal(folder, f" cannot be read: {type(error).__name__}: {error}") from error
-        source = f"storage={url}" if url else str(folder.path / JOURNAL)
-        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise ConfigError(f"{source} cannot be opened: {lines[0].strip().rstrip('.')}.") from error
+        if url is not None:
+            raise ConfigError(hide_secrets(database_error(url, error))) from None
+        raise ConfigError(f"{folder.path / JOURNAL} cannot be opened: {_first_line(error)}.") from error
+
+
+def database_error(url: str, error: BaseException) -> str:
+    """Returns the message for a database that cannot be opened: the nearest name of a database, or the package of its
+    driver. The URL in it may hold a password.
+
+    Args:
+        url: URL of the database.
+        error: error of Optuna.
+    """
+    scheme, separator, _ = url.partition("://")
+    database = scheme.partition("+")[0]
+    if separator and database not in DATABASES:
+        near = did_you_mean(f"{database}://", [f"{name}://" for name in DATABASES])
+        return f"storage={url}: there is no database '{database}://'.{near} Databases: {', '.join(DATABASES)}."
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    missing = [cause for cause in causes if isinstance(cause, ImportError)]
+    if missing:  # the last one names the module of the driver; Optuna wraps it
+        module = missing[-1].name or scheme
+        return missing_message(missing[-1], DRIVERS.get(module, module), f"storage={scheme}://")
+    return f"storage={url} cannot be opened: {_first_line(error)}."
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0].strip().rstrip(".")
 
 
 def cut_partial_line(file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -284,6 +285,28 @@ def study_folder(tmp_path: Path) -> Iterator[Path]:
         Space([TunedSetting("trainer.seed", "choice", ("1", "2"))]), ["val/loss"], ["min"], 3,
     ))  # fmt: skip
     yield folder
+
+
+@pytest.mark.parametrize("storage, said", [
+    ("postgres://u:secret@nohost/db", "there is no database 'postgres://'. Did you mean 'postgresql://'?"),
+    ("sqlite:////nowhere/x.db", "x.db cannot be opened: "),
+    ("postgresql+nodriver://u:secret@nohost/db", "cannot be opened: Can't load plugin"),
+    ("postgresql://u:secret@nohost/db", "needs the package psycopg2 ("),
+    ("mysql://u:secret@nohost/db", "pip install mysqlclient"),
+])  # fmt: skip
+def test_a_database_that_cannot_be_opened_says_why_without_its_password(tmp_path: Path, storage, said) -> None:
+    from mxtrain.errors import ConfigError
+    from mxtrain.tuning.folder import StudyFolder
+    from mxtrain.tuning.trials import open_storage
+
+    module = {"postgresql": "psycopg2", "mysql": "MySQLdb"}.get(storage.partition(":")[0], "")
+    if module:
+        pytest.importorskip("sqlalchemy")
+        if importlib.util.find_spec(module) is not None:
+            pytest.skip(f"{module} is installed")
+    with pytest.raises(ConfigError) as error:
+        open_storage(StudyFolder(tmp_path), storage)
+    assert said in str(error.value) and "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize("text, said", [
