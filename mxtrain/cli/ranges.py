@@ -136,6 +136,9 @@ def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
     """
     try:
         content = yaml.safe_load(read_regular_text(file))
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(f"space={file}: it cannot be read: {line}{error.problem or error.context}.") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"space={file}: it cannot be read: {str(error).splitlines()[0]}.") from None
     if not isinstance(content, dict) or not content:
@@ -151,6 +154,11 @@ def _from_file(composer: Composer, file: str, key: str, value: Any) -> TunedSett
                 raise ConfigError(
                     f"space={file}: {key}: YAML splits a range between braces at its comma. Put it in quotes: "
                     "{values: 'interval(0,1)'}."
+                )
+            if not set(FIELDS) & set(value) and not did_you_mean(str(name), FIELDS):
+                raise ConfigError(
+                    f"space={file}: {name} below {key}: write the whole name of a setting in one line, "
+                    f"`{key}.{name}: ...`."
                 )
             if name not in FIELDS:
                 raise ConfigError(

@@ -12,7 +12,7 @@ import sys
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
@@ -37,7 +37,7 @@ from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
 from mxtrain.tuning.settings import TuneSettings, first_rung
-from mxtrain.tuning.space import Space, override_words
+from mxtrain.tuning.space import Space, Value, Values, override_words
 from mxtrain.tuning.trials import SPEED, Study, open_storage, require_optuna, require_sampler_libraries
 from mxtrain.tuning.worker import Worker
 from mxtrain.types import expand_path
@@ -272,33 +272,61 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Descr
         ConfigError: some are invalid; the message lists all problems.
     """
     descriptions: List[Description] = []
-    wrong: List[str] = []
+    wrong: Dict[str, None] = {}
+    misnamed: List[Dict[str, Value]] = []  # options of groups with which a name does not exist
+    tried: List[Tuple[Values, List[str]]] = []
     assignments = space.edges()
     with ProgressDisplay(quiet_s=0.0 if sys.stderr.isatty() else QUIET_S) as display:
         display.begin("checking the values of all ranges:", len(assignments))
         for values in assignments:
-            if not check_values(composer, [*fixed, *override_words(values)], descriptions, wrong):
-                break
+            # Other values of the ranges lead to the same message, and to find the nearest names takes seconds.
+            options = {key: value for key, value in values.items() if "." not in key}
+            if options not in misnamed:
+                problems, is_misnamed = check_values(composer, [*fixed, *override_words(values)], descriptions)
+                tried.append((values, problems))
+                wrong.update(dict.fromkeys(problems))
+                misnamed += [options] if is_misnamed else []
             display.advance(1)
     if wrong:
-        raise ConfigError("\n".join(dict.fromkeys(wrong)))
+        raise ConfigError("\n".join([*wrong, *missing_conditions(space, tried)]))
     return descriptions[0]
 
 
-def check_values(
-    composer: Composer, overrides: Sequence[str], descriptions: List[Description], wrong: List[str]
-) -> bool:  # fmt: skip
-    """Composes and validates a trial; adds its description, or what is wrong.
+def missing_conditions(space: Space, tried: Sequence[Tuple[Values, Sequence[str]]]) -> Iterator[str]:
+    """Yields a suggestion for each setting that only some options of its group take, if the options are in the space.
 
     Args:
-        composer: composes.
-        overrides: all overrides of the trial.
-        descriptions: descriptions of the trials before.
-        wrong: problems so far.
+        space: the space.
+        tried: values that were validated, with their problems.
+    """
+    choices = {setting.key: setting.choices for setting in space.parameters if setting.kind == "choice"}
+    for setting in space.parameters:
+        group = setting.key.partition(".")[0]
+        if group == setting.key or group not in choices or group in setting.when:
+            continue
+        refused = {values[group] for values, problems in tried
+                   if group in values and any(_is_about(setting.key, problem) for problem in problems)}  # fmt: skip
+        usable = [option for option in choices[group] if option not in refused]
+        if refused and usable:
+            condition = usable[0] if len(usable) == 1 else f"[{', '.join(usable)}]"
+            yield (
+                f"{setting.key} is refused with {group}={'|'.join(sorted(map(str, refused)))}. A file can say when a "
+                f"setting exists, space=space.yaml: `{setting.key}: {{values: '{setting.range_text()}', when: "
+                f"{{{group}: {condition}}}}}`."
+            )
+
+
+def _is_about(key: str, problem: str) -> bool:
+    return problem.startswith(f"{key}=") or f"'{key}'" in problem
+
+
+def check_values(
+    composer: Composer, overrides: Sequence[str], descriptions: List[Description]
+) -> Tuple[List[str], bool]:  # fmt: skip
+    """Composes and validates a trial, and adds its description to those of the trials before.
 
     Returns:
-        False if a name does not exist. Other values of the ranges would lead to the same message, and finding the
-        nearest names takes longer than composing.
+        The problems, and True if a name does not exist.
     """
     environment = dict(os.environ)
     try:
@@ -308,12 +336,11 @@ def check_values(
         if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
             refuse_missing_data(descriptions[-1].dataset)
     except (ConfigError, DataError) as error:
-        wrong.extend(str(error).splitlines())
-        return not isinstance(error, WrongOverrides)
+        return str(error).splitlines(), isinstance(error, WrongOverrides)
     finally:
         os.environ.clear()  # each trial applies its own runtime; this process only validates
         os.environ.update(environment)
-    return True
+    return [], False
 
 
 # Training.

@@ -267,6 +267,15 @@ def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> No
     assert composed == [["model.num_layers=1"]]
 
 
+def test_a_setting_of_some_options_leads_to_a_condition(refused) -> None:
+    Path("space.yaml").write_text("model: [lenet, mlp]\nmodel.hidden: choice([64],[32])\n")
+    said = refused("tune", "s", "space=space.yaml")
+    line = "model.hidden: {values: 'choice([64],[32])', when: {model: mlp}}"
+    assert "model.hidden is refused with model=lenet." in said and f"space=space.yaml: `{line}`" in said
+    Path("space.yaml").write_text(f"model: [lenet, mlp]\n{line}\n")
+    assert "objectives=val/x" in refused("tune", "s", "space=space.yaml", "objectives=val/x,val/loss")
+
+
 def test_a_folder_with_other_files_is_refused(refused, tmp_path: Path) -> None:
     (tmp_path / "cwd" / "notes").mkdir()
     (tmp_path / "cwd" / "notes" / "x.txt").write_text("x")
