@@ -12,12 +12,14 @@ from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.config.override_text import code_arguments
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
+from mxtrain.runs.registry import KILLED, read_run
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.space import Values, override_words
 from mxtrain.tuning.trials import Study, read_progress
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "WAITING": "waiting"}
 MAX_CAUSE = 60
+"""Characters of a cause on a terminal; elsewhere the whole cause is printed."""
 
 
 def print_study(folder: StudyFolder, description: StudyDescription, study: Study) -> None:
@@ -30,12 +32,16 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
         progress = read_progress(folder.run_dir(run_of(trial)))
         trial_values = trial.user_attrs.get("values", trial.params)
         values = values_of(trial, len(description.objectives))
-        note = "<- best" if trial.number in best else str(trial.user_attrs.get("cause", ""))[:MAX_CAUSE]
+        if trial.state.name == "RUNNING":  # its run may know more than the last rung
+            values = progress.values(description, last=description.settings.sampler == "pbt") or values
+        note = "<- best" if trial.number in best else str(trial.user_attrs.get("cause", ""))
         rows.append([
             run_of(trial), *(shown_value(trial_values.get(key, "")) for key in keys), state_of(folder, trial),
             *(format_value(value) if value is not None else "-" for value in values), str(progress.step or "-"), note,
         ])  # fmt: skip
     console = open_console(sys.stdout)
+    if console.is_terminal:
+        rows = [[*row[:-1], row[-1][:MAX_CAUSE]] for row in rows]
     console.print()
     styles = {number: BEST for number, trial in enumerate(trials) if trial.number in best}
     print_rows(["trial", *keys, "state", *description.objectives, "step", ""], rows, styles)
@@ -58,7 +64,9 @@ def shown_value(value: object) -> str:
 def state_of(folder: StudyFolder, trial: Any) -> str:
     """Returns the state of a trial, in a word."""
     if trial.state.name == "RUNNING":
-        return "running" if folder.is_claimed(trial.number) else "interrupted"
+        if folder.is_claimed(trial.number):
+            return "running"
+        return KILLED if read_run(str(folder.run_dir(run_of(trial)))).state == KILLED else "interrupted"
     return STATES[trial.state.name]
 
 

@@ -229,7 +229,8 @@ def direction_for(description: Description, name: str) -> str:
     allowed = [*(f"val/{metric}" for metric in ("loss", *description.metric)), SPEED, description.trainer.monitor]
     if name not in allowed:
         raise ConfigError(
-            f"objectives={name}: it is not measured.{did_you_mean(name, allowed)} Measured are: {', '.join(allowed)}."
+            f"objectives={name}: it is not measured.{did_you_mean(name, allowed)} Measured are: "
+            f"{', '.join(dict.fromkeys(allowed))}."
         )
     return direction_of(description, name)
 

@@ -252,6 +252,7 @@ def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> No
     (("s", "model.hidden=choice([8],x)", "model=mlp"), "model.hidden"),
     (("s", LR, "storage=nonsense"), "storage=nonsense cannot be opened"),
     (("s", LR, "dataset=image_folder"), "image_folder"),
+    (("s", LR, "objectives=val/acuracy,val/loss"), "Measured are: val/loss, val/accuracy, samples_per_s.\n"),
 ])  # fmt: skip
 def test_mistakes_are_refused(refused, arguments, said: str) -> None:
     assert said in refused("tune", *arguments)
@@ -349,6 +350,24 @@ def test_show_writes_nothing_and_sees_the_trials_of_a_worker(study_folder: Path,
         before = files()
         assert main(["tune", "show", str(study_folder)]) == 0 and files() == before
         assert f"1 of 1 trials: 1 {state}" in capsys.readouterr().out
+
+
+def test_show_tells_what_the_run_of_a_killed_worker_reached_and_whole_causes(study_folder: Path, capsys) -> None:
+    from mxtrain.cli import main
+    from mxtrain.tuning.folder import StudyFolder
+    from mxtrain.tuning.trials import Study
+
+    folder = StudyFolder(study_folder)
+    study = Study(folder, folder.read())
+    study.ask()
+    study.tell(study.ask(), "FAIL", cause="a cause of a hundred characters " * 4 + "end")
+    (study_folder / "0").mkdir()
+    status = {"state": "running", "step": 7, "epoch": 1, "best": {"metric": "val/loss", "value": 0.3185, "step": 5}}
+    (study_folder / "0" / "status.json").write_text(json.dumps(status))
+    assert main(["tune", "show", str(study_folder)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^0 +killed +0\.3185 +7$", said, re.MULTILINE), said
+    assert "a cause of a hundred characters end\n" in said and "2 of 1 trials: 1 killed, 1 failed" in said
 
 
 def test_a_folder_that_cannot_be_written_is_refused(refused) -> None:
