@@ -105,7 +105,8 @@ class StudyDescription:
             pairs.append((name, before, after))
         ranges = [{one.key: one.range_text() for one in study.space.parameters} for study in (self, other)]
         for key in dict.fromkeys([*ranges[0], *ranges[1]]):
-            pairs.append((key, *([found[key]] if key in found else [] for found in ranges)))
+            before, after = ([found[key]] if key in found else [] for found in ranges)
+            pairs.append((key, before, after))
         for name, value in self.settings:
             if name not in ("n_trials", "space"):
                 pairs.append((name, value, getattr(other.settings, name)))

@@ -61,7 +61,8 @@ def read_journal(folder: StudyFolder) -> List[JsonObject]:
     Raises:
         ConfigError: a line is not one of Optuna's, or the file cannot be read.
     """
-    file, entries = folder.path / JOURNAL, []
+    file = folder.path / JOURNAL
+    entries: List[JsonObject] = []
     try:
         with open_regular(file) as (stream, _):
             for number, line in enumerate(iter(lambda: stream.readline(MAX_ENTRY_BYTES), b""), start=1):

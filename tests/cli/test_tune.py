@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
 
@@ -252,7 +252,7 @@ def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> No
     (("s", "model.hidden=choice([8],x)", "model=mlp"), "model.hidden"),
     (("s", LR, "storage=nonsense"), "storage=nonsense cannot be opened"),
     (("s", LR, "dataset=image_folder"), "image_folder"),
-    (("s", LR, "objectives=val/acuracy,val/loss"), "Measured are: val/loss, val/accuracy, samples_per_s.\n"),
+    (("s", LR, "objectives=val/acuracy,val/loss"), "Measured are: val/loss, val/accuracy, samples_per_s."),
 ])  # fmt: skip
 def test_mistakes_are_refused(refused, arguments, said: str) -> None:
     assert said in refused("tune", *arguments)
@@ -263,7 +263,12 @@ def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> No
 
     composed: List[Any] = []
     compose = Composer.compose
-    monkeypatch.setattr(Composer, "compose", lambda self, words: composed.append(words) or compose(self, words))
+
+    def counted(self: Composer, words: Sequence[str]) -> Any:
+        composed.append(list(words))
+        return compose(self, words)
+
+    monkeypatch.setattr(Composer, "compose", counted)
     assert "there is no 'model.num_layers'" in refused("tune", "s", "model.num_layers=int(1,8)")
     assert composed == [["model.num_layers=1"]]
 
