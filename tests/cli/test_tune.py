@@ -307,7 +307,7 @@ def study_folder(tmp_path: Path) -> Iterator[Path]:
     ("sqlite:////nowhere/x.db", "x.db cannot be opened: "),
     ("postgresql+nodriver://u:secret@nohost/db", "cannot be opened: Can't load plugin"),
     ("postgresql://u:secret@nohost/db", "needs the package psycopg2 ("),
-    ("mysql://u:secret@nohost/db", "pip install mysqlclient"),
+    ("mysql://u:secret@nohost/db", "pip install mysqlclient "),
 ])  # fmt: skip
 def test_a_database_that_cannot_be_opened_says_why_without_its_password(tmp_path: Path, storage, said) -> None:
     from mxtrain.errors import ConfigError
