@@ -8,21 +8,22 @@ import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, did_you_mean
 from mxtrain.files.durable import open_file, write_json_atomic
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import PRUNED, STATUS_FILE
-from mxtrain.files.run_records import MAX_STATUS_BYTES
+from mxtrain.files.run_records import MAX_STATUS_BYTES, read_meta
 from mxtrain.libraries import installing, missing_message, require_library
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.runs.status import DAMAGED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
-from mxtrain.tuning.samplers import build_sampler
+from mxtrain.tuning.samplers import build_sampler, distribution_of
 from mxtrain.tuning.settings import TuneSettings, first_rung
+from mxtrain.tuning.space import Space, Value, Values
 
 if TYPE_CHECKING:
     import optuna
@@ -91,8 +92,8 @@ def damaged_journal(folder: StudyFolder, reason: str) -> ConfigError:
         reason: continues the path of the file.
     """
     return ConfigError(
-        f"{folder.path / JOURNAL}{reason}. Remove this file, then type `mxtrain tune {folder.path}`: it draws the same "
-        "trials again, and takes their results from the run directories."
+        f"{folder.path / JOURNAL}{reason}. Remove this file, then type `mxtrain tune {folder.path}`: it takes the "
+        "trials and their results from the run directories."
     )
 
 
@@ -267,6 +268,22 @@ class Study:
         self._set_sampler(len(self.trials))
         return self.optuna.ask()
 
+    def restore(self, values: Values) -> Any:
+        """Creates a trial with given values, e.g. those of a run directory that is not in the storage.
+
+        Raises:
+            ValueError: the space does not have these values.
+        """
+        import optuna
+
+        settings = [setting for setting in self.description.space.parameters if setting.key in values]
+        template = optuna.trial.create_trial(
+            state=optuna.trial.TrialState.RUNNING, params=dict(values),
+            distributions={setting.key: distribution_of(setting) for setting in settings},
+        )  # fmt: skip
+        self.optuna.add_trial(template)
+        return self.adopt(self.trials[-1])
+
     def adopt(self, frozen: Any) -> Any:
         """Returns a trial that another worker created, so that this one can continue it."""
         import optuna
@@ -382,3 +399,15 @@ def read_progress(run_dir: Path) -> TrialProgress:
         exit_code=status.exit_code, epoch=status.epoch, step=status.step, metrics=status.metrics, best=status.best,
         speed=status.samples_per_s, cause=status.cause,
     )  # fmt: skip
+
+
+def recorded_values(run_dir: Path, space: Space) -> Values:
+    """Returns the values with which the run of a trial was started, from its meta.json; empty if there are none."""
+    types: Mapping[str, Callable[[str], Value]] = {"choice": str, "int": int, "float": float}
+    try:
+        argv = read_meta(run_dir).get("argv")
+        words = dict(word.split("=", 1) for word in argv if "=" in word) if isinstance(argv, list) else {}
+        settings = [setting for setting in space.parameters if setting.key in words]
+        return {setting.key: types[setting.kind](words[setting.key]) for setting in settings}
+    except (OSError, ValueError, TypeError, AttributeError):  # missing or damaged
+        return {}

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence
@@ -36,7 +37,7 @@ from mxtrain.tuning.folder import StudyFolder
 from mxtrain.tuning.samplers import draw
 from mxtrain.tuning.space import Values, override_words
 from mxtrain.tuning.trial_display import TrialDisplay
-from mxtrain.tuning.trials import Study, TrialProgress, note_pruned, read_progress
+from mxtrain.tuning.trials import Study, TrialProgress, note_pruned, read_progress, recorded_values
 
 POLL_S = 0.5
 """Seconds between two searches for an unlocked trial."""
@@ -162,7 +163,16 @@ class Worker:
             return None
         claim = self._folder.claim(len(trials))
         claim.acquire()
-        return self._start(len(trials), self._study.ask(), claim, [])
+        return self._start(len(trials), self._create(len(trials)), claim, [])
+
+    def _create(self, number: int) -> Any:
+        """Creates a trial. If its run directory exists, because the journal was removed, it gets the values of this
+        run: a sampler that learns from other trials could draw other ones."""
+        values = recorded_values(self._folder.run_dir(number), self._description.space)
+        with suppress(ValueError):  # values of another space
+            if values:
+                return self._study.restore(values)
+        return self._study.ask()
 
     def _next_member(self, trials: Sequence[Any], total: int) -> Optional[Job]:
         """Returns a member of the population in its lowest unfinished rung; a rung starts when all have ended the

@@ -181,6 +181,16 @@ def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -
     assert {lr: trial.state.name for lr, trial in by_lr.items()} == {"1e+38": "FAIL", "0.01": "COMPLETE"}
     assert "finite" in by_lr["1e+38"].user_attrs["cause"]
     assert by_lr["0.01"].value == status_of(study / str(by_lr["0.01"].number))["best"]["value"]
+    # Without the journal, the trials have the values of their runs, and nothing is trained again.
+    ends = {number: (study / str(number) / "status.json").read_bytes() for number in range(2)}
+    (study / "0").rename(study / "x")
+    (study / "1").rename(study / "0")
+    (study / "x").rename(study / "1")  # as if another order had been drawn
+    (study / "journal.log").unlink()
+    assert mxtrain("tune", "study", PYTHONPATH=PYTHONPATH).returncode == 0  # without MXNet
+    assert {trial.params["optimizer.lr"]: (trial.number, trial.value) for trial in trials_of(study)} == {
+        lr: (1 - trial.number, trial.value) for lr, trial in by_lr.items()}  # fmt: skip
+    assert {number: (study / str(1 - number) / "status.json").read_bytes() for number in range(2)} == ends
     # A mistake that only a trial's own process finds; the first trial of a further call meets it.
     file = study / "study.json"
     description = json.loads(file.read_text())
