@@ -371,7 +371,7 @@ def test_without_pydicom_the_remedy_is_said_before_anything_starts(name, tmp_pat
         (tmp_path / label / name).write_bytes(content)
     monkeypatch.setitem(sys.modules, "pydicom", None)
     monkeypatch.setitem(sys.modules, "pydicom.filereader", None)
-    remedy = r"installed(, which reads it)?. Type: .*python.* -m pip install 'pydicom>=2.4.4,<4'"
+    remedy = r"installed(, which reads it)?. Type: .*python.* -m pip install 'pydicom>=2.4.4,<4' numpy==1.23.5"
     said = rf"{name}' is a DICOM file, and pydicom is not {remedy}\."
     with pytest.raises(DataError, match=said):
         ImageFolder(root=str(tmp_path)).open()
