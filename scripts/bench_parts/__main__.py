@@ -165,7 +165,7 @@ PARTS: Dict[str, Part] = {
         ["A grid of 3 optimizers and 9 learning rates, 27 epochs, trainer.seed=0 to 4 with as many orders of the "
          "trials. The grid is trained whole; the pruner of `pruner=asha reduction=2 min_epochs=3` (rungs of 3, 6, 12 "
          "and 24 epochs) then goes through its trials and reads their values at the rungs. tabular maximizes the "
-         "area under the ROC curve. Its log loss on 125 validation rows is shown as well: there the second best "
+         "area under the ROC curve. Its log loss on 85 validation rows is shown as well: there the second best "
          "trial of the grid is already 0.8 to 21 % worse than the best, so only the best trial itself counts."],
     ),
     "verify": Part(
