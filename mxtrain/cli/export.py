@@ -24,7 +24,7 @@ from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
 from mxtrain.export.comparison import remarks_of, table_of
 from mxtrain.export.folder import require_new
-from mxtrain.libraries import missing_message
+from mxtrain.libraries import require_library
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.parallel.strategies import Single
 from mxtrain.task.fit import require_same_names
@@ -168,11 +168,8 @@ def export_checkpoint(
     """
     folder = folder_of(checkpoint, settings)
     require_new(folder)
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(missing_message(error, "export", "export")) from error
+    for module in ("onnx", "onnxruntime"):
+        require_library(module, "export", "export", ConfigError)
     with ProgressDisplay() as display:
 
         def stage(what: str) -> None:

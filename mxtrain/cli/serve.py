@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from itertools import islice
 from typing import TYPE_CHECKING, Dict, List, Sequence
 
 from mxtrain.checkpoint import holds_checkpoint
@@ -35,8 +34,8 @@ LEAST_TOKEN = 16
 """Characters of a token."""
 QUIET_S = 2.0
 """Seconds of work after which it is shown."""
-DEEPEST, MOST_LISTED, MOST_NAMED = 2, 1000, 5
-"""Levels below a folder in which exports are searched, folders of a level, and exports that a message names."""
+DEEPEST, MOST_NAMED = 2, 5
+"""Levels below a folder in which exports are searched, and exports that a message names."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -139,7 +138,9 @@ def exported(folder: str, stack: ExitStack) -> str:
     """
     if is_export(folder):
         return folder
-    below = exports_below(folder)
+    from mxtrain.export.folder import exports_below
+
+    below = exports_below(folder, DEEPEST)[:MOST_NAMED]
     if not holds_checkpoint(folder):
         noun = "folders" if len(below) > 1 else "folder"
         hint = f"; it contains the exported {noun} {', '.join(below)}" if below else ""
@@ -163,23 +164,3 @@ def is_export(folder: str) -> bool:
     from mxtrain.export.standalone import MODEL, SIGNATURE
 
     return any(os.path.lexists(os.path.join(folder, name)) for name in (MODEL, SIGNATURE))
-
-
-def exports_below(folder: str) -> List[str]:
-    """Returns exported folders at most two levels below a folder, sorted, e.g. RUN/export or models/digits/1."""
-    found, level = [], [folder]
-    for _ in range(DEEPEST):
-        level = sorted(
-            os.path.join(parent, name) for parent in level for name in islice(listed(parent), MOST_LISTED)
-            if os.path.isdir(os.path.join(parent, name))
-        )[:MOST_LISTED]  # fmt: skip
-        found += [one for one in level if is_export(one)]
-    return found[:MOST_NAMED]
-
-
-def listed(folder: str) -> List[str]:
-    """Returns the names in a folder; none if it cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
-import itertools
 import os
 import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
@@ -27,8 +26,8 @@ from mxtrain.libraries import require_library
 PREDICT, CARD = "predict.py", "README.md"
 MAX_INSIDE = standalone.MAX_MODEL_BYTES
 """Bytes of a network from which on its weights are in a file of their own."""
-MAX_SEARCHED = 100
-"""Folders with a signature.json that are compared at each depth below a folder that is no export."""
+MAX_SEARCHED = 1000
+"""Folders of a level in which `exports_below` searches."""
 LEAST_OUTSIDE = 1024
 """Bytes of a weight that is in that file."""
 
@@ -261,10 +260,31 @@ def _why_no_export(folder: str) -> str:
     if not os.path.isdir(folder):
         return f"{folder} is no folder." if os.path.lexists(folder) else f"There is no folder {folder}."
     said = f"{folder} is no exported folder: it has no {standalone.SIGNATURE}."
-    # Deeper folders are not searched: for=kserve puts the network into repository/NAME/1.
-    found = (path for depth in (1, 2, 3) for path in itertools.islice(
-        glob.iglob(os.path.join(glob.escape(folder), *["*"] * depth, standalone.SIGNATURE)), MAX_SEARCHED))  # fmt: skip
-    first = next((path for path in found if os.path.lexists(os.path.join(os.path.dirname(path), standalone.MODEL))), "")
-    if first:
-        return f"{said} Did you mean {os.path.dirname(first)}?"
+    below = exports_below(folder, depth=3)  # for=kserve puts the network into repository/NAME/1
+    if below:
+        return f"{said} Did you mean {below[0]}?"
     return f"{said} `mxtrain export RUN` makes one."
+
+
+def exports_below(folder: str, depth: int) -> List[str]:
+    """Returns exported folders below a folder, level by level, e.g. RUN/export or models/digits/1.
+
+    Args:
+        folder: path of the folder; folders in it that cannot be read, or that are hidden, are skipped.
+        depth: number of levels to search.
+    """
+    found, level = [], [folder]
+    for _ in range(depth):
+        paths = (os.path.join(parent, name) for parent in level for name in _visible(parent)[:MAX_SEARCHED])
+        level = sorted(path for path in paths if os.path.isdir(path))[:MAX_SEARCHED]
+        found += [path for path in level if all(
+            os.path.lexists(os.path.join(path, name)) for name in (standalone.MODEL, standalone.SIGNATURE)
+        )]  # fmt: skip
+    return found
+
+
+def _visible(folder: str) -> List[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError:
+        return []

@@ -49,7 +49,7 @@ class TrackerConnection:
     remote_id: str
     """The service's id of the run, with which `Tracker.connect` opens it again."""
     remark: str = ""
-    """What to do with points that are only in files, e.g. a command that uploads them."""
+    """A note for users about the run, e.g. the command that uploads an offline run; empty if there is none."""
 
     def log(self, points: Sequence[Point]) -> None:
         """Sends points; returns when the service, or its client library's own file, has them."""

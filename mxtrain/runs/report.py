@@ -138,7 +138,7 @@ def _results(reported: Sequence[RunReport]) -> str:
     best_title = f"best {next(iter(monitors))}" if len(monitors) == 1 else "best"
     header = ["run", "state", "task", "model", best_title, "at step", "steps", *tags, "samples/s", "time", "size"]
     rows = []
-    first = best_of([report.run for report in reported]) if len(monitors) == 1 and len(reported) > 1 else None
+    first = best_of([report.run for report in reported]) if len(monitors) == 1 else None
     for report in reported:
         status = report.run.status
         best = f"{_value(status.best)} {status.monitor if len(monitors) > 1 else ''}" if status.best is not None else ""
