@@ -192,9 +192,42 @@ ZOO = frozenset(Path(__file__).with_name("zoo.txt").read_text(encoding="utf-8").
 """Tests and cases that only `scripts/test --zoo` runs, because others that cost less cover most of the same code."""
 
 
-def pytest_collection_modifyitems(items):
+PASSED = "MXTRAIN_TESTS_PASSED"
+"""Names a file for the tests that pass, one a line, so that `--omit` can leave them out of a further run."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--omit", metavar="FILE", help="leave out the tests that FILE lists, one a line")
+
+
+class PassedTests:
+    """Collects the tests that passed, and writes their names at the end."""
+
+    def __init__(self, file):
+        self._file, self._passed = Path(file), set()
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
+            self._passed.add(report.nodeid)
+
+    def pytest_sessionfinish(self):
+        self._file.write_text("".join(f"{name}\n" for name in sorted(self._passed)), encoding="utf-8")
+
+
+def pytest_configure(config):
+    file = os.environ.pop(PASSED, "")  # neither the processes of pytest-xdist nor those of a test write it as well
+    if file:
+        config.pluginmanager.register(PassedTests(file))
+
+
+def pytest_collection_modifyitems(config, items):
     """Marks slow tests, so that `-m "not slow"` leaves them out, and puts files that take long first: at the end of a
-    run of several processes each takes a file that is over soon."""
+    run of several processes each takes a file that is over soon. Leaves out what `--omit` lists."""
+    omitted = config.getoption("--omit")
+    if omitted:
+        names = frozenset(Path(omitted).read_text(encoding="utf-8").splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
+        items[:] = [item for item in items if item.nodeid not in names]
     took = Counter()
     for item in items:
         if item.nodeid in ZOO:

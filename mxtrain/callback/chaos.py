@@ -11,6 +11,9 @@ from typing_extensions import Annotated, Literal
 from mxtrain.callback import CallbackSpec
 from mxtrain.types import Callback, NonNegative, Positive, PositiveFloat
 
+CHILD = "MXTRAIN_CHAOS_FULL_DISK"
+"""Set for the processes of both runs: the path of a file that stands for a full disk while it exists."""
+
 FaultKind = Literal["kill", "pause", "corrupt", "full", "delay"]
 
 

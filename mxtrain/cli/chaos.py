@@ -17,12 +17,13 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence
 
-from mxtrain.callback.chaos import Chaos, Fault
+from mxtrain.callback.chaos import CHILD, Chaos, Fault
 from mxtrain.checkpoint.folder import CHECKPOINTS
 from mxtrain.cli.tables import print_rows
 from mxtrain.config.override_text import quote
+from mxtrain.description.fault_injection import delayable_links, impossible_faults
 from mxtrain.description.groups import Description
 from mxtrain.description.reproduction import compare_results
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
@@ -33,19 +34,11 @@ from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.private_sockets.slow_link import RING_LINKS, SlowLinks
 from mxtrain.private_sockets.slow_link import VARIABLE as LINKS
 
-CHILD = "MXTRAIN_CHAOS_FULL_DISK"
-"""Set for the processes of both runs: the path of a file that stands for a full disk while it exists."""
 COMPLETE = (EXIT_FINISHED, EXIT_BUDGET)
 """Exit codes of runs that are compared. The budget is `trainer.max_steps`, so both runs end at the same step."""
 MAX_STARTS = 20
 POLL_S = 0.01
 STOP_S = 60.0
-
-
-def find_chaos(description: Description) -> Optional[Chaos]:
-    """Returns the faults that a description asks for; None in the processes in which they are injected."""
-    specs = (spec for spec in description.callback.values() if isinstance(spec, Chaos))
-    return None if CHILD in os.environ else next(specs, None)
 
 
 def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words: Sequence[str]) -> int:
@@ -61,7 +54,7 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
         ConfigError: the run cannot be repeated to the bit, or `run_dir` holds a run.
     """
     reference = run_dir.with_name(f"{run_dir.name}-reference")
-    require_repeatable(description, run_dir)
+    require_new_directories(run_dir)
     log = reference.with_name(f"{run_dir.name}-chaos.log")
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     print(f"the output of all processes is in {log}\nundisturbed: {reference}", flush=True)
@@ -92,66 +85,12 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
     return EXIT_FINISHED if compared.same else EXIT_CRASHED
 
 
-def delayable_links(description: Description) -> Sequence[int]:
-    """Returns what `SlowLinks.hold` can hold back: the ranks of workers that talk to servers, or the links of a ring.
-
-    Returns nothing if there is a single process, or if some run on other machines.
-    """
-    store, cluster = description.kvstore, description.cluster
-    if cluster.launcher != "local":
-        return ()
-    if store.ring:
-        return (RING_LINKS,) if cluster.workers > 1 else ()
-    return range(cluster.workers) if store.van is not None else ()
-
-
-def impossible_faults(description: Description) -> Dict[str, str]:
-    """Returns the kinds of faults after which a run cannot be compared, or that cannot happen, with the reason."""
-    reasons = {}
-    if not delayable_links(description):
-        reasons["delay"] = "no workers of this machine talk to servers or to each other, so there is no link to delay."
-    if description.kvstore.ring:
-        reasons["kill"] = (
-            "the other workers of a ring go on at once and divide the batch among themselves, so the last bits of the "
-            "sums differ."
-        )
-    return reasons
-
-
-def require_repeatable(description: Description, run_dir: Path) -> None:
-    """Checks that two runs of a description give the same bits, and that the directory is new.
+def require_new_directories(run_dir: Path) -> None:
+    """Checks that the directories of both runs are new.
 
     Raises:
-        ConfigError: one of these is not the case.
+        ConfigError: one of them is not empty.
     """
-    if description.kvstore.updates and description.cluster.workers > 1:
-        raise ConfigError(
-            "debug=chaos with kvstore=dist_async: gradients are applied in the order in which they come, so no two "
-            "runs are the same. Type kvstore=dist_sync."
-        )
-    if description.cluster.launcher != "local":
-        raise ConfigError(
-            f"cluster.launcher={description.cluster.launcher}: debug=chaos disturbs only processes of this machine. "
-            "Type cluster.launcher=local."
-        )
-    if description.trainer.max_time is not None:
-        raise ConfigError(
-            f"trainer.max_time={description.trainer.max_time}: a budget of time ends two runs at different steps. "
-            "Leave it out, or type trainer.max_steps=N for debug=chaos."
-        )
-    chaos = find_chaos(description)
-    left_out = impossible_faults(description)
-    if chaos is not None and set(chaos.faults) <= set(left_out):
-        reasons = " ".join(left_out[kind] for kind in dict.fromkeys(chaos.faults))
-        raise ConfigError(
-            f"callback.chaos.faults=[{','.join(chaos.faults)}]: {reasons} Type kvstore=dist_sync cluster.workers=2, or "
-            "other faults."
-        )
-    if "jsonl" not in description.logger or not description.checkpoint.saves:
-        raise ConfigError(
-            "debug=chaos compares metrics.jsonl and resumes from checkpoints. Leave out what switches off logger=jsonl "
-            "or checkpoint."
-        )
     for folder in (run_dir, run_dir.with_name(f"{run_dir.name}-reference")):
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(

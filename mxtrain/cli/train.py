@@ -41,9 +41,10 @@ def run(arguments: Sequence[str]) -> int:
             return run_sweep(composer, parsed.overrides)
         # Takes time to load: only from here on, when everything is right.
         from mxtrain.cli import chaos
+        from mxtrain.description.fault_injection import find_chaos
 
         flags = given_arguments.config_flags(parsed.config_dirs)
-        faults = chaos.find_chaos(description)
+        faults = find_chaos(description)
         if description.trainer.is_fold_group:
             if faults is not None:
                 raise ConfigError("debug=chaos compares two runs, not groups of runs. Type trainer.fold=1, or leave "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 from mxtrain.amp import FULL
+from mxtrain.description.fault_injection import check_faults
 from mxtrain.description.sparse_tables import (
     check_served_tables,
     check_sparse_tables,
@@ -404,6 +405,7 @@ RULES = (
     check_loss_scale,
     check_store_workers,
     check_actions,
+    check_faults,
     check_teacher,
     check_folds,
     check_metric_names,
