@@ -252,7 +252,7 @@ def build_context(
     measured = replace(description, task=description.task.in_training())
     return RunContext(
         step, plan, data, build_evaluator(measured, step.strategy, signature), Saving(checkpoints, callbacks),
-        SignalStop(plan.grace_s), callbacks, actions,
+        SignalStop(plan.grace_s, description.checkpoint.on_signal == "stop"), callbacks, actions,
     )  # fmt: skip
 
 

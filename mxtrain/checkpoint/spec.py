@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import List, Literal, Optional
 
 import pydantic
 
@@ -36,6 +36,9 @@ class CheckpointSpec(Spec):
     whatever the cadence says; with 0 it is not."""
     save_on_end: bool = True
     """Save a checkpoint at the end of the run, even if it is interrupted."""
+    on_signal: Literal["stop", "save"] = "stop"
+    """Reaction to SIGUSR1 and SIGUSR2, with which schedulers announce the end of a job (Slurm's --signal, submitit).
+    stop: save and end with exit code 75, as at the end of a budget; save: save and go on."""
 
     def cadence(self) -> Cadence:
         """Returns the rule for saving in the middle of a run."""

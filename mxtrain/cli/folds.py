@@ -25,9 +25,10 @@ from mxtrain.cli.run_dir_rollback import RunDirRollback
 from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.description.groups import Description
-from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, MxtrainError
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
+from mxtrain.process.stopping import was_told_to_end
 from mxtrain.training.fold_results import FOLDS_FILE, FoldResult, fold_folder, read_fold, write_folds
 from mxtrain.training.resume import find_resume_point
 
@@ -104,7 +105,7 @@ def _train(
         outcomes.append(outcome)
         results.append(read_fold(run_dir, outcome.state, outcome.exit_code, outcome.cause, outcome.step))
         content = write_folds(folder, trainer, results)
-        if is_refused or outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM):
+        if is_refused or was_told_to_end(outcome.exit_code, outcome.cause):
             break
     print_folds(content, results, folder)
     code = exit_code_of(outcomes)

@@ -32,8 +32,6 @@ from mxtrain.description.remedies import less_memory
 from mxtrain.errors import (
     EXIT_CRASHED,
     EXIT_FINISHED,
-    EXIT_SIGINT,
-    EXIT_SIGTERM,
     ConfigError,
     MxtrainError,
     WrongData,
@@ -42,7 +40,7 @@ from mxtrain.errors import (
 )
 from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import STATUS_FILE
-from mxtrain.process.stopping import keep_termination
+from mxtrain.process.stopping import keep_termination, was_told_to_end
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
@@ -80,7 +78,7 @@ def job(config: DictConfig) -> Optional[float]:
     run_dir = Path(settings.runtime.output_dir)
     number = number_of(run_dir, int(settings.job.num))
     outcome = sweep_job(plain, settings, run_dir, replace(command, job=number, swept=swept))
-    if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.SWEEP.is_running:
+    if was_told_to_end(outcome.exit_code, outcome.cause) and sweep.SWEEP.is_running:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
         if "BasicSweeper" in str(settings.sweeper.get("_target_")):

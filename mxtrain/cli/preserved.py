@@ -15,7 +15,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.version import VersionBase
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from mxtrain.process.stopping import EXIT_CODES, WARNINGS
+
+_SIGNALS = (*EXIT_CODES, *WARNINGS)
 _at_import: Dict[str, str] = {}
 """Environment variables that a call set when it imported MXNet. They keep their effect: later calls find them set."""
 

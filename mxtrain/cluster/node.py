@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Callable
 
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.private_sockets.zeromq import move_ps_lite
-from mxtrain.process.stopping import EXIT_CODES
+from mxtrain.process.stopping import EXIT_CODES, ending_signals
 
 if TYPE_CHECKING:
     import mxnet as mx
@@ -58,11 +58,11 @@ def run_node(role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = r
 
 
 def _end_with_workers() -> None:
-    """Ignores the first SIGTERM or SIGINT, for workers need the servers to save; the second one ends this process.
+    """Ignores the first ending signal, for workers need the servers to save; the second one ends this process.
 
     A thread waits for them: the main one is inside MXNet to the end. Threads that are started later take no signals.
     """
-    signals = set(EXIT_CODES)
+    signals = set(ending_signals())
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
     def wait() -> None:

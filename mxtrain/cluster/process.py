@@ -211,6 +211,8 @@ if os.getppid() != int(sys.argv[2]):
     os._exit(1)
 for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
     signal.signal(ignored, signal.SIG_DFL)
+for warning in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(warning, signal.SIG_IGN)
 try:
     os.execvp(sys.argv[3], sys.argv[3:])
 except OSError as error:
@@ -218,7 +220,8 @@ except OSError as error:
 """
 """Asks the kernel to kill this process with its parent, and then executes the command in its arguments.
 
-Exits if the parent has died already. Restores two signals that Python ignores and the command would ignore, too."""
+Exits if the parent has died already. Restores two signals that Python ignores and the command would ignore, too.
+Ignores the warnings that Slurm sends to all processes of a job, until the command handles them."""
 
 
 def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

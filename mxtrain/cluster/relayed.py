@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -11,12 +10,13 @@ import threading
 import time
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence, Set
 
 from mxtrain.cluster.frames import Message, decode, decode_piece, encode, split
 from mxtrain.cluster.process import LaunchSpec, Process, kill_group, start_child
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
+from mxtrain.process.stopping import EXIT_CODES, WARNINGS
 
 BEAT_S = 0.5
 MIN_SILENCE_S = 2.0
@@ -27,8 +27,14 @@ KEPT_LINES = 2
 """Number of first and of last output lines of ssh, mpirun or srun in a message."""
 
 
+SIGNALS = frozenset({*EXIT_CODES, *WARNINGS})
+"""Numbers of signals for workers; as bytes they differ from a heartbeat."""
+_BEAT = b"."
+
+
 class HeartbeatServer:
-    """Sends a byte every half second to relays without a stdin, so that they know that the supervisor lives.
+    """Sends a byte every half second to relays without a stdin, so that they know that the supervisor lives, and the
+    numbers of signals for their workers: mpirun forwards some signals only.
 
     It never reads from a connection, so it needs no authentication.
 
@@ -44,8 +50,12 @@ class HeartbeatServer:
         self._socket.setblocking(False)
         self.address, self.port = self._socket.getsockname()[:2]
 
-    def beat(self) -> None:
-        """Accepts new connections and sends one byte to each relay."""
+    def beat(self, message: bytes = _BEAT) -> None:
+        """Accepts new connections and sends one byte to each relay.
+
+        Args:
+            message: the byte; by default a heartbeat.
+        """
         with suppress(BlockingIOError):
             while True:
                 listener = self._socket.accept()[0]
@@ -56,7 +66,7 @@ class HeartbeatServer:
                     listener.close()
         for listener in list(self._listeners):
             try:
-                listener.send(b".")
+                listener.send(message)
             except BlockingIOError:
                 pass  # the relay does not read; its socket buffer is full
             except OSError:
@@ -98,7 +108,7 @@ class Channel:
         self._start_timeout_s, self._started_at = start_timeout_s, time.monotonic()
         self._beat_at = self._started_at
         self._out, self._rest = b"" if specs is None else encode(specs), b""
-        self._signalled: List[int] = []
+        self._signalled: Dict[int, Set[int]] = {}
         self._at_end = False
         self._killed_at: Optional[float] = None
         self._popen = start_child(
@@ -138,9 +148,13 @@ class Channel:
         if self._by_stdin:
             self._out += encode({"of": of, "signal": number})
             self._send()
-        elif number not in self._signalled:  # mpirun forwards it to all workers, so once is enough
-            self._signalled.append(number)
-            self._popen.send_signal(signal.SIGUSR2 if number == signal.SIGINT else signal.SIGUSR1)
+        elif self._heartbeats is not None:
+            # Reaches all workers, so it is sent for the first of them only.
+            signalled = self._signalled.setdefault(number, set())
+            if not signalled or of in signalled:
+                signalled.clear()
+                self._heartbeats.beat(bytes([number]))
+            signalled.add(of)
 
     def missing(self) -> Optional[str]:
         """Returns why a relay without any message counts as lost; None if it may still start."""

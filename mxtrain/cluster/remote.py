@@ -36,7 +36,9 @@ from mxtrain.cluster.hosts import interface_address
 from mxtrain.cluster.launched import OWN_GPUS, own_address, place_among, rank_of
 from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
+from mxtrain.cluster.relayed import SIGNALS
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.process.stopping import WARNINGS
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
@@ -47,8 +49,8 @@ MAX_WAITING = 1 << 16
 MAX_ERROR_CHARS = 600
 """Number of characters of an error in a message."""
 _F_SETPIPE_SZ = 1031
-_FORWARDED = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGTERM, signal.SIGUSR2: signal.SIGINT}
-"""Signals from mpirun or srun -> signals sent to the workers: mpirun does not forward SIGTERM and SIGINT."""
+_FORWARDED = (signal.SIGTERM, *WARNINGS)
+"""Signals from mpirun, srun or Slurm that are sent to the workers."""
 
 
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
@@ -179,7 +181,8 @@ class Relay:
                     self._signal(message["signal"], message["of"])
 
     def _listen(self, heartbeats: Tuple[str, int]) -> None:
-        """Connects to the supervisor's `HeartbeatServer`, which sends bytes as long as the supervisor lives."""
+        """Connects to the supervisor's `HeartbeatServer`, which sends bytes as long as the supervisor lives, and the
+        numbers of signals for the workers."""
         try:
             connection = socket.create_connection((heartbeats[0], heartbeats[1]), timeout=self._silence_s)
         except OSError:
@@ -189,8 +192,11 @@ class Relay:
 
         def receive() -> None:
             try:
-                if not connection.recv(1 << 12):
+                read = connection.recv(1 << 12)
+                if not read:
                     raise _ConnectionClosed
+                for number in filter(SIGNALS.__contains__, read):
+                    self._signal(number)
             except BlockingIOError:
                 return
             except OSError:
@@ -204,7 +210,7 @@ class Relay:
             if number == signal.SIGHUP:
                 raise _ConnectionClosed
             if number in _FORWARDED:
-                self._signal(_FORWARDED[signal.Signals(number)])
+                self._signal(number)
 
     def _signal(self, number: int, of: Optional[int] = None) -> None:
         for child in self._children.values():

@@ -52,7 +52,7 @@ class Cluster(Spec):
     backoff: NonNegativeFloat = 1.0
     """Seconds before the first restart; twice as long before each further one, a minute at most."""
     grace: PositiveFloat = GRACE_S
-    """Seconds that a run has to save after SIGTERM or SIGINT before it is killed."""
+    """Seconds that a run has to save after SIGINT, SIGTERM or SIGHUP before it is killed."""
 
     @property
     def num_servers(self) -> int:

@@ -17,14 +17,14 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
-from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
+from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE, EXIT_SIGTERM
 from mxtrain.kvstore.world import JOINS
-from mxtrain.process.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S
+from mxtrain.process.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S, WARNINGS, SignalStop, ending_signals
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -90,6 +90,8 @@ class Supervisor:
         self._to_start: List[Tuple[float, LaunchSpec]] = []
         self._signal: Optional[int] = None
         self._num_signals = 0
+        self._warning: Optional[int] = SignalStop.warning
+        self._warned: Set[str] = set()
         self._previous_failure: Optional[ProcessFailure] = None
         self.has_trained = False
         """True if an attempt has trained on a batch."""
@@ -170,6 +172,7 @@ class Supervisor:
 
     def _attempt(self, number: int) -> Outcome:
         self._to_start = []
+        self._warned.clear()  # processes of a restart are warned again
         if self._ring is not None:
             self._ring.begin()
         with ExitStack() as stack:
@@ -192,6 +195,7 @@ class Supervisor:
                 for worker in workers:
                     worker.signal(self._signal)
             self._listen(processes, workers)
+            self._forward_warning(workers)
             self._signal = self._signal or _signal_before_training(workers)
             if self._ring is not None:
                 self._ring.update(workers)
@@ -223,6 +227,13 @@ class Supervisor:
                 reason = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
                 return self._failure(running[0], f"had not ended after the signal ({reason})", None), EXIT_CRASHED
             time.sleep(TICK_S)
+
+    def _forward_warning(self, workers: Sequence[Process]) -> None:
+        """Forwards a warning of a scheduler once to each worker that can receive it: that sends heartbeats."""
+        for worker in workers if self._warning is not None else ():
+            if worker.has_reported and worker.spec.name not in self._warned:
+                self._warned.add(worker.spec.name)
+                worker.signal(self._warning)
 
     def _listen(self, processes: List[Process], workers: List[Process]) -> None:
         for process in processes:
@@ -330,7 +341,9 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        handlers: Dict[int, Any] = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
+        handlers: Dict[int, Any] = {
+            number: signal.signal(number, self._receive) for number in (*ending_signals(), *WARNINGS)
+        }
         # The wakeup descriptor belongs to a watcher that ends a process soon after a signal. Workers have
         # `cluster.grace` seconds to save, and the supervisor must outlive them.
         reader = signal.set_wakeup_fd(-1)
@@ -342,6 +355,10 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _receive(self, number: int, frame: Optional[FrameType]) -> None:
+        if number in WARNINGS:
+            self._warning = number
+            self._warned.clear()
+            return
         self._signal, self._num_signals = number, self._num_signals + 1
 
     def _sleep(self, seconds: float) -> None:
@@ -356,6 +373,7 @@ def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
     A worker that handles signals exits with 128 + number; one that does not handle them yet has the exit code -number.
     """
     signals = {code: number for number, exit_code in EXIT_CODES.items() for code in (exit_code, -number)}
+    signals[EXIT_SIGTERM] = signal.SIGTERM  # the exit code of SIGHUP, too
     received = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.last_heartbeat["batches"]]
     return received[0] if received else None
 

@@ -10,12 +10,21 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Callable, ClassVar, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, Optional, Tuple
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.process.heartbeat import HEARTBEAT
 
-EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
+if TYPE_CHECKING:
+    import subprocess
+
+EXIT_CODES = {
+    int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM, int(signal.SIGHUP): EXIT_SIGTERM,
+}  # fmt: skip
+"""Signals that end a process -> its exit code. SIGHUP, of a closed terminal, is treated as SIGTERM."""
+WARNINGS = (int(signal.SIGUSR1), int(signal.SIGUSR2))
+"""Signals with which schedulers announce the end of a job (Slurm's --signal, submitit)."""
+_WARNED = "SIGUSR"
 SHUTDOWN_TIMEOUT_S = 5.0
 """Seconds in which processes must disconnect after everything is saved."""
 GRACE_S = 30.0
@@ -30,6 +39,22 @@ class Stop:
     state: str
     exit_code: int
     cause: str
+
+
+def ending_signals() -> Tuple[int, ...]:
+    """Returns the signals that end this process: without SIGHUP if it is ignored, as nohup arranges."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return tuple(number for number in EXIT_CODES if number != signal.SIGHUP or not ignores_hangup)
+
+
+def was_told_to_end(exit_code: int, cause: str) -> bool:
+    """Returns True if a signal ended a run. Then no further job, fold or trial may begin.
+
+    Args:
+        exit_code: exit code of the run.
+        cause: `Stop.cause`, which tells a warning from a budget: both have the same exit code.
+    """
+    return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(_WARNED))
 
 
 class Terminated(KeyboardInterrupt):
@@ -86,7 +111,7 @@ class SignalReader:
         self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
         # The thread inherits this mask. It must not take signals that the main thread has blocked and waits for, as
         # servers do.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, set(EXIT_CODES))
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {*EXIT_CODES, *WARNINGS})
         try:
             self._thread.start()
         finally:
@@ -113,6 +138,7 @@ class SignalReader:
             if number in EXIT_CODES:
                 if deadline is None and self._grace_s is not None:
                     self._first, deadline = number, time.monotonic() + self._grace_s
+            if number in EXIT_CODES or number in WARNINGS:
                 self._receive(number)
 
     def _end(self) -> None:
@@ -163,7 +189,7 @@ def exit_code_of_signal(error: KeyboardInterrupt) -> int:
 def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
     """Handles signals until training starts: SIGTERM unwinds the process like SIGINT, so that locks are released.
 
-    A process that does not end within the grace time is killed.
+    A process that does not end within the grace time is killed. Warnings of a scheduler are kept for `SignalStop`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -173,15 +199,41 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
         Terminated.received = True
         raise Terminated
 
-    previous_handler, previous = signal.signal(signal.SIGTERM, end), SignalStop.may_end_process
+    def keep(number: int, frame: Optional[FrameType]) -> None:
+        SignalStop.warning = number
+
+    ends = [number for number in ending_signals() if number != signal.SIGINT]
+    previous_handlers = {number: signal.signal(number, end) for number in ends}
+    previous_handlers.update({number: signal.signal(number, keep) for number in WARNINGS})
+    previous = SignalStop.may_end_process
     try:
         with SignalReader(lambda _: None, grace_s), keep_termination():
             SignalStop.may_end_process = True
             yield
     finally:
         Terminated.received = False
-        SignalStop.may_end_process = previous
-        signal.signal(signal.SIGTERM, previous_handler)
+        SignalStop.may_end_process, SignalStop.warning = previous, None
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def forwarded_warnings(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Passes the warnings of a scheduler on to a process of a run, besides keeping them. In the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def forward(number: int, frame: Optional[FrameType]) -> None:
+        SignalStop.warning = number
+        process.send_signal(number)
+
+    previous_handlers = {number: signal.signal(number, forward) for number in WARNINGS}
+    try:
+        yield
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 def limit_end(exit_code: int) -> None:
@@ -196,45 +248,81 @@ DUPLICATE_S = 0.3
 
 
 class SignalStop:
-    """Turns the first SIGINT or SIGTERM into a `Stop`; a second one kills the process.
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a `Stop`; a second one kills the process.
 
     With a supervisor, further signals are ignored: a signal to all processes of a run arrives twice, directly and
-    through the supervisor. Used as a context manager around training. Outside the main thread (e.g. in a notebook's
-    worker) it does nothing.
+    through the supervisor. A warning of a scheduler requests a checkpoint or a `Stop`, and never kills the process.
+    Used as a context manager around training. Outside the main thread (e.g. in a notebook's worker) it does nothing.
 
     Args:
         grace_s: seconds from the first signal until the process of a command is killed.
+        stops_when_warned: True if a warning stops the run; False if it only requests a checkpoint.
     """
 
     may_end_process: ClassVar[bool] = False
     """True if a command started this process; False e.g. in a notebook, which must not be killed."""
+    warning: ClassVar[Optional[int]] = None
+    """Warning that arrived before training, or None."""
 
-    def __init__(self, grace_s: float = GRACE_S) -> None:
+    def __init__(self, grace_s: float = GRACE_S, stops_when_warned: bool = True) -> None:
         self.stop: Optional[Stop] = None
-        self._grace_s = grace_s
-        self._first_s = 0.0
+        self._grace_s, self._stops_when_warned = grace_s, stops_when_warned
+        self._first_s: Optional[float] = None
+        self._save_requested = False
+        self._handlers: Dict[int, Any] = {}
+        self._warned: Optional[int] = None
         self._stack = ExitStack()
 
     def __enter__(self) -> SignalStop:
         if threading.current_thread() is threading.main_thread():
+            numbers = (*ending_signals(), *WARNINGS)  # before their handlers are replaced
             self._stack.enter_context(SignalReader(self._receive, self._grace_s if self.may_end_process else None))
-            for number in EXIT_CODES:
-                self._stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
+            for number in numbers:
+                self._handlers[number] = signal.signal(number, lambda *_: None)
+                self._stack.callback(signal.signal, number, self._handlers[number])
+            if self.warning is not None:
+                self._receive(self.warning)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        # A handler of the program around this run, such as submitit's, which puts the job into the queue again.
+        if self._warned is not None and not self.may_end_process and callable(self._handlers[self._warned]):
+            signal.raise_signal(self._warned)
+
+    def take_save_request(self) -> bool:
+        """Returns True once for each warning that only requests a checkpoint."""
+        requested, self._save_requested = self._save_requested, False
+        return requested
 
     def _receive(self, number: int) -> None:
-        if self.stop is not None and (HEARTBEAT.has_listener or time.monotonic() - self._first_s < DUPLICATE_S):
+        if number in WARNINGS:
+            self._warn(number)
             return
-        if self.stop is not None:  # `os._exit`, because the main thread may be blocked inside MXNet
-            os._exit(EXIT_CODES[number])
-        self._first_s = time.monotonic()
+        now = time.monotonic()
+        if self._first_s is not None:
+            if not HEARTBEAT.has_listener and now - self._first_s >= DUPLICATE_S:
+                os._exit(EXIT_CODES[number])  # because the main thread may be blocked inside MXNet
+            return
+        self._first_s = now
         name = signal.Signals(number).name
-        self.stop = Stop("interrupted", EXIT_CODES[number], f"{name} received")
-        with suppress(OSError):  # the reader of stderr has ended
-            os.write(2, f"\n{name}: finishing the step and saving; once more quits at once\n".encode())
+        self.stop = self.stop or Stop("interrupted", EXIT_CODES[number], f"{name} received")
+        _say(f"{name}: finishing the step and saving; once more quits at once")
+
+    def _warn(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if not self._stops_when_warned:
+            self._save_requested = True
+            _say(f"{name}: saving after this step")
+        elif self.stop is None:
+            self._warned = number
+            self.stop = Stop("interrupted", EXIT_BUDGET, f"{name} received")
+            _say(f"{name}: finishing the step and saving; then the run ends with exit code {EXIT_BUDGET}")
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the reader of stderr has ended
+        os.write(2, f"\n{text}\n".encode())
 
 
 class Budget:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.kvstore.store import Numbers, Store
-from mxtrain.process.stopping import Stop
+from mxtrain.process.stopping import Stop, was_told_to_end
 
 
 class Agreement:
@@ -23,7 +23,13 @@ class Agreement:
         lag: number of steps after which a request takes effect.
     """
 
-    KINDS = {EXIT_SIGTERM: "SIGTERM received", EXIT_SIGINT: "SIGINT received", EXIT_BUDGET: "trainer.max_time reached"}
+    KINDS = (
+        (EXIT_SIGTERM, "SIGTERM or SIGHUP received by another worker"),
+        (EXIT_SIGINT, "SIGINT received by another worker"),
+        (EXIT_BUDGET, "SIGUSR1 or SIGUSR2 received by another worker"),
+        (EXIT_BUDGET, "trainer.max_time reached"),
+    )
+    """Exit code and cause of each kind of stop, where another worker saw the reason."""
 
     def __init__(self, store: Store, lag: int):
         self._store, self._lag = store, lag
@@ -56,7 +62,7 @@ class Agreement:
         return self._outcome(self._store.total(self._votes(requested)), requested)
 
     def _votes(self, requested: Optional[Stop]) -> List[float]:
-        flags = [requested is not None and requested.exit_code == code for code in self.KINDS]
+        flags = [requested is not None and _is_of_kind(requested, *kind) for kind in self.KINDS]
         return [float(vote) for vote in (*flags, self._store.wants_regroup())]
 
     def _regroup(self, is_requested: bool) -> None:
@@ -64,10 +70,14 @@ class Agreement:
             raise PeersLost("another worker wants to join")
 
     def _outcome(self, votes: Numbers, requested: Optional[Stop]) -> Optional[Stop]:
-        for (code, cause), count in zip(self.KINDS.items(), votes):
-            if count and requested is not None and requested.exit_code == code:
+        for (code, cause), count in zip(self.KINDS, votes):
+            if count and requested is not None and _is_of_kind(requested, code, cause):
                 return requested
             if count:
-                return Stop("interrupted", code, f"{cause} by another worker" if code != EXIT_BUDGET else cause)
+                return Stop("interrupted", code, cause)
         self._regroup(bool(votes[len(self.KINDS)]))
         return None
+
+
+def _is_of_kind(stop: Stop, exit_code: int, cause: str) -> bool:
+    return (stop.exit_code, was_told_to_end(exit_code, stop.cause)) == (exit_code, was_told_to_end(exit_code, cause))

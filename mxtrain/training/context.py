@@ -32,7 +32,7 @@ class RunContext:
     saving: Saving
     """Saves and loads checkpoints."""
     signals: SignalStop
-    """Signals (SIGINT, SIGTERM) that stop the run."""
+    """Signals that stop the run, or request a checkpoint."""
     callbacks: CallbackList
     """Callbacks that are notified of events."""
     actions: ActionList = field(default_factory=lambda: ActionList({}, {}))

@@ -263,6 +263,7 @@ class Runner:
                     raise
                 self._count_step(batch, result.lr, epoch, result.sums)
                 save = self._clock.due(self.state.step, self.state.epoch, time.monotonic()) or result.saves
+                save = self._signals.take_save_request() or save
                 requested_stop = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
                 stop = budget.steps_done(self.state.step) or requested_stop or self._action_stop()
                 measured = result.measured

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,13 +25,12 @@ from mxtrain.errors import (
     EXIT_CRASHED,
     EXIT_FINISHED,
     EXIT_NON_FINITE,
-    EXIT_SIGINT,
-    EXIT_SIGTERM,
     MxtrainError,
     RunDirectoryError,
 )
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import open_regular
+from mxtrain.process.stopping import WARNINGS, SignalStop, forwarded_warnings, was_told_to_end
 from mxtrain.tuning import population
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyFolder
@@ -46,6 +46,9 @@ SHUTDOWN_S = 25.0
 MAX_DEATHS = 3
 """Number of times a trial may be killed without progress before it counts as failed."""
 LAST_BYTES = 4096
+
+SAVES_ONLY = "checkpoint.on_signal=save"
+"""Override of trials that go on after a warning."""
 
 Say = Callable[[str], None]
 
@@ -113,9 +116,10 @@ class Worker:
         Raises:
             StudyStopped: a trial failed because of wrong input.
             WorkerStopped: a training process received a signal.
-            KeyboardInterrupt: this process received a signal; the current run has saved.
+            KeyboardInterrupt: this process was told to end; the current run has saved.
         """
         while True:
+            self._require_no_warning()
             with self._folder.lock:
                 job = self._next()
             if job is not None:
@@ -131,6 +135,12 @@ class Worker:
                     self._say("all trials are begun; waiting for those that other workers train")
                 self._waits = True
                 time.sleep(POLL_S)
+
+    def _require_no_warning(self) -> None:
+        """Raises `WorkerStopped` after a scheduler announced the end of the job, unless trials only save then."""
+        if SignalStop.warning is not None and SAVES_ONLY not in self._description.overrides:
+            name = signal.Signals(SignalStop.warning).name
+            raise WorkerStopped(f"{name} received: no further trial begins; the study can be continued", EXIT_BUDGET)
 
     # Selection of a trial.
 
@@ -273,7 +283,8 @@ class Worker:
             progress = read_progress(job.run_dir)
             if code == EXIT_BAD_INPUT:
                 self._stop_study(job)
-            if code in (EXIT_SIGINT, EXIT_SIGTERM):
+            if was_told_to_end(code, progress.cause) or -code in WARNINGS:
+                code = EXIT_BUDGET if -code in WARNINGS else code  # it had not begun to handle them
                 raise WorkerStopped(f"trial {job.number}: its run was told to stop; any worker continues it", code)
             if code == EXIT_NON_FINITE:
                 return self._diverged(job, progress.cause or f"exit code {code}", budget)
@@ -302,7 +313,7 @@ class Worker:
                 start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
             )  # fmt: skip
         try:
-            with TrialDisplay(self._title(job), job.run_dir, self._description, budget):
+            with TrialDisplay(self._title(job), job.run_dir, self._description, budget), forwarded_warnings(process):
                 return process.wait()
         except KeyboardInterrupt:
             process.terminate()

@@ -1,0 +1,239 @@
+"""Signals of schedulers: warnings (SIGUSR1, SIGUSR2) before the end of a job, and SIGHUP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, ClassVar, Iterator, List, Optional
+
+import numpy as np
+import pytest
+from running import SMALL, Process, assert_same, checkpoints, has_steps, here, status
+
+from mxtrain.cli import main
+from mxtrain.cluster.process import LaunchSpec, LocalProcess
+from mxtrain.kvstore.world import World
+from mxtrain.process.stopping import (
+    EXIT_CODES,
+    SignalStop,
+    Stop,
+    ending_signals,
+    forwarded_warnings,
+    startup_signals,
+    was_told_to_end,
+)
+from mxtrain.training.agreement import Agreement
+from mxtrain.types import Callback
+
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+RUN = (*SMALL, "trainer.max_epochs=4", "early_stopping=off", "checkpoint.every_epochs=1000", "checkpoint.keep_top=0")
+STEPS = 4 * 13
+
+
+@pytest.fixture(autouse=True)
+def own_handlers() -> Iterator[None]:
+    numbers = (*EXIT_CODES, *WARNINGS)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    after = [signal.getsignal(number) for number in numbers]
+    for number, handler in zip(numbers, before):
+        signal.signal(number, handler)
+    assert after == before and SignalStop.warning is None
+    Signalling.number = None
+
+
+class Signalling(Callback):
+    """Sends a signal to this process after step 20, and waits until it was received."""
+
+    number: ClassVar[Optional[int]] = None
+
+    def on_steps(self, rows: Any, progress: Any) -> None:
+        number = Signalling.number
+        if number is not None and progress.step >= 20:
+            Signalling.number = None
+            os.kill(os.getpid(), number)
+            time.sleep(0.1)
+
+
+def signalled(run_dir: Path, number: int, *overrides: str, exit_code: int) -> str:
+    Signalling.number = number
+    return here(run_dir, *RUN, "+callback.own._target_=test_warnings.Signalling", *overrides, exit_code=exit_code)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("unbroken") / "run"
+    here(run_dir, *RUN, "+callback.own._target_=test_warnings.Signalling")
+    return run_dir
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_warning_ends_the_run_as_a_budget_does_and_the_same_command_continues(
+    tmp_path: Path, unbroken: Path
+) -> None:  # fmt: skip
+    signalled(tmp_path / "run", signal.SIGUSR1, exit_code=75)
+    ended = status(tmp_path / "run")
+    assert (ended["state"], ended["exit_code"], ended["cause"]) == ("interrupted", 75, "SIGUSR1 received")
+    assert 20 <= ended["step"] < STEPS and checkpoints(tmp_path / "run")[-1] == f"step-{ended['step']:08d}"
+    signalled(tmp_path / "run", 0, exit_code=0)
+    assert_same(tmp_path / "run", unbroken)
+
+
+def test_a_warning_may_only_save(tmp_path: Path, unbroken: Path) -> None:
+    signalled(tmp_path / "run", signal.SIGUSR1, "checkpoint.on_signal=save", "checkpoint.keep_last=9", exit_code=0)
+    saved = [int(name[5:]) for name in checkpoints(tmp_path / "run")]
+    assert len(saved) == 3 and 20 <= saved[1] <= 30 and saved[0] == 0 and saved[2] == STEPS
+    assert_same(tmp_path / "run", unbroken)
+
+
+def test_a_hangup_is_treated_as_termination_unless_it_is_ignored(tmp_path: Path, unbroken: Path) -> None:
+    signalled(tmp_path / "run", signal.SIGHUP, exit_code=143)
+    ended = status(tmp_path / "run")
+    assert (ended["state"], ended["cause"]) == ("interrupted", "SIGHUP received")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        signalled(tmp_path / "ignored", signal.SIGHUP, exit_code=0)
+        assert_same(tmp_path / "ignored", unbroken)
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("more", [["trainer.seed=1,2"], ["trainer.folds=2"]], ids=["sweep", "folds"])
+def test_a_warning_begins_no_further_job_or_fold(tmp_path: Path, more: List[str]) -> None:
+    Signalling.number = signal.SIGUSR1
+    place = [f"hydra.sweep.dir={tmp_path}/s"] if "folds" not in more[0] else [f"hydra.run.dir={tmp_path}/s"]
+    flags = ["-m"] if "folds" not in more[0] else []
+    assert main([*flags, *RUN, "+callback.own._target_=test_warnings.Signalling", *place, *more]) == 75
+    runs = [path.parent for path in tmp_path.rglob("metrics.jsonl")]
+    assert len(runs) == 1 and status(runs[0])["exit_code"] == 75
+
+
+def test_a_warning_during_start_up_counts_when_training_begins() -> None:
+    with startup_signals():
+        signal.raise_signal(signal.SIGUSR2)
+        with SignalStop() as signals:
+            assert signals.stop == Stop("interrupted", 75, "SIGUSR2 received")
+        with SignalStop(stops_when_warned=False) as signals:
+            assert signals.stop is None
+            assert signals.take_save_request() and not signals.take_save_request()
+
+
+def test_a_warning_neither_kills_nor_starts_the_grace_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: List[int] = []
+    monkeypatch.setattr(os, "_exit", killed.append)
+    monkeypatch.setattr("mxtrain.process.stopping.DUPLICATE_S", 0.0)
+    with startup_signals(), SignalStop(grace_s=0.05) as signals:
+        signal.raise_signal(signal.SIGUSR1)
+        wait_for(lambda: signals.stop)
+        signal.raise_signal(signal.SIGUSR2)  # and a second one
+        time.sleep(0.2)
+        assert killed == [] and signals.stop is not None and signals.stop.exit_code == 75
+    with startup_signals(), SignalStop(grace_s=60) as signals:
+        for number in (signal.SIGUSR1, signal.SIGTERM):  # the second has the time to save, too
+            signal.raise_signal(number)
+            time.sleep(0.1)
+        assert killed == [] and signals.stop is not None and signals.stop.exit_code == 75
+        signal.raise_signal(signal.SIGHUP)
+        wait_for(lambda: killed)
+    assert killed == [143]
+
+
+def test_a_handler_of_the_program_gets_the_warning_after_the_run_has_saved() -> None:
+    received: List[int] = []
+    signal.signal(signal.SIGUSR2, lambda number, frame: received.append(number))  # as submitit's
+    try:
+        with SignalStop() as signals:
+            signal.raise_signal(signal.SIGUSR2)
+            wait_for(lambda: signals.stop)
+            assert received == []
+        assert received == [signal.SIGUSR2]
+        with SignalStop(stops_when_warned=False) as signals:
+            signal.raise_signal(signal.SIGUSR2)
+            time.sleep(0.05)
+        assert len(received) == 1
+    finally:
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+
+
+def test_ignored_hangups_are_no_ending_signals() -> None:
+    assert set(ending_signals()) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert set(ending_signals()) == {signal.SIGINT, signal.SIGTERM}
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def test_budgets_are_told_from_warnings() -> None:
+    assert was_told_to_end(75, "SIGUSR1 received") and was_told_to_end(130, "") and was_told_to_end(143, "")
+    assert not was_told_to_end(75, "trainer.max_steps=3 reached") and not was_told_to_end(0, "SIGUSR1 received")
+
+
+class Votes:
+    """A store of two workers, of which the other one votes as it is told."""
+
+    world = World(0, 2)
+
+    def __init__(self, other: List[float]) -> None:
+        self._other = np.array(other)
+
+    def wants_regroup(self) -> bool:
+        return False
+
+    def total(self, votes: List[float]) -> np.ndarray:
+        return np.array(votes) + self._other
+
+
+@pytest.mark.parametrize("kind, exit_code, cause", [
+    (0, 143, "SIGTERM or SIGHUP received by another worker"), (1, 130, "SIGINT received by another worker"),
+    (2, 75, "SIGUSR1 or SIGUSR2 received by another worker"), (3, 75, "trainer.max_time reached"),
+])  # fmt: skip
+def test_workers_agree_on_the_stop_of_one_of_them(kind: int, exit_code: int, cause: str) -> None:
+    other = [float(number == kind) for number in range(5)]
+    assert Agreement(Votes(other), 0).now(None) == Stop("interrupted", exit_code, cause)  # type: ignore[arg-type]
+    own = {0: "SIGTERM received", 1: "SIGINT received", 2: "SIGUSR1 received", 3: "trainer.max_time=1 seconds reached"}
+    mine = Stop("interrupted", exit_code, own[kind])
+    assert Agreement(Votes([0.0] * 5), 0).now(mine) is mine  # type: ignore[arg-type]
+    warned = Stop("interrupted", 75, own[2])
+    both = Agreement(Votes([0.0, 0.0, 0.0, 1.0, 0.0]), 0).now(warned)  # type: ignore[arg-type]
+    assert both is warned
+
+
+PRINT = "import signal, sys; sys.exit([signal.getsignal(n) for n in (10, 12)] != [signal.SIG_IGN] * 2)"
+
+
+def test_processes_of_a_run_survive_warnings_until_they_handle_them() -> None:
+    process = LocalProcess(LaunchSpec("worker 0", [sys.executable, "-c", PRINT], os.environ))
+    wait_for(lambda: process.exit_code is not None)
+    assert process.exit_code == 0
+    process.close()
+
+
+def test_warnings_are_forwarded_to_the_process_of_a_trial() -> None:
+    code = "import signal, sys, time; signal.signal(12, lambda *_: sys.exit(75)); print(flush=True); time.sleep(20)"
+    with startup_signals(), subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        with forwarded_warnings(process):
+            signal.raise_signal(signal.SIGUSR2)
+        assert process.wait(10) == 75 and SignalStop.warning == signal.SIGUSR2
+
+
+@pytest.mark.parametrize("number, exit_code", [(signal.SIGUSR1, 75), (signal.SIGHUP, 143)])
+def test_a_supervisor_passes_signals_of_schedulers_on(tmp_path: Path, number: signal.Signals, exit_code: int) -> None:
+    long = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=100000", "early_stopping=off")
+    run_dir = tmp_path / "run"
+    run = Process(run_dir, *long, "kvstore=dist_sync", "cluster.workers=2", "checkpoint.every_epochs=1000000")
+    run.wait_until(has_steps(run_dir, 30)).kill(number).end(exit_code)
+    ended = status(run_dir)
+    assert (ended["state"], ended["exit_code"], ended["cause"]) == ("interrupted", exit_code, f"{number.name} received")
+    assert checkpoints(run_dir)[-1] == f"step-{ended['step']:08d}" and "restart" not in run.output
