@@ -1,0 +1,103 @@
+"""Schedule of gradual pruning, importance of channels, and the channels that each layer keeps."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Dict, List
+
+import numpy as np
+import pytest
+
+from mxtrain.callback.pruning import ChannelPruning, GradualPruning, PruneChannels, PruningSchedule, importance_of
+from mxtrain.errors import ConfigError
+from mxtrain.model.graph.channels import ChannelSet
+
+
+class Recorder(GradualPruning):
+    """Stores the fraction of the final sparsity of each step in which something is pruned."""
+
+    def __init__(self, spec: PruningSchedule) -> None:
+        super().__init__(spec)
+        self.progress: Dict[int, float] = {}
+
+    def choose_parameters(self, run: Any) -> None:
+        pass
+
+    def prune(self, run: Any, progress: float) -> str:
+        assert run.step not in self.progress
+        self.progress[run.step] = progress
+        return "done"
+
+
+def simulate(spec: PruningSchedule, total_steps: int) -> Any:
+    """Calls an action before each of `total_steps` steps, and the step at which it is repeated twice."""
+    action, ranked, said = Recorder(spec), [], []
+    run = SimpleNamespace(step=0, name="prune", total_steps=total_steps, steps_per_epoch=10,
+                          rank_validations=ranked.append, say=said.append)  # fmt: skip
+    action.on_begin(run)
+    for run.step in range(total_steps):
+        action.before_step(run)
+        if run.step == 40:
+            action.before_step(run)
+            ranked.pop()
+    return action.progress, ranked, said
+
+
+def test_schedule_is_cubic() -> None:
+    """Zhu and Gupta, equation 1, with an initial sparsity of 0: s_t = s_f - s_f (1 - (t - t_0) / (n dt))^3."""
+    progress, ranked, said = simulate(PruningSchedule(start=0.2, end=0.7, every_steps=10), 100)
+    expected = {20: 0.0, 30: 1 - 0.8**3, 40: 1 - 0.6**3, 50: 1 - 0.4**3, 60: 1 - 0.2**3, 70: 1.0}
+    assert progress == pytest.approx(expected)
+    assert ranked == [step >= 70 for step in range(100)]  # the network of step 70 has its final sparsity
+    assert said == ["step 71: callback.prune is complete: done"]
+
+
+def test_default_interval_and_the_last_step() -> None:
+    progress, _, _ = simulate(PruningSchedule(start=0.1, end=0.7), 210)  # steps 21 to 147: 126 / 20, rounded up
+    assert list(progress) == [*range(21, 147, 7), 147] and progress[147] == 1
+    progress, _, _ = simulate(PruningSchedule(start=1, end=3, unit="epochs", every_steps=15), 100)
+    assert list(progress) == [10, 25, 30] and progress[25] == pytest.approx(1 - (1 - 15 / 20) ** 3)
+    progress, _, _ = simulate(PruningSchedule(start=5, end=5, unit="steps"), 100)
+    assert progress == {5: 1.0}
+
+
+def test_end_behind_the_last_step_is_refused() -> None:
+    assert simulate(PruningSchedule(start=1, end=49, unit="steps"), 50)[0][49] == 1
+    with pytest.raises(ConfigError, match="pruned in step 51, and the run has 50"):
+        simulate(PruningSchedule(start=1, end=50, unit="steps"), 50)
+
+
+def test_importance_is_mean_of_filters_times_mean_of_scales() -> None:
+    arrays = {"a": np.array([[1.0, -3.0], [9.0, 9.0]]), "b": np.array([[4.0], [8.0]]), "g": np.array([-0.5, 7.0]),
+              "h": np.array([1.5, 7.0])}  # fmt: skip
+    first = np.array([0])
+    made = {"a": first, "b": first}
+    assert importance_of(ChannelSet(0, made, (), {}), arrays) == (2 + 4) / 2
+    assert importance_of(ChannelSet(0, made, (), {"g": first}), arrays) == 3 * 0.5
+    assert importance_of(ChannelSet(0, made, (), {"g": first, "h": first}), arrays) == 3 * (0.5 + 1.5) / 2
+
+
+def choose(sizes: List[int], share: float, **settings: Any) -> List[int]:
+    """Returns how many of each group's channels stay if channel n of a group has the importance n + 1."""
+    sets = [ChannelSet(group, {}, (), {}) for group, size in enumerate(sizes) for _ in range(size)]
+    action = ChannelPruning(PruneChannels(**settings))
+    action._channels = SimpleNamespace(sets=sets)  # type: ignore[assignment]
+    importance = {n: 1.0 + n - sum(sizes[: one.group]) for n, one in enumerate(sets)}
+    pruned = action._choose(importance, share)
+    first = np.cumsum([0, *sizes[:-1]])
+    counts = [sum(sets[number].group == group for number in pruned) for group in range(len(sizes))]
+    assert pruned == [n for start, count in zip(first, counts) for n in range(start, start + count)]
+    return [size - count for size, count in zip(sizes, counts)]
+
+
+@pytest.mark.parametrize("sizes, share, settings, kept", [
+    ([10, 10], 0.5, {"scope": "layer"}, [5, 5]),
+    ([11], 0.99, {"scope": "layer", "keep_at_least": 0.2}, [3]),  # 2.2, rounded up
+    ([11], 0.99, {"keep_at_least": 0.2}, [3]),
+    ([3], 0.99, {"keep_at_least": 0.01}, [1]),  # one stays always
+    ([10], 0.45, {"scope": "layer", "multiple_of": 4}, [8]),  # 6 stay, rounded up to a multiple of 4
+    ([3], 0.5, {"scope": "layer", "multiple_of": 4}, [3]),  # has no 4
+    ([4, 2], 0.5, {}, [2, 1]),  # of means 2.5 and 1.5: 0.4, 0.67, 0.8, 1.2, 1.33, 1.6; the three smallest are 1 of 4, 1 of 2, 2 of 4
+])  # fmt: skip
+def test_channels_that_each_layer_keeps(sizes: List[int], share: float, settings: Any, kept: List[int]) -> None:
+    assert choose(sizes, share, **settings) == kept
