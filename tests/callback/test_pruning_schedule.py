@@ -78,11 +78,11 @@ def test_importance_is_mean_of_filters_times_mean_of_scales() -> None:
 
 
 def choose(sizes: List[int], share: float, **settings: Any) -> List[int]:
-    """Returns how many of each group's channels stay if channel n of a group has the importance n + 1."""
+    """Returns how many of each group's channels stay if channel n of a group has the importance (n + 1) * 10^group."""
     sets = [ChannelSet(group, {}, (), {}) for group, size in enumerate(sizes) for _ in range(size)]
     action = ChannelPruning(PruneChannels(**settings))
     action._channels = SimpleNamespace(sets=sets)  # type: ignore[assignment]
-    importance = {n: 1.0 + n - sum(sizes[: one.group]) for n, one in enumerate(sets)}
+    importance = {n: (1.0 + n - sum(sizes[: one.group])) * 10**one.group for n, one in enumerate(sets)}
     pruned = action._choose(importance, share)
     first = np.cumsum([0, *sizes[:-1]])
     counts = [sum(sets[number].group == group for number in pruned) for group in range(len(sizes))]
@@ -97,7 +97,8 @@ def choose(sizes: List[int], share: float, **settings: Any) -> List[int]:
     ([3], 0.99, {"keep_at_least": 0.01}, [1]),  # one stays always
     ([10], 0.45, {"scope": "layer", "multiple_of": 4}, [8]),  # 6 stay, rounded up to a multiple of 4
     ([3], 0.5, {"scope": "layer", "multiple_of": 4}, [3]),  # has no 4
-    ([4, 2], 0.5, {}, [2, 1]),  # of means 2.5 and 1.5: 0.4, 0.67, 0.8, 1.2, 1.33, 1.6; the three smallest are 1 of 4, 1 of 2, 2 of 4
+    # Divided by the means of their groups: 0.4, 0.8, 1.2, 1.6 and 0.67, 1.33. The three smallest go.
+    ([4, 2], 0.5, {}, [2, 1]),
 ])  # fmt: skip
 def test_channels_that_each_layer_keeps(sizes: List[int], share: float, settings: Any, kept: List[int]) -> None:
     assert choose(sizes, share, **settings) == kept

@@ -73,6 +73,12 @@ def test_greedy_soups_are_those_of_the_paper(monitor: str, direction: str) -> No
     assert {1, 2, 3} <= sizes
 
 
+def test_member_that_changes_nothing_is_kept() -> None:
+    """The paper keeps a member if the accuracy does not fall."""
+    soup = cook([held("first", 1, 2, 0), held("same", 1, 2, 0)], "greedy", "val/accuracy", "max", measure)
+    assert [member.kept for member in soup.members] == [True, True]
+
+
 def test_values_that_are_no_numbers_are_last_and_left_out() -> None:
     def broken(weights: Mapping[str, np.ndarray], source: str) -> Dict[str, float]:
         return {"val/loss": float("nan") if weights["w"][0] > 50 else measure(weights, source)["val/loss"]}

@@ -203,3 +203,12 @@ def test_an_own_validation_split_is_not_used(tmp_path: Path, caplog: Any) -> Non
     assert "the validation split is not used" in caplog.text
     held = [splits.val.index_N.tolist() for splits in parts]
     assert sorted(sum(held, [])) == list(range(9)) and all(len(splits.train) == 6 for splits in parts)
+
+
+def test_test_groups_fill_the_fraction() -> None:
+    """Groups are added until the next one would exceed the fraction; a group that is larger than it is taken alone."""
+    group_N = np.repeat(np.arange(10), 10)
+    for test_fraction, size in ((0.3, 30), (0.39, 30), (0.05, 10), (0.0, 0)):
+        parts = folds_of(np.zeros(100, int), 2, 1, test_fraction, group_N)
+        require_partition(parts, 100)
+        assert len(parts[0][2]) == size

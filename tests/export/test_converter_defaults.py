@@ -1,0 +1,65 @@
+"""Converters against MXNet: defaults of parameters, sequences of different lengths, boxes at a bound."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import pytest
+from test_converters import X, error_of
+
+from mxtrain.engine.backend import mx
+from mxtrain.export.graph import evaluate
+
+LENGTHS = {"length": np.float32([4, 1, 6])}
+LENGTH = mx.sym.var("length")
+IMAGES: Tuple[Any, ...] = ("batch", 2, 5, 4)
+SEQUENCE_OPTIONS: Dict[str, Any] = {"sequence_length": LENGTH, "use_sequence_length": True}
+CASES = {
+    "mask of times first": (mx.sym.SequenceMask(X, value=-7, **SEQUENCE_OPTIONS), (6, 3, 2)),
+    "mask of times second": (mx.sym.SequenceMask(X, value=-7, axis=1, **SEQUENCE_OPTIONS), (3, 6, 2)),
+    "mask without lengths": (mx.sym.SequenceMask(X, value=-7), (6, 3, 2)),
+    "reverse": (mx.sym.SequenceReverse(X, **SEQUENCE_OPTIONS), (6, 3, 2)),
+    "reverse without lengths": (mx.sym.SequenceReverse(X), (6, 3, 2)),
+    "last of times first": (mx.sym.SequenceLast(X, **SEQUENCE_OPTIONS), (6, 3, 2)),
+    "last of times second": (mx.sym.SequenceLast(X, axis=1, **SEQUENCE_OPTIONS), (3, 6, 2)),
+    "last without lengths": (mx.sym.SequenceLast(X), (6, 3, 2)),
+    "resize": (mx.sym.contrib.BilinearResize2D(X, height=9, width=7), IMAGES),
+    "resize of centres": (mx.sym.contrib.BilinearResize2D(X, height=9, width=7, align_corners=False), IMAGES),
+    "hard sigmoid": (mx.sym.hard_sigmoid(X), IMAGES),
+    "hard sigmoid of a slope": (mx.sym.hard_sigmoid(X, alpha=0.4, beta=0.1), IMAGES),
+    **{f"pad by {mode}": (mx.sym.Pad(X, mode=mode, pad_width=(0, 0, 0, 0, 1, 3, 2, 0), **value), IMAGES)
+       for mode, value in (("constant", {"constant_value": 4}), ("edge", {}), ("reflect", {}))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator(name: str) -> None:
+    symbol, dims = CASES[name]
+    assert error_of(symbol, dims, LENGTHS if "length" in symbol.list_inputs() else {}) < 1e-6
+
+
+@pytest.mark.parametrize("overlap, kept", [(0.47, 2), (0.53, 1)])
+def test_default_overlap_of_suppression(overlap: float, kept: int) -> None:
+    shift = 10 * (1 - overlap) / (1 + overlap)  # two squares with sides of 10 then share `overlap` of their union
+    x = np.float32([[[0, 0.9, 0, 0, 10, 10], [0, 0.8, shift, 0, 10 + shift, 10]]])
+    symbol = mx.sym.contrib.box_nms(X)
+    assert error_of(symbol, ("batch", 2, 6), {}, x) == 0
+    assert (evaluate(symbol, {"x": x})[0][0, :, 1] > 0).sum() == kept
+
+
+@pytest.mark.parametrize("most", [1, 2, -1])
+def test_highest_scores_of_suppression(most: int) -> None:
+    x = np.float32([[[0, score, 20 * n, 0, 20 * n + 10, 10] for n, score in enumerate((0.3, 0.9, 0.5))]])
+    symbol = mx.sym.contrib.box_nms(X, topk=most)
+    assert error_of(symbol, ("batch", 3, 6), {}, x) == 0
+    assert (evaluate(symbol, {"x": x})[0][0, :, 1] > 0).sum() == (most if most > 0 else 3)
+
+
+@pytest.mark.parametrize("samples", [-1, 1, 3])
+def test_samples_of_region_alignment(samples: int) -> None:
+    """-1 takes as many samples of a bin as it has pixels, rounded up."""
+    regions = {"regions": np.float32([[0, 0.5, 1, 14, 15], [1, 2, 2, 9, 5]])}
+    options = {"pooled_size": (2, 3), "spatial_scale": 1, "sample_ratio": samples}
+    symbol = mx.sym.contrib.ROIAlign(X, mx.sym.var("regions"), **options)
+    assert error_of(symbol, (3, 2, 16, 16), regions) < 1e-5
