@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Sequence
 
 import pytest
 from mutate_parts.faults import FAULTS
-from mutate_parts.mutants import AREAS, draw
+from mutate_parts.mutants import GROUPS, draw
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -18,11 +19,17 @@ def test_the_line_of_a_fault_is_there_once(fault) -> None:
     assert all((ROOT / name).exists() for name in fault.tests if name.startswith("tests/"))
 
 
-def test_changes_are_drawn_by_seed_in_all_areas_and_change_one_statement() -> None:
-    drawn = draw(ROOT, 3, 16)
-    assert {one.area for one in drawn} == set(AREAS)
-    assert drawn[:8] == draw(ROOT, 3, 8)  # the first ones are a sample of all
+@pytest.mark.parametrize("group", GROUPS)
+def test_changes_are_drawn_by_seed_in_all_areas_and_change_one_statement(group: str) -> None:
+    drawn = draw(ROOT, 3, 16, group)
+    assert {one.area for one in drawn} == set(GROUPS[group])
+    assert drawn[:8] == draw(ROOT, 3, 8, group)  # the first ones are a sample of all
     for one in drawn:
         before, after = ast.parse((ROOT / one.file).read_text()), ast.parse(one.source)
         assert ast.dump(before) != ast.dump(after), one
         assert len(ast.unparse(before).splitlines()) - len(one.source.splitlines()) in range(30), one
+
+
+@pytest.mark.parametrize("patterns", [patterns for areas in GROUPS.values() for patterns in areas.values()])
+def test_patterns_of_areas_match_files(patterns: Sequence[str]) -> None:
+    assert all(any(ROOT.glob(pattern)) for pattern in patterns)

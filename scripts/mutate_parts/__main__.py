@@ -12,17 +12,25 @@ from typing import Any, Dict, List
 
 from mutate_parts.faults import FAULTS
 from mutate_parts.forks import Copy
-from mutate_parts.mutants import AREAS, Mutant, draw
+from mutate_parts.mutants import AREAS, GROUPS, Mutant, draw
 from mutate_parts.tracing import Tracer
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / ".mutate"
-RECORDED = (
-    "tests/reference", "tests/loss", "tests/parallel", "tests/kvstore", "tests/amp", "tests/optimizer", "tests/metric",
-    "tests/trainer/test_runner.py", "tests/test_verify.py", "tests/trainer/test_nonfinite.py",
-    "tests/trainer/test_evaluate.py", "tests/trainer/test_snapshot.py", "tests/trainer/test_step.py",
-    "tests/task", "tests/test_build.py", "tests/test_end_to_end.py",
-)  # fmt: skip
+RECORDED = {
+    "engine": (
+        "tests/reference", "tests/loss", "tests/parallel", "tests/kvstore", "tests/amp", "tests/optimizer",
+        "tests/metric", "tests/trainer/test_runner.py", "tests/test_verify.py", "tests/trainer/test_nonfinite.py",
+        "tests/trainer/test_evaluate.py", "tests/trainer/test_snapshot.py", "tests/trainer/test_step.py",
+        "tests/task", "tests/test_build.py", "tests/test_end_to_end.py",
+    ),
+    "results": (
+        "tests/export", "tests/serving", "tests/tuning", "tests/callback/test_pruning.py",
+        "tests/callback/test_pruning_schedule.py", "tests/checkpoint/test_soup.py", "tests/checkpoint/test_average.py",
+        "tests/dataset/loading/test_fold_splits.py", "tests/cli/test_folds.py", "tests/cli/test_tune.py",
+        "tests/logger",
+    ),
+}  # fmt: skip
 """Tests that are quick for what they see."""
 LONGEST_S = 60.0
 """Of the tests of one change together."""
@@ -53,8 +61,9 @@ def faults(arguments: argparse.Namespace, copy: Copy) -> int:
 
 def record(arguments: argparse.Namespace, copy: Copy) -> int:
     """Writes which tests run which line."""
-    files = {str(path.relative_to(ROOT)) for pattern in AREAS.values() for path in ROOT.glob(pattern)}
-    tests = [name for name in arguments.tests or RECORDED if (ROOT / name).exists()]
+    patterns = [pattern for area in GROUPS[arguments.group].values() for pattern in area]
+    files = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    tests = [name for name in arguments.tests or RECORDED[arguments.group] if (ROOT / name).exists()]
     RECORDS.mkdir(exist_ok=True)
     result = RECORDS / f"{zlib.crc32(' '.join([*tests, arguments.mark]).encode()):08x}.json"
     result.unlink(missing_ok=True)
@@ -79,7 +88,7 @@ def recorded() -> Dict[str, Any]:
 def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
     """A line of JSON for each change: what it was, and whether a test noticed."""
     known = recorded()
-    mutants = draw(copy.folder, arguments.seed, arguments.count)[arguments.first : arguments.last]
+    mutants = draw(copy.folder, arguments.seed, arguments.count, arguments.group)[arguments.first : arguments.last]
     with open(arguments.output, "a") as written:
         for number, mutant in enumerate(mutants, start=arguments.first):
             if arguments.areas and mutant.area not in arguments.areas:
@@ -143,6 +152,8 @@ def main() -> int:
     drawing.add_argument("--numbers", nargs="*", type=int, help="only these of them")
     drawing.add_argument("--also", nargs="*", default=[], help="tests to begin with")
     drawing.add_argument("--output", default="mutants.jsonl")
+    for command in (recording, drawing):
+        command.add_argument("--group", choices=list(GROUPS), default="engine", help="group of areas")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mxtrain-mutate-") as folder:
         copy = Copy(ROOT, Path(folder) / "checkout")

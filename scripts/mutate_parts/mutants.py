@@ -9,11 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
-AREAS = {
-    "step": "mxtrain/training/step.py", "build": "mxtrain/build.py", "runner": "mxtrain/training/runner.py",
-    "evaluate": "mxtrain/training/evaluate.py", "snapshot": "mxtrain/training/snapshot.py", "loss": "mxtrain/loss/*.py",
-    "parallel": "mxtrain/parallel/*.py", "kvstore": "mxtrain/kvstore/*.py", "task": "mxtrain/task/*.py",
+GROUPS: Dict[str, Dict[str, Sequence[str]]] = {
+    "engine": {
+        "step": ["mxtrain/training/step.py"], "build": ["mxtrain/build.py"], "runner": ["mxtrain/training/runner.py"],
+        "evaluate": ["mxtrain/training/evaluate.py"], "snapshot": ["mxtrain/training/snapshot.py"],
+        "loss": ["mxtrain/loss/*.py"], "parallel": ["mxtrain/parallel/*.py"], "kvstore": ["mxtrain/kvstore/*.py"],
+        "task": ["mxtrain/task/*.py"],
+    },
+    "results": {
+        "export": ["mxtrain/export/*.py"], "converters": ["mxtrain/export/converters/*.py"],
+        "serving": ["mxtrain/serving/*.py"], "tuning": ["mxtrain/tuning/*.py"],
+        "pruning": ["mxtrain/callback/pruning.py", "mxtrain/slim.py", "mxtrain/model/graph/channels.py"],
+        "folds": ["mxtrain/data/loading/folds.py", "mxtrain/cli/fold*.py"],
+        "averages": ["mxtrain/checkpoint/soup.py", "mxtrain/checkpoint/average.py"],
+        "trackers": ["mxtrain/logger/track*.py", "mxtrain/logger/delivery.py", "mxtrain/logger/secret_values.py",
+                     "mxtrain/logger/mlflow.py", "mxtrain/logger/wandb.py", "mxtrain/logger/comet.py",
+                     "mxtrain/logger/clearml.py", "mxtrain/logger/aim.py"],
+    },
 }  # fmt: skip
+"""Group -> area -> patterns of its files."""
+AREAS = {area: patterns for group in GROUPS.values() for area, patterns in group.items()}
 
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -44,10 +59,17 @@ class Mutant:
     """The whole changed file."""
 
 
-def draw(root: Path, seed: int, count: int) -> List[Mutant]:
-    """`count` changes, the same number in each area as far as it has so many; the first ones are a sample of all."""
+def draw(root: Path, seed: int, count: int, group: str = "engine") -> List[Mutant]:
+    """Draws `count` changes, the same number in each area as far as it has so many; the first ones are a sample of all.
+
+    Args:
+        root: checkout.
+        seed: decides which changes are drawn.
+        count: number of changes.
+        group: key of `GROUPS`.
+    """
     chance = random.Random(seed)
-    waiting = {area: list(places(root, pattern)) for area, pattern in AREAS.items()}
+    waiting = {area: list(places(root, patterns)) for area, patterns in GROUPS[group].items()}
     for found in waiting.values():
         chance.shuffle(found)
     drawn: List[Mutant] = []
@@ -62,9 +84,9 @@ def draw(root: Path, seed: int, count: int) -> List[Mutant]:
     return drawn
 
 
-def places(root: Path, pattern: str) -> Iterator[Tuple[str, int, str]]:
+def places(root: Path, patterns: Sequence[str]) -> Iterator[Tuple[str, int, str]]:
     """(file, number of the node, kind of change) of all that can be changed."""
-    for path in sorted(root.glob(pattern)):
+    for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
         tree = ast.parse(path.read_text())
         ignored = _ignored(tree)
         for position, node in enumerate(ast.walk(tree)):
