@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import shlex
 import sys
 from typing import Any, Dict, Tuple, Type
@@ -29,7 +30,9 @@ NUMPY = "numpy==1.23.5"
 def installing(*packages: str) -> str:
     """Returns the command that installs packages, or an extra, into this environment."""
     requirements = [requirement for package in packages for requirement in EXTRAS.get(package, (package,))]
-    return shlex.join([sys.executable, "-m", "pip", "install", *requirements, NUMPY])
+    # Exported folders have a copy of this module, and run without MXNet.
+    pinned = [] if importlib.util.find_spec("mxnet") is None else [NUMPY]
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements, *pinned])
 
 
 def require_library(name: str, package: str, needed_by: str, error_class: Type[MxtrainError] = DataError) -> Any:

@@ -734,7 +734,7 @@ def main(arguments: Sequence[str], folder: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails once more when it ends
         return 1
     except ImportError as error:
-        package = {"PIL": "pillow"}.get(str(error.name), error.name)
+        package = {"PIL": "pillow", "cv2": "opencv-python-headless"}.get(str(error.name), error.name)
         print(f"error: {error}. pip install {package}", file=sys.stderr)
     except KeyError as error:
         print(f"error: {SIGNATURE} or an input lacks {error}", file=sys.stderr)

@@ -9,18 +9,19 @@ J key points, S cells along a side of a mask, P cells along a side of a cropped 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.data.loading.opening import FORMATS, MAX_PIXELS, ImageTooLarge, open_image
+from mxtrain.data.loading.opening import FORMATS, MAX_PIXELS, ImageTooLarge
+from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
+from mxtrain.vision.images.pixels import ImageReader, read_error
+from mxtrain.vision.images.window import as_window
 from mxtrain.vision.instance_segmentation.drawn_masks import paste_masks
 from mxtrain.vision.pose.crop import Crop
 from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
 
-HIGH_BIT_DEPTH_MODES = ("I", "F", "I;16", "I;16B", "I;16L")
-"""Pillow modes with more than 8 bits per channel."""
 MAX_UPSAMPLED_SCORES = 1 << 24
 """Largest number of scores that are upsampled at once: 64 MiB as float32."""
 SHIFT = 0.25
@@ -33,7 +34,7 @@ class PreparedImage:
     """An image that was cropped or resized to the input of the network.
 
     Attributes:
-        image_1CHW: the network's input, uint8.
+        image_1CHW: the network's input from 0 to 255, in the dtype of the input.
         size: (height, width) of the original image.
         resized: (height, width) of the resized image, which is at the top left of the input.
         crop: part of the image around the object, in pose estimation; otherwise None.
@@ -48,7 +49,7 @@ class PreparedImage:
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     of_object = " of one object" * (signature["task"] == "pose_estimation")
-    return f"an image{of_object}: JPEG, PNG, WebP, GIF, BMP, TIFF or PPM"
+    return f"an image{of_object} of 8 or 16 bits: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM, or DICOM (needs pydicom)"
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -62,9 +63,8 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: the content is not an image, or is not supported.
     """
-    prepared = prepare_image(read_upright_image(content, name), folder.signature)
-    (input_info,) = folder.signature["inputs"]
-    outputs = folder.run({input_info["name"]: prepared.image_1CHW.astype(input_info["dtype"])})
+    prepared = read_image(content, name, folder.signature)
+    outputs = folder.run({folder.signature["inputs"][0]["name"]: prepared.image_1CHW})
     row = describe_outputs(folder.signature, outputs, prepared)
     if row is not None:
         yield {"file": name, **row}
@@ -85,7 +85,7 @@ def describe_outputs(
     Args:
         signature: signature of the folder.
         outputs: outputs of the network for one image.
-        prepared: result of `prepare_image`.
+        prepared: result of `read_image`.
     """
     if prepared.crop is not None:
         return _pose_row(signature, outputs, prepared, prepared.crop)
@@ -96,91 +96,55 @@ def describe_outputs(
     return None
 
 
-def read_upright_image(content: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Any:
-    """Decodes the header of an image file, and applies its EXIF orientation. Returns a Pillow image.
+def read_image(content: bytes, name: str, signature: Dict[str, Any], max_pixels: int = MAX_PIXELS) -> PreparedImage:
+    """Decodes an image file, and crops or resizes it to the network's input, as in the evaluation of the trained run.
 
     Args:
         content: content of the file.
         name: name of the file, for messages.
+        signature: signature of the folder.
         max_pixels: largest allowed number of pixels, checked before the image is decoded.
 
     Raises:
         ImageTooLarge: the image has more than `max_pixels`.
         ValueError: the file cannot be read.
     """
-    from PIL import ImageOps
-
     try:
-        image = open_image(content, FORMATS, max_pixels)
-        if image.mode in HIGH_BIT_DEPTH_MODES:
-            raise ValueError("it has more than 8 bits a channel. Give its pixels, from 0 to 255, as a .npz file")
-        return ImageOps.exif_transpose(image)
-    except ImageTooLarge as error:
-        raise ImageTooLarge(f"{name} cannot be read: {error}") from error
+        window = as_window(signature["signature"]["decoding"].get("window") or ["auto"])
+        return _prepared(ImageReader(content, window, max_pixels), signature)
+    except (ImportError, MemoryError):
+        raise
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-        reason = f"it is none of {', '.join(FORMATS)}" if "BytesIO" in str(error) else error
-        raise ValueError(f"{name} cannot be read as an image: {reason}") from error
+        reason = ValueError(f"it is none of {', '.join(FORMATS)}") if "BytesIO" in str(error) else error
+        kind = ImageTooLarge if isinstance(error, ImageTooLarge) else ValueError
+        raise kind(read_error(name, reason).rstrip(".")) from error
 
 
-def prepare_image(image: Any, signature: Dict[str, Any]) -> PreparedImage:
-    """Crops or resizes an image to the network's input, as in the evaluation of the trained run.
-
-    Args:
-        image: upright Pillow image.
-        signature: signature of the folder.
-    """
-    input_signature, decoding = signature["signature"], signature["signature"]["decoding"]
-    channels, height, width = input_signature["shape"]
+def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
+    (channels, *shape), decoding = signature["signature"]["shape"], signature["signature"]["decoding"]
+    read_channels = decoding["shape"][0]
     full_width, full_height = image.size
+    whole = (0.0, 0.0, float(full_width), float(full_height))
+    fill_C = fill_of(signature["signature"]["mean"], read_channels)
     frame, fit, crop = decoding.get("frame"), decoding.get("fit", ""), None
-    resized = (height, width)
+    resized = (shape[0], shape[1])
     if signature["task"] == "pose_estimation":
-        crop = Crop.around((0.0, 0.0, float(full_width), float(full_height)), (height, width))
-        image_CHW = _cropped(image, crop, signature)
+        crop = Crop.around(whole, resized)
+        image_CHW = crop.draw(lambda box, size: image.resized(box, size, read_channels), image.size, fill_C)
     elif frame or fit:
-        if frame:
-            height, width = frame
-        scale = min([1.0] * bool(frame) + [height / full_height, width / full_width])
-        resized = (max(1, round(full_height * scale)), max(1, round(full_width * scale)))
-        resized = (height, width) if fit == "stretch" else resized
-        part_CHW = _resize(image, (0.0, 0.0, full_width, full_height), (resized[1], resized[0]), decoding["shape"][0])
-        image_CHW = np.empty((len(part_CHW), height, width), np.uint8)
-        image_CHW[:] = _fill(signature, len(part_CHW))[:, None, None]
+        resized = fit_into_frame(full_height, full_width, frame) if frame else \
+            fit_size(full_height, full_width, shape, fit)  # fmt: skip
+        part_CHW = image.resized(whole, resized[::-1], read_channels)
+        image_CHW = np.empty((read_channels, *(frame or shape)), part_CHW.dtype)
+        image_CHW[:] = fill_C[:, None, None]
         image_CHW[:, : resized[0], : resized[1]] = part_CHW
     else:
-        # The largest central part with the aspect ratio of the input, times `central_crop`.
-        scale = min(full_width / width, full_height / height) * decoding["central_crop"]
-        left, top = (full_width - scale * width) / 2, (full_height - scale * height) / 2
-        box = (left, top, min(left + scale * width, full_width), min(top + scale * height, full_height))
-        image_CHW = _resize(image, box, (width, height), decoding["shape"][0])
-    image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).copy()
+        image_CHW = image.resized(central_box(image.size, shape, decoding["central_crop"]), resized[::-1],
+                                  read_channels)  # fmt: skip
+    dtype = np.dtype(signature["inputs"][0]["dtype"])
+    image_CHW = np.rint(image_CHW) if dtype.kind in "ui" else image_CHW
+    image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).astype(dtype)
     return PreparedImage(image_1CHW, (full_height, full_width), resized, crop)
-
-
-def _cropped(image: Any, crop: Crop, signature: Dict[str, Any]) -> np.ndarray:
-    """Returns the part of an image around its object, (C, H, W) uint8."""
-    channels = signature["signature"]["decoding"]["shape"][0]
-
-    def resize(box: Tuple[float, float, float, float], size: Tuple[int, int]) -> np.ndarray:
-        return _resize(image, box, size, channels)
-
-    return crop.draw(resize, image.size, _fill(signature, channels))
-
-
-def _resize(image: Any, box: Sequence[float], size: Tuple[int, int], channels: int) -> np.ndarray:
-    """Resizes a part (left, top, right, bottom) of an image to (width, height). Returns (C, H, W), uint8. When it
-    scales down, Pillow averages over all pixels of the part."""
-    from PIL import Image
-
-    resized = image.convert("L" if channels == 1 else "RGB").resize(size, Image.BILINEAR, box=tuple(box))
-    return np.asarray(resized).reshape(size[1], size[0], -1).transpose(2, 0, 1)
-
-
-def _fill(signature: Dict[str, Any], channels: int) -> np.ndarray:
-    """Returns the mean colour (C,), which fills the input outside of the image."""
-    mean = signature["signature"]["mean"]
-    mean = mean if len(mean) == channels else [sum(mean) / len(mean)] * channels
-    return np.rint(255 * np.asarray(mean)).astype(np.uint8)
 
 
 def _detection_rows(

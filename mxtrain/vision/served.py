@@ -12,6 +12,7 @@ from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.vision import exported_images
+from mxtrain.vision.images.window import as_window
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonForm
@@ -22,7 +23,8 @@ MAX_SIDE = 1 << 14
 FORM: Dict[str, JsonForm] = {
     "task": str, "class_names": [str], "signature": {
         "shape": [int], "mean": [NUMBER], "mask_values?": [int],
-        "decoding": {"shape": [int], "central_crop": NUMBER, "frame?": [int], "fit?": str, "*": object}, "*": object,
+        "decoding": {"shape": [int], "central_crop": NUMBER, "frame?": [int], "fit?": str,
+                     "window?": [(str, *NUMBER)], "*": object}, "*": object,
     }, "facts?": {"score_threshold?": NUMBER, "*": object}, "*": object,
 }  # fmt: skip
 """Required form of the fields of signature.json that are read here."""
@@ -42,7 +44,7 @@ class ImageBodyReader:
 
     kind = "image"
     media_types = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff",
-                   "image/x-portable-anymap")  # fmt: skip
+                   "image/x-portable-anymap", "application/dicom")  # fmt: skip
     example = ""
     columns = ()
 
@@ -55,8 +57,9 @@ class ImageBodyReader:
         sides = [*size, *frame]
         if len(size) != 2 or len(frame) != 2 or not all(0 < side <= MAX_SIDE for side in (channels, *sides)):
             raise ValueError(f"the shape of images is {[channels, *size]}, in a frame of {frame}")
-        if not decoding["shape"] or not 0 < decoding["central_crop"] <= 1:
+        if decoding["shape"][:1] not in ([1], [3]) or not 0 < decoding["central_crop"] <= 1:
             raise ValueError(f"the decoding of images is {decoding}")
+        as_window(decoding.get("window") or ["auto"])
         self._signature, self._spec = signature, spec
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
@@ -64,13 +67,11 @@ class ImageBodyReader:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Pillow warns of unusual files
-                image = exported_images.read_upright_image(body, "the body", limits.max_pixels)
-                prepared = exported_images.prepare_image(image, self._signature)
+                prepared = exported_images.read_image(body, "the body", self._signature, limits.max_pixels)
         except ImageTooLarge as error:
             raise RequestError(413, f"{error}.") from error
-        except Exception as error:  # Pillow decodes when the image is resized, and raises various errors
-            message = str(error) if isinstance(error, ValueError) else f"the body cannot be read as an image: {error}"
-            raise RequestError(400, f"{message[:300]}.") from error
+        except (ValueError, ImportError) as error:
+            raise RequestError(400, f"{str(error)[:300]}.") from error
         return ReadBody({self._spec.name: prepared.image_1CHW.astype(self._spec.dtype)}, prepared)
 
     def describe(

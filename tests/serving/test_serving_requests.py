@@ -241,7 +241,7 @@ def bomb(side: int) -> bytes:
 
 def test_image_bombs_and_broken_images(served: Served) -> None:
     status, found, _ = served.ask("/v2/models/pixels/predict", bomb(8000), "image/png")
-    said = "the body cannot be read: it has 8000 x 8000 pixels, and at most 1,000,000 are read."
+    said = "the body cannot be read as an image (it has 8000 x 8000 pixels, and at most 1,000,000 are read)."
     assert (status, found["error"]) == (413, said)
     assert served.ask("/v2/models/pixels/predict", bomb(800), "image/png")[0] == 200
     whole = png(np.random.default_rng(3).integers(0, 256, (40, 40), dtype=np.uint8))

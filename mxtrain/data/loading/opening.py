@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -38,8 +38,20 @@ def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: Opt
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
     image = Image.open(io.BytesIO(content), formats=formats)
-    width, height = image.size
-    limit = MAX_PIXELS if max_pixels is None else max_pixels
-    if width * height > limit:
-        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {limit:,} are read")
+    require_pixels(image.size, MAX_PIXELS if max_pixels is None else max_pixels)
     return image
+
+
+def require_pixels(size: Tuple[int, int], max_pixels: int) -> None:
+    """Rejects images of too many pixels.
+
+    Args:
+        size: (width, height).
+        max_pixels: largest allowed number of pixels.
+
+    Raises:
+        ImageTooLarge: the image has more.
+    """
+    width, height = size
+    if width * height > max_pixels:
+        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {max_pixels:,} are read")

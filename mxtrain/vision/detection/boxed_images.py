@@ -21,7 +21,6 @@ from mxtrain.vision.detection.boxes import (
     NUM_COLUMNS,
     Column,
     ResizeTransform,
-    fit_size,
     is_trained_on,
     padded,
     scaled,
@@ -29,6 +28,7 @@ from mxtrain.vision.detection.boxes import (
 )
 from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
+from mxtrain.vision.images.fitting import fit_size
 from mxtrain.vision.images.image_checks import BoxedChecks
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding

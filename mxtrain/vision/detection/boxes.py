@@ -15,6 +15,7 @@ import numpy as np
 
 from mxtrain.types import NamedFlags, NamedInt
 from mxtrain.vision.images.affine import determinant, transform_points
+from mxtrain.vision.images.fitting import fit_size
 from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
 
@@ -90,14 +91,6 @@ class ResizeTransform:
     def row(self) -> Tuple[int, ...]:
         """Returns the transform as a row of `Batch.meta`. Images with masks have the same columns."""
         return (self.height, self.width, self.fitted_height, self.fitted_width)
-
-
-def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
-    """Returns the (height, width) of a resized image, or of a part of it; arguments as in `ResizeTransform.into`."""
-    if fit == "stretch":
-        return size[0], size[1]
-    scale = min(size[0] / height, size[1] / width)
-    return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def weights(box_BMD: np.ndarray) -> Optional[np.ndarray]:

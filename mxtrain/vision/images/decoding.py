@@ -18,6 +18,7 @@ from mxtrain.data.loading.sampling import class_labels
 from mxtrain.errors import DataError, LoaderError, MxtrainError
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.dicom import is_dicom
+from mxtrain.vision.images.fitting import central_box
 from mxtrain.vision.images.image_checks import ImageChecks
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.images.settings import Decoding
@@ -184,10 +185,7 @@ class DecodedSource:
 
     def _choose_box(self, size: Tuple[int, int], draws_4: Optional[Sequence[float]]) -> Tuple[float, ...]:
         """Returns left, top, right and bottom of the part to keep, in pixels of an image of that (width, height)."""
-        full_width, full_height = size
         _, height, width = self.shape
         if draws_4 is None:
-            scale = min(full_width / width, full_height / height) * self.decoding.central_crop
-            left, top = 0.5 * (full_width - scale * width), 0.5 * (full_height - scale * height)
-            return left, top, min(left + scale * width, full_width), min(top + scale * height, full_height)
-        return choose_part((full_height, full_width), (height, width), self.crop_scale, draws_4)
+            return central_box(size, (height, width), self.decoding.central_crop)
+        return choose_part(size[::-1], (height, width), self.crop_scale, draws_4)

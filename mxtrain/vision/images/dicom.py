@@ -24,8 +24,7 @@ from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
 from mxtrain.errors import DataError
 from mxtrain.libraries import installing
 from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
-from mxtrain.vision.images.settings import Window
-from mxtrain.vision.images.window import FUNCTIONS, WHITE, linear_exact, require_grey
+from mxtrain.vision.images.window import FUNCTIONS, WHITE, Window, linear_exact, require_grey
 
 MAX_HEADER_BYTES = 16 << 20
 """Size limit of the elements before the pixels. A parsed element needs up to 30 times its size in memory."""

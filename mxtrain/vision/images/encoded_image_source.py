@@ -14,6 +14,7 @@ from mxtrain.data.checking.problems import DataPlace
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.vision.detection.box_faults import SIZE_REMEDY, size_fact
 from mxtrain.vision.images.decoding import EncodedImages
+from mxtrain.vision.images.fitting import fill_of
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.images.settings import Decoding
 
@@ -113,13 +114,6 @@ class EncodedImageSource:
         """Returns an image in its original size, (C, H, W)."""
         image = self.open(index)
         return self.resize(index, image, (0.0, 0.0, *image.size), image.size)
-
-
-def fill_of(mean: Sequence[float], channels: int) -> np.ndarray:
-    """Returns the mean as a colour (C,), uint8. If the numbers of channels differ, it is a grey of the same
-    brightness."""
-    fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
-    return np.rint(255 * np.asarray(fill)).astype(np.uint8)
 
 
 def batch_of(images: Sequence[np.ndarray]) -> np.ndarray:

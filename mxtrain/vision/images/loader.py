@@ -14,7 +14,7 @@ from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions, Sc
 from mxtrain.data.loading.randomness import integers
 from mxtrain.types import Batch, Shape
 from mxtrain.vision.draws import VisionDraw
-from mxtrain.vision.images.encoded_image_source import fill_of
+from mxtrain.vision.images.fitting import fill_of
 from mxtrain.vision.images.sample_reader import ReadBatch, SampleReader, join
 from mxtrain.vision.images.settings import Augment
 from mxtrain.vision.images.transforms.chain import TransformChain

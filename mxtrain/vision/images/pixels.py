@@ -4,7 +4,7 @@ depth.
 White is 255 in the result. Channels of up to 8 bits stay uint8. Deeper ones become float32, scaled by their type:
 integers by their largest value (65,535 for 16 bits); floats must lie between 0 and 1; a window overrides the scale.
 Transparency is dropped without blending. If a file has several images, the first is read. Importing this module does
-not import Pillow.
+not import Pillow. Exported folders have a copy of this module.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import IMAGE_TOO_LARGE, UNREADABLE_IMAGE
-from mxtrain.data.loading.opening import ImageTooLarge, open_image
+from mxtrain.data.loading.opening import FORMATS, MAX_PIXELS, ImageTooLarge, open_image, require_pixels
 from mxtrain.errors import LoaderError
 from mxtrain.vision.images.dicom import DicomReader, is_dicom
-from mxtrain.vision.images.settings import Window
-from mxtrain.vision.images.window import linear_exact, require_grey
+from mxtrain.vision.images.window import Window, linear_exact, require_grey
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -44,12 +43,13 @@ class ImageReader:
             struct.error and its own errors; `read_error` converts them to one message.
     """
 
-    def __init__(self, content: bytes, window: Window = "auto") -> None:
+    def __init__(self, content: bytes, window: Window = "auto", max_pixels: int = MAX_PIXELS) -> None:
         """Reads the header.
 
         Args:
             content: content of the file.
             window: range of grey values, see `Decoding.window`.
+            max_pixels: largest allowed number of pixels, checked before the image is decoded.
         """
         self._window = window
         self._dicom = DicomReader(content) if is_dicom(content) else None
@@ -57,8 +57,9 @@ class ImageReader:
         """(width, height)."""
         if self._dicom is not None:
             self.size = self._dicom.size
+            require_pixels(self.size, max_pixels)
             return
-        image = open_image(content)
+        image = open_image(content, FORMATS, max_pixels)
         planes = _deep_planes(image, content) if isinstance(window, str) else [_apply_window(image, *window)]
         self._images = [image] if planes is None else planes
         self._is_deep = planes is not None

@@ -5,7 +5,6 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Tuple, Type, Union
 
@@ -16,34 +15,14 @@ from mxtrain.errors import DamagedCheckpoint
 from mxtrain.types import NonNegative, NonNegativeFloat, PositiveFloat, Range, Shape
 from mxtrain.vision.images.transforms.base import AreaShare, DatasetTransform
 from mxtrain.vision.images.transforms.chain import AugmentSettings
+from mxtrain.vision.images.window import Window as Window
+from mxtrain.vision.images.window import as_window as as_window
+from mxtrain.vision.images.window import require_window
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
-MAX_PIXELS = 178_956_970
-"""Largest number of pixels: half a gigabyte in colour. A small file may declare more than fits into memory."""
-Window = Union[str, Tuple[float, float]]
-"""Range of grey values: auto, full, or (centre, width) in the units of the file."""
-
-
-def _require_window(window: object) -> object:
-    """Validates a window; numbers become floats.
-
-    Raises:
-        ValueError: it is not a window.
-    """
-    if window in ("auto", "full"):
-        return window
-    if isinstance(window, list) and len(window) == 2 and all(type(number) in (int, float) for number in window):
-        centre, width = window
-        if math.isfinite(centre) and 0 < width < math.inf:
-            return [float(centre), float(width)]
-    raise ValueError(
-        f"window is auto, full or [centre, width], e.g. [40,400], and a width is above 0, but {window} was given"
-    )
-
-
-WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(_require_window)]
+WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(require_window)]
 """Type of a setting with a `Window`."""
 
 
@@ -158,17 +137,6 @@ class Decoding:
             tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame),
             window, values.get("fit", ""),
         )  # fmt: skip
-
-
-def as_window(value: Union[str, List[str], List[float]]) -> Window:
-    """Converts the value of a setting, or of a checkpoint, to a window.
-
-    Raises:
-        ValueError: the value is not a window.
-    """
-    single = value[0] if isinstance(value, list) and len(value) == 1 else value
-    window = _require_window(single)
-    return str(window) if isinstance(window, str) else tuple(window)  # type: ignore[arg-type,return-value]
 
 
 def window_setting(window: Window) -> Union[str, List[float]]:

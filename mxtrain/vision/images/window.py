@@ -1,4 +1,5 @@
-"""Windows of radiology, which map the values of a grey image to the range from black to white.
+"""Windows of radiology, which map the values of a grey image to the range from black to white. Exported folders have a
+copy of this module.
 
 Source: DICOM PS3.3, C.11.2.1.2 (LINEAR), C.11.2.1.3.1 (SIGMOID) and C.11.2.1.3.2 (LINEAR_EXACT).
 Legend: H height, W width.
@@ -6,13 +7,42 @@ Legend: H height, W width.
 
 from __future__ import annotations
 
-from typing import Callable, Dict
+import math
+from typing import Callable, Dict, List, Tuple, Union
 
 import numpy as np
 
-from mxtrain.vision.images.settings import Window
-
 WHITE = 255.0
+Window = Union[str, Tuple[float, float]]
+"""Range of grey values: auto, full, or (centre, width) in the units of the file."""
+
+
+def require_window(window: object) -> object:
+    """Validates a window; numbers become floats.
+
+    Raises:
+        ValueError: it is not a window.
+    """
+    if window in ("auto", "full"):
+        return window
+    if isinstance(window, list) and len(window) == 2 and all(type(number) in (int, float) for number in window):
+        centre, width = window
+        if math.isfinite(centre) and 0 < width < math.inf:
+            return [float(centre), float(width)]
+    raise ValueError(
+        f"window is auto, full or [centre, width], e.g. [40,400], and a width is above 0, but {window} was given"
+    )
+
+
+def as_window(value: Union[str, List[str], List[float]]) -> Window:
+    """Converts the value of a setting, or of a checkpoint, to a window.
+
+    Raises:
+        ValueError: the value is not a window.
+    """
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    window = require_window(single)
+    return str(window) if isinstance(window, str) else tuple(window)  # type: ignore[arg-type,return-value]
 
 
 def linear(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:

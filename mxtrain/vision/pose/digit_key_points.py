@@ -23,7 +23,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.types import BatchSize, OpenFraction, Positive
 from mxtrain.vision.detection.digit_scenes import DigitScenes
 from mxtrain.vision.detection.scenes import Scenes
-from mxtrain.vision.images.encoded_image_source import fill_of
+from mxtrain.vision.images.fitting import fill_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.sizes import ImageSize, square
 from mxtrain.vision.pose.crop import Crop

@@ -23,6 +23,7 @@ from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.affine import warp
 from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.files import MAX_BYTES, ImageFiles
+from mxtrain.vision.images.fitting import fit_into_frame
 from mxtrain.vision.images.image_checks import MaskedChecks
 from mxtrain.vision.images.pixels import REPLACE, ImageReader, read_error, unreadable
 from mxtrain.vision.images.settings import Decoding
@@ -290,12 +291,6 @@ class _Crop:
     box: Tuple[float, float, float, float]
     size: Tuple[int, int]
     place: Tuple[int, int]
-
-
-def fit_into_frame(height: int, width: int, frame: Sequence[int]) -> Tuple[int, int]:
-    """Returns the height and width of an image in a frame of that (height, width). Only larger images are scaled."""
-    scale = min(1.0, frame[0] / height, frame[1] / width)
-    return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def choose_crop(

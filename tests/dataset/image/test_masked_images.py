@@ -13,6 +13,7 @@ from PIL import Image
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.errors import LoaderError
 from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.fitting import fit_into_frame
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.segmentation import mask_file, masked_images
@@ -23,7 +24,6 @@ from mxtrain.vision.segmentation.masked_images import (
     MaskCoding,
     MaskedImages,
     choose_crop,
-    fit_into_frame,
 )
 
 MEAN = [0.9, 0.1, 0.4]
