@@ -14,9 +14,10 @@ import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain import native
-from mxtrain.engine.cached_op import repeatable
+from mxtrain.engine.cached_op import corrected
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
+from mxtrain.engine.max_pooling import with_stored_positions
 from mxtrain.process.collection import collection_paused
 from mxtrain.runtime import cuda_libraries, spinning
 from mxtrain.runtime.apply import lets_threads_spin
@@ -74,7 +75,18 @@ def _without_cudnn(operator: Callable[..., Any]) -> Callable[..., Any]:
 for _module in (mx.nd, mx.sym, mx.nd.op, mx.sym.op):
     setattr(_module, "Dropout", _without_cudnn(getattr(_module, "Dropout")))  # noqa: B009, B010
 
-mx.nd.CachedOp = repeatable(mx.nd.CachedOp, mx.autograd.is_training)
+
+def _copy(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """Returns a differentiable copy of an array of `mx.nd` or `mx.np`."""
+    return mx.np.copy(array) if isinstance(array, mx.np.ndarray) else mx.nd.identity(array)
+
+
+for _module in (mx.nd, mx.nd.op):
+    setattr(_module, "Pooling", with_stored_positions(getattr(_module, "Pooling"), mx.autograd, _copy))  # noqa: B009, B010
+for _module in (mx.npx, mx.nd.numpy_extension):
+    setattr(_module, "pooling", with_stored_positions(getattr(_module, "pooling"), mx.autograd, _copy))  # noqa: B009, B010
+
+mx.nd.CachedOp = corrected(mx.nd.CachedOp, mx.autograd, mx.sym.load_json, _copy)
 
 autograd = mx.autograd
 gluon = mx.gluon

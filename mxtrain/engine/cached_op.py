@@ -1,42 +1,70 @@
-"""Makes the inference of hybridized graphs with recurrent operators deterministic under `static_shape`."""
+"""Corrects hybridized graphs of MXNet 1.9.1: inference of recurrent operators, and gradients of max pooling."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Callable, Sequence, Tuple
+
+from mxtrain.engine.max_pooling import has_max_pooling, inference_in_training_mode, pooled_inputs
 
 Flags = Sequence[Tuple[str, Any]]
 
 
-def repeatable(cached_op: Any, is_training: Callable[[], bool]) -> Any:
-    """Returns a subclass of MXNet's CachedOp whose inference is deterministic.
+def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], copy: Callable[[Any], Any]) -> Any:
+    """Returns a subclass of MXNet's CachedOp whose inference is deterministic, and whose max pooling has the right
+    gradient.
 
     Under static_shape MXNet 1.9.1 leaves `need_grad` of an operator uninitialised: `CachedOp::StaticRunOps` in
     src/imperative/cached_op.cc sets only `is_train`. In inference the recurrent operator then uses oneDNN's kernel for
     training or the one for inference, depending on earlier content of the memory, and their last bits differ. So graphs
     with this operator run inference without static shapes. In training only `is_train` matters, so it is unchanged.
 
+    Max pooling: see `mxtrain.engine.max_pooling`. Arrays inside of a graph are no views, only its inputs can be.
+
     Args:
         cached_op: mxnet.nd.CachedOp.
-        is_training: mxnet.autograd.is_training.
+        autograd: mxnet.autograd.
+        load_json: mxnet.sym.load_json.
+        copy: operator that copies an array.
     """
 
     class CachedOp(cached_op):
-        __slots__ = ("_inference",)
+        __slots__ = ("_flags", "_inference", "_pooled", "_pools", "_recorded_inference", "_sym")
 
         def __init__(self, sym: Any, flags: Flags = ()) -> None:
             super().__init__(sym, flags)
-            self._inference = None
-            if dict(flags).get("static_shape") and '"op": "RNN"' in sym.tojson():
+            self._sym, self._flags = sym, flags
+            self._inference = self._recorded_inference = None
+            text = sym.tojson()
+            if dict(flags).get("static_shape") and '"op": "RNN"' in text:
                 self._inference = cached_op(sym, [flag for flag in flags if flag[0] != "static_shape"])
+            graph = json.loads(text) if '"op": "Pooling"' in text else {"nodes": []}
+            self._pools, self._pooled = has_max_pooling(graph), pooled_inputs(graph)
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if self._inference is None or is_training():
+            if self._pools:
+                given = list(args)
+                for position in self._pooled:
+                    given[position] = copy(given[position])
+                if autograd.is_training():
+                    return super().__call__(*given, **kwargs)
+                with autograd.train_mode():
+                    return self._as_inference()(*given, **kwargs)
+            if self._inference is None or autograd.is_training():
                 return super().__call__(*args, **kwargs)
             return self._inference(*args, **kwargs)
+
+        def _as_inference(self) -> Any:
+            if self._recorded_inference is None:
+                changed = inference_in_training_mode(json.loads(self._sym.tojson()))
+                self._recorded_inference = cached_op(load_json(changed), self._flags)
+            return self._recorded_inference
 
         def _register_op_hook(self, callback: Any, monitor_all: bool = False) -> None:
             super()._register_op_hook(callback, monitor_all)
             if self._inference is not None:
                 self._inference._register_op_hook(callback, monitor_all)
+            if self._pools:
+                self._as_inference()._register_op_hook(callback, monitor_all)
 
     return CachedOp

@@ -336,29 +336,9 @@ def mark(array: nd.NDArray) -> nd.NDArray:
     return array
 
 
-@contextlib.contextmanager
-def recorded_max_pooling() -> Iterator[None]:
-    """Runs pooling in training mode within the context; its outputs are the same.
-
-    In inference mode oneDNN does not store the positions of the maxima, so MXNet's gradient of max pooling would be
-    wrong.
-    """
-    pool = nd.Pooling
-
-    def pool_in_training_mode(*args: Any, **options: Any) -> nd.NDArray:
-        with autograd.train_mode():
-            return pool(*args, **options)
-
-    nd.Pooling = pool_in_training_mode
-    try:
-        yield
-    finally:
-        nd.Pooling = pool
-
-
 def run_recorded(network: gluon.Block, batch: Batch, choose: Choose) -> Tuple[Explained, nd.NDArray]:
     """Returns the explained quantity of a batch and its scores (B,), recorded in inference mode."""
-    with recorded_max_pooling(), autograd.record(train_mode=False):
+    with autograd.record(train_mode=False):
         outputs = tuple(as_list(network(*batch.inputs)))
         with autograd.pause():
             explained = choose(outputs, batch)
