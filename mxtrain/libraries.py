@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import shlex
 import sys
-from typing import Any, Dict, Tuple, Type
+from typing import Any, Dict, Sequence, Tuple, Type
+
+from packaging.requirements import Requirement
 
 from mxtrain.errors import DataError, MxtrainError
 
@@ -17,6 +20,8 @@ EXTRAS: Dict[str, Tuple[str, ...]] = {
     "export": ("onnx>=1.16", "onnxruntime>=1.19", "ml_dtypes<0.6"),
     "serve": ("fastapi>=0.115,<1", "uvicorn>=0.39,<1", "httptools>=0.6.3,<1", "prometheus-client>=0.20,<1",
               "onnxruntime>=1.19"),
+    "tokenizers": ("tokenizers>=0.19",), "babel": ("babel>=2.14",), "num2words": ("num2words>=0.5.13,!=0.5.15",),
+    "onnxruntime": ("onnxruntime>=1.19",),
 }  # fmt: skip
 """Packages of pyproject.toml that not everyone needs: extras, or dependencies that a manual installation may lack.
 Messages name them one by one, since mxtrain is not published: `pip install mxtrain[...]` would fail, or install an
@@ -45,8 +50,9 @@ def require_library(name: str, package: str, needed_by: str, error_class: Type[M
         error_class: class of the error.
 
     Raises:
-        DataError, or `error_class`: it is not installed.
+        DataError, or `error_class`: it is not installed, or in another version than the project's.
     """
+    check_versions(EXTRAS.get(package, ()), needed_by, error_class)
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -63,3 +69,28 @@ def missing_message(error: ImportError, package: str, needed_by: str) -> str:
     """
     needed = (error.name or "").partition(".")[0] or package
     return f"{needed_by} needs the package {needed} ({error}): {installing(package)}"
+
+
+def check_versions(requirements: Sequence[str], needed_by: str, error_class: Type[MxtrainError] = DataError) -> None:
+    """Rejects packages that are installed in another version than mxtrain is tested with.
+
+    Packages that are not installed are left to their import, which may not need all of them.
+
+    Args:
+        requirements: packages with their versions, as in `EXTRAS`.
+        needed_by: what needs them, for the message.
+        error_class: class of the error.
+
+    Raises:
+        DataError, or `error_class`: there is such a package; the message has both versions and the command.
+    """
+    for text in requirements:
+        requirement = Requirement(text)
+        try:
+            installed = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            raise error_class(
+                f"{needed_by} needs {text}, and {requirement.name} {installed} is installed: {installing(text)}"
+            )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
 import pydantic
 
 from mxtrain.errors import ConfigError
-from mxtrain.libraries import installing
+from mxtrain.libraries import check_versions, installing
 from mxtrain.logger.base import Logger
 from mxtrain.logger.secret_values import URL_WITH_CREDENTIALS, hide_secrets
 from mxtrain.logger.tracked_run import Point as Point
@@ -108,6 +108,7 @@ class Tracker(Logger):
         if self.package and importlib.util.find_spec(self.package.partition(".")[0]) is None:
             command = installing(*self.install.split())
             raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")
+        check_versions(self.install.split(), path, ConfigError)
 
 
 def text_of_settings(settings: Mapping[str, Json], max_length: int) -> Dict[str, str]:

@@ -16,7 +16,7 @@ from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import PRUNED, STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES, read_meta
-from mxtrain.libraries import installing, missing_message, require_library
+from mxtrain.libraries import missing_message, require_library
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.runs.status import DAMAGED, read_status
 from mxtrain.tuning.file_lock import FileLock
@@ -41,11 +41,8 @@ SPEED = "samples_per_s"
 
 
 def require_optuna() -> None:
-    """Raises a `ConfigError` if Optuna is not installed or too old."""
+    """Raises a `ConfigError` if Optuna is not installed or in another version."""
     optuna = require_library("optuna", "tune", "tune", ConfigError)
-    version = optuna.__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < (4, 4):
-        raise ConfigError(f"tune needs Optuna 4.4 or later, and {version} is installed: {installing('tune')}")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)
 

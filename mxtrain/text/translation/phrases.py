@@ -103,7 +103,7 @@ phrases are empty."""
 
 
 def _babel(module: str) -> Any:
-    return require_library(f"babel.{module}", "Babel", WHAT)
+    return require_library(f"babel.{module}", "babel", WHAT)
 
 
 def _date(language: str) -> Make:

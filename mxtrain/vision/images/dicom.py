@@ -22,7 +22,7 @@ import numpy as np
 
 from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
 from mxtrain.errors import DataError
-from mxtrain.libraries import installing
+from mxtrain.libraries import EXTRAS, check_versions, installing
 from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
 from mxtrain.vision.images.window import FUNCTIONS, WHITE, Window, linear_exact, require_grey
 
@@ -64,8 +64,9 @@ def require_pydicom(path: str) -> None:
     """Rejects a DICOM file if pydicom is not installed.
 
     Raises:
-        DataError: pydicom is not installed.
+        DataError: pydicom is not installed, or in another version than the project's.
     """
+    check_versions(EXTRAS["dicom"], f"'{path}' is a DICOM file, which")
     if importlib.util.find_spec("pydicom") is None:
         raise DataError(f"'{path}' is a DICOM file, and pydicom is not installed, which reads it. {_INSTALL}.")
 
