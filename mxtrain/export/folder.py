@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import glob
 import os
 import shutil
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping
 
 import numpy as np
 
@@ -20,7 +17,7 @@ from mxtrain.export.comparison import remarks_of, table_of
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
-from mxtrain.files.unused_folders import remove_unused
+from mxtrain.files.unused_folders import make_locked, remove_abandoned
 from mxtrain.libraries import require_library
 
 PREDICT, CARD = "predict.py", "README.md"
@@ -42,8 +39,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     require_new(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(path)
-        draft, lock = _make_draft(path)
+        remove_abandoned(path.parent, _draft_prefix(path))
+        draft, lock = make_locked(path.parent, _draft_prefix(path))
     except OSError as error:
         raise DataError(f"out={path}: it cannot be written: {error.strerror}.") from error
     try:
@@ -70,28 +67,6 @@ def require_new(path: Path) -> None:
 
 def _draft_prefix(path: Path) -> str:
     return f".{path.name}-export-"
-
-
-def _make_draft(path: Path) -> Tuple[Path, int]:
-    """Creates and locks a temporary folder beside `path`; returns it with a file descriptor that holds the lock."""
-    while True:
-        draft = Path(tempfile.mkdtemp(prefix=_draft_prefix(path), dir=path.parent))
-        # Until it is locked, another export may remove the folder: then try again.
-        with contextlib.suppress(FileNotFoundError):
-            lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with contextlib.suppress(OSError):  # without locks on this file system nothing is removed, either
-                fcntl.flock(lock, fcntl.LOCK_SH)
-            if draft.exists() and os.path.samestat(os.fstat(lock), draft.lstat()):
-                return draft, lock
-            os.close(lock)
-
-
-def remove_abandoned(path: Path) -> None:
-    """Removes temporary folders of earlier exports to `path` that were killed; those of living processes are locked."""
-    for draft in path.parent.glob(f"{glob.escape(_draft_prefix(path))}*"):
-        with contextlib.suppress(OSError):
-            if draft.lstat().st_uid == os.getuid():
-                remove_unused(draft)
 
 
 def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
@@ -208,6 +183,7 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
         f"{report['dataset']}.", "", "| input | type | shape |", "| --- | --- | --- |",
         *(f"| {spec['name']} | {spec['dtype']} | {' x '.join(map(str, spec['shape']))} |"
           for spec in signature["inputs"]),
+        *([f"\n{signature['fixed']}."] if signature.get("fixed") else []),
         "", "| output | relative error against MXNet |", "| --- | --- |",
         *(f"| {name} | {error:.1e} |" for name, error in report["errors"].items()), "",
         f"| metric ({report['evaluated']}) | MXNet | onnxruntime |", "| --- | --- | --- |",

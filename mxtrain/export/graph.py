@@ -35,6 +35,8 @@ TYPES = {
     "int32": TensorProto.INT32, "int64": TensorProto.INT64, "uint8": TensorProto.UINT8, "int8": TensorProto.INT8,
     "bool": TensorProto.BOOL,
 }  # fmt: skip
+STRIDES = (2, 4, 8, 16, 32, 64)
+"""Total strides of networks for images whose sizes are rounded up."""
 LARGEST_SHARED = 64
 """Number of elements below which equal constants are written only once."""
 
@@ -257,7 +259,8 @@ class OperatorCall:
         """Returns one dimension as an int64 tensor (1,), computed from those of the node's or the graph's inputs.
 
         It tries, in this order: a constant, an integer multiple of one known dimension, of the product of two, an
-        integer fraction of one, and the sum of one and a constant. The formula must be right in all probes.
+        integer fraction of one, one of `STRIDES` rounded up, and the sum of one and a constant. The formula must be
+        right in all probes.
 
         Raises:
             ShapeNotExpressible: none of these is right.
@@ -283,6 +286,10 @@ class OperatorCall:
             divisor = _ratio(size, target)
             if divisor is not None:
                 return self.add("Div", [self.size(name, axis), self.ints(divisor)])
+            stride = next((one for one in STRIDES if all(-(-a // one) == b for a, b in zip(size, target))), None)
+            if stride is not None:  # of layers that halve a size and round up
+                raised = self.add("Add", [self.size(name, axis), self.ints(stride - 1)])
+                return self.add("Div", [raised, self.ints(stride)])
             offset = {a - b for a, b in zip(target, size)}
             if len(offset) == 1:
                 return self.add("Add", [self.size(name, axis), self.ints(offset.pop())])
@@ -340,6 +347,7 @@ class OnnxGraph:
         self._onnx_nodes: List[Any] = []
         self._shared: Dict[Tuple[str, Tuple[int, ...], bytes], str] = {}
         self._count = 0
+        self._ends: Dict[int, int] = {}  # node of the symbol -> number of ONNX nodes up to its last one
         self._convert(converters)
 
     def _shapes_for(self, sizes: Mapping[str, int]) -> List[Tuple[int, ...]]:
@@ -432,6 +440,7 @@ class OnnxGraph:
             outputs = converter(call)
             for output, name in enumerate([outputs] if isinstance(outputs, str) else outputs):
                 self.names[number, output] = name
+            self._ends[number] = len(self._onnx_nodes)
 
     def _constants(self) -> Set[int]:
         """Folds nodes that depend on parameters alone: MXNet computes them, and they become constants.
@@ -474,21 +483,47 @@ class OnnxGraph:
             self._add_node("Identity", [self.names[head]], [name])
             dims = [self._dim_name(size, f"{name}_{axis}") for axis, size in enumerate(self.dims(head))]
             infos.append(helper.make_tensor_value_info(name, TYPES[self.dtype(head)], dims))
-        inputs = [
-            helper.make_tensor_value_info(name, TYPES[entry.dtype], list(entry.dims))
-            for name, entry in self.inputs.items()
-        ]  # fmt: skip
-        used = {name for node in self._onnx_nodes for name in node.input}
-        constants = [tensor for name, tensor in self.initializers.items() if name in used]
-        graph = helper.make_graph(self._onnx_nodes, "mxtrain", inputs, infos, constants)
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="mxtrain",
-            producer_version=__version__,
-        )  # fmt: skip
+        model = self._model(self._onnx_nodes, infos, __version__)
         helper.set_model_props(model, dict(metadata))
         if model.ByteSize() < 2**31:  # the checker serializes the model, and a protocol buffer has at most 2 GB
             checker.check_model(model)
         return model
+
+    def _model(self, nodes: Sequence[Any], outputs: Sequence[Any], version: str = "") -> ModelProto:
+        inputs = [
+            helper.make_tensor_value_info(name, TYPES[entry.dtype], list(entry.dims))
+            for name, entry in self.inputs.items()
+        ]  # fmt: skip
+        used = {name for node in nodes for name in node.input}
+        constants = [tensor for name, tensor in self.initializers.items() if name in used]
+        graph = helper.make_graph(nodes, "mxtrain", inputs, outputs, constants)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="mxtrain",
+            producer_version=version,
+        )  # fmt: skip
+
+    @property
+    def converted(self) -> List[int]:
+        """Returns the numbers of the converted operators, in order."""
+        return list(self._ends)
+
+    def beginning(self, count: int) -> Tuple[ModelProto, Dict[str, Entry]]:
+        """Builds a model of the first `count` converted operators.
+
+        Returns:
+            The model, and the tensors of the symbol by the names of the outputs: the results of all operators.
+        """
+        numbers = self.converted[:count]
+        hidden = {*self.initializers, *self.inputs}
+        entries = {name: entry for entry, name in self.names.items() if entry[0] in numbers and name not in hidden}
+        infos = [helper.make_tensor_value_info(name, self.onnx_type(*entry), None) for name, entry in entries.items()]
+        return self._model(self._onnx_nodes[: self._ends[numbers[-1]]], infos), entries
+
+    def shape_at(self, shapes: Mapping[str, Tuple[int, ...]]) -> Dict[Entry, Tuple[int, ...]]:
+        """Returns the shape of each tensor of the symbol for these shapes of the inputs."""
+        known = {**shapes, **{name: value.shape for name, value in self.parameters.items() if value.ndim}}
+        inferred = self._internals._infer_shape_impl(False, **known)[1]
+        return {entry: tuple(inferred[self._first[entry[0]] + entry[1]]) for entry in self.names}
 
     def _dim_name(self, size: Size, otherwise: str) -> Union[int, str]:
         if len(set(size)) == 1:

@@ -11,6 +11,7 @@ from mxtrain.export.converters import CONVERTERS
 from mxtrain.export.folder import write_model
 from mxtrain.export.graph import Input, OnnxGraph
 from mxtrain.export.proof import NotProven
+from mxtrain.export.refused_layer import refused_layer
 from mxtrain.export.standalone import MAX_ERROR, UnusableFolder, errors_of, load_session
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ def write_part(folder: Path, name: str, part: ExportedPart, metadata: Mapping[st
     probes = [{"batch": batch, **{dim: size + 2 * k for k, dim in enumerate(others)}} for batch, size in SIZES]
     graph = OnnxGraph(part.symbol, part.parameters, inputs, probes, CONVERTERS)
     write_model(folder, graph.model(part.outputs, metadata), f"{name}.onnx")
-    session = load_session(str(folder), name=f"{name}.onnx")
     try:
+        session = load_session(str(folder), name=f"{name}.onnx")
         errors = errors_of(session, part.cases)
     except UnusableFolder as error:
-        raise NotProven(f"export: {name}: {error}") from error
+        raise refused_layer(graph, part.cases[0][0], error) from error
     wrong = [f"{key} by {error:.1e}" for key, error in errors.items() if not error <= MAX_ERROR]
     if wrong:
         raise NotProven(

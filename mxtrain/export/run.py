@@ -20,19 +20,27 @@ from mxtrain.export.operator_proof import order_dependent
 from mxtrain.export.parts import write_part
 from mxtrain.export.proof import (
     Case,
+    NotProven,
     Sampled,
     cases_for,
     compare_metrics,
+    differs_at_other_sizes,
+    disturbed,
     prove,
     read_samples,
     with_onnx,
 )
-from mxtrain.export.standalone import load_session
+from mxtrain.export.refused_layer import refused_layer
+from mxtrain.export.standalone import UnusableFolder, load_session
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
     from mxtrain.data.base import Samples
     from mxtrain.trained import Trained
+
+
+class DiffersAtOtherSizes(NotProven):
+    """Outputs are MXNet's for the sizes of the samples, and others for other sizes."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +121,14 @@ def choose_sizes(
             cases = cases_for(network, sampled, inputs)
             model = graph.model(network.output_names, metadata)
             write_model(draft, model)
-            return Candidate(graph, inputs, cases, model, load_session(str(draft))), _why_fixed(wanted, inputs, reason)
-        except (ShapeNotExpressible, mx.MXNetError) as error:
+            try:
+                session = load_session(str(draft))
+            except UnusableFolder as error:
+                raise refused_layer(graph, cases[0][0], error) from error
+            if differs_at_other_sizes(session, cases, order_dependent(graph, network.output_names)):
+                raise DiffersAtOtherSizes("export: onnxruntime computes something else than MXNet for other sizes.")
+            return Candidate(graph, inputs, cases, model, session), _why_fixed(wanted, inputs, reason)
+        except (ShapeNotExpressible, DiffersAtOtherSizes, mx.MXNetError) as error:
             reason = reason or error
             last = error
     assert last is not None, "there is at least one choice"
@@ -136,9 +150,12 @@ def _why_fixed(wanted: Mapping[str, Input], inputs: Mapping[str, Input], reason:
     names = [*fixed]
     listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     verb = "are" if len(names) > 1 else "is"
-    fails = isinstance(reason, mx.MXNetError) or isinstance(reason.__cause__, mx.MXNetError)
-    why = "the network computes no other sizes" if fails else \
-        "a size inside of the network cannot be computed from others"  # fmt: skip
+    if isinstance(reason, DiffersAtOtherSizes):
+        why = "its results for other sizes are not those of MXNet"
+    elif isinstance(reason, mx.MXNetError) or isinstance(reason.__cause__, mx.MXNetError):
+        why = "the network computes no other sizes"
+    else:
+        why = "a size inside of the network cannot be computed from others"
     return f"{listed} {verb} fixed at {' x '.join(map(str, fixed.values()))}: {why}"
 
 
@@ -183,12 +200,15 @@ def export_network(
         is_open = next(iter(candidate.inputs.values())).dims[0] == "batch"
         compared = with_onnx(trained, network, session, is_open)
         stage("measuring the metric of both")
-        values = [
-            version.evaluator.measure(
-                build_loader(description, data.source, signature, trained.device, limit_batches=data.limit_batches)
-            ) for version in (trained, compared)
-        ]  # fmt: skip
-        metrics = compare_metrics(*values)
+
+        def measure(version: Trained) -> Mapping[str, float]:
+            loader = build_loader(description, data.source, signature, trained.device, limit_batches=data.limit_batches)
+            return version.evaluator.measure(loader)
+
+        error = max(errors.values(), default=0.0)
+        metrics = compare_metrics(
+            measure(trained), measure(compared), lambda seed: measure(disturbed(trained, error, seed))
+        )  # fmt: skip
         task_parts = task.export_parts(description, signature, trained.strategy, sampled.arrays)
         if task_parts:
             stage("proof: the parts of the network")
@@ -201,6 +221,7 @@ def export_network(
             compressed, proven = compress(draft, smaller, subject, stage)
         write_proof(draft, proven)
         signature_json = _signature(trained, network, candidate.inputs, session)
+        signature_json["fixed"] = fixed
         signature_json["order_dependent"] = order_dependent(graph, network.output_names)
         signature_json["parts"] = {name: part.signature for name, part in parts.items()}
         report = {

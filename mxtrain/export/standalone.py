@@ -21,7 +21,7 @@ import stat
 import sys
 import warnings
 import zipfile
-from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Tuple
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Before NumPy is imported, which takes long: Ctrl-C ends the program without a traceback, with the usual exit code.
@@ -36,6 +36,10 @@ READING = "reading"
 """Folder of the modules that read samples of files."""
 PARTS = ("encoder", "step")
 """Further networks that a folder may hold, in files such as step.onnx."""
+DTYPES = (
+    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
+"""Types of tensors."""
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
 MAX_JSON_BYTES, MAX_ARRAY_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
 """Of .json files, and of .npz files with their arrays."""
@@ -49,6 +53,8 @@ MAX_ERROR = 1e-4
 """Largest difference from MXNet's outputs, relative to the largest number of an output."""
 LARGEST_TOLERANCE = 0.1
 """The largest difference that a folder of another number format may allow itself."""
+DETECTION_COLUMNS = 6
+"""Class, score and box of a detection; further columns are a mask."""
 LEAST_SHARE = 0.5
 """Of the rows of an output that hangs on the order of scores: so many must be right where scores are nearly equal."""
 
@@ -109,6 +115,92 @@ def read_json(folder: str, name: str) -> Dict[str, Any]:
     return found
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) or type(one) is int and one > 0 for one in value)
+
+
+def _are_tensors(value: Any, needs_type: bool) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) and _is_shape(one.get("shape"))
+        and (not needs_type or one.get("dtype") in DTYPES) for one in value
+    )  # fmt: skip
+
+
+def _are_parts(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) <= set(PARTS) and all(
+        isinstance(one, dict) and _are_tensors(one.get("inputs"), True) for one in value.values()
+    )  # fmt: skip
+
+
+def _is_endings(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(one, str) and one.startswith(".") and one == os.path.basename(one) for one in value.values()
+    )  # fmt: skip
+
+
+def _is_tokenizer(value: Any) -> bool:
+    """Returns True for facts without a file, and for those of a tokenizer."""
+    if not isinstance(value, dict) or "file" not in value:
+        return True
+    name = value["file"]
+    return (
+        isinstance(name, str) and name.endswith((".json", ".model")) and os.path.basename(name) == name
+        and type(value.get("lowercase")) is bool and type(value.get("max_length")) is int and value["max_length"] > 0
+        and _are_ids(value.get("special"), list) and all(type(value.get(key)) is int for key in ("pad", "unknown"))
+        and all(value.get(key) is None or type(value[key]) is int for key in ("first", "last", "bos", "eos"))
+    )  # fmt: skip
+
+
+def _are_ids(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and all(type(one) is int for one in value)
+
+
+_TENSORS = "a list of objects with name, dtype (such as float32) and shape (sizes above 0, or names of open ones)"
+SCHEMA: Dict[str, Tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("task", "samples", "reader", "input", "signature_class", "fixed"),
+                    (lambda value: isinstance(value, str), "a text")),
+    **dict.fromkeys(("predicts", "reads_json"), (lambda value: type(value) is bool, "true or false")),
+    **dict.fromkeys(("class_names", "order_dependent"), (_are_texts, "a list of texts")),
+    "inputs": (lambda value: _are_tensors(value, True) and bool(value), _TENSORS),
+    "outputs": (lambda value: isinstance(value, list) and all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) for one in value), "a list of objects with name"),
+    "parts": (_are_parts, f"an object with {' and '.join(PARTS)} at most, each with inputs: {_TENSORS}"),
+    "signature": (lambda value: isinstance(value, dict), "an object"),
+    "facts": (lambda value: isinstance(value, dict) and all(map(_is_tokenizer, value.values())),
+              "an object; one with `file` is a tokenizer, with the name of a .json or .model file of the folder, and "
+              "lowercase, max_length, special, pad, unknown, first, last, bos and eos"),
+    "writes": (_is_endings, "an object with endings of files, such as .wav"),
+}  # fmt: skip
+"""Fields of signature.json: is the value right, and what is allowed. Folders of earlier versions lack some."""
+
+
+def read_signature(folder: str, needed: Collection[str] = ()) -> Dict[str, Any]:
+    """Reads and validates signature.json.
+
+    Args:
+        folder: the exported folder.
+        needed: fields that must be there.
+
+    Raises:
+        UnusableFolder: a field is missing or has a value that is not allowed; the message names both.
+    """
+    signature = read_json(folder, SIGNATURE)
+    path = os.path.join(folder, SIGNATURE)
+    for name in needed:
+        if name not in signature:
+            raise UnusableFolder(f"{path}: {name} is missing; it must be {SCHEMA[name][1]}")
+    for name, (is_right, allowed) in SCHEMA.items():
+        if name in signature and not is_right(signature[name]):
+            shown = json.dumps(signature[name])
+            shown = f"{shown[:100]}..." if len(shown) > 100 else shown
+            raise UnusableFolder(f"{path}: {name} is {shown}; it must be {allowed}")
+    return signature
+
+
 def fields(message: memoryview) -> Iterator[Tuple[int, Any]]:
     """Yields (number, value) of the fields of a protocol buffer: an int, or bytes for all other wire types.
 
@@ -161,15 +253,19 @@ def weights_of(name: str) -> str:
     return f"{name}.data"
 
 
-def check_model(content: bytes, weights: str = WEIGHTS) -> None:
+def check_model(content: bytes, weights: str = WEIGHTS) -> bool:
     """Rejects models with operators of other domains, functions, or data in other files than `weights`.
 
     Such operators may be code of an extension, and onnxruntime reads external data from any path in the model.
+
+    Returns:
+        True if the model reads data from `weights`.
 
     Raises:
         UnusableFolder: the model contains one of these, or is damaged.
     """
     waiting: List[Tuple[memoryview, Dict[int, int]]] = [(memoryview(content), _MODEL)]
+    reads_weights = False
     try:
         while waiting:
             message, known = waiting.pop()
@@ -184,12 +280,14 @@ def check_model(content: bytes, weights: str = WEIGHTS) -> None:
                     parts = dict(found)
                     if len(parts) < len(found):  # this check and onnxruntime might use different ones of the two
                         raise ValueError("a field is given twice")
+                    reads_weights = True
                     if parts.get(1) == b"location" and parts.get(2) != weights.encode():
                         raise UnusableFolder(f"{MODEL} reads data outside of {weights}")
                 elif kind in _MESSAGES:
                     waiting.append((value, _MESSAGES[kind]))
     except (ValueError, IndexError, TypeError, AttributeError) as error:
         raise UnusableFolder(f"{MODEL} is damaged: {error}") from error
+    return reads_weights
 
 
 def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
@@ -206,7 +304,7 @@ def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
     import onnxruntime
 
     content = read_file(folder, name, MAX_MODEL_BYTES)
-    check_model(content, weights_of(name))
+    reads_weights = check_model(content, weights_of(name))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
@@ -219,6 +317,8 @@ def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_WEIGHT_BYTES:
             raise UnusableFolder(f"{weights} cannot be read: it is no regular file, or too large")
         given = os.path.join(folder, name)
+    elif reads_weights:  # onnxruntime would take a file of this name in the current folder
+        raise UnusableFolder(f"{weights} is missing, in which {name} has its weights")
     try:
         return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # of onnxruntime, which has no common class for them
@@ -305,8 +405,39 @@ def cases_of(
         kind, _, own = rest.partition("/")
         if kind not in ("input", "output"):
             raise UnusableFolder(f"{PROOF} holds {name[:100]}, which is no array of a proof")
+        _check_proof_array(name[:100], own, array)
         found.setdefault(number, ({}, {}))[kind == "output"][own] = array
     return [found[number] for number in sorted(found)]
+
+
+def _check_proof_array(place: str, name: str, array: np.ndarray) -> None:
+    if array.dtype.name not in DTYPES:
+        raise UnusableFolder(f"{PROOF}: {place} has the type {array.dtype}; it must be one of {', '.join(DTYPES)}")
+    if name == RANKED and array.ndim == 3 and array.shape[2] < DETECTION_COLUMNS:
+        raise UnusableFolder(f"{PROOF}: {place} has the shape {_by(array.shape)}; it must have at least "
+                             f"{DETECTION_COLUMNS} columns: class, score and box")  # fmt: skip
+
+
+def proven_cases(
+    session: Any, arrays: Dict[str, np.ndarray], part: str = ""
+) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:  # fmt: skip
+    """Returns the cases of the proof of a network, see `cases_of`, whose inputs are those of the network.
+
+    Raises:
+        UnusableFolder: there is no case with outputs, or inputs have other names or numbers of dimensions.
+    """
+    cases = cases_of(arrays, part)
+    of = f" of {part}" if part else ""
+    if not any(expected for _, expected in cases):
+        raise UnusableFolder(f"{PROOF} proves nothing{of}: it holds no outputs")
+    ranks = {node.name: len(node.shape) for node in session.get_inputs()}
+    for inputs, _ in cases:
+        found = {name: array.ndim for name, array in inputs.items()}
+        if found != ranks:
+            described, wanted = (", ".join(f"{name} with {rank} dimensions" for name, rank in one.items()) or "none"
+                                 for one in (found, ranks))  # fmt: skip
+            raise UnusableFolder(f"{PROOF}: a case{of} has the inputs {described}; the network reads {wanted}")
+    return cases
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
@@ -323,7 +454,7 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     if not (np.isfinite(x) == finite).all() or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
         return float("inf")
     scale = np.abs(y[finite]).max(initial=0.0) or 1.0
-    return float(np.abs(x - y)[finite].max(initial=0.0) / scale)
+    return float(np.abs(x[finite] - y[finite]).max(initial=0.0) / scale)
 
 
 def detections_error(found: np.ndarray, expected: np.ndarray) -> float:
@@ -394,35 +525,20 @@ def errors_of(
     return errors
 
 
-def parts_of(signature: Dict[str, Any]) -> List[str]:
-    """Returns the names of further networks of the folder.
-
-    Raises:
-        UnusableFolder: a name is not in `PARTS`.
-    """
-    parts = signature.get("parts", {})
-    if not isinstance(parts, dict) or not set(parts) <= set(PARTS):
-        raise UnusableFolder(f"{SIGNATURE}: parts are {', '.join(PARTS)}")
-    return list(parts)
-
-
 def check(folder: str) -> Dict[str, float]:
     """Repeats the proof of a folder; returns the relative error of each output.
 
     Raises:
         UnusableFolder: the folder is no export, or an error is larger than its tolerance.
     """
-    signature = read_json(folder, SIGNATURE)
+    signature = read_signature(folder)
     tolerance = tolerance_of(read_json(folder, REPORT))
     arrays = read_arrays(folder)
     errors: Dict[str, float] = {}
-    for part in ("", *parts_of(signature)):
-        cases = cases_of(arrays, part)
-        if not any(expected for _, expected in cases):
-            of = f" of {part}" if part else ""
-            raise UnusableFolder(f"{os.path.join(folder, PROOF)} proves nothing{of}: it holds no outputs")
+    for part in ("", *signature.get("parts", ())):
+        session = load_session(folder, name=f"{part}.onnx" if part else MODEL)
         unordered = () if part else signature.get("order_dependent", ())
-        found = errors_of(load_session(folder, name=f"{part}.onnx" if part else MODEL), cases, unordered)
+        found = errors_of(session, proven_cases(session, arrays, part), unordered)
         errors.update((f"{part}.{name}" if part else name, error) for name, error in found.items())
     wrong = {name: error for name, error in errors.items() if not error <= tolerance}
     if wrong:
@@ -448,7 +564,7 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
     """
     folder, name = os.path.split(os.path.abspath(path))
     if path.endswith(".npz"):
-        return checked_inputs(read_arrays(folder, name), signature["inputs"], path)
+        return checked_inputs(read_arrays(folder, name), signature["inputs"], path, signature.get("fixed", ""))
     content = read_regular(path, MAX_GIVEN_BYTES)
     try:
         given = json.loads(content)
@@ -456,16 +572,19 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
         raise ValueError(f"{path} holds no JSON: {error}") from error
     if not isinstance(given, dict):
         raise ValueError(f"{path} holds no JSON object with {', '.join(one['name'] for one in signature['inputs'])}")
-    return checked_inputs(given, signature["inputs"], path)
+    return checked_inputs(given, signature["inputs"], path, signature.get("fixed", ""))
 
 
-def checked_inputs(given: Dict[str, Any], specs: List[Dict[str, Any]], path: str) -> Dict[str, np.ndarray]:
+def checked_inputs(
+    given: Dict[str, Any], specs: List[Dict[str, Any]], path: str, fixed: str = ""
+) -> Dict[str, np.ndarray]:  # fmt: skip
     """Returns arrays with the names, shapes and types of the inputs of a network.
 
     Args:
         given: arrays or nested lists by name.
         specs: inputs in the signature; a size that is a name is open.
         path: name of the file, for messages.
+        fixed: why sizes are fixed, for messages.
 
     Raises:
         ValueError: a name or shape is wrong, or a number does not fit into the type.
@@ -488,7 +607,7 @@ def checked_inputs(given: Dict[str, Any], specs: List[Dict[str, Any]], path: str
             fits = fits and size == expected and size > 0
         if not fits:
             raise ValueError(f"{path}: {key} has the shape {_by(array.shape) or 'of one number'}, and the network "
-                             f"reads {_by(spec['shape'])}")  # fmt: skip
+                             f"reads {_by(spec['shape'])}{f'. {fixed}' if fixed else ''}")  # fmt: skip
     return found
 
 
@@ -556,7 +675,7 @@ class OpenedExport:
 
     def __init__(self, folder: str, threads: int = 0):
         self._folder, self._threads = folder, threads
-        self.signature = read_json(folder, SIGNATURE)
+        self.signature = read_signature(folder, needed=("inputs",))
         self._sessions = {"": load_session(folder, threads)}
 
     def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
@@ -566,7 +685,7 @@ class OpenedExport:
             UnusableFolder: the inputs have wrong names, shapes or dtypes, or there is no such part.
         """
         if part not in self._sessions:
-            if part not in parts_of(self.signature):
+            if part not in self.signature.get("parts", ()):
                 raise UnusableFolder(f"{self._folder} has no part {part!r}")
             self._sessions[part] = load_session(self._folder, self._threads, f"{part}.onnx")
         return run(self._sessions[part], inputs)
@@ -706,7 +825,8 @@ def predict(words: Sequence[str], folder: str) -> int:
     if unknown:
         raise ValueError(f"{unknown[0]} is neither an option (--check, {OUT} FOLDER, --help) nor a file")
     if not files or files[0] == "-h":
-        print(f"{(__doc__ or '').strip()}\n\n{describe_input(read_json(folder, SIGNATURE))}")
+        described = describe_input(read_signature(folder, needed=["inputs"]))
+        print(f"{(__doc__ or '').strip()}\n\n{described}")
         return 0 if files else 2
     opened = OpenedExport(folder)
     taken = {os.path.realpath(path): "one of the files to predict for" for path in files}
@@ -736,8 +856,9 @@ def main(arguments: Sequence[str], folder: str) -> int:
     except ImportError as error:
         package = {"PIL": "pillow", "cv2": "opencv-python-headless"}.get(str(error.name), error.name)
         print(f"error: {error}. pip install {package}", file=sys.stderr)
-    except KeyError as error:
-        print(f"error: {SIGNATURE} or an input lacks {error}", file=sys.stderr)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:  # of a reader whose facts are missing or wrong
+        print(f"error: {SIGNATURE} or an input lacks something that {READING} needs: {type(error).__name__}: {error}",
+              file=sys.stderr)  # fmt: skip
     except (UnusableFolder, OSError, ValueError, RecursionError, MemoryError, csv.Error) as error:
         print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
     return 2

@@ -12,7 +12,7 @@ from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generators import ServedParts, TextGenerator, make_generator
-from mxtrain.serving.readers import JSON_TYPE, BodyReader, find_reader
+from mxtrain.serving.readers import JSON_TYPE, BodyReader, find_reader, require_tokenizer_libraries
 
 Arrays = Dict[str, np.ndarray]
 BATCH = "batch"
@@ -90,7 +90,8 @@ class ServedModel:
 
     def __init__(self, name: str, folder: str, threads: int, check: bool, max_batch: int, max_scale: float) -> None:
         self.name, self.folder = name, folder
-        self.signature = standalone.read_json(folder, standalone.SIGNATURE)
+        self.signature = standalone.read_signature(folder)
+        require_tokenizer_libraries(self.signature)
         self.report = standalone.read_json(folder, standalone.REPORT)
         self.session = standalone.load_session(folder, threads)
         self.inputs = [TensorSpec.from_node(node) for node in self.session.get_inputs()]
@@ -99,15 +100,16 @@ class ServedModel:
         self.signature["inputs"] = [
             {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.dims)} for spec in self.inputs
         ]  # fmt: skip
+        self._fixed = f" {self.signature['fixed']}." if self.signature.get("fixed") else ""
         self.parts = ServedParts(folder, self.signature, threads)
         self.generator: Optional[TextGenerator] = make_generator(self.parts)
         arrays = standalone.read_arrays(folder)
-        cases = standalone.cases_of(arrays)
+        cases = standalone.proven_cases(self.session, arrays)
         if check:
             unordered = self.signature.get("order_dependent", ())
             self._check(standalone.errors_of(self.session, cases, unordered))
             for part, session in self.parts.sessions.items():
-                errors = standalone.errors_of(session, standalone.cases_of(arrays, part))
+                errors = standalone.errors_of(session, standalone.proven_cases(session, arrays, part))
                 self._check({f"{part}.{output}": error for output, error in errors.items()})
         batch_dims = {spec.dims[0] if spec.dims else None for spec in self.inputs}
         self.is_batched = len(batch_dims) == 1 and isinstance(next(iter(batch_dims)), str) and self._keeps_rows(cases)
@@ -115,11 +117,8 @@ class ServedModel:
         self._largest = self._open_sizes(cases, max_scale)
         self.statistics = _statistics(cases)
         self.reader: Optional[BodyReader] = find_reader(self.parts, self.inputs)
-        names, signature = self.signature.get("class_names"), self.signature.get("signature")
-        self.class_names: Sequence[str] = (
-            names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
-        )
-        self.own_signature: Dict[str, Any] = signature if isinstance(signature, dict) else {}
+        self.class_names: Sequence[str] = self.signature.get("class_names", [])
+        self.own_signature: Dict[str, Any] = self.signature.get("signature", {})
 
     def _check(self, errors: Mapping[str, float]) -> None:
         tolerance = standalone.tolerance_of(self.report)
@@ -183,7 +182,8 @@ class ServedModel:
             fits = size == dim if isinstance(dim, int) else size == sizes.setdefault(dim, size)
             if not fits or size < 1:
                 raise RequestError(400, f"the input '{spec.name}' has the shape {list(array.shape)}; it must be "
-                                        f"{expected}, with the same size wherever a name is the same.")  # fmt: skip
+                                        f"{expected}, with the same size wherever a name is the same.{self._fixed}"
+                                   )  # fmt: skip
             if axis and isinstance(dim, str) and size > self._largest[dim]:
                 raise RequestError(413, f"the input '{spec.name}' has the {dim} {size}; at most {self._largest[dim]} "
                                         "are taken.")  # fmt: skip

@@ -15,6 +15,7 @@ from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.errors import DataError
 from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
+from mxtrain.libraries import EXTRAS, check_versions
 
 Answer = Dict[str, Any]
 JSON_TYPE, CSV_TYPE, TSV_TYPE = "application/json", "text/csv", "text/tab-separated-values"
@@ -114,6 +115,17 @@ def find_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[BodyR
         return None
     with signature_errors():
         return make(folder, inputs)
+
+
+def require_tokenizer_libraries(signature: Mapping[str, Any]) -> None:
+    """Rejects other versions of the libraries that read the tokenizers of a folder.
+
+    Raises:
+        DataError: another version is installed.
+    """
+    files = {fact["file"] for fact in signature.get("facts", {}).values() if isinstance(fact, dict) and "file" in fact}
+    for name in sorted({"sentencepiece" if file.endswith(".model") else "tokenizers" for file in files}):
+        check_versions(EXTRAS[name], "this network's tokenizer")
 
 
 @contextmanager

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import onnx
@@ -17,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from mxtrain.cli.dispatch import run
 from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder, check, detections_error
+from mxtrain.serving.models import ServedModel
 
 
 def save(folder: Path, nodes: Any, initializers: Any = (), domain: str = "") -> None:
@@ -148,6 +151,107 @@ def test_hostile_folders_are_refused(folder: Path, name: str, capsys: pytest.Cap
     with pytest.raises(UnusableFolder, match=said):
         check(str(folder))
     assert run(["export", "check", str(folder)]) == 2
+
+
+TOKENIZER = {"file": "t.json", "lowercase": False, "max_length": 8, "special": [0], "pad": 0, "unknown": 1,
+             "first": None, "last": 2, "bos": None, "eos": None}  # fmt: skip
+TENSOR = {"name": "x", "dtype": "float32", "shape": [2]}
+WRONG: Dict[str, List[Any]] = {
+    "task": [5], "fixed": [None, ["height"]], "reader": [{}], "samples": [1], "input": [0], "signature_class": [[]],
+    "predicts": ["no", 1], "reads_json": [0], "class_names": ["cat", [1], None], "order_dependent": [5, [5], {"y": 1}],
+    "inputs": [[], {}, [5], [{**TENSOR, "name": 1}], [{**TENSOR, "dtype": "object"}], [{**TENSOR, "dtype": "U4"}],
+               [{**TENSOR, "shape": [0]}], [{**TENSOR, "shape": 2}], [{**TENSOR, "shape": [True]}], [{"name": "x"}]],
+    "outputs": [5, [5], [{"name": 5}]], "signature": [[]],
+    "parts": [["step"], {"../../etc": {}}, {"step": []}, {"step": {}}, {"step": {"inputs": [{"name": "x"}]}}],
+    "facts": [[], *({"tokenizer": {**TOKENIZER, **harm}} for harm in (
+        {"file": "../t.json"}, {"file": 5}, {"file": "t.py"}, {"lowercase": 1}, {"max_length": 0}, {"max_length": "8"},
+        {"special": 0}, {"special": ["a"]}, {"pad": None}, {"unknown": "x"}, {"last": "x"}, {"first": [0]},
+        {"bos": True}, {"eos": 1.5})), *({"tokenizer": {key: TOKENIZER[key] for key in TOKENIZER if key != missing}}
+                                  for missing in ("lowercase", "max_length", "special", "pad", "unknown"))],
+    "writes": [[], {"mask": 5}, {"mask": "png"}, {"mask": "./../x"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", standalone.SCHEMA)
+def test_fields_of_signature_are_validated_by_all_readers(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    for value in WRONG[name]:
+        (folder / "signature.json").write_text(json.dumps({"inputs": [TENSOR], name: value}))
+        said = f"signature.json: {name} is {re.escape(json.dumps(value)[:100])}"
+        for read in (check, standalone.OpenedExport, lambda path: ServedModel("m", path, 1, True, 4, 1.0)):
+            with pytest.raises(UnusableFolder, match=said):
+                read(str(folder))
+        assert standalone.main(["file.npz"], str(folder)) == run(["export", "check", str(folder)]) == 2
+        printed = capsys.readouterr().err
+        assert printed.count(standalone.SCHEMA[name][1]) == 2 and "Traceback" not in printed
+
+
+def test_sound_signatures_are_read(folder: Path) -> None:
+    sound = {"inputs": [TENSOR], "facts": {"tokenizer": TOKENIZER, "other": 5}, "parts": {"step": {"inputs": []}},
+             "writes": {"mask": ".png"}, "order_dependent": ["y"], "outputs": [{"name": "y", "shape": [None]}]}
+    (folder / "signature.json").write_text(json.dumps(sound))
+    assert standalone.read_signature(str(folder), ["inputs"]) == sound
+    (folder / "signature.json").write_text("{}")
+    with pytest.raises(UnusableFolder, match="signature.json: inputs is missing; it must be a list of objects"):
+        standalone.read_signature(str(folder), ["inputs"])
+    (folder / "signature.json").write_text(json.dumps({"class_names": [5] * 100}))
+    with pytest.raises(UnusableFolder, match=r"class_names is \[5(, 5){32}, \.\.\.; it must"):
+        standalone.read_signature(str(folder))
+
+
+@pytest.mark.parametrize("proof, said", [
+    ({"0/input/x": np.zeros(2, np.float32), "0/output/y": np.array(["a", "b"])},
+     "0/output/y has the type <U1; it must be one of float16, "),
+    ({"0/input/x": np.zeros(2, "M8[s]"), "0/output/y": np.ones(2, np.float32)}, "0/input/x has the type datetime64"),
+    ({"0/input/x": np.zeros(2, np.complex64), "0/output/y": np.ones(2)}, "0/input/x has the type complex64"),
+    ({"0/input/x": np.zeros(2, np.float32), "0/output/detections": np.ones((1, 2, 5))},
+     "0/output/detections has the shape 1 x 2 x 5; it must have at least 6 columns"),
+    ({"0/input/x": np.float32(0), "0/output/y": np.ones(2, np.float32)},
+     "a case has the inputs x with 0 dimensions; the network reads x with 1 dimensions"),
+    ({"0/input/z": np.zeros(2, np.float32), "0/output/y": np.ones(2, np.float32)}, "inputs z with 1 dimensions"),
+    ({"0/output/y": np.ones(2, np.float32)}, "a case has the inputs none; the network reads x"),
+    ({"0/input/x": np.zeros(3, np.float32), "0/output/y": np.ones(2, np.float32)}, "cannot run the network"),
+    ({"0/input/x": np.zeros(2, np.float32), "0/output/q": np.ones(2, np.float32)}, "has no output 'q'"),
+])  # fmt: skip
+def test_arrays_of_the_proof_are_validated_by_all_readers(folder: Path, proof: Any, said: str) -> None:
+    np.savez(folder / "proof.npz", **proof)
+    for read in (check, lambda path: ServedModel("m", path, 1, True, 4, 1.0)):
+        with pytest.raises(UnusableFolder, match=said):
+            read(str(folder))
+    assert run(["export", "check", str(folder)]) == 2
+
+
+def test_weights_of_the_current_folder_are_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    external(folder, "model.onnx.data")
+    other = folder / "other"
+    other.mkdir()
+    (other / "model.onnx.data").write_bytes(np.ones(2, np.float32).tobytes())
+    monkeypatch.chdir(other)
+    with pytest.raises(UnusableFolder, match="model.onnx.data is missing, in which model.onnx has its weights"):
+        check(str(folder))
+    (folder / "model.onnx.data").write_bytes(np.ones(2, np.float32).tobytes())
+    assert check(str(folder)) == {"y": 0}
+
+
+def test_errors_of_a_reader_whose_facts_are_wrong_are_sentences(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    (folder / "signature.json").write_text(json.dumps({"inputs": [TENSOR], "facts": {"columns": 5}}))
+
+    def read(opened: Any, content: bytes, path: str) -> Any:
+        yield {"file": opened.signature["facts"]["columns"][0]}
+
+    monkeypatch.setattr(standalone, "reader_of", lambda signature: SimpleNamespace(predict=read))
+    assert standalone.main([str(folder / "model.onnx")], str(folder)) == 2
+    assert "error: signature.json or an input lacks something that reading needs: TypeError" in capsys.readouterr().err
+
+
+def test_infinite_outputs_are_compared_without_a_warning() -> None:
+    found, expected = np.float32([np.inf, 1, np.nan]), np.float32([np.inf, 2, np.nan])
+    assert standalone.relative_error(found, expected) == 0.5
+    assert standalone.relative_error(-found, -expected) == 0.5
+    assert standalone.relative_error(np.float32([-np.inf]), np.float32([np.inf])) == np.inf
 
 
 def test_files_are_measured_before_they_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,9 +82,16 @@ def logical_not(call: OperatorCall) -> str:
     return call.cast(call.add("Not", [call.cast(call.x(), "bool")]), call.out_dtype())
 
 
-@converts("Dropout", "BlockGrad", "_copy", "identity", "amp_cast", "MakeLoss", "stop_gradient")
+@converts("BlockGrad", "_copy", "identity", "amp_cast", "MakeLoss", "stop_gradient")
 def same(call: OperatorCall) -> str:
     """Removes operators that do nothing in prediction."""
+    return call.x()
+
+
+@converts("Dropout")
+def dropout(call: OperatorCall) -> str:
+    if call.text("mode", "training") != "training":
+        raise call.unsupported(f"with mode={call.text('mode')}")
     return call.x()
 
 

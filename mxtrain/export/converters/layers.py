@@ -77,13 +77,10 @@ def dropout_sum(call: OperatorCall) -> str:
 
 @converts("GroupNorm")
 def group_norm(call: OperatorCall) -> str:
-    groups, rank = call.integer("num_groups", 1), call.rank()
-    grouped = call.reshape(call.x(), 0, groups, -1)
-    one, zero = (call.graph.constant(np.full(groups, value, np.float32)) for value in (1, 0))
-    normal = call.add("InstanceNormalization", [grouped, one, zero], epsilon=call.number_of("eps", 1e-5))
-    back = call.add("Reshape", [normal, call.add("Shape", [call.x()])])
-    gamma, beta = (call.reshape(call.x(index), -1, *[1] * (rank - 2)) for index in (1, 2))
-    return call.add("Add", [call.add("Mul", [back, gamma]), beta])
+    """MXNet 1.9 has one gamma and one beta for each group, not for each channel."""
+    grouped = call.reshape(call.x(), 0, call.integer("num_groups", 1), -1)
+    normal = call.add("InstanceNormalization", [grouped, call.x(1), call.x(2)], epsilon=call.number_of("eps", 1e-5))
+    return call.add("Reshape", [normal, call.add("Shape", [call.x()])])
 
 
 @converts("InstanceNorm")
@@ -98,23 +95,6 @@ def l2_normalization(call: OperatorCall) -> str:
     total = call.add("ReduceSum", [squares, call.ints(*axes[call.text("mode", "instance")])], keepdims=1)
     root = call.add("Sqrt", [call.add("Add", [total, call.constant(call.number_of("eps", 1e-10))])])
     return call.add("Div", [call.x(), root])
-
-
-@converts("Pooling")
-def pooling(call: OperatorCall) -> str:
-    kind, count = call.text("pool_type", "max"), call.rank() - 2
-    if kind not in ("max", "avg"):
-        raise call.unsupported(f"with pool_type={kind}")
-    if call.flag("global_pool"):
-        return call.add("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", [call.x()])
-    options = {
-        "kernel_shape": call.numbers("kernel"), "strides": call.numbers("stride", (1,) * count),
-        "pads": call.numbers("pad", (0,) * count) * 2,
-        "ceil_mode": int(call.text("pooling_convention", "valid") == "full"),
-    }  # fmt: skip
-    if kind == "max":
-        return call.add("MaxPool", [call.x()], **options)
-    return call.add("AveragePool", [call.x()], count_include_pad=int(call.flag("count_include_pad", True)), **options)
 
 
 @converts("_contrib_AdaptiveAvgPooling2D")
@@ -176,10 +156,10 @@ def batch_dot(call: OperatorCall) -> str:
 def dot(call: OperatorCall) -> str:
     """Sums over the last axis of the first and the first axis of the second array."""
     x, y = call.inputs
-    if call.flag("transpose_a"):
-        x = call.transpose(x, *reversed(range(call.rank(0))))
+    if call.flag("transpose_a"):  # the first axis becomes the last one, the others keep their order
+        x = call.transpose(x, *range(1, call.rank(0)), 0)
     if call.flag("transpose_b"):
-        y = call.transpose(y, *reversed(range(call.rank(1))))
+        y = call.transpose(y, call.rank(1) - 1, *range(call.rank(1) - 1))
     if call.rank(1) <= 2:
         return call.add("MatMul", [x, y])
     return call.to_shape(call.add("MatMul", [x, call.reshape(y, 0, -1)]), [], call.out_dims())
@@ -189,7 +169,7 @@ def dot(call: OperatorCall) -> str:
 def reduce(call: OperatorCall) -> str:
     op, rank = REDUCTIONS[call.op], call.rank()
     axes = [axis % rank for axis in call.numbers("axis", tuple(range(rank)))]
-    if call.flag("exclude"):
+    if call.flag("exclude") and call.numbers("axis"):
         axes = [axis for axis in range(rank) if axis not in axes]
     keep = int(call.flag("keepdims"))
     if op == "ReduceSum":
@@ -202,26 +182,22 @@ def reduce(call: OperatorCall) -> str:
 
 @converts("norm")
 def norm(call: OperatorCall) -> str:
-    if call.integer("ord", 2) != 2:
-        raise call.unsupported("of another order than 2")
+    op = {1: "ReduceL1", 2: "ReduceL2"}.get(call.integer("ord", 2))
+    if op is None:
+        raise call.unsupported(f"with ord={call.integer('ord')}")
     rank = call.rank()
     axes = [axis % rank for axis in call.numbers("axis", tuple(range(rank)))]
-    reduced = call.add("ReduceL2", [call.x()], axes=axes, keepdims=int(call.flag("keepdims")))
+    reduced = call.add(op, [call.x()], axes=axes, keepdims=int(call.flag("keepdims")))
     return call.reshape(reduced, 1) if len(axes) == rank and not call.flag("keepdims") else reduced
 
 
-@converts("softmax")
+@converts("softmax", "softmin", "log_softmax")
 def softmax(call: OperatorCall) -> str:
     if len(call) > 1:
         raise call.unsupported("with lengths")
-    temperature = call.number_of("temperature", 1.0)
+    temperature = call.number_of("temperature", 1.0) * (-1 if call.op == "softmin" else 1)
     x = call.x() if temperature == 1 else call.add("Div", [call.x(), call.constant(temperature)])
-    return call.add("Softmax", [x], axis=call.axis())
-
-
-@converts("log_softmax")
-def log_softmax(call: OperatorCall) -> str:
-    return call.add("LogSoftmax", [call.x()], axis=call.axis())
+    return call.add("LogSoftmax" if call.op == "log_softmax" else "Softmax", [x], axis=call.axis())
 
 
 @converts("SoftmaxActivation")

@@ -32,8 +32,10 @@ def box_nms(call: OperatorCall) -> str:
     elif rank != 3:
         raise call.unsupported(f"of an array with {rank} axes")
     count, most = call.dims()[-2], call.integer("topk", -1)
-    if most > 0 and (len(set(count)) > 1 or most < count[0]):
-        rows = _highest(call, rows, min(most, *count))
+    all_rows = call.size(rows, 1)  # may be open, and may be fewer than `most` for some sizes
+    is_cut = most > 0 and (len(set(count)) > 1 or most < count[0])
+    if is_cut:
+        rows = _highest(call, rows, call.add("Min", [all_rows, call.ints(most)]))
     coordinates, at_score, at_class = (
         call.integer(name, default) for name, default in (("coord_start", 2), ("score_index", 1), ("id_index", -1))
     )
@@ -55,7 +57,7 @@ def box_nms(call: OperatorCall) -> str:
         call.number_of("valid_thresh"))))  # fmt: skip
     if call.dims()[-2] != call.out_dims()[-2]:
         raise call.unsupported("of another number of rows")
-    selected = _padded(call, selected, count[0]) if most > 0 and most < count[0] else selected
+    selected = _padded(call, selected, all_rows) if is_cut else selected
     return call.squeeze(selected, 0) if rank == 2 else selected
 
 
@@ -91,10 +93,7 @@ def suppression(call: OperatorCall) -> str:
     score_BT1, box_BT4 = _column(call, call.x(), 0, 1), _column(call, call.x(), 1, 5)
     thresholds = (call.number_of("iou", 0.5), call.number_of("least"))
     selected = _suppressed(call, call.x(), box_BT4, call.transpose(score_BT1, 0, 2, 1), score_BT1, thresholds)
-    keep, count = call.integer("keep", 1), call.dims()[1][0]
-    return _padded(call, selected, keep) if keep > count else call.add(
-        "Slice", [selected, call.ints(0), call.ints(keep), call.ints(1)]
-    )  # fmt: skip
+    return _padded(call, selected, call.ints(call.integer("keep", 1)))
 
 
 @converts("_mxtrain_roi_align")
@@ -117,11 +116,11 @@ def roi_align_of_maps(call: OperatorCall) -> str:
     return pooled
 
 
-def _highest(call: OperatorCall, rows: str, most: int) -> str:
+def _highest(call: OperatorCall, rows: str, most: str) -> str:
     """Returns the rows with the highest scores."""
     at_score = call.integer("score_index", 1)
     score_BC = call.squeeze(_column(call, rows, at_score, at_score + 1), 2)
-    return _ordered(call, rows, score_BC, call.ints(most))
+    return _ordered(call, rows, score_BC, most)
 
 
 def _ordered(call: OperatorCall, rows: str, score_BC: str, count: str) -> str:
@@ -130,8 +129,9 @@ def _ordered(call: OperatorCall, rows: str, score_BC: str, count: str) -> str:
     return call.add("GatherND", [rows, call.unsqueeze(order_BC, 2)], batch_dims=1)
 
 
-def _padded(call: OperatorCall, rows: str, count: int) -> str:
-    missing = call.add("Sub", [call.ints(count), call.size(rows, 1)])
+def _padded(call: OperatorCall, rows: str, count: str) -> str:
+    """Returns `count` rows: further ones are filled with -1, and superfluous ones are cut off."""
+    missing = call.add("Sub", [count, call.size(rows, 1)])
     ends = call.add("Concat", [call.ints(0, 0, 0, 0), missing, call.ints(0)], axis=0)
     return call.add("Pad", [rows, ends, call.constant(-1, "float32")])
 

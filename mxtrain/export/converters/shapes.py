@@ -85,8 +85,8 @@ def slice_(call: OperatorCall) -> str:
 @converts("slice_like")
 def slice_like(call: OperatorCall) -> str:
     axes = [axis % call.rank() for axis in call.numbers("axes", tuple(range(call.rank(1))))]
-    in_dims, result_dims = call.dims(), call.out_dims()
-    axes = [axis for axis in axes if in_dims[axis] != result_dims[axis]]
+    # Open sizes that are equal in all probes may differ for others: a map that was halved and doubled may be larger.
+    axes = [axis for axis in axes if len({*call.dims()[axis], *call.dims(1)[axis]}) > 1]
     if not axes:
         return call.x()
     ends = call.add("Gather", [call.add("Shape", [call.x(1)]), call.ints(*axes)], axis=0)
@@ -143,21 +143,24 @@ def embedding(call: OperatorCall) -> str:
 @converts("take")
 def take(call: OperatorCall) -> str:
     axis = call.axis(default=0)
-    last = call.add("Sub", [call.scalar_size(call.x(), axis), call.constant(1, "int64")])
-    index = call.as_ints(1)
-    if call.text("mode", "clip") == "clip":
-        index = call.add("Clip", [index, call.constant(0, "int64"), last])
-    return call.add("Gather", [call.x(), index], axis=axis)
+    return call.add("Gather", [call.x(), _within(call, call.as_ints(1), axis)], axis=axis)
+
+
+def _within(call: OperatorCall, index: str, axis: int) -> str:
+    """Returns indices along an axis of the first input that are clipped to its size, or taken modulo it."""
+    size = call.scalar_size(call.x(), axis)
+    if call.text("mode", "clip") == "wrap":
+        return call.add("Mod", [index, size])
+    last = call.add("Sub", [size, call.constant(1, "int64")])
+    return call.add("Clip", [index, call.constant(0, "int64"), last])
 
 
 @converts("pick")
 def pick(call: OperatorCall) -> str:
-    axis, last = call.axis(), call.constant(-1, "int64")
-    index = call.as_ints(1)
+    axis, index = call.axis(), call.as_ints(1)
     if call.rank(1) < call.rank():
         index = call.unsqueeze(index, axis)
-    size = call.scalar_size(call.x(), axis)
-    index = call.add("Clip", [index, call.constant(0, "int64"), call.add("Add", [size, last])])
+    index = _within(call, index, axis)
     picked = call.add("GatherElements", [call.x(), index], axis=axis)
     return picked if call.flag("keepdims") else call.squeeze(picked, axis)
 
@@ -168,17 +171,16 @@ def gather_nd(call: OperatorCall) -> str:
     return call.add("GatherND", [call.x(), call.transpose(call.as_ints(1), *order)])
 
 
-@converts("batch_take")
-def batch_take(call: OperatorCall) -> str:
-    picked = call.add("GatherElements", [call.x(), call.unsqueeze(call.as_ints(1), 1)], axis=1)
-    return call.squeeze(picked, 1)
-
-
 @converts("one_hot")
 def one_hot(call: OperatorCall) -> str:
     off, on = call.number_of("off_value", 0.0), call.number_of("on_value", 1.0)
     values = call.graph.constant(np.array([off, on], call.out_dtype()))
-    return call.add("OneHot", [call.as_ints(0), call.ints(call.integer("depth")), values], axis=-1)
+    depth = call.integer("depth")
+    index = call.as_ints(0)
+    # MXNet sets nothing for a negative index, ONNX counts it from the end.
+    is_negative = call.add("Less", [index, call.constant(0, "int64")])
+    index = call.add("Where", [is_negative, call.constant(depth, "int64"), index])
+    return call.add("OneHot", [index, call.ints(depth), values], axis=-1)
 
 
 @converts("argmax")

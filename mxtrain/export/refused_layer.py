@@ -1,0 +1,58 @@
+"""Names the layer whose conversion onnxruntime refuses. Imports onnx."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Mapping
+
+import numpy as np
+
+from mxtrain.export.graph import OnnxGraph, OperatorCall, Unsupported
+
+if TYPE_CHECKING:
+    from mxtrain.export.standalone import UnusableFolder
+
+MAX_REASON = 300
+
+
+def refused_layer(graph: OnnxGraph, inputs: Mapping[str, np.ndarray], error: UnusableFolder) -> Unsupported:
+    """Returns the error for a graph that onnxruntime does not load or run: a mistake of a converter, not of the folder.
+
+    onnxruntime often names an operator behind the wrong one, where shapes clash. So beginnings of the graph are tried:
+    the layer with which they first fail, or give another shape than MXNet, is the wrong one.
+
+    Args:
+        graph: the converted graph.
+        inputs: inputs of one case of the proof.
+        error: error of the whole graph.
+    """
+    low, high = 0, len(graph.converted)  # the first `low` operators work, the first `high` do not
+    reason = str(error)
+    while high - low > 1:
+        middle = (low + high) // 2
+        problem = _problem(graph, middle, inputs)
+        if problem:
+            high, reason = middle, problem
+        else:
+            low = middle
+    shortened = " ".join(reason.split())[:MAX_REASON]
+    return OperatorCall(graph, graph.converted[high - 1]).unsupported(f"that onnxruntime takes ({shortened})")
+
+
+def _problem(graph: OnnxGraph, count: int, inputs: Mapping[str, np.ndarray]) -> str:
+    """Returns why the first operators of a graph cannot be computed rightly; empty if they can."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    model, entries = graph.beginning(count)
+    given = {name: array for name, array in inputs.items() if name in graph.inputs}
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        outputs = dict(zip(entries, session.run(list(entries), given)))
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        return str(error)
+    shapes = graph.shape_at({name: array.shape for name, array in given.items()})
+    for name, entry in entries.items():
+        if outputs[name].shape != shapes[entry]:
+            return f"its shape is {outputs[name].shape}, and {shapes[entry]} in MXNet"
+    return ""
