@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Sequence
 
 from mxtrain.checkpoint import holds_checkpoint
@@ -19,7 +21,8 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.new_process import PREFIX
 from mxtrain.cli.settings import split_settings
 from mxtrain.errors import ConfigError, DataError, did_you_mean
-from mxtrain.libraries import missing_message
+from mxtrain.files.unused_folders import locked_folder
+from mxtrain.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.logger.durations import format_seconds
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.serving.settings import ServeSettings as ServeSettings  # its help is shown
@@ -27,6 +30,8 @@ from mxtrain.serving.settings import ServeSettings as ServeSettings  # its help 
 if TYPE_CHECKING:
     from mxtrain.serving.models import ServedModel
 
+TEMPORARY = "mxtrain-serve-"
+"""Beginning of the names of temporary folders, each of which holds the export of a run."""
 TOKEN = "MXTRAIN_SERVE_TOKEN"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -41,10 +46,13 @@ DEEPEST, MOST_NAMED = 2, 5
 def run(arguments: Sequence[str]) -> int:
     """Serves until it is told to end; returns the exit code."""
     parsed = command_line.parse(arguments)
-    named_models = [word for word in parsed.overrides if word.partition("=")[0] not in ServeSettings.model_fields]
-    settings, _ = split_settings(parsed, ServeSettings, "serve")
-    folders = read_folders(parsed.positionals, named_models)
+    # A name of a model may be like that of a setting: `ports=FOLDER` is no misspelt port.
+    models_first = [word for word in parsed.overrides if _names_folder(word)]
+    others = [word for word in parsed.overrides if word not in models_first]
+    settings, named_models = split_settings(replace(parsed, overrides=others), ServeSettings, "serve")
+    folders = read_folders(parsed.positionals, [*models_first, *named_models])
     token = read_token(settings.host)
+    check_versions(EXTRAS["serve"], "serve", ConfigError)
     try:
         import fastapi  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -57,6 +65,11 @@ def run(arguments: Sequence[str]) -> int:
         listener = stack.enter_context(server.bind(settings))
         models = [load_model(name, folder, settings, stack) for name, folder in folders.items()]
         return server.run_server(models, settings, token, listener)
+
+
+def _names_folder(word: str) -> bool:
+    name, _, folder = word.partition("=")
+    return name not in ServeSettings.model_fields and os.path.isdir(folder)
 
 
 def read_folders(positionals: Sequence[str], named_models: Sequence[str]) -> Dict[str, str]:
@@ -145,7 +158,7 @@ def exported(folder: str, stack: ExitStack) -> str:
         noun = "folders" if len(below) > 1 else "folder"
         hint = f"; it contains the exported {noun} {', '.join(below)}" if below else ""
         raise DataError(f"serve: '{folder}' is neither an exported folder nor a run with a checkpoint{hint}.")
-    temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mxtrain-serve-"))
+    temporary = stack.enter_context(locked_folder(Path(tempfile.gettempdir()), TEMPORARY))
     out = os.path.join(temporary, "export")
     there = f"; {below[0]} is an export that can be served at once" if below else ""
     print(f"mxtrain: {folder} is a run and is exported first{there}", flush=True)

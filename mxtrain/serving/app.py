@@ -29,6 +29,7 @@ from mxtrain.serving.schema import (
 )
 from mxtrain.serving.service import Service
 from mxtrain.serving.streams import EVENTS, EventStream, error_answer
+from mxtrain.serving.uploads import FORM_TYPE
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -133,6 +134,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     accepted = sorted({media_type for batcher in service.batchers.values() for media_type in batcher.model.accepts})
     any_object = {"schema": {"type": "object"}}
     forms = {media_type: any_object if media_type == "application/json" else binary for media_type in accepted}
+    forms[FORM_TYPE] = {"schema": {"type": "object", "properties": {"file": binary["schema"]}}}
     predict_body = {"requestBody": {"required": True, "content": forms}}
     refused = _error_responses(400, 401, 404, 408, 413, 415, 422, 429, 503, 504)
     answered: Dict[str, Any] = {"200": {"model": InferAnswer}}
@@ -169,13 +171,13 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         async def generate_stream(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "generate_stream", name, version, request)
 
+        @app.post(f"{prefix}/predict", openapi_extra=predict_body, responses=refused,
+                  summary="Prediction for an image, a text, a sound, rows of a table, or arrays by name")  # fmt: skip
+        async def predict(name: str, request: Request, version: str = "1") -> Response:
+            return await call_model(service, "predict", name, version, request)
+
     add_routes("/v2/models/{name}")
     add_routes("/v2/models/{name}/versions/{version}")
-
-    @app.post("/v2/models/{name}/predict", openapi_extra=predict_body, responses=refused,
-              summary="Prediction for an image, a text, a sound, rows of a table, or arrays by name")  # fmt: skip
-    async def predict(name: str, request: Request) -> Response:
-        return await call_model(service, "predict", name, "1", request)
 
 
 async def call_model(service: Service, action: str, name: str, version: str, request: Request) -> Response:
@@ -254,8 +256,11 @@ class Edge:
                 response = await call_model(self._service, action, name, "1", Request(scope, receive))
                 await response(scope, receive, answer)
             else:
-                await self._app(scope, receive, answer)
-                route = scope["route"].path if "route" in scope else route
+                # The same answer without its body, which the connection leaves out.
+                routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+                await self._app(routed, receive, answer)
+                route = routed["route"].path if "route" in routed else route
+                scope["path_params"] = routed.get("path_params")
         except Exception as error:
             log_event("error", logging.ERROR, exc_info=True, request_id=request_id, error=str(error))
             if not has_begun:

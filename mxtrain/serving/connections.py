@@ -1,7 +1,14 @@
-"""HTTP connections with time limits: slow and silent clients (slowloris) are disconnected.
+"""HTTP connections with limits of time and memory.
 
-uvicorn limits neither the time nor the size of a request's head, and its limit on connections rejects all new clients
-as soon as enough idle connections are open. Here, the connection that has been idle longest is closed instead.
+Slow and silent clients (slowloris) are disconnected: uvicorn limits neither the time nor the size of a request's head,
+and its limit on connections rejects all new clients as soon as enough idle connections are open. Here, the connection
+that has been idle longest is closed instead.
+
+Clients that send without reading are not read from any further: uvicorn parses as many pipelined requests as arrive,
+and keeps an object for each. If a client reads nothing of its answer for a time, the connection is aborted.
+
+A client that sends a long body which is refused gets the answer: the connection ends only after the rest of the body
+was read and discarded, since closing a socket with unread data resets it and destroys what was sent.
 """
 
 from __future__ import annotations
@@ -10,12 +17,19 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Type, cast
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 1 << 16
 """Of the request line and the header fields."""
 MAX_JOINED_BYTES = 1 << 16
 """Larger bodies are not copied behind their head."""
+MAX_PIPELINED = 4
+"""Requests of a connection that wait behind the one that is answered, before no more of it is parsed."""
+PARSED_BYTES = 1 << 11
+"""Bytes that are parsed at once: they may hold some more requests."""
+LINGER_S = 10.0
+"""Seconds for which the rest of a refused body is read and discarded."""
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 49\r\n"
     b'connection: close\r\n\r\n{"error": "the head of the request is too large"}'
@@ -29,20 +43,25 @@ class ConnectionLimits:
     Attributes:
         header_s: seconds for the head of a request.
         idle_s: seconds between two requests.
+        write_s: seconds in which a client must read a part of its answer.
+        max_unread: bytes of unread answers of all connections together; beyond, the one that has not been read for the
+            longest time is aborted.
         max_connections: number of open connections.
         count: called with the number of open connections when it changes.
     """
 
     header_s: float
     idle_s: float
+    write_s: float
+    max_unread: float
     max_connections: int
     count: Callable[[int], object]
 
 
 def limited_protocol(limits: ConnectionLimits) -> Type[HttpToolsProtocol]:
     """Returns a class of connections with these limits, for uvicorn's `http` setting."""
-    waiting: Dict[LimitedProtocol, None] = {}  # connections without a request, longest-waiting first
-    return type("ServedConnection", (LimitedProtocol,), {"limits": limits, "waiting": waiting})
+    # `waiting` holds connections without a request, `unread` those whose answer is not read, longest-waiting first.
+    return type("ServedConnection", (LimitedProtocol,), {"limits": limits, "waiting": {}, "unread": {}})
 
 
 class HeadJoiningTransport:
@@ -53,10 +72,13 @@ class HeadJoiningTransport:
     Args:
         transport: transport of the connection; everything but writing is left to it.
         loop: event loop of the transport.
+        linger: called before the transport is closed; True if it stays open for reading.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop, self._head = transport, loop, b""
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, linger: Callable[[], bool]
+    ) -> None:  # fmt: skip
+        self._transport, self._loop, self._linger, self._head = transport, loop, linger, b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -76,7 +98,8 @@ class HeadJoiningTransport:
     def close(self) -> None:
         """Closes the connection after everything was sent."""
         self._send_head()
-        self._transport.close()
+        if not self._linger():
+            self._transport.close()
 
     def _send_head(self) -> None:
         if self._head:
@@ -84,20 +107,44 @@ class HeadJoiningTransport:
             self._transport.write(head)
 
 
+class LimitedFlow(FlowControl):
+    """Reads on only while the connection takes more, whoever asks for it.
+
+    Args:
+        transport: transport of the connection.
+        is_full: True if the connection takes no more.
+    """
+
+    def __init__(self, transport: asyncio.Transport, is_full: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._is_full = is_full
+
+    def resume_reading(self) -> None:
+        """Reads on, unless the connection is full."""
+        if not self._is_full():
+            super().resume_reading()
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """A connection with limits. `limited_protocol` builds the subclass that is used."""
 
     limits: ConnectionLimits
     waiting: Dict[LimitedProtocol, None]
+    unread: Dict[LimitedProtocol, None]
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._timer: Optional[asyncio.TimerHandle] = None
         self._head_bytes = 0
         self._has_begun = False  # True if bytes of the next request have arrived
+        self._held = b""  # bytes that are parsed later
+        self._write_timer: Optional[asyncio.TimerHandle] = None
+        self._is_lingering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(cast(asyncio.Transport, HeadJoiningTransport(transport, self.loop)))
+        joining = cast(asyncio.Transport, HeadJoiningTransport(transport, self.loop, self._linger))
+        super().connection_made(joining)
+        self.flow = LimitedFlow(joining, self._is_full)
         self.limits.count(len(self.connections))
         if len(self.connections) > self.limits.max_connections:
             oldest = next(iter(self.waiting), self)
@@ -110,10 +157,29 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self._end_wait()
+        self._end_write_wait()
+        self._held = b""
         super().connection_lost(exc)
         self.limits.count(len(self.connections))
 
     def data_received(self, data: bytes) -> None:
+        if self._is_lingering:
+            return
+        self._held += data
+        self._parse_held()
+
+    def _is_full(self) -> bool:
+        return len(self.pipeline) >= MAX_PIPELINED
+
+    def _parse_held(self) -> None:
+        """Parses what has arrived, as far as the connection takes requests."""
+        while self._held and not self._is_full() and not self.transport.is_closing() and not self._is_lingering:
+            data, self._held = self._held[:PARSED_BYTES], self._held[PARSED_BYTES:]
+            self._parse(data)
+        if self._held:
+            self.flow.pause_reading()
+
+    def _parse(self, data: bytes) -> None:
         if self._timer is not None:
             self._head_bytes += len(data)
         super().data_received(data)
@@ -132,7 +198,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
+        if self._is_lingering:
+            return
         super().on_response_complete()
+        if self._held:
+            self.loop.call_soon(self._parse_held)
         if not self.transport.is_closing() and self.cycle.response_complete:
             self._has_begun = False
             self._wait(self.limits.idle_s)
@@ -154,3 +224,48 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread[self] = None
+        self._wait_for_reading()
+        unread_bytes = sum(one.transport.get_write_buffer_size() for one in self.unread)
+        for one in [*self.unread]:
+            if unread_bytes <= self.limits.max_unread or one is self:
+                return
+            unread_bytes -= one.transport.get_write_buffer_size()
+            one._end_write_wait()
+            one.transport.abort()
+
+    def resume_writing(self) -> None:
+        self._end_write_wait()
+        super().resume_writing()
+
+    def _wait_for_reading(self) -> None:
+        size = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(self.limits.write_s, self._require_reading, size)
+
+    def _require_reading(self, size_before: int) -> None:
+        if self.transport.get_write_buffer_size() >= size_before:
+            self.transport.abort()
+        else:
+            self._wait_for_reading()
+
+    def _end_write_wait(self) -> None:
+        self.unread.pop(self, None)
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _linger(self) -> bool:
+        """Begins to discard the rest of a body; False if there is none, or that is being done already."""
+        if self._is_lingering or self.cycle is None or not self.cycle.more_body or self.cycle.disconnected:
+            return False
+        self._is_lingering = True
+        self._end_wait()
+        self._held = b""
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        FlowControl.resume_reading(self.flow)
+        self.loop.call_later(LINGER_S, self.transport.close)
+        return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
@@ -27,6 +28,8 @@ BINARY_TYPE = "application/octet-stream"
 TEXT_INPUT = "text_input"
 MAX_ID = 200
 MAX_DIMENSIONS = 16
+MAX_DIGITS = 15
+"""Of the number in a header."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_encode_strictly = json.JSONEncoder(ensure_ascii=False).encode
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -74,7 +79,12 @@ def parse_json(body: bytes) -> Dict[str, Any]:
         RequestError: the body is no JSON object, or contains NaN or infinities.
     """
     try:
-        value = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
+        text = body.decode(json.detect_encoding(body))
+        value = _DECODER.decode(text)
+        if _SURROGATE.search(text):
+            _encode_strictly(value).encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(400, "the body holds half of a surrogate pair, which is no character.") from error
     except UnicodeDecodeError as error:
         raise RequestError(400, "the body is no UTF-8.") from error
     except ValueError as error:
@@ -109,7 +119,7 @@ def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel, m
     """
     size = len(body)
     if header_length is not None:
-        if not (header_length.isascii() and header_length.isdigit()) or not int(header_length[:20]) <= size:
+        if not re.fullmatch(f"[0-9]{{1,{MAX_DIGITS}}}", header_length) or int(header_length) > size:
             raise RequestError(400, f"Inference-Header-Content-Length is {header_length[:50]!r}; it must be the bytes "
                                     "of the JSON at the beginning of the body.")  # fmt: skip
         size = int(header_length)
@@ -157,8 +167,6 @@ def parse_generate(body: bytes, generator: TextGenerator, is_stream: bool, limit
         raise RequestError(400, "text_input must be a string.")
     if len(text) > MAX_CHARACTERS:
         raise RequestError(413, f"text_input has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise RequestError(400, "text_input holds halves of surrogate pairs, which are no characters.")
     values = dict(_parameters(request, "the request"))
     defaults = generator.defaults
     names = [*type(defaults).model_fields, "stream"]
@@ -197,9 +205,9 @@ def _read_tensor(
         raise RequestError(400, f"the input '{name}' has the datatype {datatype}; it must be {spec.datatype}.")
     shape = tensor.get("shape")
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(
-        type(size) is int and 0 <= size < 1 << 31 for size in shape
+        type(size) is int and 0 < size < 1 << 31 for size in shape
     ):  # fmt: skip
-        raise RequestError(400, f"the shape of the input '{name}' must be a list of sizes.")
+        raise RequestError(400, f"the shape of the input '{name}' must be a list of sizes above 0.")
     count = math.prod(shape)
     binary = _parameters(tensor, f"the input '{name}'").get("binary_data_size")
     if binary is None:

@@ -12,7 +12,7 @@ _NUMBERS: Dict[str, Any] = {"type": "array", "items": {}, "description": "Number
 _TENSOR: Dict[str, Any] = {
     "type": "object", "required": ["name", "shape", "datatype"],
     "properties": {
-        "name": {"type": "string"}, "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        "name": {"type": "string"}, "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
         "datatype": {"type": "string"}, "data": _NUMBERS,
         "parameters": {"type": "object", "properties": {"binary_data_size": {"type": "integer", "minimum": 0}}},
     },

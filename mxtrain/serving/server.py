@@ -18,7 +18,7 @@ from mxtrain.serving.app import build_app
 from mxtrain.serving.connections import ConnectionLimits, limited_protocol
 from mxtrain.serving.logs import log_as_json, log_event
 from mxtrain.serving.models import ServedModel
-from mxtrain.serving.service import Service
+from mxtrain.serving.service import MB, Service
 from mxtrain.serving.settings import ServeSettings
 
 OTHER_FILES = 200
@@ -65,7 +65,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def run_server(models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit code."""
+    """Serves until SIGTERM, SIGHUP or SIGINT; returns the exit code."""
     log_as_json()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Modules and routes stay until the end. A full garbage collection that visits them stops all requests for longer
@@ -83,7 +83,8 @@ async def _serve(
 ) -> None:  # fmt: skip
     service = Service(models, settings)
     limits = ConnectionLimits(
-        settings.header_s, settings.idle_s, settings.max_connections, service.metrics.connections.set
+        settings.header_s, settings.idle_s, settings.timeout_s, settings.max_pending_mb * MB, settings.max_connections,
+        service.metrics.connections.set,
     )  # fmt: skip
     config = uvicorn.Config(
         build_app(service, token), http=limited_protocol(limits), ws="none", loop="asyncio", lifespan="off",
@@ -104,6 +105,8 @@ async def _serve(
         loop.call_later(settings.drain_s, end)
 
     loop.add_signal_handler(signal.SIGTERM, drain)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+        loop.add_signal_handler(signal.SIGHUP, drain)  # of a terminal or an ssh connection that is closed
     loop.add_signal_handler(signal.SIGINT, end)
     service.start()
     for model in models:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import (
     TYPE_CHECKING,
@@ -43,6 +42,7 @@ from mxtrain.serving.protocol import (
     refuse_long_json,
 )
 from mxtrain.serving.readers import CSV_TYPE, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
+from mxtrain.serving.uploads import FORM_TYPE, Upload, file_of_form, file_of_json, hint_for, media_type_of
 
 if TYPE_CHECKING:
     from mxtrain.serving.settings import ServeSettings
@@ -52,9 +52,6 @@ MB = 1_000_000
 SMALL_BODY = 1 << 14
 """Size in bytes below which bodies are parsed on the event loop; others are parsed in a thread."""
 DECODING_THREADS = 2
-DISCARD_S = 2.0
-"""Seconds for which a body that is too large is read and discarded. Most clients read no answer before they have sent
-the whole body."""
 
 
 class Service:
@@ -106,7 +103,7 @@ class Service:
             raise RequestError(404, f"there is no model '{name[:100]}'.{did_you_mean(name[:100], self.batchers)} "
                                     f"Models: {', '.join(self.batchers)}.")  # fmt: skip
         if version != "1":
-            raise RequestError(404, f"the model '{name}' has no version '{version[:100]}'. Its only one is 1.")
+            raise RequestError(404, f"'{name}' has version 1 only, not '{version[:100]}'.")
         return self.batchers[name]
 
     async def infer(self, batcher: Batcher, request: Request) -> Tuple[bytes, Dict[str, str]]:
@@ -124,18 +121,15 @@ class Service:
 
     async def predict(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
         """Answers `predict`. Returns the prediction of one sample, or a list of several under `predictions`."""
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        model = batcher.model
-        if media_type not in model.accepts:
-            raise RequestError(415, f"the content type is {media_type[:100] or 'not given'!r}; '{model.name}' takes "
-                                    f"{', '.join(model.accepts)}.", closes=True)  # fmt: skip
+        model, header = batcher.model, request.headers.get("content-type", "")
+        media_type = media_type_of(header, model)
         with self._hold_bytes() as held_bytes:
             is_json = media_type in (JSON_TYPE, CSV_TYPE, TSV_TYPE)  # pairs of texts are a table as well
             body = await self._read_body(request, held_bytes, is_json)
             with batcher.admit():
                 # Decoding an image takes long, whatever the size of its file.
-                size = SMALL_BODY if media_type in model.read_types else len(body)
-                read = await self._in_thread(size, read_sample, body, media_type, model, self.settings.max_pixels)
+                size = SMALL_BODY if media_type in (FORM_TYPE, *model.read_types) else len(body)
+                read = await self._in_thread(size, read_sample, body, header, model, self.settings.max_pixels)
                 inputs, rows = read.inputs, 1
                 outputs = await self._compute_all(batcher, read, request)
                 if read.about is None and model.max_rows > 1:
@@ -250,8 +244,6 @@ class Service:
                     size += len(part)
                     largest = max(size, length)
                     if largest > limit or is_json and largest > self._max_json:
-                        if is_open:
-                            await _discard(request)
                         if is_json and self._max_json < limit:
                             refuse_long_json(largest, self._max_json)
                         raise RequestError(413, f"the body has more than {limit:,} bytes.", closes=True)
@@ -347,28 +339,32 @@ class TimeLimit:
             raise asyncio.TimeoutError from None
 
 
-async def _discard(request: Request) -> None:
-    deadline = time.monotonic() + DISCARD_S
-    with contextlib.suppress(asyncio.TimeoutError):
-        while time.monotonic() < deadline:
-            message = await asyncio.wait_for(request.receive(), deadline - time.monotonic())
-            if message["type"] != "http.request" or not message.get("more_body"):
-                return
-
-
-def read_sample(body: bytes, media_type: str, model: ServedModel, max_pixels: int) -> ReadBody:
+def read_sample(body: bytes, header: str, model: ServedModel, max_pixels: int) -> ReadBody:
     """Reads the body of `predict`: one sample by the reader of the model, or arrays of any number of samples.
+
+    Args:
+        body: body of the request.
+        header: value of its Content-Type.
+        model: model that the request is for.
+        max_pixels: pixels of an image.
 
     Raises:
         RequestError: the body is invalid.
     """
-    values = parse_json(body) if media_type == JSON_TYPE else {}
+    upload = Upload(body, media_type_of(header, model))
+    if upload.media_type == FORM_TYPE:
+        upload = file_of_form(body, header, model)
+    values = parse_json(upload.content) if upload.media_type == JSON_TYPE else {}
     refuse_text_input(values, model)
+    upload = file_of_json(values, model) or upload
     # A column of a table may be called like an input, but its cells are no lists.
     has_arrays = any(isinstance(values.get(spec.name), list) for spec in model.inputs)
-    if media_type in model.read_types and not has_arrays:
+    if upload.media_type in model.read_types and not has_arrays:
         assert model.reader is not None
-        return model.reader.read(body, media_type, BodyLimits(max_pixels, model.most_rows))
+        try:
+            return model.reader.read(*upload, BodyLimits(max_pixels, model.most_rows))
+        except RequestError as error:
+            raise RequestError(error.status, error.message + hint_for(header), error.closes) from error
     return ReadBody(_named_arrays(values, model))
 
 

@@ -18,6 +18,8 @@ import pytest
 import served_folders
 from served_folders import Served
 
+from mxtrain.serving import connections
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -243,6 +245,76 @@ def test_pipelined_requests_are_answered_in_order(impatient: Served) -> None:
     assert [one["id"] for one in answers] == list("01234")
     first = [one["outputs"][0]["data"] for one in answers]
     np.testing.assert_allclose(first, served_folders.TABLE[:5], atol=1e-6)
+
+
+def resident_mb(served: Served) -> float:
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{served.process.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1000
+
+
+def test_a_client_that_reads_nothing_fills_no_memory_and_is_cut_off(impatient: Served) -> None:
+    question = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" * 2000
+    before, sent, begin = resident_mb(impatient), 0, time.monotonic()
+    with connected(impatient) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            client.settimeout(5)
+            while sent < 200_000_000:
+                sent += client.send(question)
+    assert time.monotonic() - begin < 20
+    assert sent < 60_000_000 and resident_mb(impatient) - before < 30, (sent, resident_mb(impatient) - before)
+    assert is_answered(impatient)
+
+
+def test_a_pipelined_burst_is_answered_completely(impatient: Served) -> None:
+    question = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    with connected(impatient, question * 300) as client:
+        found = b""
+        while found.count(b"HTTP/1.1 200") < 300 or not found.endswith(b"}"):
+            part = client.recv(1 << 16)
+            assert part, found.count(b"HTTP/1.1 200")
+            found += part
+
+
+@pytest.mark.parametrize("size", [1_400_000, 40_000_000])
+def test_a_refused_body_gets_its_answer_before_the_connection_ends(impatient: Served, size: int) -> None:
+    head = b"POST /v2/models/ids/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+    head += b"Content-Length: %d\r\n\r\n" % size
+    with connected(impatient, head) as client:
+        for _ in range(size // 100_000):  # most clients read no answer before they have sent everything
+            client.sendall(b" " * 100_000)
+        found = read_end(client)
+    assert found.startswith(b"HTTP/1.1 415 ") and b"connection: close" in found and b"content type is" in found
+    assert is_answered(impatient)
+
+
+def test_a_refused_body_that_never_ends_is_cut_off(impatient: Served) -> None:
+    head = b"POST /v2/models/ids/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+    head += b"Content-Length: 9\r\n\r\nx"
+    with connected(impatient, head) as client:
+        client.settimeout(connections.LINGER_S + 5)
+        assert read_end(client).startswith(b"HTTP/1.1 415 ")
+        begin = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - begin < connections.LINGER_S + 5:
+                client.sendall(b"x")
+                time.sleep(0.2)
+    assert time.monotonic() - begin < connections.LINGER_S + 3
+
+
+def test_sighup_drains_but_nohup_does_not(folder: Path) -> None:
+    with Served(folder / "ids", "drain_s=0.2") as served:
+        served.process.send_signal(signal.SIGHUP)
+        assert served.process.wait(20) == 0
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Served(folder / "ids", "drain_s=0.2") as served:
+            served.process.send_signal(signal.SIGHUP)
+            time.sleep(0.5)
+            assert is_answered(served)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_sigterm_finishes_what_has_begun(folder: Path) -> None:
