@@ -108,20 +108,20 @@ class HeadJoiningTransport:
 
 
 class LimitedFlow(FlowControl):
-    """Reads on only while the connection takes more, whoever asks for it.
+    """Reads on only when all that has arrived is parsed, whoever asks for it.
 
     Args:
         transport: transport of the connection.
-        is_full: True if the connection takes no more.
+        holds_bytes: True while something is to be parsed.
     """
 
-    def __init__(self, transport: asyncio.Transport, is_full: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, holds_bytes: Callable[[], bool]) -> None:
         super().__init__(transport)
-        self._is_full = is_full
+        self._holds_bytes = holds_bytes
 
     def resume_reading(self) -> None:
-        """Reads on, unless the connection is full."""
-        if not self._is_full():
+        """Reads on, unless something is to be parsed."""
+        if not self._holds_bytes():
             super().resume_reading()
 
 
@@ -138,13 +138,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._has_begun = False  # True if bytes of the next request have arrived
         self._held = b""  # bytes that are parsed later
+        self._is_holding = False  # True while nothing is read because of them
         self._write_timer: Optional[asyncio.TimerHandle] = None
         self._is_lingering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         joining = cast(asyncio.Transport, HeadJoiningTransport(transport, self.loop, self._linger))
         super().connection_made(joining)
-        self.flow = LimitedFlow(joining, self._is_full)
+        self.flow = LimitedFlow(joining, lambda: bool(self._held))
         self.limits.count(len(self.connections))
         if len(self.connections) > self.limits.max_connections:
             oldest = next(iter(self.waiting), self)
@@ -168,16 +169,20 @@ class LimitedProtocol(HttpToolsProtocol):
         self._held += data
         self._parse_held()
 
-    def _is_full(self) -> bool:
-        return len(self.pipeline) >= MAX_PIPELINED
-
     def _parse_held(self) -> None:
         """Parses what has arrived, as far as the connection takes requests."""
-        while self._held and not self._is_full() and not self.transport.is_closing() and not self._is_lingering:
+        while self._held and len(self.pipeline) < MAX_PIPELINED:
             data, self._held = self._held[:PARSED_BYTES], self._held[PARSED_BYTES:]
             self._parse(data)
+            if self.transport.is_closing() or self._is_lingering:
+                self._held = b""
+                return
         if self._held:
+            self._is_holding = True
             self.flow.pause_reading()
+        elif self._is_holding:  # only then: a body that is larger than its buffer has paused reading for itself
+            self._is_holding = False
+            self.flow.resume_reading()
 
     def _parse(self, data: bytes) -> None:
         if self._timer is not None:
