@@ -9,8 +9,6 @@ import shlex
 import sys
 from typing import Any, Dict, Sequence, Tuple, Type
 
-from packaging.requirements import Requirement
-
 from mxtrain.errors import DataError, MxtrainError
 
 EXTRAS: Dict[str, Tuple[str, ...]] = {
@@ -84,6 +82,10 @@ def check_versions(requirements: Sequence[str], needed_by: str, error_class: Typ
     Raises:
         DataError, or `error_class`: there is such a package; the message has both versions and the command.
     """
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:  # in an exported folder, which has a copy of this module: nothing is compared there
+        return
     for text in requirements:
         requirement = Requirement(text)
         try:

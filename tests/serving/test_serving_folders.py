@@ -152,7 +152,7 @@ REFUSED = {
     "missing": (lambda tmp_path: ("nowhere",), "there is no folder 'nowhere'"),
     "misspelt": (lambda tmp_path: (*as_folder(tmp_path), "prot=8000"),
                  "there is no setting 'prot'. Did you mean 'port'?"),
-    "threads": (lambda tmp_path: (*as_folder(tmp_path), "threads=257"), "threads=257: Input should be less"),
+    "threads": (lambda tmp_path: (*as_folder(tmp_path), "threads=257"), "threads=257: should be less than or equal"),
     "value": (lambda tmp_path: (*as_folder(tmp_path), "port=99999"), "port"),
     "name": (lambda tmp_path: (f"a b={as_folder(tmp_path)[0]}",), "no name of a model"),
     "twice": (twice, "two models are called 'm'"), "custom operators": (custom_operators, "are not ONNX's"),

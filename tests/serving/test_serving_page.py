@@ -123,8 +123,8 @@ def test_boxes_masks_and_points_are_drawn_over_the_image(tmp_path: Path) -> None
             answers["found"], (20.5, 6.5), (7.5, 12.5), (7.5, 13.5), (35, 10), (38, 18))  # fmt: skip
         assert inside == single != white and outside == beyond == white and edge not in (white, inside)
         left, right = colours(answers["segments"], (10, 10), (30, 10))
-        np.testing.assert_allclose(left, (np.array(palette(256)[0]) + 255) / 2, atol=2)
-        np.testing.assert_allclose(right, (np.array(palette(256)[9]) + 255) / 2, atol=2)
+        np.testing.assert_allclose(left, (palette(256)[0] + 255.0) / 2, atol=2)
+        np.testing.assert_allclose(right, (palette(256)[9] + 255.0) / 2, atol=2)
         assert page.run("[...bars.children].map(one => one.textContent).join()") == "sky,,75.0 %,sea,,25.0 %"
         nose, tail, between = colours(answers["points"], (10, 5), (30, 15), (20, 10))
         assert nose != white != tail != nose and between == white
