@@ -42,7 +42,7 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
             self._pools, self._pooled = has_max_pooling(graph), pooled_inputs(graph)
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if self._pools:
+            if self._pools and autograd.is_recording():
                 given = list(args)
                 for position in self._pooled:
                     given[position] = copy(given[position])
