@@ -27,7 +27,7 @@ from mxtrain.cli.preserved import preserved_process
 from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs
 from mxtrain.config.override_text import quote
 from mxtrain.config.specs import validate
-from mxtrain.data.base import choose_split, open_splits
+from mxtrain.data.base import choose_split, open_splits, warn_unseen
 from mxtrain.data.given import GivenDataset, inputs_of
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, MxtrainError
 from mxtrain.files.json_text import read_json
@@ -502,6 +502,7 @@ class Run:
                 require_same_names(signature, splits)
             else:
                 require_known_names(signature, splits)
+            warn_unseen(opened, source, signature)
             trained = load_trained(checkpoint, description, signature)
             return dict(measure(trained, source, source, limit_batches).values)
 
@@ -601,6 +602,7 @@ class Run:
         with self._prepared("predict") as (_, _, dataset, signature):
             unreadable: Dict[int, str] = {}
             source, places = dataset.open_inputs(names, signature, False, unreadable)
+            warn_unseen(dataset, source, signature)
             return self._predict_samples(source, places, top_k)
 
     def _predict_arrays(self, inputs: Any, dataset: GivenDataset, top_k: int) -> Predictions:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
 import numpy as np
 
+from mxtrain.data.table.cell_text import text_of
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import encode_json
 
@@ -117,12 +117,9 @@ def _plain_row(row: Mapping[str, Any], number: int) -> Dict[str, Any]:
 
 def _plain(value: Any, place: str) -> Any:
     """Converts a value to a JSON type; NaN becomes a missing value."""
-    if isinstance(value, np.generic):
-        value = value.item()
     if isinstance(value, (list, tuple)):
         return [_plain(one, place) for one in value]
-    if isinstance(value, float) and math.isnan(value):
-        return None
+    value = text_of(value)
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise ConfigError(

@@ -25,7 +25,7 @@ from mxtrain.cli.restored import (
     run_dir_of,
 )
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.data.base import choose_split, open_splits
+from mxtrain.data.base import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.task.fit import require_same_names
@@ -143,6 +143,7 @@ def run(arguments: Sequence[str]) -> int:
     from mxtrain.training.attribution import LargestLosses
 
     require_same_names(signature, splits)
+    warn_unseen(dataset, source, signature)
     method = None if settings.explain is None else load_method(settings, checkpoint, description, signature)
     trained = load_trained(checkpoint, description, signature, settings.fuse)
     hardest = None if method is None else LargestLosses(trained.evaluator)

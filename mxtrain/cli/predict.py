@@ -36,7 +36,7 @@ from mxtrain.cli.output_file import OutputFile, OutputFolder, open_output_file, 
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.data.base import open_splits
+from mxtrain.data.base import open_splits, warn_unseen
 from mxtrain.data.loading.regular_files import explain, why_stream
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
@@ -126,6 +126,7 @@ def run(arguments: Sequence[str]) -> int:
                        [*locations, *parsed.positionals[1:]])  # fmt: skip
     sample_ids = description.task.sample_ids(form, locations, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    warn_unseen(dataset, source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
     from mxtrain.trained import load_trained
     from mxtrain.training.loaders import build_loader

@@ -334,6 +334,15 @@ class BaseDataset(Spec):
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
+    def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
+        """Returns a sentence for each column of samples with values that the network does not know from training.
+
+        Args:
+            source: samples to predict for.
+            signature: signature of the network.
+        """
+        return ()
+
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
     ) -> Mapping[str, Mapping[str, str]]:
@@ -408,6 +417,12 @@ class BaseDataset(Spec):
             DataError: the data cannot be opened; one more problem. `NoUsableSamples` where all was said.
         """
         return self.open()
+
+
+def warn_unseen(dataset: BaseDataset, source: Samples, signature: Signature) -> None:
+    """Logs a warning for each column with values that the network does not know; see `BaseDataset.unseen_values`."""
+    for sentence in dataset.unseen_values(source, signature):
+        log.warning("%s", sentence)
 
 
 def choose_split(splits: Splits, name: str) -> Tuple[str, Samples]:

@@ -14,6 +14,10 @@ MAX_CHARACTERS = 1_000_000
 """Of one text, for exported folders and the server: the time that a network needs grows with the length."""
 
 
+class UnseenWarning(UserWarning):
+    """Values of a file were not seen in training."""
+
+
 class ExportedFolder(Protocol):
     """An opened exported folder, see `mxtrain.export.standalone.OpenedExport`.
 

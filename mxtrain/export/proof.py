@@ -58,10 +58,12 @@ class Sampled:
     Attributes:
         arrays: inputs of the network, (B, ...) each, followed by its recurrent states.
         outputs: outputs of the network, computed as in `predict`.
+        index_B: indices of the samples in their split, if known.
     """
 
     arrays: List[np.ndarray]
     outputs: List[np.ndarray]
+    index_B: Optional[np.ndarray] = None
 
 
 def read_samples(trained: Trained, source: Samples) -> Sampled:
@@ -75,9 +77,11 @@ def read_samples(trained: Trained, source: Samples) -> Sampled:
     objective = trained.strategy.objective
     state = RecurrentState(objective.state_shapes, objective.network)
     with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
-        inputs = state.enter(next(batches)).inputs
+        batch = next(batches)
+        inputs = state.enter(batch).inputs
     outputs = trained.strategy.predict(inputs)
-    return Sampled([array.asnumpy() for array in inputs], [array.asnumpy() for array in outputs])
+    arrays, results = ([array.asnumpy() for array in group] for group in (inputs, outputs))
+    return Sampled(arrays, results, batch.index_B)
 
 
 def cases_for(network: TracedNetwork, sampled: Sampled, inputs: Mapping[str, Input]) -> List[Case]:

@@ -13,6 +13,7 @@ from mxtrain.engine.backend import mx
 from mxtrain.export.bundle import bundled
 from mxtrain.export.compression import TOLERANCES, Compression, Stage, Subject, compress
 from mxtrain.export.deploy import PLAIN, Deployment
+from mxtrain.export.file_proof import prove_files
 from mxtrain.export.folder import check_arrays, new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
@@ -222,15 +223,20 @@ def export_network(
         write_proof(draft, proven)
         signature_json = _signature(trained, network, candidate.inputs, session)
         signature_json["fixed"] = fixed
+        signature_json["facts"], files = _facts(trained)
+        num_files = 0
+        if reader:
+            stage("proof: reading files")
+            entered = network.enter(sampled.arrays)
+            num_files, _ = prove_files(reader, signature_json, data.source, sampled, entered)
         signature_json["order_dependent"] = order_dependent(graph, network.output_names)
         signature_json["parts"] = {name: part.signature for name, part in parts.items()}
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
             "metrics": metrics, "evaluated": f"{data.split}, {data.limit_batches} batches at most", "fixed": fixed,
-            "versions": versions(),
+            "versions": versions(), "files": num_files,
         }  # fmt: skip
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
-        signature_json["facts"], files = _facts(trained)
         modules = bundled(reader) if reader else {}
         signature_json["reader"] = reader.rpartition(".")[2]
         signature_json["predicts"] = task.predicts

@@ -1,7 +1,7 @@
 """Runs an exported network and repeats its proof. Needs onnxruntime and NumPy, and what reads the files: Pillow for
 images, tokenizers or sentencepiece for texts.
 
-    python predict.py FILE...               predictions, a JSON object a line
+    python predict.py FILE...               predictions, a JSON object a line; of images and sound also folders
     python predict.py --out FOLDER FILE...  the same; sound and masks are written to FOLDER instead of predicted/
     python predict.py --check               repeats the proof: MXNet's outputs for a few samples
 
@@ -803,6 +803,41 @@ def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: 
     return found
 
 
+def files_of(names: Sequence[str], endings: Sequence[str]) -> List[str]:
+    """Returns files as they are, and for folders the files in them and below with these endings, sorted by path.
+
+    Hidden files and folders are skipped, and links to folders are not followed.
+
+    Args:
+        names: names of files and folders.
+        endings: extensions in lower case; empty if folders are not read.
+
+    Raises:
+        ValueError: a folder holds no such file.
+    """
+    found: List[str] = []
+    for name in names:
+        if not endings or not os.path.isdir(name):
+            found.append(name)
+            continue
+        before = len(found)
+        for parent, folders, files in os.walk(name):
+            folders[:] = [one for one in folders if not one.startswith(".")]
+            found += [os.path.join(parent, one) for one in files
+                      if one.lower().endswith(tuple(endings)) and not one.startswith(".")]  # fmt: skip
+        found[before:] = sorted(found[before:])
+        if len(found) == before:
+            raise ValueError(f"{name} holds no file that this folder reads: none ends in {', '.join(endings)}")
+    return found
+
+
+def show_progress(done: int, total: int) -> None:
+    """Writes the number of files to standard error, if that is a terminal, rows go elsewhere, and there are several."""
+    if total > 1 and sys.stderr.isatty() and not sys.stdout.isatty():
+        end = "\r\x1b[K" if done == total else ""
+        print(f"\r{done} of {total} files{end}", end="", file=sys.stderr, flush=True)
+
+
 def predict(words: Sequence[str], folder: str) -> int:
     """Prints the predictions for files; returns the exit code.
 
@@ -829,11 +864,14 @@ def predict(words: Sequence[str], folder: str) -> int:
         print(f"{(__doc__ or '').strip()}\n\n{described}")
         return 0 if files else 2
     opened = OpenedExport(folder)
+    files = files_of(files, getattr(reader_of(opened.signature), "ENDINGS", ()))
     taken = {os.path.realpath(path): "one of the files to predict for" for path in files}
-    for path in files:
+    for number, path in enumerate(files):
+        show_progress(number, len(files))
         for row in rows_of(opened, path):
             written = strict(with_files(row, out, opened.signature, taken))
             print(json.dumps(written, ensure_ascii=False, allow_nan=False), flush=True)
+    show_progress(len(files), len(files))
     return 0
 
 
@@ -871,4 +909,5 @@ if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # rows are UTF-8 whatever the locale
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     sys.exit(main(sys.argv[1:], HERE))

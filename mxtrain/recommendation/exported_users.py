@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, decoded_text, json_lines_of
-from mxtrain.data.features.exported_rows import check_cells, encode, input_sizes
+from mxtrain.data.features.exported_rows import RowEncoder, check_cells, input_sizes
 from mxtrain.data.loading.uniform_hash import uniform_rows
 from mxtrain.errors import did_you_mean
 from mxtrain.recommendation.fields import RecommenderFields
@@ -211,7 +211,7 @@ class ExportedRecommender:
         if self._joined is None or not columns:
             raise ValueError(f"{place}: this network reads no features of users")
         _check_features(features, names, place)
-        ids, numbers = encode(columns, features, place, self.folder.signature["facts"])
+        ids, numbers = RowEncoder(self.folder.signature, columns).encode(features, place)
         if not np.isfinite(numbers).all():
             raise ValueError(f"{place}: a feature is not finite")
         first = self._fields.user_sizes[0]

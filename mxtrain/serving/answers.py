@@ -49,12 +49,8 @@ def describe_sample(
 
 
 def predicted_class(model: ServedModel, answer: Mapping[str, Any]) -> str:
-    """Returns the class that an answer says, for the figures; empty if it says none. A table with two classes is always
-    answered with the probability of the second one."""
-    if "class" not in answer:
-        return ""
-    is_first = "top" not in answer and "probability" in answer and answer["probability"] < 0.5
-    return str(model.class_names[0] if is_first else answer["class"])
+    """Returns the class that an answer says, for the figures; empty if it says none."""
+    return str(answer.get("class", ""))
 
 
 def _detection(row: np.ndarray, names: Any) -> Dict[str, Any]:

@@ -54,6 +54,10 @@ class ServerMetrics:
         self.predicted = prometheus.Counter(
             "mxtrain_predicted", "Answers of predict by class", ["model", "class_name"], registry=self.registry
         )
+        self.unseen = prometheus.Counter(
+            "mxtrain_unseen_values", "Cells of categories that training has not seen", ["model", "column"],
+            registry=self.registry,
+        )  # fmt: skip
         self.tokens = prometheus.Counter("mxtrain_generated_tokens", "Tokens that generate has written", **of_model)
         self.first_token = prometheus.Histogram(
             "mxtrain_first_token_seconds", "Time from the complete body of generate to the first token",

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from mxtrain.libraries import EXTRAS, check_versions
 
 Answer = Dict[str, Any]
 JSON_TYPE, CSV_TYPE, TSV_TYPE = "application/json", "text/csv", "text/tab-separated-values"
+JSON_LINES_TYPES = ("application/jsonl", "application/x-ndjson")
 FIELD_MODULE = "served"
 """Module of a field's package that reads its samples and writes texts. It holds READERS, from the name of a signature's
 class, and may hold GENERATORS, from the name of a task."""
@@ -32,11 +34,13 @@ class ReadBody(NamedTuple):
             `BodyLimits.max_rows`.
         about: facts of the sample that the description of its answer needs, such as the size of an image.
         rest: inputs of further runs of the network for this sample; all outputs are joined in this order.
+        unseen: name of a column -> number of its values that training has not seen.
     """
 
     inputs: Dict[str, np.ndarray]
     about: Any = None
     rest: Iterable[Dict[str, np.ndarray]] = ()
+    unseen: Mapping[str, int] = MappingProxyType({})
 
 
 class BodyLimits(NamedTuple):

@@ -41,7 +41,7 @@ from mxtrain.serving.protocol import (
     parse_json,
     refuse_long_json,
 )
-from mxtrain.serving.readers import CSV_TYPE, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
+from mxtrain.serving.readers import CSV_TYPE, JSON_LINES_TYPES, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
 from mxtrain.serving.uploads import FORM_TYPE, Upload, file_of_form, file_of_json, hint_for, media_type_of
 
 if TYPE_CHECKING:
@@ -124,12 +124,15 @@ class Service:
         model, header = batcher.model, request.headers.get("content-type", "")
         media_type = media_type_of(header, model)
         with self._hold_bytes() as held_bytes:
-            is_json = media_type in (JSON_TYPE, CSV_TYPE, TSV_TYPE)  # pairs of texts are a table as well
+            # Pairs of texts are a table as well.
+            is_json = media_type in (JSON_TYPE, CSV_TYPE, TSV_TYPE, *JSON_LINES_TYPES)
             body = await self._read_body(request, held_bytes, is_json)
             with batcher.admit():
                 # Decoding an image takes long, whatever the size of its file.
                 size = SMALL_BODY if media_type in (FORM_TYPE, *model.read_types) else len(body)
                 read = await self._in_thread(size, read_sample, body, header, model, self.settings.max_pixels)
+                for column, count in read.unseen.items():
+                    self.metrics.unseen.labels(model.name, column).inc(count)
                 inputs, rows = read.inputs, 1
                 outputs = await self._compute_all(batcher, read, request)
                 if read.about is None and model.max_rows > 1:

@@ -1,12 +1,13 @@
-"""Recognises speech in WAV files with an exported network. Exported folders have a copy of this module.
+"""Recognises speech in recordings with an exported network. Exported folders have a copy of this module.
 
-    WAV -> one channel at the rate of training -> log-mel frames -> the network -> CTC -> text
+    recording -> one channel at the rate of training -> log-mel frames -> the network -> CTC -> text
 
 Legend: S samples of sound, T frames or scores, F mel bands, K characters and the blank, which is the last class.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
@@ -16,14 +17,21 @@ import numpy as np
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.speech.log_mel import FrameNumbers, StoredNumbers, log_mel, stored
 from mxtrain.speech.prefix_beam import prefix_beam_search
+from mxtrain.speech.sound_checks import problem_of_length, problem_of_missing, problem_of_sound
+from mxtrain.speech.sound_formats import ENDINGS as ENDINGS
+from mxtrain.speech.sound_formats import FORMATS, HEAD, MOST_CHANNELS, MOST_SECONDS, RATES
 
-MAX_SECONDS = 3600.0
-PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
+
+
+class OtherCoding(ValueError):
+    """The sound of a WAV file is coded in a way that is not read here."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    return "a WAV file of any rate, 8 to 32 bits or floats"
+    return ("a WAV file of any rate, of 8 to 32 bits, floats, A-law or mu-law; with the package soundfile also FLAC, "
+            "Ogg, MP3, AIFF and others")  # fmt: skip
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -31,19 +39,27 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
     Args:
         folder: with the network.
-        content: content of a WAV file of 8 to 32 bits or of floats.
+        content: content of a WAV file, or of another format that libsndfile reads.
         name: name of the file.
 
     Raises:
         ValueError: it is none, or the network cannot take its length.
     """
-    sound_SC, source_rate = read_wav(content, name)
-    numbers = StoredNumbers.from_mapping(folder.signature["signature"]["audio"])
-    sound_S = resampled(sound_SC.mean(axis=1, dtype=np.float32), source_rate, numbers.sample_rate)
-    inputs, share = sound_inputs(folder.signature, sound_S, numbers, name)
+    inputs, share = _inputs_of(folder.signature, content, name)
     score_TK = folder.run(inputs)["output"][0]
     beam_size = folder.signature["facts"]["beam_size"]
     yield {"file": name, "text": text_of_scores(score_TK, share, folder.signature["class_names"], beam_size)}
+
+
+def inputs_of_file(signature: Dict[str, Any], content: bytes, name: str) -> Dict[str, np.ndarray]:
+    """Returns the inputs of the network for a recording, (1, ...) each; arguments as in `read_sound`."""
+    return _inputs_of(signature, content, name)[0]
+
+
+def _inputs_of(signature: Dict[str, Any], content: bytes, name: str) -> Tuple[Dict[str, np.ndarray], float]:
+    sound_S, source_rate = read_sound(content, name)
+    numbers = StoredNumbers.from_mapping(signature["signature"]["audio"])
+    return sound_inputs(signature, resampled(sound_S, source_rate, numbers.sample_rate), numbers, name)
 
 
 def text_of_scores(score_TK: np.ndarray, share: float, names: Sequence[str], beam_size: int) -> str:
@@ -103,6 +119,65 @@ def sound_inputs(
     return inputs, share
 
 
+def read_sound(content: bytes, name: str) -> Tuple[np.ndarray, int]:
+    """Decodes a recording, and refuses what `mxtrain predict` refuses.
+
+    Args:
+        content: content of the file.
+        name: name of the file, for messages.
+
+    Returns:
+        The mean of the channels (S,), float32 from -1 to 1, and the sample rate in Hz.
+
+    Raises:
+        ValueError: the file cannot be decoded, or is cut or silent.
+        ImportError: soundfile is not installed, and the file is no WAV file.
+    """
+    problem = problem_of_length(lambda place, count: content[place : place + count], len(content))
+    if problem is None:
+        sound_SC, rate, num_missing = _read(content, name)
+        sound_S = sound_SC.mean(axis=1, dtype=np.float32)
+        problem = problem_of_missing(num_missing, rate) or problem_of_sound(sound_SC, sound_S)
+    if problem is not None:
+        raise ValueError(f"{name} {problem.fact.rstrip('.')}")
+    return sound_S, rate
+
+
+def _read(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
+    """Returns the sound of all channels, the rate, and the number of missing samples."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
+        try:
+            return (*read_wav(content, name), 0)
+        except OtherCoding:
+            return _decoded(content, name)
+    return _decoded(content, name)
+
+
+def _decoded(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
+    """Decodes other formats and codings with libsndfile; returns as `_read`."""
+    if not HEAD.match(content[:12]):
+        raise ValueError(f"{name} is no recording that can be read: {FORMATS} are, and its first bytes are of none of "
+                         "these")  # fmt: skip
+    import soundfile
+
+    try:
+        with soundfile.SoundFile(io.BytesIO(content)) as sound:
+            _require_layout(sound.samplerate, sound.channels, sound.frames, name)
+            sound_SC = sound.read(dtype="float32", always_2d=True)
+            return sound_SC, sound.samplerate, sound.frames - len(sound_SC)
+    except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
+        raise ValueError(f"{name} is no recording that can be read: {error}") from error
+
+
+def _require_layout(rate: int, channels: int, samples: int, name: str) -> None:
+    """Raises a `ValueError` for layouts that training refuses."""
+    if not RATES[0] <= rate <= RATES[1] or not 1 <= channels <= MOST_CHANNELS:
+        raise ValueError(f"{name} has {rate} samples a second and {channels} channels")
+    if samples > MOST_SECONDS * rate:
+        raise ValueError(f"{name} is {samples / rate:,.0f} seconds long; at most {MOST_SECONDS:,.0f} are read as one "
+                         "utterance")  # fmt: skip
+
+
 def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
     """Decodes a WAV file.
 
@@ -132,13 +207,9 @@ def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
     if layout is None or data is None:
         raise ValueError(f"{name} is damaged: it lacks a format or sound")
     form, channels, rate, _, _, bits = layout
-    if not 1 <= channels <= 64 or not 1000 <= rate <= 768_000:
-        raise ValueError(f"{name} has {rate} samples a second and {channels} channels")
+    _require_layout(rate, channels, len(data) * 8 // max(bits * channels, 1), name)
     sound = _samples(data, form, bits, name)
-    sound = sound[: len(sound) // channels * channels].reshape(-1, channels)
-    if not len(sound) or len(sound) > MAX_SECONDS * rate or not np.isfinite(sound).all():
-        raise ValueError(f"{name} holds {len(sound) / rate:.1f} seconds of sound that cannot be used")
-    return sound, rate
+    return sound[: len(sound) // channels * channels].reshape(-1, channels), rate
 
 
 def _samples(data: bytes, form: int, bits: int, name: str) -> np.ndarray:
@@ -154,7 +225,24 @@ def _samples(data: bytes, form: int, bits: int, name: str) -> np.ndarray:
         bytes_S3 = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int32)
         value_S = bytes_S3[:, 0] | bytes_S3[:, 1] << 8 | bytes_S3[:, 2] << 16
         return (np.where(value_S >= 1 << 23, value_S - (1 << 24), value_S) / 2.0**23).astype(np.float32)
-    raise ValueError(f"{name} holds sound of the kind {form} with {bits} bits; PCM and floats are read")
+    if form in (A_LAW, MU_LAW) and bits == 8:
+        return (_a_law() if form == A_LAW else _mu_law())[np.frombuffer(data, np.uint8)]
+    raise OtherCoding(f"{name} holds sound of the kind {form} with {bits} bits; PCM, floats, A-law and mu-law are read")
+
+
+def _a_law() -> np.ndarray:
+    """Returns the sample of each byte in A-law, (256,). Source: ITU-T G.711."""
+    code = np.arange(256) ^ 0x55
+    exponent, mantissa = code >> 4 & 7, (code & 15) << 4
+    value = np.where(exponent == 0, mantissa + 8, (mantissa + 264) << np.maximum(exponent - 1, 0))
+    return (np.where(code & 128, value, -value) / 2.0**15).astype(np.float32)
+
+
+def _mu_law() -> np.ndarray:
+    """Returns the sample of each byte in mu-law, (256,). Source: ITU-T G.711."""
+    code = ~np.arange(256) & 255
+    value = ((((code & 15) << 3) + 132) << (code >> 4 & 7)) - 132
+    return (np.where(code & 128, -value, value) / 2.0**15).astype(np.float32)
 
 
 def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from typing import BinaryIO, Optional, Tuple
 
 import numpy as np
@@ -16,23 +15,11 @@ from mxtrain.data.checking.problems import UNREADABLE_AUDIO
 from mxtrain.data.loading.regular_files import open_regular
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.regular_files import AnyPath
-from mxtrain.speech.sound_length import find_sound_bytes
-
-ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au", ".sph", ".w64", ".caf")
-"""Extensions of the recordings that `predict` reads from folders."""
-FORMATS = "WAV, RF64, W64, FLAC, Ogg, MP3, AIFF, AU, CAF and NIST SPHERE"
-"""The formats that are read. libsndfile knows more, such as MATLAB's: few files, and many advisories."""
-_HEAD = re.compile(
-    rb"RIF[FX].{4}WAVE|RF64.{4}WAVE|riff|fLaC|OggS|ID3|\xff[\xe0-\xff]|FORM.{4}AIF[FC]|\.snd|dns\.|caff|NIST_1A",
-    re.DOTALL,
-)
-"""The first bytes of `FORMATS`."""
-SILENT_AUDIO = "silent_audio"
-CUT_AUDIO = "cut_audio"
-MOST_SECONDS = 3600.0
-"""Maximum length of one utterance: longer ones exceed the memory limit of a sample."""
-_RATES = (1000, 768_000)
-_MOST_CHANNELS = 64
+from mxtrain.speech.sound_checks import CUT_AUDIO as CUT_AUDIO
+from mxtrain.speech.sound_checks import SILENT_AUDIO as SILENT_AUDIO
+from mxtrain.speech.sound_checks import SoundProblem, problem_of_length, problem_of_missing, problem_of_sound
+from mxtrain.speech.sound_formats import ENDINGS as ENDINGS
+from mxtrain.speech.sound_formats import FORMATS, HEAD, MOST_CHANNELS, MOST_SECONDS, RATES
 
 
 class RecordingError(LoaderError):
@@ -60,10 +47,7 @@ def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: O
         fact = str(error).replace(f"'{path}' ", "", 1)
         raise RecordingError(fact, kind=UNREADABLE_AUDIO) from error
     sound_S = sound_SC.mean(axis=1, dtype=np.float32)
-    if not np.isfinite(sound_S).all():
-        raise RecordingError("holds samples that are no finite numbers.", kind=UNREADABLE_AUDIO)
-    if not len(sound_S) or float(np.ptp(sound_S)) < 2.0**-15:
-        raise RecordingError("is silent: all of its samples are the same.", kind=SILENT_AUDIO)
+    _refuse(problem_of_sound(sound_SC, sound_S))
     return resampled(sound_S, source_rate, rate)
 
 
@@ -84,7 +68,7 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
     try:
         with soundfile.SoundFile(file.fileno(), closefd=False) as sound:
             rate, channels = sound.samplerate, sound.channels
-            if not _RATES[0] <= rate <= _RATES[1] or channels > _MOST_CHANNELS:
+            if not RATES[0] <= rate <= RATES[1] or channels > MOST_CHANNELS:
                 raise RecordingError(f"has {rate} samples a second and {channels} channels.", kind=UNREADABLE_AUDIO)
             if not sound.frames:
                 fact = "is empty: its header says that it holds no sound."
@@ -104,14 +88,13 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
         reason = str(error).partition(": ")[2] or str(error) or type(error).__name__
         fact = f"is no recording that can be read: {reason.rstrip('.')}."
         raise RecordingError(fact, kind=UNREADABLE_AUDIO) from error
-    if missing > max(0.02 * rate, 1):  # times in manifests are rounded
-        raise RecordingError(f"is cut: its last {missing / rate:.2f} s are missing.", kind=CUT_AUDIO)
+    _refuse(problem_of_missing(missing, rate))
     return sound_SC, rate
 
 
 def is_recording(head: bytes) -> bool:
     """Returns True if a file begins as one of `FORMATS`; `head` has its first 12 bytes."""
-    return _HEAD.match(head) is not None
+    return HEAD.match(head) is not None
 
 
 def _refuse_other_formats(file: BinaryIO) -> None:
@@ -123,13 +106,13 @@ def _refuse_other_formats(file: BinaryIO) -> None:
 
 def _refuse_cut(file: BinaryIO) -> None:
     """Raises a `RecordingError` if a file has fewer bytes of sound than its header says, which libsndfile ignores."""
-    sound = find_sound_bytes(lambda place, size: os.pread(file.fileno(), size, place))
-    if sound is None:
-        return
-    num_bytes = max(os.fstat(file.fileno()).st_size - sound.begin, 0)
-    if sound.length is not None and sound.length > num_bytes:
-        fact = f"is cut: {num_bytes / sound.length:.0%} of what its header says is there."
-        raise RecordingError(fact, kind=CUT_AUDIO)
+    size = os.fstat(file.fileno()).st_size
+    _refuse(problem_of_length(lambda place, count: os.pread(file.fileno(), count, place), size))
+
+
+def _refuse(problem: Optional[SoundProblem]) -> None:
+    if problem is not None:
+        raise RecordingError(problem.fact, kind=problem.kind)
 
 
 def require_soundfile() -> None:

@@ -18,7 +18,7 @@ from mxtrain.data.checking.problems import (
     Problem,
 )
 from mxtrain.data.loading.regular_files import as_posix, read_text, require_there, walk
-from mxtrain.data.table.columns import read_cells
+from mxtrain.data.table.text_rows import read_cells
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, kind_of, parse_json
 from mxtrain.files.text_lines import BLANKS, split_lines, split_words

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Callable, ClassVar, List, Mapping, Optional, S
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Splits
-from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows, unseen_sentences
 from mxtrain.data.features.feature_store import FeatureStore
 from mxtrain.data.features.signature import FeatureSignature, FeatureSplits
 from mxtrain.data.loading.splitting import refuse_empty
@@ -33,6 +33,10 @@ class FeatureDataset(BaseDataset):
     model_hints: ClassVar[Mapping[str, str]] = {"": "model=wide_deep"}
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
     makes_folds: ClassVar[bool] = True
+
+    def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
+        columns = FeatureSignature.cast(signature).columns
+        return unseen_sentences(source, columns) if isinstance(source, FeatureRows) else ()
 
     def split(
         self, origin: str, class_names: Sequence[str], measure: Callable[[FeatureRows], FeatureColumns],

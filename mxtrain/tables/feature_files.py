@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Callable, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
 
+import pydantic
+
 from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.features.feature_columns import Kind
@@ -48,6 +50,9 @@ class FeatureFiles(FeatureDataset):
     test_fraction: OpenFraction = 0.15
     """Share of the training rows held out for testing where there is no file of them."""
 
+    _canonical: bool = pydantic.PrivateAttr(True)
+    """See `FeatureColumn.canonical`; False for networks that were trained by earlier versions."""
+
     def column_settings(self, path: str) -> Sequence[ColumnSettings]:
         """Returns the columns of the network, given by the settings and by the first training file.
 
@@ -89,7 +94,8 @@ class FeatureFiles(FeatureDataset):
         """See `BaseDataset.examine`."""
         files = files_of(self.train, self.val, self.test, findings)
         dataset = self.resolved(files["train"][0])
-        settings = dataset.column_settings(files["train"][0])
+        settings = [column._replace(canonical=self._canonical and column.kind == "hashed")
+                    for column in dataset.column_settings(files["train"][0])]  # fmt: skip
         columns = [(column.name, column.read_kind) for column in settings]
         stores = open_all(files, lambda path: dataset._open(path, columns, findings), findings)
         return self.split(
@@ -99,13 +105,16 @@ class FeatureFiles(FeatureDataset):
         )  # fmt: skip
 
     def _open(self, path: str, columns: Sequence[Tuple[str, Kind]], findings: Findings) -> FeatureStore:
-        return open_store(path, self.layout(path, columns, True), findings)
+        return open_store(path, self.layout(path, columns, True)._replace(canonical=self._canonical), findings)
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         for setting in overrides:
             if setting.split(".")[:2] in (["dataset", name] for name in OF_THE_COLUMNS):
                 raise ConfigError(f"{setting}: {source} keeps its columns as it was trained with them. Leave it out.")
-        return self, signature
+        restored = self.model_copy()
+        hashed = [one for one in FeatureSignature.cast(signature).columns.columns if one.kind == "hashed"]
+        restored._canonical = all(column.canonical for column in hashed)
+        return restored, signature
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
@@ -113,8 +122,9 @@ class FeatureFiles(FeatureDataset):
         """Opens all rows of the files; a source location is `file:line`, or `file:record` for Parquet."""
         columns = [(column.name, column.kind) for column in FeatureSignature.cast(signature).columns.columns]
         stores, places = open_inputs(
-            names, lambda path: open_store(path, self.layout(path, columns, False)), skip_unreadable, unreadable
-        )
+            names, lambda path: open_store(path, self.layout(path, columns, False)._replace(canonical=self._canonical)),
+            skip_unreadable, unreadable,
+        )  # fmt: skip
         return FeatureRows(stores), places
 
 

@@ -103,9 +103,9 @@ class FeatureTable(FeatureFiles):
         return copied_cells(names, columns, [column.name for column in trained])
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        super().restored(signature, overrides, source)
+        restored, _ = super().restored(signature, overrides, source)
         # As trained: guessing again could give other columns, and the training files may be missing.
         columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
                    for column in FeatureSignature.cast(signature).columns.columns}  # none is indexed  # fmt: skip
         update = {"columns": columns, "others": "ignore", "classes": list(signature.class_names)}
-        return self.model_copy(update=update), signature
+        return restored.model_copy(update=update), signature

@@ -14,7 +14,7 @@ from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.protocol import parse_json
-from mxtrain.serving.readers import CSV_TYPE, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
+from mxtrain.serving.readers import CSV_TYPE, JSON_LINES_TYPES, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonForm
@@ -42,12 +42,11 @@ class RowReader:
     """
 
     kind = "json"
-    media_types = (JSON_TYPE, CSV_TYPE, TSV_TYPE)
+    media_types = (JSON_TYPE, CSV_TYPE, TSV_TYPE, *JSON_LINES_TYPES)
 
     def __init__(self, folder: ExportedFolder) -> None:
         self._signature = folder.signature
         columns = exported_rows.columns_of(self._signature["signature"])
-        self._names = [column["name"] for column in columns]
         self.columns = [
             {"name": column["name"], "kind": "count" if column.get("log") else column["kind"]} for column in columns
         ]  # fmt: skip
@@ -56,34 +55,33 @@ class RowReader:
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """See `BodyReader.read`."""
         rows: List[Dict[str, np.ndarray]] = []
+        encoder = exported_rows.RowEncoder(self._signature)
         try:
-            for place, cells in self._rows(body, media_type):
+            for place, cells in self._rows(body, media_type, encoder.names):
                 if len(rows) == limits.max_rows:
                     raise RequestError(413, f"the body has too many rows: at most {limits.max_rows} are taken at once. "
                                             "Send several requests.")  # fmt: skip
-                rows.append(exported_rows.inputs_of(self._signature, cells, place))
+                rows.append(encoder.inputs_of(cells, place))
         except ValueError as error:
             raise RequestError(400, f"{str(error)[:1000]}.") from error
         if not rows:
             raise RequestError(400, "the body holds no row.")
-        return ReadBody({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+        inputs = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        return ReadBody(inputs, unseen=encoder.unseen.counts)
 
-    def _rows(self, body: bytes, media_type: str) -> Iterable[Tuple[str, Mapping[str, Any]]]:
+    def _rows(
+        self, body: bytes, media_type: str, names: Sequence[str]
+    ) -> Iterable[Tuple[str, Mapping[str, Any]]]:  # fmt: skip
         """Returns the source location and the cells of each row."""
         if media_type != JSON_TYPE:
-            return exported_rows.read_table(body, BODY, "\t" if media_type == TSV_TYPE else ",", self._names)
+            form = {TSV_TYPE: ".tsv", CSV_TYPE: ".csv"}.get(media_type, ".jsonl")
+            return exported_rows.read_table(body, BODY, form, names)
         value = parse_json(body)
         rows = value.get(ROWS)
         if not isinstance(rows, list):
-            return [(BODY, self._checked(value, BODY))]
+            return [(BODY, exported_rows.cells_of(value, names, BODY))]
         places = (f"{ROWS}[{number}]" for number in range(len(rows)))
-        return ((place, self._checked(row, place)) for place, row in zip(places, rows))
-
-    def _checked(self, row: Any, place: str) -> Mapping[str, Any]:
-        if not isinstance(row, dict):
-            raise ValueError(f"{place} is no JSON object with a value for each column")
-        exported_rows.check_cells(row, self._names, place, "column")
-        return row
+        return ((place, exported_rows.cells_of(row, names, place)) for place, row in zip(places, rows))
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any

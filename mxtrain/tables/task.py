@@ -5,8 +5,9 @@ Legend: B batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
+from mxtrain.data.binary_row import binary_row
 from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, NonNegative, Table
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json
+    from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
@@ -50,8 +51,14 @@ class TabularClassification(Task):
         return outputs[0].astype("float32").reshape((-1,))
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """Returns the probability of the second class."""
-        return {"class": signature.class_names[-1], "probability": round(probability_of(prediction), 6)}
+        """Returns the more probable class with its probability, and both classes; see `binary_row`."""
+        return binary_row(signature.class_names, probability_of(prediction))
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns columns class, probability, and the probability of each class, in the order of their names."""
+        both = sorted(row["top"], key=lambda choice: choice["class"])
+        probabilities = {f"probability_{choice['class']}": choice["probability"] for choice in both}
+        return {"class": row["class"], "probability": row["probability"], **probabilities}
 
     def can_show(self, description: Description) -> bool:
         return True

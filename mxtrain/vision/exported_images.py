@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.data.loading.opening import FORMATS, MAX_PIXELS, ImageTooLarge
+from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, MAX_PIXELS, ImageTooLarge
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
 from mxtrain.vision.images.pixels import ImageReader, read_error
 from mxtrain.vision.images.window import as_window
@@ -22,6 +22,8 @@ from mxtrain.vision.instance_segmentation.drawn_masks import paste_masks
 from mxtrain.vision.pose.crop import Crop
 from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
 
+ENDINGS = (*EXTENSIONS, ".dcm", ".dicom")
+"""Extensions of the files that are read of a folder."""
 MAX_UPSAMPLED_SCORES = 1 << 24
 """Largest number of scores that are upsampled at once: 64 MiB as float32."""
 SHIFT = 0.25
@@ -75,6 +77,23 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         yield {"file": name, **top[0], "top": top}
     else:
         yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
+
+
+def inputs_of_file(signature: Dict[str, Any], content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
+    """Returns the inputs of the network for an image file, (1, ...); None in pose estimation, whose evaluation crops
+    annotated boxes.
+
+    Args:
+        signature: signature of the folder.
+        content: content of the file.
+        name: name of the file, for messages.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    if signature["task"] == "pose_estimation":
+        return None
+    return {signature["inputs"][0]["name"]: read_image(content, name, signature).image_1CHW}
 
 
 def describe_outputs(

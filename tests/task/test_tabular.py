@@ -127,7 +127,7 @@ def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_pa
     predicted, rows = read_rows(tmp_path / "out.csv"), read_rows(tmp_path / "test.csv")
     assert [row["file"] for row in predicted] == [f"{test}:{number}" for number in range(2, 63)]
     probability_N, target_N = (np.array([float(row[key]) for row in some]) for some, key in
-                               ((predicted, "probability"), (rows, "sick")))  # fmt: skip
+                               ((predicted, "probability_1"), (rows, "sick")))  # fmt: skip
     assert measured["roc_auc"] == pytest.approx(metrics.roc_auc_score(target_N, probability_N), abs=1e-4)
     assert measured["average_precision"] == pytest.approx(
         metrics.average_precision_score(target_N, probability_N), abs=1e-4
@@ -138,8 +138,12 @@ def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_pa
     (tmp_path / "new.tsv").write_text("\n".join(["age\tsick_leave\ttown", *lines]))
     capsys.readouterr()
     assert main(["predict", run_dir, f"{tmp_path}/new.tsv"]) == 0
-    found = [json.loads(line)["probability"] for line in capsys.readouterr().out.splitlines()]
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = [{one["class"]: one["probability"] for one in row["top"]}["1"] for row in printed]
     np.testing.assert_allclose(found, probability_N, atol=1e-5)
+    for row, positive in zip(printed, found):
+        assert row["class"] == ("1" if positive >= 0.5 else "0")
+        assert row["probability"] == pytest.approx(max(positive, 1 - positive), abs=2e-6)
     (tmp_path / "short.csv").write_text("twon,age\nRome,1\n")
     assert main(["predict", run_dir, f"{tmp_path}/short.csv"]) == 2
     assert "line 1: there is no column 'town'. Did you mean 'twon'?" in capsys.readouterr().err

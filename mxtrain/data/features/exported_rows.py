@@ -5,37 +5,46 @@ Legend: B batch, F fields with ids, M numbers.
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import math
-import zlib
+import warnings
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder, decoded_text
+from mxtrain.data.binary_row import binary_row
+from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, json_lines_of
+from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_of
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS as ALL_MISSING_NUMBERS
-from mxtrain.errors import nearest
-from mxtrain.files.text_numbers import parse_number
+from mxtrain.data.table.text_rows import add_inner, name_cells, read_cells, refuse_long_rows
+from mxtrain.data.table.unseen_values import UnseenValues
+from mxtrain.data.table.written_numbers import read_number
+from mxtrain.errors import DataError, nearest
 
 Cell = Union[str, float, None]
+READS_JSON_LINES = True
+"""Files in .json may hold lines of JSON as well, besides arrays of the network."""
+FORMS = (".csv", ".tsv", ".jsonl")
+"""Endings of files; others are lines of JSON if they begin with a brace, else CSV."""
 
 MISSING_CELLS, MISSING_NUMBERS = frozenset(ALL_MISSING), frozenset(ALL_MISSING_NUMBERS)
 """Defaults of `dataset.missing`, and further cells without a value in columns of numbers."""
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 MAX_COMPARED = 1000
 """Largest number of given names that are compared with one that is missing."""
-FIRST_VALUE, FIRST_BUCKET = 2, 1
-"""Ids within a field of the first value of a vocabulary, and of the first hash bucket. 0 is a missing value, and 1 an
-unknown value of a vocabulary."""
+UNSEEN, FIRST_VALUE, FIRST_BUCKET = 1, 2, 1
+"""Ids within a field of a value that is in no vocabulary, of the first value of a vocabulary, and of the first hash
+bucket. 0 is a missing value."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     names = ", ".join(column["name"] for column in columns_of(signature["signature"]))
-    return f"a .csv file whose first row names the columns (.tsv: separated by tabs); it needs {names}"
+    return (f"a .csv file whose first row names the columns (.tsv: separated by tabs), or lines of JSON (.jsonl); it "
+            f"needs {names}")  # fmt: skip
 
 
 def columns_of(values: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -60,62 +69,92 @@ def input_sizes(columns: Sequence[Dict[str, Any]]) -> Tuple[List[int], int]:
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
-    """Yields the rows that `mxtrain predict` writes for a table with a header.
+    """Yields the rows that `mxtrain predict` writes for a table.
 
     Args:
         folder: exported folder.
-        content: content of a CSV file, or of a TSV file if the name ends in .tsv.
+        content: content of a CSV file, of a TSV file if the name ends in .tsv, or of lines of JSON.
         name: name of the file.
 
     Raises:
         ValueError: the file lacks a column, or has a cell that is no number.
     """
-    names = [column["name"] for column in columns_of(folder.signature["signature"])]
-    for place, cells in read_table(content, name, "\t" if name.lower().endswith(".tsv") else ",", names):
-        outputs = folder.run(inputs_of(folder.signature, cells, place))
+    encoder = RowEncoder(folder.signature)
+    form = next((ending for ending in FORMS if name.lower().endswith(ending)), "")
+    if not form:
+        form = ".jsonl" if content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" else ".csv"
+    for place, cells in read_table(content, name, form, encoder.names):
+        outputs = folder.run(encoder.inputs_of(cells, place))
         yield {"file": place, **predicted_row(folder.signature, outputs)}
+    for sentence in encoder.unseen.sentences():
+        warnings.warn(f"{name}: {sentence}", UnseenWarning, stacklevel=2)
+
+
+def inputs_of_file(signature: Dict[str, Any], content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
+    """Returns the inputs of the network for the first row of a table, (1, ...) each; arguments as in `predict`."""
+    encoder = RowEncoder(signature)
+    rows = read_table(content, name, next(form for form in FORMS if name.lower().endswith(form)), encoder.names)
+    return next((encoder.inputs_of(cells, place) for place, cells in rows), None)
 
 
 def read_table(
-    content: bytes, name: str, delimiter: str, names: Sequence[str]
+    content: bytes, name: str, form: str, names: Sequence[str]
 ) -> Iterator[Tuple[str, Dict[str, Any]]]:  # fmt: skip
-    """Yields the source location and the cells of each row of a table with a header.
+    """Yields the source location and the cells of each row of a table, as training reads them.
 
     Args:
         content: text in UTF-8.
         name: name of the table, for messages.
-        delimiter: character between two cells.
+        form: one of `FORMS`: ".csv", ".tsv" or ".jsonl".
         names: columns that must be there.
 
     Raises:
         ValueError: a column is missing, or the text is no table.
     """
-    reader = csv.DictReader(io.StringIO(decoded_text(content, name)), delimiter=delimiter)
+    if content[:4] == b"PAR1":
+        raise ValueError(f"{name} is Parquet, which this folder does not read: write it as CSV or as lines of JSON")
+    if form == ".jsonl":
+        for line, value in json_lines_of(content, name):
+            yield f"{name}:{line}", cells_of(value, names, f"{name}:{line}")
+        return
+    lines = io.StringIO(decoded_text(content, name), newline="" if form == ".csv" else "\n")
+    path = Path(name)
     try:
-        missing = [column for column in names if column not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
-        for cells in reader:
-            yield f"{name}:{reader.line_num}", cells
-    except csv.Error as error:
-        raise ValueError(f"{name}:{reader.line_num}: {error}") from error
+        rows = refuse_long_rows(path, name_cells(read_cells(path, lines, form), True), first_only=False)
+        is_first = True
+        for line, header, cells in rows:
+            missing = next((column for column in names if column not in cells), None)
+            if missing is not None:
+                has = f"it has {', '.join(header)}" if is_first else "the row is too short"
+                raise ValueError(f"{name if is_first else f'{name}:{line}'} has no column '{missing}'; {has}")
+            is_first = False
+            yield f"{name}:{line}", {column: cells[column] for column in names}
+        if is_first:
+            header = next((cells for _, cells in read_cells(path, io.StringIO(lines.getvalue()), form)), [])
+            missing = next((column for column in names if column not in map(str.strip, header)), None)
+            if missing is not None:
+                raise ValueError(f"{name} has no column '{missing}'; it has {', '.join(header)}")
+    except DataError as error:
+        raise ValueError(str(error).rstrip(".")) from error
 
 
-def inputs_of(signature: Dict[str, Any], cells: Mapping[str, Cell], place: str) -> Dict[str, np.ndarray]:
-    """Returns the inputs of the network for one row, (1, F) and (1, M).
+def cells_of(value: Any, names: Sequence[str], place: str) -> Dict[str, Cell]:
+    """Returns the cells of a JSON object as texts.
 
     Args:
-        signature: content of signature.json.
-        cells: see `encode`.
-        place: source location of the row, for messages.
+        value: the JSON value; keys of objects in it are columns such as `a.b`.
+        names: columns that must be there.
+        place: source location of the object, for messages.
 
     Raises:
-        ValueError: see `encode`.
+        ValueError: it is no object, or lacks a column.
     """
-    dtypes = {spec["name"]: spec["dtype"] for spec in signature["inputs"]}
-    rows = encode(columns_of(signature["signature"]), cells, place, signature["facts"])
-    arrays = [np.array([row]) for row in rows if row]
-    return {name: array.astype(dtypes[name]) for name, array in zip(dtypes, arrays)}
+    if not isinstance(value, dict):
+        raise ValueError(f"{place} is no JSON object with a value for each column")
+    cells: Dict[Any, Any] = dict(value)
+    add_inner(cells, value)
+    check_cells(cells, names, place, "column")
+    return {name: cells[name] for name in names}
 
 
 def check_cells(cells: Mapping[str, Any], names: Sequence[str], place: str, noun: str) -> None:
@@ -128,7 +167,7 @@ def check_cells(cells: Mapping[str, Any], names: Sequence[str], place: str, noun
         noun: name of a cell in messages, such as "column".
 
     Raises:
-        ValueError: a name is missing, or its value is neither a text, a number nor null.
+        ValueError: a name is missing, or its value is a list or an object.
     """
     for name in names:
         if name not in cells:
@@ -137,72 +176,82 @@ def check_cells(cells: Mapping[str, Any], names: Sequence[str], place: str, noun
             hint = f", and {near[0]!r} is no {noun} of the network" if near else ""
             raise ValueError(f"{place}: the {noun} {name!r} is missing{hint}; null says that it is not known")
         value = cells[name]
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
-            raise ValueError(f"{place}: the {noun} {name!r} must be a text, a number or null")
+        if value is not None and not isinstance(value, (str, int, float)):
+            raise ValueError(f"{place}: the {noun} {name!r} must be a text, a number, true, false or null")
 
 
-def encode(
-    columns: Sequence[Dict[str, Any]], cells: Mapping[str, Cell], place: str, facts: Dict[str, Any]
-) -> List[List[float]]:  # fmt: skip
-    """Returns ids and numbers of one row.
+class RowEncoder:
+    """Converts rows to inputs of the network, and counts values that the network was not trained with.
 
     Args:
-        columns: columns in the signature of the network.
-        cells: texts or numbers by column name; None is a missing value.
-        place: source location of the row, for messages.
-        facts: facts of the folder: `missing`, the cells that mean a missing value, and `decimal`, the decimal sign.
+        signature: content of signature.json.
+        columns: columns of the network; None = those of the signature.
 
-    Raises:
-        ValueError: a cell of a column of numbers is no number, or not finite in float32.
+    Attributes:
+        names: names of the columns.
+        unseen: values of categories that are in no vocabulary.
     """
-    missing, decimal = facts.get("missing", MISSING_CELLS), facts.get("decimal", ".")
-    ids: List[float] = []
-    numbers: List[float] = []
-    begin = 0
-    for column in columns:
-        given = cells[column["name"]]
-        cell = "" if given is None else str(given).strip()
-        is_missing = given is None or cell in missing
-        if column["kind"] == "number":
-            number = _number(given, cell, decimal)
-            if number is None and not is_missing and cell not in MISSING_NUMBERS:
-                raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no number")
-            if number is not None and not is_missing and not abs(number) <= LARGEST_NUMBER:
-                raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no finite number of 32 bits")
-            value = math.nan if is_missing or number is None else number
-            value = value if math.isnan(value) or not column.get("log") else math.log1p(max(value, 0.0))
-            is_missing = math.isnan(value)
-            scaled = 0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0)
-            if not abs(scaled) <= LARGEST_NUMBER:
-                raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is too large for this network: "
-                                 "scaled as in training it is beyond 32 bits")  # fmt: skip
-            numbers.append(scaled)
-            numbers += [float(is_missing)] * bool(column.get("indicator"))
-        elif column["kind"] == "hashed":
-            code = zlib.crc32(cell.encode()) or 1
-            ids.append(begin + (0 if is_missing else FIRST_BUCKET + code % column["buckets"]))
-            begin += FIRST_BUCKET + column["buckets"]
-        else:
-            vocabulary = column.get("vocabulary", [])
-            id_ = 0 if is_missing else FIRST_VALUE + vocabulary.index(cell) if cell in vocabulary else 1
-            ids.append(begin + id_)
-            begin += FIRST_VALUE + len(vocabulary)
-    return [ids, numbers]
 
+    def __init__(self, signature: Mapping[str, Any], columns: Optional[Sequence[Dict[str, Any]]] = None) -> None:
+        self._columns = columns_of(signature["signature"]) if columns is None else list(columns)
+        facts = signature.get("facts") or {}
+        self._missing, self._decimal = frozenset(facts.get("missing", MISSING_CELLS)), facts.get("decimal", ".")
+        self._specs = signature["inputs"]
+        self.names = [column["name"] for column in self._columns]
+        vocabularies = {column["name"]: column.get("vocabulary", []) for column in self._columns
+                        if column["kind"] not in ("number", "hashed")}  # fmt: skip
+        self._ids = {name: ids_of_texts(values, FIRST_VALUE) for name, values in vocabularies.items()}
+        self.unseen = UnseenValues(vocabularies)
 
-def _number(given: Cell, cell: str, decimal: str) -> Optional[float]:
-    """Returns the number in a cell without signs between its digits; None if it has none.
+    def inputs_of(self, cells: Mapping[str, Cell], place: str) -> Dict[str, np.ndarray]:
+        """Returns the inputs of the network for one row, (1, F) and (1, M); arguments as in `encode`."""
+        arrays = [np.array([row]) for row in self.encode(cells, place) if row]
+        return {spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(self._specs, arrays)}
 
-    Args:
-        given: the number or text.
-        cell: its text.
-        decimal: decimal sign of texts.
-    """
-    if isinstance(given, (int, float)):
-        return float(given) if abs(given) <= LARGEST_NUMBER else math.nan if given != given else math.inf
-    if decimal == ",":
-        return None if "." in cell else parse_number(cell.replace(",", "."), allow_special=True)
-    return parse_number(cell, allow_special=True)
+    def encode(self, cells: Mapping[str, Cell], place: str) -> List[List[float]]:
+        """Returns ids and numbers of one row.
+
+        Args:
+            cells: texts, numbers or truth values by column name; None is a missing value.
+            place: source location of the row, for messages.
+
+        Raises:
+            ValueError: a cell of a column of numbers is no number, or not finite in float32.
+        """
+        ids: List[float] = []
+        numbers: List[float] = []
+        begin = 0
+        for column in self._columns:
+            given = text_of(cells[column["name"]])
+            cell = "" if given is None else given.strip()
+            is_missing = given is None or cell in self._missing
+            if column["kind"] == "number":
+                numbers += self._numbers(column, cell, is_missing, place)
+            elif column["kind"] == "hashed":
+                code = hash_code(cell, column.get("canonical", False))
+                ids.append(begin + (0 if is_missing else FIRST_BUCKET + code % column["buckets"]))
+                begin += FIRST_BUCKET + column["buckets"]
+            else:
+                known = find_id(cell, self._ids[column["name"]])
+                ids.append(begin + (0 if is_missing else UNSEEN if known is None else known))
+                begin += FIRST_VALUE + len(column.get("vocabulary", []))
+                self.unseen.count(column["name"], cell if known is None and not is_missing else None)
+        return [ids, numbers]
+
+    def _numbers(self, column: Mapping[str, Any], cell: str, is_missing: bool, place: str) -> List[float]:
+        found = None if is_missing else read_number(cell, self._decimal)
+        if found is None and not is_missing and cell not in MISSING_NUMBERS:
+            raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no number")
+        value = math.nan if found is None else found.value
+        if found is not None and not abs(value) <= LARGEST_NUMBER:
+            raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no finite number of 32 bits")
+        value = value if math.isnan(value) or not column.get("log") else math.log1p(max(value, 0.0))
+        is_missing = math.isnan(value)
+        scaled = 0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0)
+        if not abs(scaled) <= LARGEST_NUMBER:
+            raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is too large for this network: "
+                             "scaled as in training it is beyond 32 bits")  # fmt: skip
+        return [scaled, *([float(is_missing)] if column.get("indicator") else [])]
 
 
 def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
@@ -216,5 +265,4 @@ def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> 
         order = (-probability_K).argsort(kind="stable")[:3]
         top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
         return {**top[0], "top": top}
-    score = float(np.ravel(outputs["output"])[0])
-    return {"class": names[-1], "probability": round(0.5 * (1 + math.tanh(score / 2)), 6)}
+    return binary_row(names, 0.5 * (1 + math.tanh(float(np.ravel(outputs["output"])[0]) / 2)))

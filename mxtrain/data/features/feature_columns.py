@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Dict, Literal, Mapping, Optional, Tuple
 
+from mxtrain.data.table.cell_text import ids_of_texts
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import NUMBER
 from mxtrain.types import LARGEST_COUNT, Shape
@@ -28,7 +29,7 @@ FIRST_VALUE, FIRST_BUCKET = 2, 1
 FEATURE_COLUMNS_STATE: JsonForm = [
     {
         "name": str, "kind": str, "vocabulary?": [str], "buckets?": int, "mean?": NUMBER, "std?": NUMBER,
-        "log?": bool, "indicator?": bool, "length?": int,
+        "log?": bool, "indicator?": bool, "length?": int, "canonical?": bool,
     }
 ]  # fmt: skip
 """Schema of columns in a checkpoint, which is untrusted."""
@@ -50,6 +51,8 @@ class FeatureColumn:
         log: True if a number x is replaced by log(1 + max(x, 0)), as for counts.
         indicator: True if a number is followed by a second one, which is 1 if the first is missing, else 0.
         length: maximum number of ids per row of an indexed column.
+        canonical: True if a hashed value is spelled as `table.cell_text.canonical` does; False in checkpoints of
+            earlier versions.
     """
 
     name: str
@@ -61,6 +64,7 @@ class FeatureColumn:
     log: bool = False
     indicator: bool = False
     length: int = 0
+    canonical: bool = False
 
     @property
     def num_ids(self) -> int:
@@ -76,8 +80,8 @@ class FeatureColumn:
 
     @cached_property
     def id_of(self) -> Mapping[str, int]:
-        """Returns the id within the field of each value of the vocabulary."""
-        return {value: number for number, value in enumerate(self.vocabulary, start=FIRST_VALUE)}
+        """Returns the id within the field of each value of the vocabulary, and of its canonical spelling."""
+        return ids_of_texts(self.vocabulary, FIRST_VALUE)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,11 @@ from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_o
 from mxtrain.data.checking.problems import DataPlace
 from mxtrain.data.features.feature_columns import FIRST_BUCKET, MISSING, UNSEEN, FeatureColumns
 from mxtrain.data.features.feature_statistics import as_logarithm
-from mxtrain.data.features.feature_store import MISSING_CODE, FeatureStore
+from mxtrain.data.features.feature_store import MISSING_CODE, FeatureStore, iterate_rows
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+from mxtrain.data.table.cell_text import find_id
+from mxtrain.data.table.unseen_values import UnseenValues
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.placing import HostArrays
@@ -100,6 +102,30 @@ class FeatureChecks(SourceChecks):
         return Checked(digest=digest, classes=label.tolist())
 
 
+def unseen_sentences(source: FeatureRows, columns: FeatureColumns) -> List[str]:
+    """Returns a sentence for each column with values that are in no vocabulary; see `UnseenValues`.
+
+    Args:
+        source: rows to predict for.
+        columns: columns of the network.
+    """
+    categories = [column for column in columns.fields if column.kind == "category"]
+    if not categories:  # rows of libsvm have no codes
+        return []
+    unseen = UnseenValues({column.name: column.vocabulary for column in categories})
+    for store, row_R in iterate_rows(source.stores, source.row_N if source.row_N is None else np.sort(source.row_N)):
+        code_RF = store.code_RF[row_R]
+        for column in categories:
+            texts = store.texts[column.name]
+            count_V = np.bincount(code_RF[:, store.codes.index(column.name)], minlength=len(texts) + 1)
+            unseen.count(column.name, None, int(count_V[MISSING_CODE]))
+            for code in np.flatnonzero(count_V[1:]).tolist():
+                text = texts[code]
+                is_known = find_id(text, column.id_of) is not None
+                unseen.count(column.name, None if is_known else text, int(count_V[1 + code]))
+    return unseen.sentences()
+
+
 class FeatureEncoder:
     """Converts rows to ids and numbers.
 
@@ -162,7 +188,8 @@ class FeatureEncoder:
                 if column.kind == "hashed":
                     lookups.append(None)
                     continue
-                ids = [column.id_of.get(text, UNSEEN) for text in store.texts[column.name]]
+                found = (find_id(text, column.id_of) for text in store.texts[column.name])
+                ids = [UNSEEN if id_ is None else id_ for id_ in found]
                 lookups.append(np.array([MISSING, *ids], np.int64))
             self._lookups[id(store)] = lookups
         return lookups

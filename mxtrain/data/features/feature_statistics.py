@@ -16,6 +16,7 @@ from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ShardWriter
 from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
 from mxtrain.data.features.feature_store import FeatureStore, iterate_rows
+from mxtrain.data.table.cell_text import canonical
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
@@ -30,12 +31,14 @@ class ColumnSettings(NamedTuple):
         kind: number, count (a number whose logarithm is used), category or hashed.
         buckets: number of buckets of a hashed column.
         min_count: minimum number of training rows with a value of a category for the value to be in the vocabulary.
+        canonical: see `FeatureColumn.canonical`.
     """
 
     name: str
     kind: str
     buckets: int = 0
     min_count: int = 1
+    canonical: bool = False
 
     @property
     def read_kind(self) -> Kind:
@@ -91,7 +94,7 @@ def _measured(column: ColumnSettings, measure: Union[_Count, _Moments, None]) ->
             column.name, "number", mean=measure.mean, std=measure.deviation(), log=measure.is_log,
             indicator=measure.has_missing,
         )  # fmt: skip
-    return FeatureColumn(column.name, "hashed", buckets=column.buckets)
+    return FeatureColumn(column.name, "hashed", buckets=column.buckets, canonical=column.canonical)
 
 
 class _Count:
@@ -110,7 +113,7 @@ class _Count:
         counts: Counter = Counter()
         for texts, count_V in self._of_texts.values():
             for text, count in zip(texts, count_V[1:].tolist()):
-                counts[text] += count
+                counts[canonical(text)] += count
         kept = [(-count, text) for text, count in counts.items() if count >= max(min_count, 1)]
         return [text for _, text in sorted(kept)]
 

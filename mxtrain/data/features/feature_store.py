@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import zlib
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import (
@@ -44,6 +43,7 @@ from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.table.cell_text import hash_code, mixed_truth
 from mxtrain.data.table.cells import (
     LARGEST_NUMBER,
     WrittenColumn,
@@ -111,6 +111,7 @@ class FeatureLayout(NamedTuple):
         is_described: True if columns, classes and missing cells are settings of the dataset, for messages.
         decimal: decimal sign of numbers.
         have_ids: True if each row has an id that is not read. Rows with equal features are then no duplicates.
+        canonical: see `FeatureColumn.canonical`.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -122,6 +123,7 @@ class FeatureLayout(NamedTuple):
     is_described: bool = False
     decimal: str = "."
     have_ids: bool = False
+    canonical: bool = False
 
 
 @dataclass
@@ -160,14 +162,6 @@ class FeatureStore:
         """Returns the source locations of rows."""
         number_N = row_N if self.number_R is None else self.number_R[row_N]
         return DataPlaces([self.file], number_N, None, ending_of(self.file) == PARQUET or not self.file)
-
-
-def bucket_code(text: str) -> int:
-    """Returns the code of a hashed value: CRC-32 of its UTF-8 bytes, with 0 replaced by 1 since 0 means missing.
-
-    Unlike Python's `hash` it is the same in every process and on every machine.
-    """
-    return zlib.crc32(text.encode()) or 1
 
 
 def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) -> FeatureStore:
@@ -251,6 +245,12 @@ class _Writing:
                     f"the values {spellings} of '{name}' differ in case, spaces or the encoding of accents alone, and "
                     "are read as different ones."
                 )
+            mixed = mixed_truth(values) if len(values) <= _MOST_COMPARED else []
+            if mixed:
+                self._messages[f"truth {name}"] = (
+                    f"'{name}' has the values {', '.join(map(repr, mixed))}: true and false seem to be written in "
+                    "several ways, which are read as different values. Write them in one way."
+                )
         messages = [message for column in self._written.values() for message in column.sentences]
         return {"texts": texts, "said": [*messages, *self._messages.values()]}
 
@@ -299,7 +299,8 @@ class _Writing:
                         "dataset.missing."
                     ))  # fmt: skip
                 continue
-            codes[text] = bucket_code(text) if code_of is None else code_of.setdefault(text, len(code_of) + 1)
+            codes[text] = hash_code(text, self._layout.canonical) if code_of is None else \
+                code_of.setdefault(text, len(code_of) + 1)  # fmt: skip
         if code_of is not None:
             self._num_values += len(code_of) - num_before
         if code_of is not None and self._num_values > MOST_VALUES:

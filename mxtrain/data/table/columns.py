@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import decimal
 import itertools
 import json
 import logging
-import math
-import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, Union
 
@@ -24,22 +20,26 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.regular_files import exists, files_in, first_of, nearest_there
 from mxtrain.data.loading.text_stream import ending_of, open_text
+from mxtrain.data.table.cell_text import text_of
 from mxtrain.data.table.parquet import parquet_names, read_parquet
-from mxtrain.data.table.quoted_cells import first_lines, has_doubled_quotes, is_quoted
+from mxtrain.data.table.text_rows import (
+    SEPARATORS,
+    Column,
+    NamedRow,
+    add_inner,
+    has_text,
+    name_cells,
+    num_cells,
+    read_cells,
+    refuse_long_rows,
+)
 from mxtrain.errors import DataError, did_you_mean, nearest, typed_name
 from mxtrain.files.json_text import JsonTextError, decoder_options
 
-Column = Union[str, int]
 Row = Tuple[str, ...]
-NamedRow = Tuple[int, List[str], Mapping[Column, Any]]
-"""The line that a row ends in, the names of columns, and cells by name or number."""
 PARQUET = ".parquet"
 TABLES = (".tsv", ".csv", ".jsonl", PARQUET)
 """File extensions; text formats may be followed by .gz."""
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
-_EXCEL = re.compile(r"sep=(.)\r?\n?")
-"""A first line of Excel's that says the separator."""
 _USUAL_NAMES = {
     "label", "labels", "class", "target", "category", "sentiment", "text", "sentence", "sentence1", "sentence2",
     "review", "source", "user", "user_id", "userid", "item", "item_id", "itemid", "movieid", "rating", "timestamp",
@@ -100,7 +100,7 @@ def stream_rows(
     if form:
         require_file(path)
     if ending == PARQUET:
-        as_texts = ((number, names, {name: _as_written(value) for name, value in row.items()})
+        as_texts = ((number, names, {name: text_of(value) for name, value in row.items()})
                     for number, names, row in read_parquet(path, [str(column) for column in columns]))  # fmt: skip
         yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
         return
@@ -109,10 +109,10 @@ def stream_rows(
         if ending == ".jsonl":
             yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
             return
-        rows = _name_cells(read_cells(path, lines, ending, header, may_be_quoted=not form), header)
+        rows = name_cells(read_cells(path, lines, ending, header, may_be_quoted=not form), header)
         rows = _say_first_line(path, rows, columns, header)
         # A check lists them all; files with rows that are left out anyway may have any.
-        rows = _refuse_long_rows(path, rows, first_only=findings.keeps_going or skip_short)
+        rows = refuse_long_rows(path, rows, first_only=findings.keeps_going or skip_short)
         if findings.keeps_going:
             rows = _remark_lengths(str(path), rows, findings)
         yield from _usable(path, rows, columns, skip_short, findings, ending, null, header)
@@ -158,7 +158,7 @@ def names_of_columns(path: Union[str, Path]) -> List[str]:
         if ending == ".jsonl":
             names = next((names for _, names, _ in _read_jsonl(path, lines, STRICT)), [])
         else:
-            header = next((cells for _, cells in read_cells(path, lines, ending) if _has_text(cells)), [])
+            header = next((cells for _, cells in read_cells(path, lines, ending) if has_text(cells)), [])
             names = [cell.strip() for cell in header]
     if not names:
         raise DataError(f"{path} is empty: there are no columns.")
@@ -210,12 +210,7 @@ def place_of(path: Union[str, Path], number: int) -> DataPlace:
 
 def _first_line(path: Path, ending: str) -> int:
     with open_text(path, "" if ending == ".csv" else "\n") as lines:
-        return next(number for number, cells in read_cells(path, lines, ending) if _has_text(cells))
-
-
-def _has_text(cells: Sequence[str]) -> bool:
-    """Returns True if a cell is not blank. Spreadsheets append rows of blank cells, which are ignored."""
-    return any(map(str.strip, cells))
+        return next(number for number, cells in read_cells(path, lines, ending) if has_text(cells))
 
 
 def _refuse_repeated(path: Path, columns: Sequence[Column], names: Sequence[str]) -> None:
@@ -249,50 +244,11 @@ def _say_first_line(
     yield from rows
 
 
-def _refuse_long_rows(path: Path, rows: Iterator[NamedRow], first_only: bool) -> Iterator[NamedRow]:
-    """Yields the rows of a table, and rejects rows with more cells than columns.
-
-    In such a row cells may be in wrong columns: R writes row names without a header, and an unquoted comma splits a
-    cell.
-
-    Args:
-        path: path of the table.
-        rows: rows with the names of the columns; without names, the first row sets the number of columns.
-        first_only: check only the first row, which suffices for R's row names.
-
-    Raises:
-        DataError: a row has a further cell that is not blank.
-    """
-    width = 0
-    for number, (line, names, row) in enumerate(rows):
-        width = width or len(names) or _num_cells(row)
-        if width not in row:
-            yield line, names, row
-            continue
-        further = [row[index] for index in range(width, _num_cells(row)) if row[index].strip()]
-        if further and names and (number == 0 or not first_only):
-            raise DataError(
-                f"{place_of(path, line)}: the row has more cells than the header has names, so cells may be below "
-                f"wrong ones: '{row[0]}' is below '{names[0]}', and '{further[0]}' below none. Name all columns (R: "
-                "write.table(..., col.names=NA)), or quote cells with separators."
-            )
-        if further and not first_only:
-            raise DataError(
-                f"{place_of(path, line)}: the row has {_num_cells(row)} cells, and the first row {width}, so cells may "
-                f"be in wrong columns: '{further[0]}' is in none. Remove separators inside of cells."
-            )
-        yield line, names, row
-
-
-def _num_cells(row: Mapping[Column, Any]) -> int:
-    return sum(isinstance(key, int) for key in row)
-
-
 def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> Iterator[NamedRow]:
     """Yields the rows of a table, and reports those with another number of cells than the header or the first row."""
     width = 0
     for line, names, row in rows:
-        length = _num_cells(row)
+        length = num_cells(row)
         width = width or len(names) or length
         if length != width:
             place = DataPlace(path, line)
@@ -316,7 +272,7 @@ def _no_text(value: object) -> str:
 
 def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]) -> str:
     """Returns the sentence that explains why a row has no such column."""
-    cells = _num_cells(row)
+    cells = num_cells(row)
     if cells and (column in names or not isinstance(column, str)):
         column_name = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
         return f"it has {cells} column{'s' * (cells > 1)}, so there is none for {column_name}."
@@ -366,118 +322,8 @@ def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[Named
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no JSON object: {reason}."))
             continue
         # Numbers and truth are labels as they are written; null, lists and objects are no text.
-        cells: Dict[Column, Any] = {name: _as_written(value) for name, value in row.items()}
+        cells: Dict[Column, Any] = {name: text_of(value) for name, value in row.items()}
         names = list(row)
         if any(isinstance(value, dict) for value in row.values()):
-            names = _add_inner(cells, row)
+            names = add_inner(cells, row)
         yield line, names, cells
-
-
-def _add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
-    """Adds the cells of nested objects under names such as a.b; returns the names of all columns."""
-    names: List[str] = []
-    for name, value in row.items():
-        inner = value if isinstance(value, dict) else {}
-        names += [f"{name}.{key}" for key in inner] or [name]
-        for key, cell in inner.items():
-            cells.setdefault(f"{name}.{key}", _as_written(cell))
-    return names
-
-
-def _as_written(value: object) -> object:
-    """Converts numbers and booleans to JSON text. NaN becomes None, as in pandas; other values are unchanged."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, (bool, int, float)):
-        return json.dumps(value)
-    return str(value) if isinstance(value, decimal.Decimal) else value
-
-
-def _separator_of(header: str) -> str:
-    """Returns the first of `SEPARATORS` that a header contains outside of quotes, else a comma."""
-    plain = _QUOTED.sub("", header)
-    return next((mark for mark in SEPARATORS if mark in plain), ",")
-
-
-def _name_cells(
-    rows: Iterator[Tuple[int, List[str]]], header: bool
-) -> Iterator[NamedRow]:  # fmt: skip
-    """Yields (line, names of columns, cells by name and by number) for each row that is not blank."""
-    names: List[str] = []
-    for line, cells in rows:
-        if not _has_text(cells):
-            continue
-        if header:
-            names, header = [name.strip() for name in cells], False
-            continue
-        yield line, names, {**dict(zip(names, cells)), **dict(enumerate(cells))}
-
-
-def read_cells(
-    path: Path, lines: TextIO, ending: str, header: bool = True, may_be_quoted: bool = True
-) -> Iterator[Tuple[int, List[str]]]:  # fmt: skip
-    """Yields the last line and the cells of each row.
-
-    Args:
-        path: path of the file, for messages.
-        lines: its lines.
-        ending: its extension. The separator of a `.csv` is found in its header: a comma, else a semicolon, tab or
-            vertical bar. That of a `.tsv` is a tab.
-        header: whether the first row names the columns.
-        may_be_quoted: whether cells of a `.tsv` are unquoted if its first lines are quoted as in a CSV. Otherwise
-            quotes are characters.
-
-    Raises:
-        DataError: a row cannot be split into cells.
-    """
-    csv.field_size_limit(1 << 27)  # the default, 128 KB, is too small for long texts
-    if ending == ".tsv":
-        first = first_lines(lines) if may_be_quoted else []
-        all_lines = itertools.chain(first, lines)
-        if is_quoted(first, header):
-            yield from _unquoted(path, all_lines, "\t", 0)
-            return
-        yield from _divided(path, all_lines, warns=may_be_quoted)
-        return
-    first = []
-    for line in lines:
-        first.append(line)
-        if line.strip():
-            break
-    excel_separator = _EXCEL.fullmatch(first[-1]) if first else None
-    separator = excel_separator[1] if excel_separator else _separator_of(first[-1]) if first and header else ","
-    rest = lines if excel_separator else itertools.chain(first, lines)
-    yield from _unquoted(path, rest, separator, len(first) if excel_separator else 0)
-
-
-def _unquoted(path: Path, lines: Iterator[str], separator: str, skipped: int) -> Iterator[Tuple[int, List[str]]]:
-    """Yields rows of cells that may be quoted, also after a space: `a, "b"`."""
-    rows = csv.reader(lines, delimiter=separator, strict=True, skipinitialspace=True)
-    first = 1 + skipped
-    try:
-        for cells in rows:
-            yield rows.line_num + skipped, cells
-            first = rows.line_num + skipped + 1
-    except csv.Error as error:
-        raise DataError(f"{path}, line {first} begins a row that cannot be read: {error}.") from error
-
-
-def _divided(path: Path, lines: Iterator[str], warns: bool) -> Iterator[Tuple[int, List[str]]]:
-    """Yields one row per line, split at tabs. Quotes are characters.
-
-    Args:
-        path: path of the file.
-        lines: its lines.
-        warns: whether to warn at the first cell that looks quoted.
-    """
-    for number, line in enumerate(lines, start=1):
-        line = line.rstrip("\n")
-        line = line[:-1] if line.endswith("\r") else line
-        cells = line.split("\t") if line else []
-        if warns and '""' in line and (quoted := next(filter(has_doubled_quotes, cells), None)) is not None:
-            warns = False
-            log.warning("%s: the quotes of %.60s are read as characters. If cells are quoted, call the file .csv: tabs "
-                        "may separate its cells, too.", place_of(path, number), quoted)  # fmt: skip
-        yield number, cells
