@@ -9,15 +9,28 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
-from typing import Dict, List, Literal, Sequence
+from typing import TYPE_CHECKING, Dict, List, Literal, Sequence
 
 from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_line, runs_below
 from mxtrain.cli.tables import format_size, on_one_line, print_rows
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
 from mxtrain.logger.terminal import open_console
-from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, WHOLE, CleanupPlan, Kept, delete, plan_cleanup, why_nothing
+from mxtrain.runs.cleanup import (
+    BY_DEFAULT,
+    KINDS,
+    WHOLE,
+    CleanupPlan,
+    Kept,
+    Removable,
+    delete,
+    plan_cleanup,
+    why_nothing,
+)
 from mxtrain.runs.filter import parse_filter
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
 
 SHOWN = 50
 
@@ -58,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     if settings.format == "json":
         print_json({
-            "deleted": settings.delete, "bytes": plan.size, "removable": [asdict(item) for item in plan.removable],
+            "deleted": settings.delete, "bytes": plan.size, "removable": [_json_of(item) for item in plan.removable],
             "kept": [asdict(item) for item in plan.kept], "failed": [asdict(item) for item in failed],
         })  # fmt: skip
     elif is_table:
@@ -91,6 +104,12 @@ def kinds_of(text: str) -> List[str]:
     if not kinds:
         raise ConfigError(f"clean.what={text}: name at least one of {', '.join(KINDS)}.")
     return kinds
+
+
+def _json_of(item: Removable) -> JsonObject:
+    fields: JsonObject = asdict(item)
+    del fields["files"]
+    return fields
 
 
 def _print_table(plan: CleanupPlan) -> None:

@@ -2,25 +2,28 @@
 
 A run that is in use, that can be continued, or whose trial a study trains now is left alone. Of a finished run the best
 and the last checkpoint stay. Deleting takes the lock of the run directory first.
+
+Only files that mxtrain wrote are deleted: the plan lists them one by one, and they are removed through descriptors, as
+others may be able to exchange a folder for a link (docs/decisions/0145-deletion-by-descriptors.md).
 """
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import shutil
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Collection, Dict, List, Mapping, Optional, Sequence
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, Place, discard, read_named, scan
-from mxtrain.checkpoint.run_directory import is_locked, lock_run_directory, refuse_links
+from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, Place, read_named, scan
+from mxtrain.checkpoint.run_directory import LOCK_FILE, is_locked, lock_run_directory
 from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
-from mxtrain.files.durable import fsync_directory
-from mxtrain.files.run_files import OWN_FILES, PRUNED, ROWS_FILE
+from mxtrain.files.removal import list_files, open_folder, path_of, remove_empty_folder, remove_files
+from mxtrain.files.run_files import PRUNED
 from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
 from mxtrain.runs.status import DAMAGED, RunStatus, read_status
+from mxtrain.runs.written_files import foreign_files
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
 KINDS: Dict[str, str] = {
@@ -33,18 +36,19 @@ KINDS: Dict[str, str] = {
 """Kinds of files that `clean` deletes."""
 BY_DEFAULT = (LEFTOVERS, CHECKPOINT_COPIES, EMPTY)
 _STUDY, _CLAIMS = "study.json", ".claims"
-_OF_RUNS = (*OWN_FILES, ROWS_FILE, "metrics.csv", "events.out.tfevents.*", ".tmp-*", "slim", "export", "profile*")
 
 
 @dataclass(frozen=True)
 class Removable:
-    """A file or folder that can be deleted."""
+    """A folder that can be deleted, with the files in it."""
 
     kind: str
     run: str
     path: str
     size: int
     reason: str
+    files: Sequence[str] = ()
+    """Paths in the run directory, all of them of files that mxtrain wrote."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class CleanupPlan:
     kept: Sequence[Kept]
     seen: Mapping[str, Optional[RunStatus]]
     """status.json of each run when the plan was made; None if there was none."""
+    folders: Mapping[str, os.stat_result]
+    """Run directories, to notice one that was exchanged since."""
 
     @property
     def size(self) -> int:
@@ -87,24 +93,50 @@ def plan_cleanup(runs: Sequence[ListedRun], kinds: Sequence[str], unfinished: bo
     """
     removable: List[Removable] = []
     kept: List[Kept] = []
+    folders: Dict[str, os.stat_result] = {}
     for run in runs:
         reason = _reason_to_keep(run)
         if reason:
             kept.append(Kept(run.path, reason))
             continue
-        run_directory = _removable_run(run, kinds, unfinished)
-        foreign = foreign_files(run.path) if run_directory is not None else []
+        try:
+            with open_folder(run.path) as folder:
+                folders[run.path] = os.fstat(folder)
+                files, others = list_files(folder)
+                content = _Content(files, foreign_files(path_of(folder), files, others))
+        except OSError:
+            kept.append(Kept(run.path, "it is a link, or cannot be read"))
+            continue
+        _plan_run(run, kinds, unfinished, content, removable, kept)
+    seen = {run.path: None if run.state == NO_STATUS else run.status for run in runs}
+    return CleanupPlan(removable, kept, seen, folders)
+
+
+@dataclass(frozen=True)
+class _Content:
+    files: Sequence[str]
+    foreign: Sequence[str]
+
+    def below(self, folder: str) -> Tuple[List[str], List[str]]:
+        """Returns the files in a folder of the run directory, and those of them that are not mxtrain's."""
+        return ([path for path in self.files if path.startswith(folder)],
+                [path for path in self.foreign if path.startswith(folder)])  # fmt: skip
+
+
+def _plan_run(
+    run: ListedRun, kinds: Sequence[str], unfinished: bool, content: _Content, removable: List[Removable],
+    kept: List[Kept],
+) -> None:  # fmt: skip
+    run_directory = _removable_run(run, kinds, unfinished)
+    if run_directory is None and WHOLE in kinds:
+        kept.append(Kept(run.path, "it can be continued: unfinished=true deletes it, too"))
+    for part in [run_directory] if run_directory is not None else _parts_of(run, kinds):
+        relative = os.path.relpath(part.path, run.path)
+        files, foreign = content.below("" if part is run_directory else f"{relative}/")
         if foreign:
             kept.append(Kept(run.path, f"it holds files that are not a run's: {', '.join(foreign[:3])}"))
-            continue
-        if run_directory is not None:
-            removable.append(run_directory)
-            continue
-        if WHOLE in kinds:
-            kept.append(Kept(run.path, "it can be continued: unfinished=true deletes it, too"))
-        removable += _parts_of(run, kinds)
-    seen = {run.path: None if run.state == NO_STATUS else run.status for run in runs}
-    return CleanupPlan(removable, kept, seen)
+        else:
+            removable.append(replace(part, files=files))
 
 
 def _reason_to_keep(run: ListedRun) -> str:
@@ -145,18 +177,6 @@ def _has_content(path: str) -> bool:
     if _checkpoint_entries(path):
         return True
     return any(os.path.lexists(os.path.join(path, name)) for name in ("previous", "averaged"))
-
-
-def foreign_files(path: str) -> List[str]:
-    """Returns the names in a run directory that no run writes.
-
-    With `hydra.run.dir=.` it may be a folder of user files.
-    """
-    try:
-        names = os.listdir(path)
-    except OSError:
-        return []
-    return sorted(name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_RUNS))
 
 
 def _checkpoint_entries(path: str) -> List[Place]:
@@ -218,16 +238,47 @@ def delete(plan: CleanupPlan) -> List[Kept]:
     failed: List[Kept] = []
     for run, parts in by_run.items():
         try:
-            with lock_run_directory(run):
-                if read_status(run) != plan.seen[run]:
-                    failed.append(Kept(run, "it has changed"))
-                    continue
-                _require_intact(run, {part.path for part in parts if part.kind == CHECKPOINT_COPIES})
-                for part in parts:
-                    _delete(part)
+            with open_folder(run) as folder:
+                _delete_parts(run, folder, parts, plan)
         except (OSError, RunDirectoryError, CheckpointError) as error:
-            failed.append(Kept(run, str(error)))
+            failed.append(Kept(run, re.sub(r"/proc/self/fd/\d+", run, str(error))))
     return failed
+
+
+def _delete_parts(run: str, folder: int, parts: Sequence[Removable], plan: CleanupPlan) -> None:
+    """Deletes parts of a run, whose directory is `folder` from here on, whatever its path leads to.
+
+    Raises:
+        OSError, RunDirectoryError, CheckpointError: something could not be deleted, or is not as it was.
+    """
+    if not os.path.samestat(os.fstat(folder), plan.folders[run]):
+        raise OSError("it was exchanged meanwhile")
+    path = path_of(folder)
+    with lock_run_directory(path, name=run):
+        if read_status(path) != plan.seen[run]:
+            raise OSError("it has changed")
+        _require_intact(path, {os.path.basename(part.path) for part in parts if part.kind == CHECKPOINT_COPIES})
+        for part in parts:
+            if part.kind == CHECKPOINT_COPIES:
+                _discard(folder, part)
+            else:
+                # The lock file goes last, so that no run can start here meanwhile.
+                last = [LOCK_FILE] if part.path == run else []
+                remove_files(folder, [*(file for file in part.files if file not in last), *last])
+        if any(part.path == run for part in parts):
+            remove_empty_folder(run, folder)
+        else:
+            os.fsync(folder)
+
+
+def _discard(folder: int, part: Removable) -> None:
+    """Removes a checkpoint. It is renamed first, so that a partly removed one never has its name."""
+    name = os.path.basename(part.path)
+    hidden = f"{TEMPORARY}discarded-{name}-{os.getpid()}"
+    with open_folder(CHECKPOINTS, folder) as checkpoints:
+        os.rename(name, hidden, src_dir_fd=checkpoints, dst_dir_fd=checkpoints)
+        remove_files(checkpoints, [f"{hidden}/{os.path.basename(file)}" for file in part.files])
+        os.fsync(checkpoints)
 
 
 def _require_intact(run: str, superfluous: Collection[str]) -> None:
@@ -237,28 +288,8 @@ def _require_intact(run: str, superfluous: Collection[str]) -> None:
         CheckpointError: a checkpoint is damaged.
     """
     for entry in _checkpoint_entries(run) if superfluous else ():
-        if str(entry.path) not in superfluous:
+        if entry.path.name not in superfluous:
             read_named(entry.path)
-
-
-def _delete(part: Removable) -> None:
-    path = Path(part.path)
-    refuse_links(path.parent, (path.name,))
-    if part.path == part.run:
-        # The lock file goes last, so that no run can start here meanwhile.
-        for name in sorted(os.listdir(path), key=lambda name: name == ".lock"):
-            child = path / name
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink()
-        path.rmdir()
-    elif part.kind == CHECKPOINT_COPIES:
-        discard(path)
-    else:
-        shutil.rmtree(path)
-    if path.parent.is_dir():
-        fsync_directory(path.parent)
 
 
 def why_nothing(runs: Sequence[ListedRun]) -> str:

@@ -13,6 +13,8 @@ from run_directories import size_of, tree, write_checkpoint, write_run
 from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli.clean import summary
 from mxtrain.cli.dispatch import run as main
+from mxtrain.files.removal import mount_of, open_folder
+from mxtrain.runs import cleanup
 from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, Kept, delete, plan_cleanup
 from mxtrain.runs.registry import read_run, read_runs
 
@@ -158,3 +160,138 @@ def test_the_best_of_two_equal_checkpoints_is_that_of_the_run(tmp_path: Path) ->
     write_checkpoint(path / "checkpoints" / "step-00000050", 50, 0.1)
     plan = plan_cleanup([read_run(str(path))], BY_DEFAULT)
     assert {os.path.basename(one.path) for one in plan.removable} == {"step-00000040"}
+
+
+# Files of others, and folders that are exchanged for links meanwhile.
+
+
+def failed_run(path: Path) -> Path:
+    return write_run(path, state="failed", exit_code=1, checkpoints=CHECKPOINTS)
+
+
+def plan_whole(*runs: Path) -> Any:
+    return plan_cleanup([read_run(str(run)) for run in runs], ["runs", "leftovers", "checkpoints", "previous"], True)
+
+
+@pytest.mark.parametrize("file", [
+    "thesis.tex", "profile-photos/family.jpg", "export/thesis.tex", "eval/mine/notes.txt", "checkpoints/notes.txt",
+    "eval/val/holiday.png", "slim/mine", ".hydra/mine.yaml", "previous/mine", "checkpoints/step-00000010/mine.txt",
+    "averaged/a/b/model.params", "workers/mine/x.log", "previous/photos/model.params", "empty/", "checkpoints/mine/",
+])  # fmt: skip
+def test_a_run_with_files_of_somebody_else_stays_and_they_are_named(tmp_path: Path, file: str) -> None:
+    run, other = failed_run(tmp_path / "a"), failed_run(tmp_path / "b")
+    (run / file).parent.mkdir(parents=True, exist_ok=True)
+    (run / file).mkdir() if file.endswith("/") else (run / file).write_text("mine")
+    plan = plan_whole(run, other)
+    assert plan.kept[0].run == str(run) and file.rstrip("/") in plan.kept[0].reason
+    assert delete(plan) == [] and (run / file).exists() and not other.exists()
+
+
+def test_all_that_mxtrain_writes_goes(tmp_path: Path) -> None:
+    run = failed_run(tmp_path / "a")
+    for file in (
+        "train.log", "events.out.tfevents.1.host", "metrics.csv", "workers/worker-0.log", "workers/.lock", ".lock",
+        "eval/val/metrics.json", "eval/val/confusion.png", "replay/step-7/bundle.json", "replay/step-7/arrays.npz",
+        "averaged/last-5/model.params", "export/model.onnx", "export/signature.json", "export/reading/images.py",
+        "slim/checkpoints/step-00000040/state.json", "previous/1/status.json", "tracker-mlflow.json",
+        "previous/1/checkpoints/step-00000010/model.params", "checkpoints/.tmp-step-00000050-1/model.params",
+    ):  # fmt: skip
+        (run / file).parent.mkdir(parents=True, exist_ok=True)
+        (run / file).write_text("x")
+    (run / "eval" / "val" / "metrics.json").write_text('{"files": ["confusion.png", "../../status.json"]}')
+    (run / "checkpoints" / ".tmp-empty").mkdir()
+    plan = plan_whole(run)
+    assert [one.path for one in plan.removable] == [str(run)], plan.kept
+    assert delete(plan) == [] and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("moment", ["before the lock", "after the lock", "at the end"])
+def test_a_run_that_is_exchanged_for_a_link_leads_to_no_other(tmp_path: Path, monkeypatch: Any, moment: str) -> None:
+    shared, victim = failed_run(tmp_path / "shared"), failed_run(tmp_path / "victim")
+    (victim / "previous").mkdir()
+    (victim / "previous" / "mine").write_text("mine")
+    before = tree(victim)
+    plan = plan_whole(shared)
+
+    def exchange() -> None:
+        os.rename(shared, tmp_path / "old")
+        os.symlink(victim, shared)
+
+    def exchanging(function: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            if not shared.is_symlink():
+                exchange()
+            return function(*arguments)
+
+        return run
+
+    if moment == "before the lock":
+        exchange()
+    else:
+        name = "read_status" if moment == "after the lock" else "remove_empty_folder"
+        monkeypatch.setattr(f"mxtrain.runs.cleanup.{name}", exchanging(getattr(cleanup, name)))
+    assert len(delete(plan)) == 1
+    assert tree(victim) == before and shared.is_symlink()
+
+
+def test_a_run_that_is_exchanged_for_another_run_stays(tmp_path: Path) -> None:
+    shared, victim = failed_run(tmp_path / "shared"), failed_run(tmp_path / "victim")
+    plan = plan_whole(shared)
+    os.rename(shared, tmp_path / "old")
+    os.rename(victim, shared)
+    assert delete(plan) == [Kept(str(shared), "it was exchanged meanwhile")]
+    assert (shared / "checkpoints").is_dir()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/step-00000010", "previous"])
+def test_a_folder_in_a_run_that_is_exchanged_for_a_link_is_not_entered(
+    tmp_path: Path, monkeypatch: Any, name: str
+) -> None:
+    run, victim = failed_run(tmp_path / "run"), failed_run(tmp_path / "victim")
+    for path in (run, victim):
+        (path / "previous" / "1").mkdir(parents=True)
+        (path / "previous" / "1" / "status.json").write_text("{}")
+    before = tree(victim)
+    plan = plan_whole(run)
+    listed = cleanup.remove_files
+
+    def exchange(*arguments: Any) -> None:
+        os.rename(run / name, tmp_path / "old")
+        os.symlink(victim / name, run / name)
+        listed(*arguments)
+
+    monkeypatch.setattr("mxtrain.runs.cleanup.remove_files", exchange)
+    assert len(delete(plan)) == 1 and tree(victim) == before and run.exists()
+
+
+def test_a_mounted_folder_is_not_emptied(tmp_path: Path, monkeypatch: Any) -> None:
+    """A folder of the same device can be mounted there: its mount has another number."""
+    run = failed_run(tmp_path / "run")
+    inside = (run / "checkpoints").stat().st_ino
+
+    def mount(fd: int) -> Any:
+        return ("mounted" if os.fstat(fd).st_ino == inside else "here"), ""
+
+    plan = plan_whole(run)
+    with monkeypatch.context() as patch:
+        patch.setattr("mxtrain.files.removal.mount_of", mount)
+        assert plan_whole(run).removable == [] and "checkpoints/" in plan_whole(run).kept[0].reason
+        assert "is mounted" in delete(plan)[0].reason
+    assert len(os.listdir(run / "checkpoints")) == 4
+    with open_folder(str(run)) as here, open_folder("/proc") as other:
+        assert mount_of(here) != mount_of(other) and mount_of(here)[1].isdecimal()
+
+
+def test_links_and_pipes_in_place_of_files_keep_a_run(tmp_path: Path) -> None:
+    for name in ("status.json", ".lock", "train.log"):
+        run = failed_run(tmp_path / f"link-{name}")
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to("/etc/hostname")
+        pipe = failed_run(tmp_path / f"pipe-{name}")
+        (pipe / name).unlink(missing_ok=True)
+        os.mkfifo(pipe / name)
+    os.symlink(failed_run(tmp_path / "real" / "run"), tmp_path / "linked")
+    before = tree(tmp_path)
+    plan = plan_whole(*sorted(tmp_path.glob("*-*")), tmp_path / "linked")
+    assert plan.removable == [] and len(plan.kept) == 7 and delete(plan) == []
+    assert tree(tmp_path) == before

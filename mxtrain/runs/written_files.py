@@ -1,0 +1,56 @@
+"""Tells the files that mxtrain wrote into a run directory from those that somebody else put there, by their paths."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import PurePosixPath
+from typing import Collection, List, Set
+
+from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
+
+EVALUATION = re.compile(r"eval(/averaged/[^/]+)?/(train|val|test)(/[a-z_0-9-]+)*/metrics\.json")
+_ARTIFACTS = (".csv", ".png", ".wav")
+_TOP = "|".join(map(re.escape, (STATUS_FILE, META_FILE, ROWS_FILE, "metrics.csv", "train.log", "timeline.json")))
+_CHECKPOINT = r"[a-z][a-z0-9_]*\.(params|json)"
+_SHAPES = (
+    rf"(\.tmp-)?({_TOP})", r"\.lock", r"events\.out\.tfevents\.[^/]+", r"(\.tmp-)?tracker-[a-z_]+\.json",
+    r"\.hydra/(config|hydra|overrides)\.yaml",
+    rf"checkpoints/(step-\d{{8,}}(-\d+)?|\.tmp-[\w.-]+)/(\.tmp-)?{_CHECKPOINT}",
+    rf"averaged/[^/]+/(\.tmp-)?{_CHECKPOINT}", r"averaged/\.tmp-[\w.-]+",
+    r"workers/(\.lock|[\w.-]+\.(log|txt|json))", r"replay/step-\d+[\w.-]*/(\.tmp-)?(bundle\.json|arrays\.npz)",
+    r"export/([\w.-]+\.onnx(\.data)?|(export|signature)\.json|proof\.npz|predict\.py|README\.md|labels\.txt)",
+    r"export/reading/[\w/]+\.(py|npz|json)", r"export/(serve|inference-service)\.yaml", r"export/ray_application\.py",
+)  # fmt: skip
+_FOLDERS = (
+    r"\.hydra/", r"checkpoints/((step-\d{8,}(-\d+)?|\.tmp-[\w.-]+)/)?", r"averaged/([^/]+/)?", r"workers/",
+    r"replay/(step-\d+[\w.-]*/)?", r"eval/((averaged/[^/]+/)?(train|val|test)/)?", r"export/(reading/)?", r"previous/",
+)  # fmt: skip
+"""Shapes of folders, which may be empty."""
+_WRITTEN = re.compile(rf"(previous/\d+/|slim/)*({'|'.join((*_SHAPES, *_FOLDERS))})?")
+
+
+def foreign_files(run_dir: str, files: Collection[str], others: Collection[str]) -> List[str]:
+    """Returns the paths in a run directory that mxtrain did not write: other names, links, and mounted folders.
+
+    With `hydra.run.dir=.` a run directory may be a folder of user files.
+
+    Args:
+        run_dir: path of the run directory.
+        files: relative paths of its regular files and empty folders.
+        others: relative paths of everything else that is no folder.
+    """
+    results = {file for path in files if EVALUATION.fullmatch(path) for file in (path, *_results(run_dir, path))}
+    return [*others, *(path for path in files if not _WRITTEN.fullmatch(path) and path not in results)]
+
+
+def _results(run_dir: str, metrics_file: str) -> Set[str]:
+    """Returns the files that the metrics.json of an evaluation lists as its own."""
+    try:
+        names = read_json(os.path.join(run_dir, metrics_file))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    folder = PurePosixPath(metrics_file).parent
+    listed = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return {str(folder / name) for name in listed if name.endswith(_ARTIFACTS) and name == os.path.basename(name)}
