@@ -48,6 +48,7 @@ from mxtrain.text.tokenizing.kinds import (
     require_kind,
 )
 from mxtrain.text.tokenizing.library import LEAST_BPE
+from mxtrain.text.unknown_tokens import MOST_TEXTS, unknown_sentences
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
@@ -199,6 +200,12 @@ class TextDataset(BaseDataset):
 
         config = TextSignature.cast(signature).tokenizer_config
         return TextLoader(source, config, options, self.batches_per_pool)
+
+    def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
+        if not isinstance(source, LabelledTexts):
+            return ()
+        texts = [text for pair in source.pairs[:MOST_TEXTS] for text in pair if text is not None]
+        return unknown_sentences(TextSignature.cast(signature).tokenizer_config.tokenizer, texts)
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

@@ -7,14 +7,15 @@ Legend: B batch, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
+import warnings
 from typing import Any, Dict, Generator, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder, decoded_text, require_length
+from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, require_length
+from mxtrain.data.features.exported_rows import FORMS, read_table
+from mxtrain.data.table.cell_text import text_of
 from mxtrain.text.language_modeling.sampling import Sampling
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
 from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLimits
@@ -87,6 +88,10 @@ class Vocabulary:
         return self.decode(kept).rstrip("\ufffd")
 
 
+MOST_TEXTS = 10_000
+"""Number of texts of a file whose unknown tokens are counted."""
+
+
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     columns = signature["facts"].get("columns") or []
@@ -118,6 +123,21 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
             require_length(one, f"{name}:{line}")
     for (line, _), row in zip(lines, predict_rows(folder, [texts for _, texts in lines])):
         yield {"file": f"{name}:{line}", **row}
+    _warn_unknown(folder, [one for _, texts in lines for one in texts], name)
+
+
+def _warn_unknown(folder: ExportedFolder, texts: Sequence[str], name: str) -> None:
+    """Warns of the share of tokens that the vocabulary does not contain."""
+    unknown = (folder.signature["facts"].get("tokenizer") or {}).get("unknown_token")
+    if unknown is None:
+        return
+    words = Vocabulary(folder)
+    tokens = [token for text in texts[:MOST_TEXTS] for token in words.encode(text)]
+    count = tokens.count(unknown)
+    if count:
+        share = f"{count / len(tokens):.3g} of the tokens ({count:,} of {len(tokens):,})"
+        warnings.warn(f"{name}: {share} are unknown from training. All unknown tokens enter the network alike.",
+                      UnseenWarning, stacklevel=2)  # fmt: skip
 
 
 def numbered_texts(
@@ -132,14 +152,11 @@ def numbered_texts(
         keeps_empty: True to keep empty lines, so that line numbers of inputs and outputs agree.
     """
     columns = folder.signature["facts"].get("columns") or []
-    ending = name.rpartition(".")[2].lower()
-    if ending in ("csv", "tsv") and columns and all(isinstance(column, str) for column in columns):
-        reader = csv.DictReader(io.StringIO(text), delimiter="\t" if ending == "tsv" else ",")
-        rows = [(reader.line_num, row) for row in reader]
-        missing = [column for column in columns if column not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
-        return [(line, tuple(row[column] or "" for column in columns)) for line, row in rows]
+    form = next((form for form in FORMS if name.lower().endswith(form)), "")
+    if form and columns and all(isinstance(column, str) for column in columns):
+        rows = ((int(place.rpartition(":")[2]), cells) for place, cells in
+                read_table(text.encode(), name, form, columns))  # fmt: skip
+        return [(line, tuple(text_of(cells[column]) or "" for column in columns)) for line, cells in rows]
     lines = text.split("\n")
     lines = lines[:-1] if not lines[-1] else lines
     numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1)]

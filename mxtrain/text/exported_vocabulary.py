@@ -31,8 +31,8 @@ def vocabulary_facts(config: TokenizerConfig, name: str) -> Tuple[Dict[str, Json
     special = tokenizer.special
     facts: Dict[str, Json] = {
         "file": file, "max_length": config.max_length, "special": list(special.ids), "first": special.first,
-        "last": special.last, "pad": special.pad or 0, "unknown": special.unknown or 0, "bos": special.bos,
-        "eos": special.eos,
+        "last": special.last, "pad": special.pad or 0, "unknown": special.unknown or 0,
+        "unknown_token": special.unknown, "bos": special.bos, "eos": special.eos,
         # BERT's normalizer lowercases by itself; these are lowercased as Python does it.
         "lowercase": isinstance(tokenizer, PlainTokenizer) and tokenizer.lowercase,
     }  # fmt: skip

@@ -1,0 +1,66 @@
+"""Texts in tables are read alike by training, `predict` and exported folders, and unknown tokens are reported."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+import pytest
+
+from mxtrain.data.exported_folder import UnseenWarning
+from mxtrain.data.table.columns import numbered_rows
+from mxtrain.text import exported_texts
+from mxtrain.text.exported_texts import numbered_texts, predict
+
+TABLES: Dict[str, str] = {
+    "commas.csv": 'label,text\n1,"x, y"\n2,"two\nlines"\n\n0,  spaces \n',
+    "semicolons.csv": 'label;text\n1;"x; ""y"""\n2;z\n', "excel.csv": "sep=;\r\nlabel;text\r\n1;x\r\n",
+    "tabs.tsv": 'text\tlabel\nsay "x"\t1\n', "quoted.tsv": '"text"\t"label"\n"a\tb"\t"1"\n"c"\t"2"\n',
+    "lines.jsonl": '{"text": "hi", "label": 1}\n\n{"label": 2, "text": "\\u00fc"}\n', "numbers.jsonl": '{"text": 5}\n',
+    "bars.csv": "text|label\nx, y|1\n",
+}  # fmt: skip
+
+
+class Folder:
+    """The part of an exported folder that says how texts are read."""
+
+    signature: Dict[str, Any] = {"task": "classification", "class_names": ["a"],
+                                 "facts": {"columns": ["text"], "tokenizer": {"unknown_token": 1}}}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_texts_have_the_same_lines_and_texts(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(TABLES[name].encode())
+    trained = [(line, texts) for line, texts in numbered_rows(path, ["text"], True)]
+    folder: Any = Folder()
+    assert numbered_texts(folder, TABLES[name], name, False) == trained
+
+
+class Words:
+    """A vocabulary of one word."""
+
+    def __init__(self, folder: Any) -> None:
+        pass
+
+    def encode(self, text: str) -> List[int]:
+        return [0 if word == "known" else 1 for word in text.split()]
+
+
+def test_share_of_unknown_tokens_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported_texts, "Vocabulary", Words)
+
+    def predict_classes(folder: Any, samples: Sequence[Any]) -> List[Dict[str, Any]]:
+        return [{"class": "a"} for _ in samples]
+
+    monkeypatch.setattr(exported_texts, "predict_classes", predict_classes)
+    folder: Any = Folder()
+    with pytest.warns(UnseenWarning) as caught:
+        assert len(list(predict(folder, b"known new\nknown known\n", "x.txt"))) == 2
+    assert str(caught[0].message).startswith("x.txt: 0.25 of the tokens (1 of 4) are unknown from training.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(predict(folder, b"known\n", "x.txt"))
+        monkeypatch.setitem(folder.signature["facts"], "tokenizer", {"unknown": 1})
+        list(predict(folder, b"new\n", "x.txt"))  # the folder does not say that there is such a token
