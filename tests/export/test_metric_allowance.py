@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import numpy as np
 import pytest
+import running
 
+import mxtrain
 from mxtrain.engine.backend import nd
 from mxtrain.export.proof import DisturbedStrategy, NotProven, compare_metrics
 
@@ -54,3 +57,14 @@ def test_noise_has_the_size_of_the_error_and_leaves_integers() -> None:
     assert ints.asnumpy().tolist() == [1, 2] and DisturbedStrategy(strategy, 1e-3, 0).replicas == 3
     other = DisturbedStrategy(strategy, 1e-3, 1).predict([])[0].asnumpy()
     assert np.abs(other - found.asnumpy()).max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.zoo
+def test_a_detector_that_has_hardly_learned_is_exported(tmp_path: Path) -> None:
+    """Its scores are nearly equal: voc_ap was 0.0176 by MXNet and 0.0191 by onnxruntime."""
+    words = ("model.name=ssd_custom", "model.backbone=mobilenet0.25", "dataset.image_size=[64,64]",
+             "dataset.num_train=64", "dataset.num_val=24", "dataset.batch_size=8", "trainer.max_steps=20")  # fmt: skip
+    running.here(tmp_path / "run", "task=detection", "model=ssd", *words)
+    report = mxtrain.load(tmp_path / "run").export(tmp_path / "out")
+    assert max(report.errors.values()) < 1e-4 and report.metrics["voc_ap"]["mxnet"] < 0.1
