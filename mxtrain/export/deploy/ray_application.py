@@ -147,7 +147,7 @@ class Network:
     """A replica: one session of one thread. More replicas use more cores."""
 
     def __init__(self) -> None:
-        self._signature = predict.read_json(FOLDER, predict.SIGNATURE)
+        self._signature = predict.read_signature(FOLDER, needed=["inputs"])
         self._session = predict.load_session(FOLDER, threads=1)
         self._inputs = self._signature["inputs"]
         nodes = [*self._session.get_inputs(), *self._session.get_outputs()]
