@@ -16,6 +16,7 @@ from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
 from mxtrain.data.loading.regular_files import exists
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.signature import Signature
+from mxtrain.data.table.cell_text import known_spelling
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
@@ -269,7 +270,8 @@ class InteractionDataset(BaseDataset):
                 users += range(len(user_of))
                 places += [f"{ALL}:{number}" for number in range(1, len(user_of) + 1)]
                 continue
-            for line, user in _lines(name):
+            for line, given in _lines(name):
+                user = known_spelling(given, user_of)
                 if user not in user_of:
                     reason = f"{name}, line {line}: there is no user '{user}'.{did_you_mean(user, list(user_of))}"
                     if not skip_unreadable:

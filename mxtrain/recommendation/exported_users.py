@@ -6,15 +6,14 @@ Legend: B rows of candidates, C candidates of a row, H items of a history, I all
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder, decoded_text, json_lines_of
-from mxtrain.data.features.exported_rows import RowEncoder, check_cells, input_sizes
+from mxtrain.data.exported_folder import ExportedFolder, json_lines_of
+from mxtrain.data.features.exported_rows import RowEncoder, check_cells, input_sizes, read_table
 from mxtrain.data.loading.uniform_hash import uniform_rows
+from mxtrain.data.table.cell_text import known_spelling, text_of
 from mxtrain.errors import did_you_mean
 from mxtrain.recommendation.fields import RecommenderFields
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
@@ -88,14 +87,14 @@ class ExportedCatalog:
 
         Args:
             side: "user" or "item".
-            name: its id; a whole number is taken as text.
+            name: its id; a number is taken as text.
             place: source location, for the message.
 
         Raises:
             ValueError: the id is unknown.
         """
-        text = str(name) if isinstance(name, (str, int)) and not isinstance(name, bool) else ""
-        numbers = self._numbers[side]
+        numbers, cell = self._numbers[side], text_of(name)
+        text = known_spelling(cell, numbers) if isinstance(cell, str) else ""
         if text not in numbers:
             near = did_you_mean(text[:100], numbers) if self._suggests and len(numbers) <= MAX_COMPARED else ""
             raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{near}".rstrip("."))
@@ -281,13 +280,8 @@ def _pairs(network: ExportedRecommender, content: bytes, name: str) -> Iterator[
     signature = network.folder.signature
     if _reads_history(signature):
         raise ValueError(f"{name}: this network reads histories. Give {describe_input(signature)}")
-    delimiter = "\t" if name.lower().endswith(".tsv") else ","
-    reader = csv.DictReader(io.StringIO(decoded_text(content, name)), delimiter=delimiter)
-    missing = [side for side in ("user", "item") if side not in (reader.fieldnames or ())]
-    if missing:
-        raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
-    for cells in reader:
-        place = f"{name}:{reader.line_num}"
+    form = ".tsv" if name.lower().endswith(".tsv") else ".csv"
+    for place, cells in read_table(content, name, form, ("user", "item")):
         request, item = network.pair(cells, place)
         (score,) = network.scores(request, np.array([item]))
         yield {"file": place, "user": cells["user"], "item": cells["item"], "score": round(float(score), 6)}

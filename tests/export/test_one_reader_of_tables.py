@@ -24,11 +24,12 @@ from mxtrain.data.features.feature_columns import FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows, unseen_sentences
 from mxtrain.data.features.feature_statistics import ColumnSettings, measure_columns
 from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, open_store
-from mxtrain.data.table.cell_text import canonical, mixed_truth, text_of
+from mxtrain.data.table.cell_text import canonical, known_spelling, mixed_truth, text_of
 from mxtrain.data.table.unseen_values import UnseenValues
 from mxtrain.errors import DataError
 from mxtrain.export import standalone
 from mxtrain.in_memory import write_inputs
+from mxtrain.recommendation.exported_users import ExportedCatalog
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits
 from mxtrain.tables.served import RowReader
@@ -289,6 +290,21 @@ def test_probability_belongs_to_the_named_class(probability: float, name: str, o
     found = {one["class"]: one["probability"] for one in row["top"]}
     assert found == {"yes": probability, "no": round(1 - probability, 6)}
     assert row["top"][0]["class"] == name
+
+
+@pytest.mark.parametrize("given, name", [
+    ("17", "17"), ("17.0", "17"), (17, "17"), (17.0, "17"), (18, "18.0"), ("18.0", "18.0"), (18.0, "18.0"),
+    ("a.0", None), ("x", None), ("019", None),
+    (True, None), ([17], None), (None, None), (float("nan"), None), ("17.5", None),
+])  # fmt: skip
+def test_ids_of_recommenders_have_one_spelling(given: Any, name: Any) -> None:
+    catalog = ExportedCatalog({"users": ["17", "18.0", "19", "x.0"], "items": ["a"]})
+    if name is None:
+        with pytest.raises(ValueError, match="there is no user"):
+            catalog.number("user", given, "line 1")
+        return
+    assert catalog.number("user", given, "line 1") == ["17", "18.0", "19"].index(name)
+    assert known_spelling(str(given), ["17", "18.0"]) == name
 
 
 def test_damaged_tables_raise_no_error_of_ours() -> None:

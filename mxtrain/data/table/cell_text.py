@@ -13,7 +13,7 @@ import json
 import math
 import re
 import zlib
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Container, Dict, List, Mapping, Optional, Sequence
 
 _WHOLE = re.compile(r"([+-]?(?:0|[1-9][0-9]*))\.0+", re.ASCII)
 _TIME = re.compile(
@@ -86,6 +86,18 @@ def find_id(text: str, ids: Mapping[str, int]) -> Optional[int]:
     """
     found = ids.get(text)
     return ids.get(canonical(text)) if found is None else found
+
+
+def known_spelling(text: str, known: Container[str]) -> str:
+    """Returns the spelling of an id among known ones: itself, or a whole number with or without `.0`, as pandas writes
+    the numbers of a column with missing cells. An unknown id is unchanged.
+
+    Args:
+        text: an id.
+        known: ids of the network.
+    """
+    spellings = (text, canonical(text), *([f"{text}.0"] if text.isdecimal() else []))
+    return next((one for one in spellings if one in known), text)
 
 
 def hash_code(text: str, is_canonical: bool) -> int:
