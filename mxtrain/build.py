@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 
+from mxtrain.cluster.joining import connect_store
 from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.data.fingerprint import fingerprint
 from mxtrain.data.signature import Signature, signature_of
@@ -125,7 +126,7 @@ def build_run(
     data, objective = inputs.build_loaders(world), inputs.build_objective(world)
     # Connecting waits for the other workers, so the data is opened and the network built first: an error in them is
     # reported at once. A ring of workers may assign new ranks.
-    workers = description.kvstore.build(world)
+    workers = connect_store(description.kvstore, world, description.cluster.start_timeout)
     if workers.world != world:
         data.share(workers.world)
     world = workers.world

@@ -133,7 +133,7 @@ def session(
             if member is None:
                 raise SystemExit(run_in_workers(composed, description, [*config_flags(folders), *words]))
             if member.role != "worker":
-                raise SystemExit(serve(member.role, lambda: description))
+                raise SystemExit(serve(member.role, lambda: description, description.cluster.start_timeout))
         made = _begin(stack, composed, description, is_custom, Run(
             Path(os.path.abspath(composed.run_dir)), "last", trust_code=True, config_dir=config_dir, objects=objects
         ))  # fmt: skip

@@ -31,7 +31,7 @@ def run_once(composed: Composed, description: Description, flags: Sequence[str])
     """Trains as `train_once`, or as a server or further worker of several processes; returns the exit code."""
     member = find_role(description)
     if member is not None and member.role != "worker":
-        return serve(member.role, lambda: description)
+        return serve(member.role, lambda: description, description.cluster.start_timeout)
     if member is not None and member.world.rank > 0:
         return run_follower(composed, description)
     return exit_code_of([_train(composed, description, flags, member)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from mxtrain.server.update_server import UpdateServer
 
 
-def serve(role: str, description_of: Callable[[], Description]) -> int:
+def serve(role: str, description_of: Callable[[], Description], start_timeout_s: float = math.inf) -> int:
     """Serves as a scheduler or server until all workers are done; returns the exit code.
 
     Args:
         role: scheduler or server.
         description_of: gives the run's description; only a server that updates asks for it.
+        start_timeout_s: see `mxtrain.cluster.node.run_node`.
     """
-    return run_node(role, Serving(description_of))
+    return run_node(role, Serving(description_of), start_timeout_s)
 
 
 class Serving:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import zlib
 from typing import Dict, List, Mapping, Optional, Sequence
 
@@ -15,7 +14,7 @@ from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import join_folder
-from mxtrain.runtime.network import LOOPBACK, address_towards
+from mxtrain.runtime.network import LOOPBACK, address_towards, ipv4_of
 
 MPI_RANK, SLURM_RANK = "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
 """Variables in which mpirun and srun pass the rank of a process."""
@@ -197,7 +196,7 @@ def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Ro
 def _resolved(host: str, source: str) -> str:
     """Returns the IPv4 address of a host: ps-lite does not bind to names."""
     try:
-        return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
+        return ipv4_of(host)
     except OSError as error:
         raise ConfigError(
             f"the scheduler's host {source} has no IPv4 address ({error}). Set {ROOT}=ADDRESS:PORT."

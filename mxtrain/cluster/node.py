@@ -8,11 +8,13 @@ update, the command line gives another handler.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Callable
 
+from mxtrain.cluster.joining import JoinWatch
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.private_sockets.zeromq import move_ps_lite
 from mxtrain.process.stopping import EXIT_CODES, ending_signals
@@ -26,14 +28,18 @@ def refuse(store: mx.kv.KVStore, command: int, body: bytes) -> None:
     print(f"refused the command {command} ({len(body)} bytes): servers take no optimizer", flush=True)
 
 
-def run_node(role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = refuse) -> int:
+def run_node(
+    role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = refuse, start_timeout_s: float = math.inf
+) -> int:
     """Serves until all workers are done; returns the exit code.
 
     Args:
         role: scheduler or server.
         control: (MXNet's store, command, its text), called in this thread. What it raises would be swallowed.
+        start_timeout_s: seconds in which all processes must have come together, if no supervisor watches this one.
     """
-    _end_with_workers()
+    watch = JoinWatch(role, start_timeout_s)
+    _end_with_workers(watch.has_joined)
     if role == "scheduler" and os.environ.get("DMLC_NODE_HOST"):
         # ps-lite would listen on every interface, or where its own name leads (to itself: loopback), whatever the
         # node's address is.
@@ -47,6 +53,7 @@ def run_node(role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = r
     os.environ["DMLC_ROLE"] = role
     os.umask(0o077)  # sockets in /tmp, where another starter wants them there, are for this user only
     move_ps_lite(mx.base._LIB._name)
+    watch.start()
     store = mx.kv.create("dist_sync")
 
     def receive(command: int, body: bytes, _: object) -> None:
@@ -57,7 +64,7 @@ def run_node(role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = r
     return EXIT_FINISHED
 
 
-def _end_with_workers() -> None:
+def _end_with_workers(has_joined: Callable[[], bool]) -> None:
     """Ignores the first ending signal, for workers need the servers to save; the second one ends this process.
 
     A thread waits for them: the main one is inside MXNet to the end. Threads that are started later take no signals.
@@ -67,6 +74,8 @@ def _end_with_workers() -> None:
 
     def wait() -> None:
         first = signal.sigwait(signals)
+        if not has_joined():
+            os._exit(EXIT_CODES[first])
         print(f"{signal.Signals(first).name}: ending with the workers; once more quits at once", flush=True)
         os._exit(EXIT_CODES[signal.sigwait(signals)])
 

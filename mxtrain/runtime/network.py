@@ -29,6 +29,11 @@ def address_towards(address: str) -> Optional[str]:
     return None
 
 
+def ipv4_of(host: str) -> str:
+    """Returns the IPv4 address of a host. Raises: OSError, if it has none."""
+    return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
+
+
 def interface_towards(address: str) -> Optional[str]:
     """Returns the name of the network interface on the route to another machine; None if there is no route."""
     own_address = address_towards(address)
