@@ -235,6 +235,9 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
         log.info("loading MXNet: %s", report.summary())
         for line in report.lines():
             file_log.info("%s", line)
+    for line in report.slow:
+        (file_log if line in _warned else log).warning("%s", line)  # of a sweep, its first job says it
+        _warned.add(line)
     too_late = [f"{setting.variable}={setting.value}" for setting in report.settings if setting.source == "too late"]
     if too_late:
         message = (

@@ -11,6 +11,7 @@ from mxtrain import native
 from mxtrain.runtime import spinning
 from mxtrain.runtime.amx import ISA, cpu_flags, has_amx, has_fast_bfloat16, request_amx
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
+from mxtrain.runtime.slow_variables import slow_variables
 from mxtrain.runtime.spec import Runtime
 
 SET_BY_MXTRAIN = "MXTRAIN_RUNTIME_SET"
@@ -64,6 +65,8 @@ class RuntimeReport:
     """True if oneDNN may use AMX."""
     fast_bfloat16: bool
     """True if oneDNN may use instructions that multiply bfloat16 faster than float32; checked only on request."""
+    slow: Tuple[str, ...] = ()
+    """Messages about variables of the user that slow training down."""
 
     def summary(self) -> str:
         """Returns a short summary; `lines` has the details."""
@@ -108,6 +111,9 @@ def apply(
     imported = "mxnet" in sys.modules
     if not imported:
         _remove_own_variables(environ)
+    users = {n: value for n, value in environ.items() if n not in runtime.env and not _is_set_by_mxtrain(n, environ)}
+    if runtime.threads != "auto":
+        users.pop(THREADS, None)  # the configuration counts
     desired = dict(
         _desired_variables(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, environ=environ)
     )
@@ -116,7 +122,10 @@ def apply(
     isa = environ.get(ISA, "ALL").upper()
     fast = amx or (bfloat16 and any(word in isa for word in ("BF16", "AMX", "ALL")) and has_fast_bfloat16())
     threads = environ.get(THREADS, "")
-    return RuntimeReport(tuple(settings), cores=cores, threads=threads, amx=amx, fast_bfloat16=fast)
+    return RuntimeReport(
+        tuple(settings), cores=cores, threads=threads, amx=amx, fast_bfloat16=fast,
+        slow=tuple(slow_variables(users, num_devices, cores)),
+    )  # fmt: skip
 
 
 def _desired_variables(
