@@ -17,6 +17,7 @@ from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, local_roo
 from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
 from mxtrain.cluster.process import LaunchSpec, Process
 from mxtrain.cluster.relayed import Channel, HeartbeatServer
+from mxtrain.cluster.slurm_queue import SlurmChannel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import replace_file
@@ -177,4 +178,4 @@ class SlurmLauncher(RankedLauncher):
             directory_of(self.cluster), *self.cluster.launcher_options,
             *module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked",
         ]  # fmt: skip
-        return Channel(command, os.environ, message, None, "srun")
+        return SlurmChannel(command, os.environ, message, None, "srun")

@@ -44,7 +44,8 @@ class Slurm:
         key.chmod(0o600)
         lines = [
             "ClusterName=test", f"SlurmctldHost={socket.gethostname()}(127.0.0.1)", f"SlurmctldPort={controller}",
-            "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge", f"AuthInfo=socket={folder}/munge.sock",
+            "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge",
+            f"AuthInfo=socket={folder}/munge.sock,cred_expire=10",  # a requeued job waits so long
             "CredType=cred/munge", f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool-%n",
             f"SlurmctldPidFile={folder}/slurmctld.pid", f"SlurmdPidFile={folder}/slurmd-%n.pid",
             f"SlurmctldLogFile={folder}/slurmctld.log", f"SlurmdLogFile={folder}/slurmd-%n.log",

@@ -1,0 +1,143 @@
+"""The sbatch files of examples/slurm, as docs/distributed/slurm.md describes them, in a Slurm of the test's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List
+
+import pytest
+from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
+from test_launchers import slurm_reason
+
+from mxtrain.cluster.slurm_queue import QueueDisplay
+
+FILES = ROOT / "examples" / "slurm"
+LONG = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=100000", "early_stopping=off")
+TIMEOUT_S = 180
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Dict[str, str]]:
+    reason = slurm_reason()
+    if reason:
+        pytest.skip(reason)
+    from slurm import Slurm
+
+    with ExitStack() as stack:
+        yield Slurm(stack).environment
+
+
+class Jobs:
+    """Submits jobs and asks for their state."""
+
+    def __init__(self, folder: Path, environment: Dict[str, str]) -> None:
+        self.folder = folder
+        self._environment = {
+            **os.environ, **environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }  # fmt: skip
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run(
+            command, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=True
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    def submit(self, file: str, *words: str, options: List[str]) -> str:
+        return self.run("sbatch", "--parsable", "--output=log-%j", *options, str(FILES / file), *words)
+
+    def facts(self, job: str) -> str:
+        return self.run("scontrol", "show", "job", job)
+
+    def wait(self, condition: Callable[[], object], job: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline, (self.facts(job), [p.read_text() for p in self.folder.glob("log-*")])
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def jobs(slurm: Dict[str, str], tmp_path: Path) -> Jobs:
+    return Jobs(tmp_path, slurm)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("file, options, words", [
+    ("one_node.sbatch", ["--cpus-per-task=2"], []),
+    ("several_nodes.sbatch", ["--cpus-per-task=2"], ["cluster.interface=lo"]),
+])  # fmt: skip
+def test_a_warned_job_saves_goes_back_into_the_queue_and_continues(
+    jobs: Jobs, file: str, options: List[str], words: List[str]
+) -> None:
+    job = jobs.submit(file, *LONG, *words, options=options)
+    run_dir = jobs.folder / f"outputs/slurm-{job}"
+    jobs.wait(has_steps(run_dir, 30), job)
+    jobs.run("scancel", "--signal=USR1", job)  # as --signal=USR1@120 does: to the steps, not to the batch shell
+    jobs.wait(lambda: "Restarts=1" in jobs.facts(job), job)
+    ended = status(run_dir)
+    assert (ended["state"], ended["exit_code"]) == ("interrupted", 75) and ended["cause"].startswith("SIGUSR1 ")
+    assert checkpoints(run_dir)[-1] == f"step-{ended['step']:08d}"
+    jobs.wait(has_steps(run_dir, len(steps(run_dir)) + 60), job)  # it continues
+    jobs.run("scancel", "--signal=TERM", job)
+    jobs.wait(lambda: "JobState=FAILED" in jobs.facts(job), job)
+    assert "ExitCode=143:0" in jobs.facts(job)
+    assert steps(run_dir) == list(range(1, status(run_dir)["step"] + 1))
+
+
+@pytest.mark.zoo
+def test_a_spent_budget_does_not_go_back_into_the_queue(jobs: Jobs) -> None:
+    job = jobs.submit("one_node.sbatch", *LONG, "trainer.max_steps=20", "hydra.run.dir=mine", options=[])
+    jobs.wait(lambda: "JobState=FAILED" in jobs.facts(job), job)
+    assert "ExitCode=75:0" in jobs.facts(job) and "Restarts=0" in jobs.facts(job)
+    assert status(jobs.folder / "mine")["step"] == 20
+
+
+@pytest.mark.zoo
+def test_the_tasks_of_an_array_share_a_study(jobs: Jobs) -> None:
+    job = jobs.submit("tune_array.sbatch", "study", *SMALL, "trainer.max_epochs=1", "optimizer.lr=choice(0.1,0.01)",
+                      "n_trials=4", options=["--array=0-1", "--cpus-per-task=1"])  # fmt: skip
+    jobs.wait(lambda: jobs.run("squeue", "-h", "-j", job) == "", job)
+    logs = "\n".join(path.read_text() for path in jobs.folder.glob("log-*"))
+    assert len(list(jobs.folder.glob("study/**/metrics.jsonl"))) == 4, logs
+    assert jobs.facts(job).count("ExitCode=0:0") == 2
+
+
+@pytest.mark.zoo
+def test_ctrl_c_takes_a_waiting_job_out_of_the_queue(jobs: Jobs) -> None:
+    options = "cluster.launcher_options=[--begin=now+1hour]"
+    run = Process(
+        jobs.folder / "run", *LONG, "kvstore=dist_sync", "cluster.workers=2", "cluster.launcher=slurm",
+        "cluster.interface=lo", options, env=jobs._environment,
+    )  # fmt: skip
+    jobs.wait(lambda: "PENDING" in jobs.run("squeue", "-h", "-o", "%T"), "1")
+    time.sleep(3)
+    run.kill(signal.SIGINT).end(130)
+    assert re.search(r"Slurm's job \d+: PENDING, reason BeginTime, expected start \S+ \(Ctrl-C", run.output)
+    assert re.search(r"job \d+ was taken out of Slurm's queue", run.output)
+    assert jobs.run("squeue", "-h") == ""
+
+
+def test_the_page_names_every_file() -> None:
+    page = (ROOT / "docs/distributed/slurm.md").read_text()
+    named = re.findall(r"\]\(../../examples/slurm/(\S+)\)", page)
+    assert sorted(named) == sorted(path.name for path in FILES.iterdir())
+    assert all("--signal=USR1@120" in path.read_text() for path in FILES.iterdir())
+
+
+def test_a_state_is_shown_when_it_changes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    states = iter(["", "A", "A", "B"])
+    display = QueueDisplay(lambda: next(states))
+    for now[0] in (0.5, 1.0, 5.0, 11.0, 21.0, 31.0):
+        display.update()
+    display.close()
+    display.update()
+    assert capsys.readouterr().err == "A\nB\n"
