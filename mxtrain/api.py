@@ -33,6 +33,7 @@ from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, 
 from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import ROWS_FILE, STATUS_FILE
 from mxtrain.files.run_records import read_rows
+from mxtrain.files.temporary import temporary_place
 from mxtrain.given import Given, giving
 from mxtrain.in_memory import TEXTS, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
@@ -566,7 +567,7 @@ class Run:
         refuse_wrong_kind(given, dataset.sample_type, self.description.task.name)
         if all(paths):
             return self._predict_files([os.fspath(one) for one in given], top_k)
-        with tempfile.TemporaryDirectory(prefix="mxtrain-predict-") as folder:
+        with tempfile.TemporaryDirectory(prefix="mxtrain-predict-", dir=temporary_place()) as folder:
             found = self._predict_files(write_inputs(given, Path(folder)), top_k)
         if len(found) == len(given):  # paths in the temporary folder are meaningless to the caller
             for row in found:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mxtrain.amp import FULL
 from mxtrain.build import build_step
+from mxtrain.cluster.joining import connect_store
 from mxtrain.data.base import open_splits
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.description.groups import Description
@@ -140,7 +141,10 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     devices = description.parallel.place()
     teacher = teachers_of(description, signature, devices[0][0]).get("distillation")
     data = build_data(description, splits, signature, devices[0][0], teacher=teacher)
-    joined = description.kvstore.build(world) if description.kvstore.distributed else None
+    joined: Optional[Store] = None
+    if description.kvstore.distributed:
+        timeout_s = description.cluster.start_timeout
+        joined = connect_store(description.kvstore, world, timeout_s)
     sides = Sides(description, signature, devices, description.parallel, world, joined, len(data.train), [])
     lr = description.rates.lr
     bits: List[Difference] = []

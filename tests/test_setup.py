@@ -336,3 +336,84 @@ def test_the_whole_tree_is_clean_under_ruff() -> None:
     command = [sys.executable, "-m", "ruff", "check", "--no-cache", "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+CI = ROOT / ".ci/run"
+BUILDS = ("g++", "cc", "gcc-12", "make", "cmake", "chromium", "srun", "sbatch", "sshd", "ssh", "mpirun")
+"""Commands that a stranger may not have."""
+
+
+@pytest.fixture
+def ci_checkout(tmp_path: Path) -> Path:
+    """A checkout whose scripts note how they are called, beside a compiler, a browser and launchers."""
+    copy = tmp_path / "checkout"
+    _program(copy / ".ci/run", CI.read_text())
+    for tool in BUILDS:
+        _program(tmp_path / "tools" / tool, "#!/bin/sh\n")
+    for script in ("train", "test", "horovod"):
+        _program(copy / "scripts" / script, f"""#!/usr/bin/env bash
+            found="$(for tool in {' '.join(BUILDS)}; do type -P "$tool"; done | wc -l)"
+            printf '%s\\n' "{script} $*, $found tools, $(ls "$XDG_CACHE_HOME" 2> /dev/null | wc -l) cached" >> "$LOG"
+            [[ -z "${{MXTRAIN_TESTS_PASSED:-}}" ]] || echo tests/test_a.py::test_b > "$MXTRAIN_TESTS_PASSED"
+            [[ "{script}" != "${{FAILS:-}}" ]]
+        """)  # fmt: skip
+    (copy / ".venv").mkdir()
+    return copy
+
+
+def _run_ci(checkout: Path, **environ: str) -> tuple[int, list[str]]:
+    log, cache = checkout / "log", checkout / "cache"
+    (cache / "mxtrain").mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [checkout / ".ci/run"], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PATH": f"{checkout.parent}/tools:{os.environ['PATH']}", "LOG": str(log),
+             "MXTRAIN_CI_PYTHONS": "", "XDG_CACHE_HOME": str(cache), "MXTRAIN_PYTHON": "true", **environ},
+    )  # fmt: skip
+    return done.returncode, log.read_text().splitlines()
+
+
+def test_ci_begins_with_the_commands_of_the_readme_where_nothing_else_is_installed(ci_checkout: Path) -> None:
+    block = re.search(r"## Installation\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    typed = [line.split("#")[0].split() for line in block[1].splitlines()]
+    commands = [words for words in typed if words and words[0].startswith("scripts/")]
+    assert commands == [["scripts/train"], ["scripts/test"]]
+    code, calls = _run_ci(ci_checkout)
+    assert code == 0
+    assert calls[:2] == ["train , 0 tools, 0 cached", "test , 0 tools, 0 cached"]
+    assert calls[2] == f"horovod , {len(BUILDS)} tools, 1 cached"
+    assert re.match(r"test --all --omit \S+/passed -n 2 .*", calls[3]) and len(calls) == 4
+
+
+@pytest.mark.parametrize("script, calls", [("train", 1), ("test", 2)])
+def test_ci_ends_at_once_where_a_command_of_the_readme_fails(ci_checkout: Path, script: str, calls: int) -> None:
+    code, called = _run_ci(ci_checkout, FAILS=script)
+    assert code != 0 and len(called) == calls
+
+
+def test_tests_that_passed_are_left_out_of_a_further_run(tmp_path: Path) -> None:
+    """In processes of pytest-xdist, as in CI; skipped and failed tests run again."""
+    for name in ("conftest.py", "operator_files.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / name)
+    for name in ("slow.txt", "zoo.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "test_a.py").write_text("""
+import os, pytest
+def test_passes(): assert "MXTRAIN_TESTS_PASSED" not in os.environ
+def test_skips(): pytest.skip("without a reason")
+def test_fails(): assert False
+@pytest.mark.xfail
+def test_is_expected_to_fail(): assert False
+""")
+    passed = tmp_path / "passed"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "-c", os.devnull, "--rootdir",
+               str(tmp_path), str(tmp_path)]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    first = subprocess.run(
+        command, env={**environment, "MXTRAIN_TESTS_PASSED": str(passed)}, capture_output=True, text=True
+    )  # fmt: skip
+    assert "1 failed, 1 passed, 1 skipped, 1 xfailed" in first.stdout, first.stdout
+    assert passed.read_text() == "test_a.py::test_passes\n"
+    command += ["-n", "0", "--omit", str(passed)]
+    second = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+    assert "1 failed, 1 skipped, 1 deselected, 1 xfailed" in second, second

@@ -87,6 +87,37 @@ def test_nothing_scrolls_sideways_in_a_browser(site: Path, browser: Browser, wid
 
 
 @pytest.mark.slow
+def test_the_search_is_for_users_and_moved_pages_lead_on(site: Path) -> None:
+    index = re.search(r"\{.*\}", (site / "search/search_index.js").read_text(encoding="utf-8"), re.DOTALL)
+    assert index is not None
+    found = {entry["location"].partition("#")[0] for entry in json.loads(index[0])["docs"]}
+    assert {"deploy/serve.html", "start/fine-tune.html", "distributed/slurm.html"} <= found
+    assert [page for page in found if page.startswith(("decisions/", "benchmarks/", "training/fine-tuning"))] == []
+    assert (site / "decisions/0031-independent-reference.html").is_file()
+    assert "url=../start/fine-tune.html" in (site / "training/fine-tuning.html").read_text(encoding="utf-8")
+    home = (site / "index.html").read_text(encoding="utf-8")
+    for picture in ("images/detections.png", "images/curves.png"):
+        assert f'src="{picture}"' in home and (site / picture).is_file()
+    tabs = re.findall(r'md-tabs__link">\s*(.*?)\s*<', home, re.DOTALL)
+    assert tabs[:1] == ["Home"] and "Deployment" in tabs
+
+
+def test_every_section_of_the_documentation_has_a_tab() -> None:
+    hooks = (ROOT / "scripts/docs_parts/hooks.py").read_text(encoding="utf-8")
+    declared = re.search(r"^SECTIONS = \{(.*?)^\}", hooks, re.DOTALL | re.MULTILINE)
+    assert declared is not None
+    tabs = re.findall(r'"(\w+)": "', declared[1])
+    page = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    folders = [re.findall(r"\]\((?:\.\./examples/)?([a-z]+)/", text) for text in page.split("\n## ")[1:]]
+    assert all(folders), "each heading of docs/README.md has a page"
+    first = [found[0] for found in folders]
+    assert first == [name for name in tabs if name in first], "the order of docs/README.md"
+    assert {name for found in folders for name in found} <= set(tabs)
+    inside = {path.name for path in (ROOT / "docs").iterdir() if path.is_dir()} - {"images"}
+    assert inside <= set(tabs) <= inside | {"notebooks"}
+
+
+@pytest.mark.slow
 def test_the_search_finds_a_word_without_a_server(site: Path, browser: Browser) -> None:
     browser.resize(1280, 900)
     browser.open((site / "index.html").as_uri() + "?q=straggler")

@@ -14,6 +14,7 @@ from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cli.program import program
 from mxtrain.cli.run_dir_rollback import remove_unstarted
+from mxtrain.cluster.joining import find_scheduler
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.member import Member, find_member
@@ -25,7 +26,7 @@ from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
 from mxtrain.config.override_text import quote
 from mxtrain.description.groups import Description
-from mxtrain.errors import EXIT_BAD_INPUT, RunDirectoryError
+from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, RunDirectoryError
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.run_files import STATUS_FILE
@@ -43,16 +44,16 @@ def find_role(description: Description) -> Optional[Member]:
     environment. None if it runs alone, or is the supervisor that starts the others.
 
     Raises:
-        ConfigError: what mpirun or srun started does not fit the description.
+        ConfigError: what mpirun or srun started does not fit the description, or the scheduler cannot listen.
+        NotJoined: there is no scheduler.
     """
     member = find_member()
-    if member is not None or not description.kvstore.distributed:
-        return member
-    variables = launched_environment(description.cluster, description.kvstore.van)
-    if variables is None:
-        return None
-    os.environ.update(variables)
-    return find_member()
+    if member is None and description.kvstore.distributed:
+        os.environ.update(launched_environment(description.cluster, description.kvstore.van) or {})
+        member = find_member()
+    if member is not None and description.kvstore.van is not None:
+        find_scheduler(member, description.cluster.start_timeout)
+    return member
 
 
 def supervise(description: Description, run_dir: Path, arguments: Sequence[str]) -> int:
@@ -74,7 +75,12 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     refuse_links(run_dir)
     new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
     with lock_run_directory(logs, name=run_dir):  # rank 0 locks the run directory itself
-        return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
+        try:
+            return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
+        except ConfigError:
+            if not (run_dir / CHECKPOINTS).exists():
+                remove_unstarted_group(new_folders)
+            raise
 
 
 def _supervise(

@@ -26,6 +26,7 @@ from mxtrain.config.specs import validate
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, MxtrainError
 from mxtrain.files.run_files import ROWS_FILE
 from mxtrain.files.run_records import read_rows
+from mxtrain.files.temporary import temporary_place
 from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec
 
@@ -127,9 +128,9 @@ def _test(settings: LrFindSettings, overrides: Sequence[str], config_dirs: Seque
         "trainer.val_interval_unit=steps", f"trainer.val_interval={settings.steps}", "trainer.limit_val_batches=1",
         "trainer.test=false", "trainer.reference_batch_size=null",
     ]  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="mxtrain-lr-find-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mxtrain-lr-find-", dir=temporary_place()) as folder:
         run_dir = Path(folder) / "run"
-        with tempfile.TemporaryFile() as output:
+        with tempfile.TemporaryFile(dir=temporary_place()) as output:
             code = _train(run_dir, words, output)
             output.seek(0)
             text = output.read().decode("utf-8", "replace").strip()

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,6 +20,7 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.new_process import PREFIX
 from mxtrain.cli.settings import split_settings
 from mxtrain.errors import ConfigError, DataError, did_you_mean
+from mxtrain.files.temporary import temporary_place
 from mxtrain.files.unused_folders import locked_folder
 from mxtrain.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.logger.durations import format_seconds
@@ -158,7 +158,7 @@ def exported(folder: str, stack: ExitStack) -> str:
         noun = "folders" if len(below) > 1 else "folder"
         hint = f"; it contains the exported {noun} {', '.join(below)}" if below else ""
         raise DataError(f"serve: '{folder}' is neither an exported folder nor a run with a checkpoint{hint}.")
-    temporary = stack.enter_context(locked_folder(Path(tempfile.gettempdir()), TEMPORARY))
+    temporary = stack.enter_context(locked_folder(Path(temporary_place()), TEMPORARY))
     out = os.path.join(temporary, "export")
     there = f"; {below[0]} is an export that can be served at once" if below else ""
     print(f"mxtrain: {folder} is a run and is exported first{there}", flush=True)

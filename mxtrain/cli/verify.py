@@ -18,6 +18,7 @@ from mxtrain.cluster.member import find_world
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
+from mxtrain.files.temporary import temporary_place
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.logger.terminal import open_console
 from mxtrain.types import Positive, PositiveFloat, Spec
@@ -51,9 +52,9 @@ def run(arguments: Sequence[str]) -> int:
 
     member = find_role(description)
     if member is not None and member.role != "worker":
-        return serve(member.role, lambda: description)
+        return serve(member.role, lambda: description, description.cluster.start_timeout)
     if member is None and description.kvstore.distributed:
-        with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
+        with tempfile.TemporaryDirectory(prefix="mxtrain-verify-", dir=temporary_place()) as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
     world = find_world()
     result = compare(description, settings, world)

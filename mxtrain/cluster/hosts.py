@@ -73,6 +73,9 @@ def read_hosts(file: str) -> List[Host]:
 
 def _read_line(words: Sequence[str], line: str) -> Host:
     name, slots = words[0], None
+    short = re.fullmatch(r"([^:]+):([1-9][0-9]*)", name)
+    if short is not None:  # as horovodrun and Intel MPI take it; an IPv6 address has more colons
+        raise ConfigError(f"{line}: '{name}' is no host. Write '{short[1]} slots={short[2]}'.")
     if not _NAME.match(name) or name.startswith("-"):
         raise ConfigError(f"{line}: '{name}' is no host. Write 'HOST [slots=N]'.")
     for word in words[1:]:

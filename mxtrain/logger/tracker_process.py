@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun
 from mxtrain.logger.tracker_points import Position, curves_of, points_of, points_rows
+from mxtrain.process.stopping import WARNINGS
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
@@ -37,6 +39,8 @@ _MAX_ERROR_LENGTH = 300
 
 def main() -> None:
     """Answers requests until the run ends the process or is gone itself."""
+    for warning in WARNINGS:  # Slurm sends them to all processes of a job
+        signal.signal(warning, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "r+b") as devnull:
         for descriptor in (1, 2):  # the run must not see what the libraries print

@@ -12,12 +12,12 @@ import os
 import secrets
 import shutil
 import stat
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional
 
 from mxtrain.errors import ConfigError
+from mxtrain.files.temporary import temporary_place
 from mxtrain.files.unused_folders import remove_unused
 
 VARIABLE = "MXTRAIN_SOCKETS"
@@ -168,14 +168,15 @@ def _lock(folder: Path, kind: int) -> Optional[int]:
 
 def _place() -> Path:
     """Returns the parent of the folders for sockets: the first directory for temporary files that is safe."""
-    tried: List[Path] = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]
+    tried: List[Path] = [Path(temporary_place()).resolve(), Path("/tmp").resolve()]
     for place in tried:
         length = len(os.fsencode(place / f"{PREFIX}{os.getuid()}-{'0' * 16}")) + 1 + MAX_NAME_BYTES
-        if length <= MAX_PATH_BYTES and all(_is_safe(folder) for folder in (place, *place.parents)):
+        is_writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+        if is_writable and length <= MAX_PATH_BYTES and all(_is_safe(folder) for folder in (place, *place.parents)):
             return place
     raise ConfigError(
-        f"other users could replace files in {' and '.join(map(str, dict.fromkeys(tried)))}, or the path is too "
-        "long for sockets. Set TMPDIR to a folder of your own with a short path."
+        f"other users could replace files in {' and '.join(map(str, dict.fromkeys(tried)))}, the path is too long for "
+        "sockets, or cannot be written. Set TMPDIR to a folder of your own with a short path."
     )
 
 

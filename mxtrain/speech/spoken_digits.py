@@ -21,6 +21,7 @@ from mxtrain.data.corpus.threads import in_order
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import DataError
+from mxtrain.files.temporary import temporary_place
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.features import Features
@@ -155,7 +156,7 @@ def synthesize(requests: Sequence[SynthesisRequest], num_threads: int) -> Shards
     cache_key: Json = [espeak_version(), [list(request) for request in requests]]
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-") as folder:
+        with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-", dir=temporary_place()) as folder:
             numbers = range(writer.records, len(requests))
             for sound_S in in_order(partial(speak, program, requests, folder), numbers, num_threads):
                 writer.append(1, {SOUND: sound_S}, {SOUND: np.array([len(sound_S)])})

@@ -15,8 +15,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {
     "start": "Start", "notebooks": "Notebooks", "tasks": "Tasks", "data": "Data", "training": "Training",
-    "distributed": "Distributed", "extending": "Extending", "reference": "Reference", "decisions": "Decisions",
-    "benchmarks": "Benchmarks", "internals": "Internals", "zh": "中文",
+    "distributed": "Distributed", "deploy": "Deployment", "extending": "Extending", "reference": "Reference",
+    "decisions": "Decisions", "benchmarks": "Benchmarks", "internals": "Internals", "zh": "中文",
 }  # fmt: skip
 OUTSIDE = {
     "README.md": "README.md",
@@ -28,6 +28,8 @@ OUTSIDE = {
     "examples/own_task/README.md": "extending/example-own-task.md",
 }
 """File of the repository -> page of the site."""
+MOVED = {"training/fine-tuning.md": "../start/fine-tune.html"}
+"""Former page of the site -> where it leads now, so that old links work."""
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml"}
 BINARY = (".png", ".gz", ".rec", ".params")
@@ -136,6 +138,9 @@ def on_files(files: Files, config: Any) -> Files:
             text = (ROOT / origin).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "decisions/README.md", content=list_decisions()))
+    for page, target in MOVED.items():
+        content = f'# Moved\n\n<meta http-equiv="refresh" content="0; url={target}">\n<a href="{target}">New page</a>\n'
+        files.append(File.generated(config, page, content=content))
     for path in linked_sources(files) if not config.repo_url else ():
         files.append(File.generated(config, copy_page(path), content=show_source(path)))
     config.nav = navigation(files)
@@ -174,7 +179,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return markdown
     if here == "README.md":
         page.meta["hide"] = ["navigation"]
-    elif here.startswith(("decisions/", "benchmarks/")) or here == "reference/changes.md":
+        markdown = add_picture(markdown)
+    elif here.startswith(("decisions/", "benchmarks/")) or here in MOVED:
+        page.meta["search"] = {"exclude": True}  # a user searches the guides
+    elif here == "reference/changes.md":
         page.meta["search"] = {"boost": 0.2}  # guides first
 
     def follow(path: str, anchor: str) -> str:
@@ -189,6 +197,14 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return follow_links(markdown, origin_of(here), follow)
 
 
+def add_picture(home: str) -> str:
+    """The home page, with the picture of docs/README.md after its own."""
+    picture = re.search(r"^!\[(.*?)\]\((.*?)\)$", (ROOT / "docs/README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert picture is not None
+    added = f"![{picture[1]}](docs/{picture[2]})"
+    return re.sub(r"^!\[.*$", lambda own: f"{own[0]}\n{added}", home, count=1, flags=re.MULTILINE)
+
+
 def navigation(files: Files) -> List[Any]:
     """The sections, each with the pages that docs/README.md links to, in its order, and then its others by name."""
     listed: Dict[str, int] = {}
@@ -198,7 +214,7 @@ def navigation(files: Files) -> List[Any]:
         lambda path, anchor: str(listed.setdefault(page_of(path), len(listed))),
     )
     pages = sorted(
-        (file.src_uri for file in files.documentation_pages()),
+        (file.src_uri for file in files.documentation_pages() if file.src_uri not in MOVED),
         key=lambda page: (not page.endswith("/README.md"), listed.get(page, len(listed)), page),
     )
     sections = ((name, [page for page in pages if page.startswith(f"{name}/")]) for name in SECTIONS)

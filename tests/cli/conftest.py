@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
@@ -48,13 +48,18 @@ class Shell:
 
     def refused(self, *arguments: str) -> str:
         """What is said to a mistake: exit code 2, nothing on standard output, nothing written, no MXNet."""
-        before = sorted(self.folder.rglob("*"))
+        before = files_in(self.folder)
         done = self(*arguments)
         assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
         assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
-        assert done.stdout == "" and sorted(self.folder.rglob("*")) == before
+        assert done.stdout == "" and files_in(self.folder) == before
         assert "append to your config" not in done.stderr
         return done.stderr
+
+
+def files_in(folder: Path) -> List[Path]:
+    """Files and folders, without what Python compiles of the user's own modules."""
+    return sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
 
 
 @pytest.fixture
@@ -74,11 +79,11 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.M
     monkeypatch.setattr("mxtrain.cli.tune.QUIET_S", 600.0)  # no lines about progress, however slow the machine is
 
     def refuse(*arguments: str) -> str:
-        before = sorted(folder.rglob("*"))
+        before = files_in(folder)
         assert main(list(arguments)) == 2
         said = capsys.readouterr()
         assert said.err.startswith("error: ") and "Traceback" not in said.err and said.out == ""
-        assert "append to your config" not in said.err and sorted(folder.rglob("*")) == before
+        assert "append to your config" not in said.err and files_in(folder) == before
         return said.err
 
     return refuse

@@ -12,7 +12,7 @@ from typing import Any, Callable, ClassVar, Iterator, List, Optional
 
 import numpy as np
 import pytest
-from running import SMALL, Process, assert_same, checkpoints, has_steps, here, status
+from running import ROOT, SMALL, Process, assert_same, checkpoints, has_steps, here, status
 
 from mxtrain.cli import main
 from mxtrain.cluster.process import LaunchSpec, LocalProcess
@@ -209,6 +209,7 @@ def test_workers_agree_on_the_stop_of_one_of_them(kind: int, exit_code: int, cau
     assert both is warned
 
 
+PATHS = {**os.environ, "PYTHONPATH": str(ROOT)}
 PRINT = "import signal, sys; sys.exit([signal.getsignal(n) for n in (10, 12)] != [signal.SIG_IGN] * 2)"
 
 
@@ -217,6 +218,19 @@ def test_processes_of_a_run_survive_warnings_until_they_handle_them() -> None:
     wait_for(lambda: process.exit_code is not None)
     assert process.exit_code == 0
     process.close()
+
+
+def test_the_process_of_a_tracker_ignores_warnings() -> None:
+    command = [sys.executable, "-m", "mxtrain.logger.tracker_process"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=PATHS) as process:
+        wanted = sum(1 << number - 1 for number in WARNINGS)
+
+        def ignored() -> int:
+            fields = Path(f"/proc/{process.pid}/status").read_text().split()
+            return int(fields[fields.index("SigIgn:") + 1], 16)
+
+        wait_for(lambda: ignored() & wanted == wanted)
+        process.kill()
 
 
 def test_warnings_are_forwarded_to_the_process_of_a_trial() -> None:

@@ -24,6 +24,7 @@ from mxtrain.data.corpus.shards import ArrayForm, DamagedShards, Shards, ShardWr
 from mxtrain.errors import DataError
 from mxtrain.files.cache import CACHE_VARIABLE, own_folder
 from mxtrain.files.durable import fsync_directory, open_file
+from mxtrain.files.temporary import temporary_place
 from mxtrain.logger.durations import format_seconds
 from mxtrain.logger.progress_display import ProgressDisplay
 
@@ -115,7 +116,7 @@ def _root() -> Path:
 def _temporary_root(reason: str) -> Path:
     global _temporary
     if _temporary is None:
-        _temporary = Path(tempfile.mkdtemp(prefix="mxtrain-corpora-"))
+        _temporary = Path(tempfile.mkdtemp(prefix="mxtrain-corpora-", dir=temporary_place()))
         atexit.register(shutil.rmtree, _temporary, ignore_errors=True)
         log.warning("The cache cannot be used (%s): data is prepared in %s, anew at each start. Set %s to a folder of "
                     "yours.", reason, _temporary, CACHE_VARIABLE)  # fmt: skip

@@ -1,0 +1,59 @@
+"""Without a writable folder for temporary files, one sentence says what to set."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from mxtrain.cli import main
+from mxtrain.errors import ConfigError
+from mxtrain.files.temporary import temporary_place
+from mxtrain.private_sockets.folder import socket_folder
+
+PACKAGE = Path(__file__).parents[2] / "mxtrain"
+
+
+@pytest.fixture
+def nothing_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/var/tmp', '/app']")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", refuse)
+
+
+def test_a_read_only_root_is_answered_with_what_to_set(nothing_is_writable: None) -> None:
+    said = "there is no folder for temporary files: /tmp, /var/tmp, /app cannot be written. Set TMPDIR to a writable"
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)} folder.$"):
+        temporary_place()
+    with pytest.raises(ConfigError, match="Set TMPDIR"), socket_folder():  # of two workers
+        pass
+
+
+def test_two_workers_are_refused_and_leave_nothing(
+    nothing_is_writable: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "outputs" / "run"
+    assert main(["model=mlp", "kvstore=dist_sync", "cluster.workers=2", f"hydra.run.dir={run_dir}"]) == 2
+    assert "Set TMPDIR to a writable folder" in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_the_folder_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert temporary_place() == str(tmp_path)
+
+
+def test_no_module_takes_the_folder_otherwise() -> None:
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_call = isinstance(node, ast.Call) and ast.unparse(node.func).startswith("tempfile.")
+            if is_call and "dir" not in [keyword.arg for keyword in node.keywords]:
+                found.add(str(path.relative_to(PACKAGE)))
+    assert found == {"files/temporary.py"}
