@@ -13,6 +13,7 @@ import soundfile
 
 from mxtrain.speech.exported_speech import read_sound, resampled
 from mxtrain.speech.recording import RecordingError, read_recording
+from mxtrain.speech.sound_checks import problem_of_missing
 
 RATE = 16000
 TIME_S = np.arange(RATE // 4) / RATE
@@ -51,6 +52,7 @@ READABLE: Dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 REFUSED: Dict[str, Any] = {
     "cut": (lambda: saved(SOUND_S)[:4000], "is cut: 49% of what its header says is there"),
+    "cut by a sample": (lambda: saved(SOUND_S)[:-2], "is cut: 100% of what its header says is there"),
     "cut FLAC": (lambda: saved(SOUND_S, "FLAC")[: len(saved(SOUND_S, "FLAC")) // 2], ""),
     "silent": (lambda: saved(0 * SOUND_S), "is silent: all of"),
     "constant": (lambda: saved(0 * SOUND_S[:50] + 0.01), "is silent: all of its samples are the same"),
@@ -91,6 +93,12 @@ def test_all_readers_refuse_for_the_same_reason(name: str, tmp_path: Path) -> No
     assert str(exported.value).startswith("sound.wav ") and reason in str(exported.value)
     if reason:
         assert str(exported.value) == f"sound.wav {trained.value.fact.rstrip('.')}"
+
+
+def test_a_few_missing_samples_are_rounding() -> None:
+    assert problem_of_missing(320, RATE) is None and problem_of_missing(1, 10) is None
+    assert problem_of_missing(321, RATE) == ("cut_audio", "is cut: its last 0.02 s are missing.")
+    assert problem_of_missing(2, 10) is not None
 
 
 def test_all_bytes_of_the_telephone_laws() -> None:

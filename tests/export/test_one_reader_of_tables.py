@@ -254,6 +254,7 @@ def test_training_reports_truth_in_several_spellings(tmp_path: Path, caplog: pyt
 HEAD = b"vip,code,day,town,age\n"
 WRONG: Dict[str, Any] = {
     "a further cell": (HEAD + b"a,b,c,d,1,more\n", "text/csv", "the row has more cells than the header"),
+    "a later cell": (HEAD + b"a,b,c,d,1\na,b,c,d,1,more\n", "text/csv", "the row has more cells than the header"),
     "a short row": (HEAD + b"a,b,c,d,1\na,b\n", "text/csv", "the body:3 has no column 'day'; the row is too"),
     "no object": (b"[1]\n", "application/jsonl", "the body:1 is no JSON object"),
     "a list": (b'{"vip": [1], "code": 1, "day": 1, "town": 1, "age": 1}', "application/jsonl", "must be a text, a"),
