@@ -18,7 +18,8 @@ LEAST_FALL = 1e-3
 """Relative decrease of the loss from which the warning says that the network learns."""
 
 Unmoved = Dict[str, Union[int, float, None]]
-"""{"value", "validations", "first_loss", "loss"} while all validations had the same value; {"moved": 1} afterwards."""
+"""{"value", "validations", "first_loss", "loss"} while all validations had the same value, {"undefined": 1,
+"validations"} while none had a finite one; {"moved": 1} afterwards."""
 
 
 def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tuple[float, float, int]:
@@ -48,10 +49,12 @@ def track_unmoved(before: Mapping[str, Union[int, float, None]], value: float, l
         value: monitored value of this validation.
         loss: loss of this validation, or None.
     """
+    count = int(before.get("validations") or 0) + 1
+    if not math.isfinite(value) and (not before or "undefined" in before):
+        return {"undefined": 1, "validations": count}
     # `before` stays {"moved": 1} because its missing value differs from every value.
     if before and before.get("value") != value or not math.isfinite(value):
         return {"moved": 1}
-    count = int(before.get("validations") or 0) + 1
     first_loss = before["first_loss"] if before else loss
     return {"value": value, "validations": count, "first_loss": first_loss, "loss": loss}
 
@@ -62,11 +65,17 @@ def should_warn_unmoved(unmoved: Mapping[str, Union[int, float, None]], step: in
 
 
 def unmoved_warning(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
-    """Returns a warning that the monitored value has never changed; empty if it has.
+    """Returns a warning that the monitored value has never changed or been a number; empty if it has.
 
-    A single validation gives no warning, unless its value is 0 and larger values are better.
+    A single validation gives no warning, unless it has no finite value, or its value is 0 and larger values are better.
     """
     value, count = unmoved.get("value"), int(unmoved.get("validations") or 0)
+    if "undefined" in unmoved:
+        times = f"each of the {count} validations" if count > 1 else "the only validation"
+        return (
+            f"{monitor} was no finite number at {times} so far, so no checkpoint is the best, and the last one counts. "
+            f"Monitor a value that the validation samples define, e.g. trainer.monitor={VAL_LOSS}"
+        )
     if value is None or is_perfect(value, direction) or not (count > 1 or (direction == "max" and value == 0.0)):
         return ""
     times = f"each of the {count} validations" if count > 1 else "the only validation"

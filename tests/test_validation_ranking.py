@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mxtrain.ranking import is_perfect, rank, track_unmoved, unmoved_warning
+from mxtrain.ranking import is_perfect, rank, should_warn_unmoved, track_unmoved, unmoved_warning
 
 
 @pytest.mark.parametrize("direction, sign", [("max", 1), ("min", -1)])
@@ -38,10 +38,22 @@ def test_a_value_that_never_moved_is_said():
 
 @pytest.mark.parametrize("values, direction", [
     ([0.0, 0.1], "max"), ([0.0, 0.1, 0.0], "max"), ([1.0, 1.0], "max"), ([100.0] * 3, "max"), ([0.0] * 3, "min"),
-    ([0.2], "max"), ([1.0], "min"), ([math.nan] * 3, "max"), ([0.0, math.nan], "max"), ([], "max"),
+    ([0.2], "max"), ([1.0], "min"), ([0.0, math.nan], "max"), ([math.nan, 0.0, 0.0], "max"), ([], "max"),
 ])  # fmt: skip
 def test_a_value_that_moved_or_is_perfect_is_not_said(values, direction):
     assert remark(values, [5.0 - number for number in range(len(values))], direction) == ""
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_never_a_number_is_said(value):
+    said = remark([value] * 3, [5.0, 4.0, 3.0], monitor="val/own")
+    assert "val/own was no finite number at each of the 3 validations so far, so no checkpoint is the best" in said
+    assert "trainer.monitor=val/loss" in said and "at the only validation" in remark([value], [5.0])
+    unmoved = {}
+    for number in range(1, 5):
+        unmoved = track_unmoved(unmoved, value, 1.0)
+        assert should_warn_unmoved(unmoved, number, 9) == (number == 3)
+    assert track_unmoved(unmoved, 0.5, 1.0) == {"moved": 1}
 
 
 def test_perfect_values():

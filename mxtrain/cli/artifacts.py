@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from pathlib import Path
 from typing import List, Sequence
@@ -34,7 +35,9 @@ def show_artifacts(artifacts: Sequence[Artifact]) -> None:
 
 
 def _text(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.4f}"
+    return str(value)
 
 
 def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> List[str]:
@@ -59,5 +62,6 @@ def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> List[str]:
 def write_table(path: Path, rows: Sequence[Sequence[object]]) -> None:
     """Replaces a CSV file."""
     text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
+    # An undefined number is an empty cell, as in the metrics.csv of a run.
+    csv.writer(text).writerows([["" if value != value else value for value in row] for row in rows])
     replace_file(path, text.getvalue().encode("utf-8", "surrogateescape"))

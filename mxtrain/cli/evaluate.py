@@ -28,6 +28,7 @@ from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.base import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.logger.report import format_value
 from mxtrain.task.fit import require_same_names
 from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Positive, Spec
@@ -234,7 +235,7 @@ def write_measured(measured: Measured, facts: Mapping[str, Json], split: str, re
     results.write(artifacts)
     results.write_values({**facts, **values})
     show_artifacts(artifacts)
-    shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
+    shown = "  ".join(f"{name} {format_value(value)}" for name, value in values.items() if name != "samples_per_s")
     of_part = f"{part} only, " if part else ""
     print(f"{split}: {shown}  ({of_part}{count} samples, step {step}, {values['samples_per_s']:.0f} samples/s)")
 

@@ -148,6 +148,11 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
                 for name, mean in content["metrics"].items()]  # fmt: skip
         styles = {number: BEST for number, (name, *_) in enumerate(rows) if name == content["monitor"]}
         print_rows(titles, rows, styles)
+        for name, defined in content["defined"].items():
+            if defined < len(finished):
+                of_others = f"; mean and std are of the other {defined}" if defined else ""
+                undefined = f"{name} is undefined in {len(finished) - defined} of {len(finished)} folds"
+                console.print(undefined + of_others, soft_wrap=True)
     missing = content["num_folds"] - len(finished)
     if missing:
         console.print(f"{missing} of {content['num_folds']} folds are not finished; the same command with "

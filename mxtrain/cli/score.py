@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         outcome = train_once(composed, description, command_line.config_flags(parsed.config_dirs))
     if outcome.exit_code != EXIT_FINISHED:
         return outcome.exit_code
-    return compare(name, score, Path(outcome.run_dir), direction_of(description, score.metric))
+    return compare(name, score, Path(outcome.run_dir), direction_of(description, score.metric, "score.metric"))
 
 
 def list_scores(composer: Composer, overrides: Sequence[str]) -> int:

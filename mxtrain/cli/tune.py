@@ -232,7 +232,7 @@ def direction_for(description: Description, name: str) -> str:
             f"objectives={name}: it is not measured.{did_you_mean(name, allowed)} Measured are: "
             f"{', '.join(dict.fromkeys(allowed))}."
         )
-    return direction_of(description, name)
+    return direction_of(description, name, "objectives")
 
 
 def refuse_unknown_length(settings: TuneSettings, description: Description, space: Space) -> None:

@@ -91,6 +91,29 @@ def check_monitors(description: Description) -> None:
                 f"{path}={monitor}: this run does not measure it.{hint} Allowed: {', '.join(allowed)}; "
                 f"metric=[{','.join([*description.metric, metric_to_add])}] measures more."
             )
+        require_direction(description, path, monitor)
+
+
+def require_direction(description: Description, setting: str, value: str) -> str:
+    """Returns "max" or "min": the direction in which a value of validations or training gets better.
+
+    Args:
+        description: description of a run that measures the value.
+        setting: the setting that names it, for the message.
+        value: its tag, e.g. "val/accuracy".
+
+    Raises:
+        ConfigError: its metric does not say it.
+    """
+    name = value.split("/", 1)[1]
+    direction = "min" if name == "loss" else description.metric[name].better_direction
+    if direction == "unknown":
+        raise ConfigError(
+            f"{setting}={value}: it is not known if smaller or larger values of '{name}' are better. Type "
+            f"metric.{name}.better=min for an error, or metric.{name}.better=max for a score (in Python also "
+            f'metric={{"{name}": (METRIC, "min")}}; in a class of your own: direction = "min").'
+        )
+    return direction
 
 
 def _is_near(name: str, metric: str) -> bool:

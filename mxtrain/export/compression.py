@@ -273,9 +273,10 @@ def _compare_metric(
 ) -> Dict[str, Any]:  # fmt: skip
     values = {form: subject.evaluate(networks) for form, networks in sessions.items()}
     monitored = subject.trained.description.trainer.monitor.rpartition("/")[2]
-    name = monitored if monitored in values[FLOAT32] else "loss"
+    direction_of = subject.trained.evaluator.direction
+    name = monitored if monitored in values[FLOAT32] and direction_of(monitored) != "unknown" else "loss"
     before, after = (float(values[form][name]) for form in (FLOAT32, settings.form))
-    sign = 1.0 if subject.trained.evaluator.direction(name) == "max" else -1.0
+    sign = 1.0 if direction_of(name) == "max" else -1.0
     lost = sign * (before - after)
     # Not `lost > allowed`, which is False for NaN: a metric that becomes NaN is worse.
     is_fine = lost <= settings.max_loss * max(1.0, abs(before)) or (math.isnan(before) and math.isnan(after))

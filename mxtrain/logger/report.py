@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -226,10 +227,13 @@ def print_commands(console: Console, commands: Sequence[Tuple[str, str]]) -> Non
 
 
 def format_value(value: object) -> str:
-    """Formats a metric with four decimals, or in scientific notation if it is very small or large."""
+    """Formats a metric with four decimals, or in scientific notation if it is very small or large; NaN, an undefined
+    value, as "-"."""
     if not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 or value != value else f"{value:.3e}"
+    if math.isnan(value):
+        return "-"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
 
 
 def format_rate(value: float) -> str:

@@ -8,12 +8,13 @@ Legend: N samples, T distinct scores, D non-empty bins, E bin edges.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Tuple
 
 import numpy as np
 
 from mxtrain.metric.host import PairMetric, ranks
-from mxtrain.metric.metrics import Metric
+from mxtrain.metric.metrics import Metric, ratio
 from mxtrain.types import Positive
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 class RocAuc(PairMetric):
     """Area under the ROC curve: the probability that a positive sample scores higher than a negative one.
 
-    Ties count half. The value is 0.5 if all samples are of one class.
+    Ties count half. The value is NaN if all samples are of one class.
     """
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
@@ -35,9 +37,10 @@ class RocAuc(PairMetric):
 class AveragePrecision(PairMetric):
     """Average precision: the sum over thresholds of the precision times the increase in recall, without interpolation.
 
-    The value is 0 without positive samples. Random scores get about the fraction of positive samples.
+    The value is NaN without positive samples. Random scores get about the fraction of positive samples.
     """
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
@@ -63,7 +66,7 @@ class BrierScore(PairMetric):
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
-        return float(((sigmoid(prediction_N) - target_N) ** 2).mean()) if len(target_N) else 0.0
+        return float(((sigmoid(prediction_N) - target_N) ** 2).mean()) if len(target_N) else math.nan
 
 
 class ExpectedCalibrationError(PairMetric):
@@ -108,8 +111,7 @@ class CalibrationCurve(NamedTuple):
 
     def expected_error(self) -> float:
         """Computes the mean of |probability - share| over the bins, weighted by their numbers of samples."""
-        total = self.count_D.sum()
-        return float((self.count_D * np.abs(self.probability_D - self.share_D)).sum() / total) if total else 0.0
+        return ratio((self.count_D * np.abs(self.probability_D - self.share_D)).sum(), self.count_D.sum())
 
 
 def sigmoid(score_N: np.ndarray) -> np.ndarray:
@@ -126,7 +128,7 @@ def roc_auc(score_N: np.ndarray, target_N: np.ndarray) -> float:
     positive = int((target_N > 0).sum())
     negative = len(target_N) - positive
     if not positive or not negative:
-        return 0.5
+        return math.nan
     # The Mann-Whitney U statistic: pairs of a positive and a lower-ranked negative sample, from the sum of ranks.
     above = ranks(score_N)[target_N > 0].sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
@@ -137,7 +139,7 @@ def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
     order = np.argsort(-score_N, kind="stable")
     hit_N = np.cumsum(target_N[order] > 0)
     if not len(hit_N) or not hit_N[-1]:
-        return 0.0
+        return math.nan
     # The last sample of each run of equal scores: a threshold cannot separate the samples of a run.
     last_T = np.flatnonzero(np.append(np.diff(score_N[order]) != 0, True))
     hit_T = hit_N[last_T]

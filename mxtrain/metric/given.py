@@ -6,6 +6,7 @@ Legend: N samples, B batch, D numbers of a prediction.
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any, ClassVar, Dict, Literal, Optional, Tuple, Type
 
 import numpy as np
@@ -14,8 +15,11 @@ from mxtrain.errors import ConfigError
 from mxtrain.given import Given
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 
-ERRORS = ("mae", "mse", "rmse", "cross-entropy", "nll-loss", "perplexity", "loss")
-"""Names of MXNet's metrics for which lower values are better."""
+DIRECTIONS: Dict[Literal["max", "min"], Tuple[str, ...]] = {
+    "min": ("MAE", "MSE", "RMSE", "CrossEntropy", "NegativeLogLikelihood", "Perplexity", "Loss"),
+    "max": ("Accuracy", "TopKAccuracy", "F1", "MCC", "PearsonCorrelation", "PCC"),
+}
+"""Classes of mxnet.metric, and of metrics derived from them, by the direction in which they get better."""
 
 
 class PredictionsAndTargets(Collected):
@@ -46,12 +50,9 @@ class GivenMetric(Given, HostMetric):
     collects: ClassVar[Type[Collected]] = PredictionsAndTargets
     tasks: ClassVar[Tuple[str, ...]] = ()
 
-    better: Literal["max", "min"] = "max"
-    """The direction in which the metric gets better."""
-
     @classmethod
     def describe_object(cls, value: Any) -> Dict[str, Any]:
-        """Returns what identifies a metric in addition to its class: the better direction.
+        """Returns what identifies a metric in addition to its class: the better direction, if its class has one.
 
         Raises:
             ConfigError: the object is not a metric.
@@ -59,17 +60,16 @@ class GivenMetric(Given, HostMetric):
         from mxtrain.engine.backend import mx
 
         is_metric = isinstance(value, mx.metric.EvalMetric)
-        if isinstance(value, (type, mx.metric.CompositeEvalMetric)) or not (is_metric or callable(value)):
+        if isinstance(value, type) or not (is_metric or callable(value)):
             raise ConfigError(
                 f"metric={value!r:.60}: must be an mxnet.metric.EvalMetric, a function of (targets, predictions) -> "
                 "float, or a dict of these by name. To choose metrics by their names, give an override: "
-                '"metric=[accuracy,f1]".'
+                '"metric=[accuracy,f1]". A direction is given as (METRIC, "min") or (METRIC, "max").'
             )
-        return {"better": "min" if is_metric and value.name in ERRORS else "max"}
-
-    @property
-    def direction(self) -> Literal["max", "min"]:  # type: ignore[override]  # a class variable in other metrics
-        return self.better
+        for direction, names in DIRECTIONS.items():
+            if isinstance(value, tuple(getattr(mx.metric, name) for name in names)):
+                return {"better": direction}
+        return {}
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, PredictionsAndTargets)
@@ -84,7 +84,21 @@ class GivenMetric(Given, HostMetric):
         from mxtrain.engine.backend import mx, nd
 
         if not isinstance(metric, mx.metric.EvalMetric):
-            return float(metric(target_N, prediction_N))
+            return self._number(metric(target_N, prediction_N))
         metric.reset()
         metric.update([nd.array(target_N)], [nd.array(prediction_N)])
-        return float(metric.get()[1])
+        return self._number(metric.get()[1])
+
+    def _number(self, value: Any) -> float:
+        """Returns the result of a metric as a float.
+
+        Raises:
+            ConfigError: it is no number.
+        """
+        is_number = isinstance(value, numbers.Real) or getattr(value, "size", 0) == 1  # an array of one element
+        if not is_number:
+            raise ConfigError(
+                f"{self.given_as}: {self.object} returned {value!r:.60} (of type {type(value).__name__}): a metric "
+                "must return one number. NaN means that it is undefined."
+            )
+        return float(value)

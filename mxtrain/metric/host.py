@@ -8,7 +8,8 @@ Legend: N samples, B batch, R rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Optional, Sequence, Tuple, Type, Union
+import math
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 
@@ -125,26 +126,35 @@ class PairMetric(HostMetric):
 
 
 class Pearson(PairMetric):
-    """Pearson correlation of predictions and targets, from -1 to 1; 0 if one of them is constant."""
+    """Pearson correlation of predictions and targets, from -1 to 1.
+
+    The value is NaN if the targets are constant, and 0 if only the predictions are.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(prediction_N, target_N)
 
 
 class Spearman(PairMetric):
-    """Spearman rank correlation, from -1 to 1; equal values have their mean rank."""
+    """Spearman rank correlation, from -1 to 1; equal values have their mean rank. Constant values as in `Pearson`."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(ranks(prediction_N), ranks(target_N))
 
 
-def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
-    """Computes the Pearson correlation; 0 if it is undefined."""
-    if len(x_N) < 2:
+def correlation(prediction_N: np.ndarray, target_N: np.ndarray) -> float:
+    """Computes the Pearson correlation; see `Pearson` for constant values."""
+    # Compared exactly: the mean of equal numbers can differ from them in the last digit.
+    if not len(target_N) or target_N.min() == target_N.max():
+        return math.nan
+    if prediction_N.min() == prediction_N.max():
         return 0.0
-    x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()
-    spread = float(np.sqrt((x_N @ x_N) * (y_N @ y_N)))
-    return float(x_N @ y_N) / spread if spread > 0 else 0.0
+    x_N, y_N = prediction_N - prediction_N.mean(), target_N - target_N.mean()
+    return float(x_N @ y_N / np.sqrt((x_N @ x_N) * (y_N @ y_N)))
 
 
 def ranks(value_N: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -53,7 +54,8 @@ class Meter(gluon.HybridBlock):
         weights: sample weights of the loss.
         outputs: layout of the network outputs.
         dense: True if the first target is class probabilities (B, K), as with mixup; metrics then use their argmax.
-        training: if True, ignore metrics that are too slow for every training step.
+        training: if True, ignore metrics that are too slow for every training step, and let the loss of samples
+            without weight be 0; otherwise it is NaN.
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class Meter(gluon.HybridBlock):
         weighted, self.least_weight = weights
         self.weighted = weighted
         self._output_scale = outputs.scale
-        self._directions = {name: metric.direction for name, metric in metrics.items()}
+        # A training step without any weight is fine, and changes nothing; a validation of nothing must not be the best.
+        self._loss_of_nothing = 0.0 if training else math.nan
+        self._directions = {name: metric.better_direction for name, metric in metrics.items()}
         self._metrics = {name: metric for name, metric in metrics.items()
                          if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
         self._num_classes, self._dense = num_classes, dense
@@ -125,7 +129,7 @@ class Meter(gluon.HybridBlock):
             count: number of samples.
         """
         weight = max(float(sums[1]), self.least_weight) if self.weighted else count
-        values = {"loss": float(sums[0] / weight) if weight else 0.0}  # 0 for an empty split
+        values = {"loss": float(sums[0] / weight) if weight else self._loss_of_nothing}
         start = 1 + self.weighted
         for (name, metric), size in zip(self._metrics.items(), self._sizes):
             values[name] = metric.value(sums[start : start + size], count)

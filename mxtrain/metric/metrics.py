@@ -8,7 +8,7 @@ Legend: B batch, K classes, M positions, T tokens.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.types import Positive, Spec
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Array, OperatorModule
 
-EPSILON = 1e-12
-
 
 def perplexity(entropy: float) -> float:
-    """Returns the exponential of a cross entropy in nats; infinity if it is too large for a float."""
-    return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
+    """Returns the exponential of a cross entropy in nats; infinity if it is too large for a float, NaN for NaN."""
+    return math.inf if entropy >= 700 else math.exp(entropy)  # Python's exp raises above 709
+
+
+def ratio(total: float, count: float) -> float:
+    """Returns a mean; NaN if it is over nothing, so that it is neither the best value nor part of another mean."""
+    return float(total / count) if count > 0 else math.nan
 
 
 class Metric(Spec):
     """Base class of metrics: `sums` or `measure` per batch on the device, `value` from the totals on the host."""
 
-    direction: ClassVar[Literal["max", "min"]] = "max"
-    """The direction in which the metric gets better."""
+    direction: ClassVar[Literal["max", "min", "unknown"]] = "unknown"
+    """The direction in which the metric gets better; see `better_direction`."""
     tasks: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets the metric accepts; empty: any."""
 
@@ -38,6 +41,15 @@ class Metric(Spec):
     """If true, it is measured in every training step; otherwise only in evaluations."""
     on_host: ClassVar[bool] = False
     """If true, it needs predictions on the host (see `metric.host`), and training steps do not measure it."""
+
+    better: Optional[Literal["max", "min"]] = None
+    """max = larger values of the metric are better; min = smaller ones; null = as its class says. A metric of your own
+    needs it, or `direction` in its class, if it is monitored."""
+
+    @property
+    def better_direction(self) -> Literal["max", "min", "unknown"]:
+        """Returns the direction in which the metric gets better: `better`, or that of the class."""
+        return self.better or self.direction
 
     @property
     def signature(self) -> str:
@@ -75,17 +87,19 @@ class Metric(Spec):
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        """Computes the value of the metric.
+        """Computes the value of the metric; NaN if these samples do not define it.
 
         Args:
             sums: totals over all samples, (size,) float64.
             count: number of samples.
         """
-        return float(sums[0] / count)
+        return ratio(sums[0], count)
 
 
 class Accuracy(Metric):
     """Fraction of samples whose highest-scoring class is the label, from 0 to 1."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
@@ -104,11 +118,13 @@ class PositionMetric(Metric):
         return 2
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        return float(sums[0] / max(sums[1], 1.0))
+        return ratio(sums[0], sums[1])
 
 
 class MaskedAccuracy(PositionMetric):
     """Fraction of masked tokens that are predicted correctly, from 0 to 1."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         hits_BM = F.argmax(logits_BK, axis=-1) == label_B  # argmax is never -1, so excluded positions are no hits
@@ -123,6 +139,8 @@ class TokenAccuracy(MaskedAccuracy):
 
 class TopKAccuracy(Metric):
     """Fraction of samples whose label is among the `top_k` highest-scoring classes, from 0 to 1."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     top_k: Positive = 5
     """Number of highest-scoring classes that must contain the label."""
@@ -195,14 +213,14 @@ class TokenPerplexity(TokenMetric):
     """Exponential of the mean of -log p per token. Comparable only between models with the same vocabulary and text."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        return perplexity(float(sums[0] / max(sums[1], 1.0)))
+        return perplexity(ratio(sums[0], sums[1]))
 
 
 class BitsPerByte(TokenMetric):
     """Mean of -log2 p per byte of text. Comparable between vocabularies."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        return float(sums[0] / math.log(2) / max(sums[2], EPSILON))
+        return ratio(sums[0] / math.log(2), sums[2])
 
 
 class BrierError(Metric):
@@ -276,10 +294,12 @@ class ConfusionMetric(Metric):
 
 
 class F1(ConfusionMetric):
-    """Harmonic mean of precision and recall.
+    """Harmonic mean of precision and recall; NaN without samples.
 
     `macro` averages over the classes that occur as a label or a prediction; `micro` pools all samples.
     """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     average: Literal["macro", "micro"] = "macro"
     """macro = the mean of the F1 of all classes; micro = the F1 of all samples together."""
@@ -294,13 +314,19 @@ class F1(ConfusionMetric):
         hits_K = np.diag(confusion_KK)
         present_K = confusion_KK.sum(0) + confusion_KK.sum(1)
         if self.average == "micro":
-            return float(2 * hits_K.sum() / max(present_K.sum(), EPSILON))
+            return ratio(2 * hits_K.sum(), present_K.sum())
         seen_K = present_K > 0  # for a class that never occurs the F1 would be 0 / 0
-        return float(np.mean(2 * hits_K[seen_K] / present_K[seen_K]))
+        return ratio((2 * hits_K[seen_K] / present_K[seen_K]).sum(), seen_K.sum())
 
 
 class MCC(ConfusionMetric):
-    """Matthews' correlation, over any number of classes (MXNet's `pcc`). Source: Gorodkin 2004."""
+    """Matthews' correlation, over any number of classes (MXNet's `pcc`).
+
+    The value is NaN if all labels are of one class, and 0 for a network that predicts one class for labels of several.
+    Source: Gorodkin 2004.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     def of_confusion(self, confusion_KK: np.ndarray) -> float:
         import numpy as np
@@ -309,7 +335,9 @@ class MCC(ConfusionMetric):
         label_K, predicted_K = confusion_KK.sum(1), confusion_KK.sum(0)
         covariance = np.trace(confusion_KK) * total - label_K @ predicted_K
         spread = (total**2 - label_K @ label_K) * (total**2 - predicted_K @ predicted_K)
-        return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
+        if spread > 0:
+            return float(covariance / math.sqrt(spread))
+        return 0.0 if (label_K > 0).sum() > 1 else math.nan
 
 
 class ValueMetric(Metric):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import math
 from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Protocol, Sequence, Tuple, Type, Union
 
 import numpy as np
@@ -19,6 +20,7 @@ from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.metric.metrics import Metric
 from mxtrain.types import NonNegative, Positive
 
 if TYPE_CHECKING:
@@ -109,12 +111,13 @@ class TextMetric(HostMetric):
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedTexts)
         sums, num_samples = collected.sums(self)
-        return self.of_sums(sums, num_samples) if num_samples else 0.0
+        return self.of_sums(sums, num_samples) if num_samples else math.nan
 
 
 class SentenceAccuracy(TextMetric):
     """Fraction of texts that equal their reference exactly, from 0 to 1."""
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("translation", "speech_recognition")
 
     @property
@@ -131,6 +134,7 @@ class SentenceAccuracy(TextMetric):
 class SacrebleuMetric(TextMetric):
     """Base class of metrics that sacrebleu computes, with one reference per text, from 0 to 100."""
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("translation",)
 
     @property
@@ -149,8 +153,12 @@ class SacrebleuMetric(TextMetric):
 
 
 class Bleu(SacrebleuMetric):
-    """BLEU of a corpus as sacrebleu computes it, from 0 to 100. Source: Papineni et al. 2002; Post,
-    https://arxiv.org/abs/1804.08771."""
+    """BLEU of a corpus as sacrebleu computes it with effective order, from 0 to 100.
+
+    It is the usual BLEU of n-grams up to 4 words, unless no predicted text has as many: then the orders that occur
+    count, as the usual score is 0 even for texts that equal their references. The value is NaN if all references are
+    empty. Source: Papineni et al. 2002; Post, https://arxiv.org/abs/1804.08771.
+    """
 
     tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = "auto"
     """Division of texts into words: 13a = as WMT's mteval does; intl = at all punctuation and symbols of Unicode;
@@ -188,11 +196,12 @@ class Bleu(SacrebleuMetric):
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
         # sacrebleu modifies the list that it is given, so it gets a copy.
-        return super().of_sums(list(sums), num_samples)
+        return super().of_sums(list(sums), num_samples) if sums[1] else math.nan
 
 
 class Chrf(SacrebleuMetric):
-    """chrF of a corpus as sacrebleu computes it, from 0 to 100. Source: Popovic 2015, 2017."""
+    """chrF of a corpus as sacrebleu computes it, from 0 to 100; NaN if all references are empty. Source: Popovic 2015,
+    2017."""
 
     char_order: Positive = 6
     """The longest n-grams of characters."""
@@ -208,6 +217,9 @@ class Chrf(SacrebleuMetric):
         """Returns three counts for each n-gram order: n-grams of the predicted text, of the reference, and matches."""
         return 3 * (self.char_order + self.word_order)
 
+    def of_sums(self, sums: List[int], num_samples: int) -> float:
+        return super().of_sums(sums, num_samples) if any(sums[1::3]) else math.nan
+
 
 @functools.lru_cache(maxsize=16)
 def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
@@ -219,11 +231,11 @@ def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    settings = metric.model_dump()
+    settings = metric.model_dump(exclude=set(Metric.model_fields))
     if settings.get("tokenize") == "auto":
         settings["tokenize"] = "13a"
     try:
-        scorer = (BLEU if isinstance(metric, Bleu) else CHRF)(**settings)
+        scorer = BLEU(**settings, effective_order=True) if isinstance(metric, Bleu) else CHRF(**settings)
     except RuntimeError as error:  # sacrebleu raises it if MeCab cannot be imported
         tokenize = str(settings.get("tokenize"))
         if tokenize not in MECAB:

@@ -11,7 +11,7 @@ Legend: B batch, C candidates, I all items, N samples.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class RankingMetric(Metric):
     """Base class of metrics of the first `k` ranks."""
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
 
     k: Positive = 10
@@ -95,7 +96,7 @@ class AllItemsMetric(RankingMetric, HostMetric):
 
     def compute(self, collected: Collected) -> float:
         rows = collected.samples()
-        return float(self.gain(rows[:, 2]).mean()) if len(rows) else 0.0
+        return float(self.gain(rows[:, 2]).mean()) if len(rows) else math.nan
 
 
 class HitRateAmongAll(AllItemsMetric, HitRate):

@@ -8,13 +8,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
-from mxtrain.metric.metrics import EPSILON, Metric
+from mxtrain.metric.metrics import Metric, ratio
 from mxtrain.reinforcement.policy import FACTS, Actions, facts_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from mxtrain.annotations import Array, OperatorModule
+
+
+LEAST_VARIANCE = 2.0**-19
+"""Smallest variance that is no rounding error of float32 sums, relative to the mean of the squares."""
 
 
 def sums_of(F: OperatorModule, *arrays: Array) -> Array:
@@ -45,12 +49,13 @@ class EpisodeMetric(Metric):
 
     def value(self, sums: np.ndarray, count: int) -> float:
         total, ended = (float(sums[self.facts.index(name)]) for name in (self.fact, "ended"))
-        return total / ended if ended else math.nan
+        return ratio(total, ended)
 
 
 class EpisodeReturn(EpisodeMetric):
     """Mean return: the sum of an episode's rewards, neither discounted nor normalised."""
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     fact: ClassVar[str] = "return"
 
 
@@ -63,7 +68,6 @@ class EpisodeLength(EpisodeMetric):
 class PolicyMetric(Metric):
     """Base class of metrics of the policy in training; validations do not have them."""
 
-    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
 
     actions: Actions
@@ -94,7 +98,9 @@ class ApproximateDivergence(PolicyMetric):
 
 class ExplainedVariance(PolicyMetric):
     """Share of the variance of values' targets that values explained when actions were chosen: 1 at best, 0 for a
-    constant."""
+    constant; NaN if the targets are constant."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
 
     def size(self, num_classes: int) -> int:
         return 4
@@ -106,6 +112,7 @@ class ExplainedVariance(PolicyMetric):
         return sums_of(F, target_B, F.square(target_B), error_B, F.square(error_B))
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        target, target_squared, error, error_squared = (float(total) / count for total in sums)
+        target, target_squared, error, error_squared = (ratio(total, count) for total in sums)
         variance = target_squared - target**2
-        return 1.0 - (error_squared - error**2) / max(variance, EPSILON)
+        is_constant = not variance > LEAST_VARIANCE * target_squared  # True for NaN
+        return math.nan if is_constant else 1.0 - (error_squared - error**2) / variance

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.metric.metrics import Metric
+from mxtrain.metric.metrics import Metric, ratio
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ class FrameMetric(Metric):
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        return float(sums[0] / max(sums[1], 1.0))
+        return ratio(sums[0], sums[1])
 
 
 class MelError(FrameMetric):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import ClassVar, List, Literal, Sequence, Tuple
 
+from mxtrain.metric.metrics import ratio
 from mxtrain.metric.texts import TextMetric
 
 
@@ -37,10 +38,10 @@ class ErrorRate(TextMetric):
         return [alignment.substitutions, alignment.deletions, alignment.insertions, alignment.hits]
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
-        """Returns edits per unit of the reference; for empty references 0 without edits, otherwise infinity."""
+        """Returns edits per unit of the reference; NaN if all references are empty."""
         substituted, deleted, inserted, correct = sums
         num_units, edits = substituted + deleted + correct, substituted + deleted + inserted
-        return edits / num_units if num_units else 0.0 if not edits else float("inf")
+        return ratio(edits, num_units)
 
 
 class WER(ErrorRate):

@@ -67,7 +67,7 @@ class Classification(Task):
         from mxtrain.metric.meter import Meter
 
         dense = training and mixes(description)
-        return Meter(description.metric, self.num_classes(signature), weights, dense=dense)
+        return Meter(description.metric, self.num_classes(signature), weights, dense=dense, training=training)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Returns class probabilities, (B, K)."""

@@ -5,6 +5,7 @@ Legend: N samples, K classes.
 
 from __future__ import annotations
 
+import math
 from typing import List, Sequence, Union
 
 import numpy as np
@@ -45,14 +46,15 @@ def confusion_artifacts(
 def per_class(
     label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str]
 ) -> List[List[Union[str, int, float]]]:
-    """Returns a row [class, samples, precision, recall, f1] for each class."""
+    """Returns a row [class, samples, precision, recall, f1] for each class; recall and F1 are NaN if the class has no
+    samples."""
     from sklearn.metrics import precision_recall_fscore_support
 
     precision, recall, f1, support = precision_recall_fscore_support(
         label_N, predicted_N, labels=np.arange(len(class_names)), zero_division=0
     )
     return [
-        [name, int(n), float(p), float(r), float(f)]
+        [name, int(n), float(p), *((float(r), float(f)) if n else (math.nan, math.nan))]
         for name, n, p, r, f in zip(class_names, support, precision, recall, f1)
     ]
 

@@ -48,7 +48,7 @@ class CustomLoop(Task):
         from mxtrain.metric.meter import LossWeights as Weights
         from mxtrain.metric.meter import Meter
 
-        return Meter({}, 0, Weights(are_given=True))
+        return Meter({}, 0, Weights(are_given=True), training=training)
 
     def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
         return {}

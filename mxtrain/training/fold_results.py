@@ -25,6 +25,7 @@ VALIDATED, TESTED = "val/", "test/"
 _VALUE = (*NUMBER, type(None))
 _FORM: JsonForm = {
     "state": str, "exit_code": int, "cause": str, "num_folds": int, "metrics": {"*": _VALUE}, "std": {"*": _VALUE},
+    "defined?": {"*": int},
     "runs": [{"run": str, "state": str, "exit_code": int, "values": {"*": _VALUE}}],
 }  # fmt: skip
 
@@ -79,22 +80,26 @@ def read_fold(run_dir: Path, state: str, exit_code: int, cause: str, step: int) 
 
 
 def _numbers(json_value: object) -> Dict[str, float]:
+    """Returns the numbers of a JSON object as floats, and null, as which JSON holds an undefined value, as NaN."""
     items = json_value.items() if isinstance(json_value, Mapping) else ()
-    return {str(name): float(value) for name, value in items
-            if isinstance(value, NUMBER) and not isinstance(value, bool)}  # fmt: skip
+    return {str(name): math.nan if value is None else float(value) for name, value in items
+            if value is None or isinstance(value, NUMBER) and not isinstance(value, bool)}  # fmt: skip
 
 
 def summarize(values: Sequence[Mapping[str, float]]) -> Dict[str, Dict[str, float]]:
     """Returns mean and sample standard deviation (with n - 1) of each value that every fold has, by name.
 
-    The deviation of a single fold is NaN.
+    Folds in which a value is undefined (NaN) are left out of both; "defined" is the number of the others. The mean of
+    none is NaN, and so is the deviation of a single fold.
     """
     summary: Dict[str, Dict[str, float]] = {}
     for name in values[0] if values else ():
         if all(name in fold_values for fold_values in values):
             value_F = np.array([fold_values[name] for fold_values in values], np.float64)
+            value_F = value_F[~np.isnan(value_F)]
             std = float(value_F.std(ddof=1)) if len(value_F) > 1 else math.nan
-            summary[name] = {"mean": float(value_F.mean()), "std": std}
+            mean = float(value_F.mean()) if len(value_F) else math.nan
+            summary[name] = {"mean": mean, "std": std, "defined": len(value_F)}
     return summary
 
 
@@ -115,6 +120,7 @@ def write_folds(folder: Path, trainer: Trainer, results: Sequence[FoldResult]) -
         "monitor": trainer.monitor,
         "metrics": {name: one["mean"] for name, one in best.items()},
         "std": {name: one["std"] for name, one in best.items()},
+        "defined": {name: one["defined"] for name, one in best.items()},
         "last": last,
         "runs": [asdict(one) for one in results],
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import statistics
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 import mxtrain
 from mxtrain.cli.dispatch import run
+from mxtrain.cli.folds import print_folds
+from mxtrain.description.trainer import Trainer
 from mxtrain.errors import ConfigError, DataError, MxtrainError
-from mxtrain.training.fold_results import read_folds, summarize
+from mxtrain.training.fold_results import FoldResult, read_folds, summarize, write_folds
 from tests.running import SMALL, Process, assert_same, here, image, status
 
 CHEAP = (*SMALL, "trainer.max_epochs=1", "trainer.folds=3")
@@ -123,7 +126,10 @@ def test_python(tmp_path: Path) -> None:
 
 def test_summary_is_over_the_values_that_all_folds_have() -> None:
     found = summarize([{"a": 1.0, "b": 2.0}, {"a": 4.0}, {"a": 7.0, "b": 3.0}])
-    assert found == {"a": {"mean": 4.0, "std": 3.0}}
+    assert found == {"a": {"mean": 4.0, "std": 3.0, "defined": 3}}
+    undefined = summarize([{"a": 1.0, "b": math.nan}, {"a": math.nan, "b": math.nan}, {"a": 4.0, "b": math.nan}])
+    assert undefined["a"] == {"mean": 2.5, "std": pytest.approx(statistics.stdev([1.0, 4.0])), "defined": 2}
+    assert undefined["b"]["defined"] == 0 and all(math.isnan(undefined["b"][name]) for name in ("mean", "std"))
     assert summarize([]) == {}
     assert summarize([{"a": 1.0}])["a"]["std"] != summarize([{"a": 1.0}])["a"]["std"]  # NaN: one value has no deviation
 
@@ -149,3 +155,20 @@ def test_several_workers_train_the_same_folds(tmp_path: Path) -> None:
     assert read_folds(tmp_path / "data")["metrics"]["val/loss"] == pytest.approx(
         read_folds(tmp_path / "one")["metrics"]["val/loss"], abs=1e-5
     )
+
+
+def test_folds_without_a_value_are_named_and_left_out(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "cv").mkdir()
+    values = [{"val/roc_auc": 0.25, "val/pearson": math.nan}, {"val/roc_auc": math.nan, "val/pearson": math.nan},
+              {"val/roc_auc": 0.75, "val/pearson": math.nan}]  # fmt: skip
+    results = [FoldResult(f"fold-{number}", "finished", 0, values=one) for number, one in enumerate(values, start=1)]
+    content = write_folds(tmp_path / "cv", Trainer(folds=3), results)
+    print_folds(content, results, tmp_path / "cv")
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "val/roc_auc 0.5000 0.3536 0.2500 - 0.7500" in lines and "val/pearson - - - - -" in lines
+    assert "val/roc_auc is undefined in 1 of 3 folds; mean and std are of the other 2" in lines
+    assert "val/pearson is undefined in 3 of 3 folds" in lines
+    read = read_folds(tmp_path / "cv")
+    assert read["metrics"] == {"val/roc_auc": 0.5, "val/pearson": None} and read["defined"]["val/roc_auc"] == 2
+    found = mxtrain.load(tmp_path / "cv")
+    assert math.isnan(found.metrics["val/pearson"]) and found.metrics["val/roc_auc"] == 0.5

@@ -62,10 +62,13 @@ def test_right_probabilities_have_no_error() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 5])
 @pytest.mark.parametrize("target", [0.0, 1.0])
-def test_samples_of_one_kind_say_nothing(size: int, target: float) -> None:
+def test_metrics_of_one_class_are_undefined(size: int, target: float) -> None:
     scores, targets = np.arange(size, dtype=float), np.full(size, target)
-    assert binary.RocAuc().of_samples(scores, targets) == 0.5
-    assert binary.AveragePrecision().of_samples(scores, targets) == (1.0 if target and size else 0.0)
+    assert np.isnan(binary.RocAuc().of_samples(scores, targets))
+    precision = binary.AveragePrecision().of_samples(scores, targets)
+    assert precision == 1.0 if target and size else np.isnan(precision)
+    for metric in (binary.BrierScore(), binary.ExpectedCalibrationError()):
+        assert np.isnan(metric.of_samples(scores, targets)) == (not size)
 
 
 def test_scores_tell_samples_apart_whose_probabilities_are_both_1_in_32_bits() -> None:

@@ -132,11 +132,11 @@ def test_truth_as_detections_is_perfect_and_images_without_objects_count() -> No
     assert VocAP().compute(boxes) < 1.0 and CocoAP().compute(boxes) < 1.0
 
 
-def test_nothing_at_all_is_no_error() -> None:
-    assert VocAP().compute(CollectedBoxes()) == CocoAP().compute(CollectedBoxes()) == 0.0
+def test_precision_is_undefined_without_objects() -> None:
     boxes = CollectedBoxes()
-    boxes.add_image(0, np.zeros((0, 7)), np.zeros((0, 6)))
-    assert VocAP().compute(boxes) == CocoAP().compute(boxes) == 0.0
+    assert np.isnan([VocAP().compute(boxes), CocoAP().compute(boxes), CocoAR().compute(boxes)]).all()
+    boxes.add_image(0, np.zeros((0, 7)), np.array([[0.0, 0.9, 5.0, 5.0, 60.0, 60.0]]))  # a false positive
+    assert np.isnan([VocAP().compute(boxes), CocoAP().compute(boxes), CocoAR().compute(boxes)]).all()
 
 
 def test_the_result_does_not_depend_on_who_measured_what() -> None:

@@ -50,10 +50,11 @@ def test_the_result_does_not_depend_on_who_measured_what(kind: Any) -> None:
         assert rendezvous.run(work) == [alone] * 3
 
 
-def test_what_does_not_vary_has_no_correlation() -> None:
-    constant = np.ones(5)
-    assert Pearson().of_samples(constant, TARGETS[:5].astype(float)) == 0.0
-    assert Spearman().of_samples(np.zeros(1), np.zeros(1)) == 0.0
+def test_correlation_is_undefined_for_constant_targets_and_0_for_constant_predictions() -> None:
+    constant, varied = np.full(5, 0.1), TARGETS[:5].astype(float)
+    for metric in (Pearson(), Spearman()):
+        assert metric.of_samples(constant, varied) == 0.0
+        assert np.isnan([metric.of_samples(varied[:size], constant[:size]) for size in (5, 1, 0)]).all()
 
 
 def test_forgotten_samples_do_not_count() -> None:

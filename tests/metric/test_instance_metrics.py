@@ -118,7 +118,7 @@ def test_all_twelve_figures_are_those_of_cocos_own_tool(made: List[Figure]) -> N
     assert 0.05 < found[0] < 0.95 and collected.mask_coco() is collected.mask_coco()
     for number, ((_, iou, area, most), wanted) in enumerate(zip(COCO_FIGURES, reference(made, "segm"))):
         metric = (MaskAP if number < 6 else MaskAR)(iou=iou, area=area, max_detections=most)
-        assert metric.compute(collected) == pytest.approx(max(wanted, 0), abs=1e-6)
+        assert metric.compute(collected) == pytest.approx(np.nan if wanted == -1 else wanted, abs=1e-6, nan_ok=True)
     assert MaskAP(iou=0.5).signature == "COCO masks,iou=0.50,area=all,max_detections=100"
     assert CocoAP().compute(collected) == pytest.approx(reference(made, "bbox")[0], abs=1e-6)
     assert VocAP().compute(collected) > 0
@@ -143,12 +143,12 @@ def test_codes_are_packed_and_unpacked(codes: List[bytes]) -> None:
     assert rows.shape[1] == 8 and _unpacked(rows[:, 1:]) == codes
 
 
-def test_without_any_objects_or_detections_there_is_a_number() -> None:
+def test_precision_is_undefined_without_objects_and_0_without_detections() -> None:
     collected = CollectedMasks()
-    assert MaskAP().compute(collected) == 0
+    assert np.isnan(MaskAP().compute(collected))
     collected.add_masks(0, (9, 9), np.zeros((0, 7)), [], np.zeros((0, 6)), [])
-    assert MaskAP().compute(collected) == 0 and MaskAR().compute(collected) == 0
-    mask = np.ones((9, 9), np.uint8)
+    assert np.isnan(MaskAP().compute(collected)) and np.isnan(MaskAR().compute(collected))
+    mask, collected = np.ones((9, 9), np.uint8), CollectedMasks()
     collected.add_masks(1, (9, 9), rows_of([[0, 0, 9, 9]], [1]), encode_masks([mask]), np.zeros((0, 6)), [])
     assert MaskAP().compute(collected) == 0 and false_positives(*collected.boxes()[1:], collected.overlap()) == []
 

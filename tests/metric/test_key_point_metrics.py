@@ -165,7 +165,7 @@ def test_what_was_said_of_a_part_is_forgotten_when_another_comes() -> None:
 
 
 def test_nothing_measured_is_nothing() -> None:
-    assert [metric.compute(CollectedPoses()) for metric in (*METRICS, PCK())] == [0.0] * 6
+    assert np.isnan([metric.compute(CollectedPoses()) for metric in (*METRICS, PCK())]).all()
 
 
 def test_variants_are_named_and_wrong_ones_refused(describe_run: Any) -> None:

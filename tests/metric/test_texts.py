@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 from typing import Any, List, Tuple
 
 import numpy as np
@@ -56,10 +57,11 @@ def collect(metrics: List[TextMetric], given: List[Tuple[str, str]], indices: An
 def expected(metric: TextMetric, given: List[Tuple[str, str]]) -> float:
     found, right = [list(texts) for texts in zip(*given)]
     if isinstance(metric, Bleu):
-        settings = {**metric.model_dump(), "tokenize": "13a" if metric.tokenize == "auto" else metric.tokenize}
-        return float(sacrebleu.corpus_bleu(found, [right], **settings).score)
+        tokenize = "13a" if metric.tokenize == "auto" else metric.tokenize
+        settings = {**metric.model_dump(exclude={"better"}), "tokenize": tokenize}
+        return float(sacrebleu.metrics.BLEU(**settings, effective_order=True).corpus_score(found, [right]).score)
     assert isinstance(metric, Chrf)
-    return float(CHRF(**metric.model_dump()).corpus_score(found, [right]).score)
+    return float(CHRF(**metric.model_dump(exclude={"better"})).corpus_score(found, [right]).score)
 
 
 ALL = [
@@ -114,11 +116,43 @@ def test_missing_mecab_is_named(tokenize: str, packages: str, monkeypatch: pytes
         sacrebleu_metric(Bleu(tokenize=tokenize, smooth_method="add-k"))  # type: ignore[arg-type]
 
 
-def test_nothing_in_common_is_zero_and_so_is_nothing_at_all() -> None:
-    apart, empty, wordless = [("a b c d e", "f g h i j")], [("", "")], [("", "f g")]
-    for given in (apart, empty, wordless):
-        assert collect([Bleu(), Chrf(), SentenceAccuracy()], given, [0]) == [0.0, 0.0, float(given is empty)]
-    assert collect([Bleu(), Chrf(), SentenceAccuracy()], [], []) == [0.0] * 3
+def test_nothing_in_common_is_zero_and_empty_references_are_undefined() -> None:
+    metrics = [Bleu(), Chrf(), SentenceAccuracy()]
+    for apart in ([("a b c d e", "f g h i j")], [("", "f g")]):
+        assert collect(metrics, apart, [0]) == [0.0, 0.0, 0.0]
+    for number, empty in enumerate(([("a", "")], [("", "")])):
+        np.testing.assert_array_equal(collect(metrics, empty, [0]), [np.nan, np.nan, number])
+    assert np.isnan(collect(metrics, [], [])).all()
+
+
+def bleu_of(given: List[Tuple[str, str]]) -> float:
+    """BLEU by its formula, of the n-gram orders that the predicted texts have; without smoothing."""
+    orders, lengths = [], np.zeros(2)
+    for order in range(1, 5):
+        counts = np.zeros(2)
+        for pair in given:
+            found, right = (
+                Counter(tuple(words[at : at + order]) for at in range(len(words) - order + 1))
+                for words in map(str.split, pair)
+            )
+            counts += sum((found & right).values()), sum(found.values())
+            lengths += (sum(found.values()), sum(right.values())) if order == 1 else (0, 0)
+        orders += [np.log(counts[0] / counts[1])] if counts[1] else []
+    return float(100 * np.exp(min(0.0, 1 - lengths[1] / lengths[0]) + np.mean(orders)))
+
+
+@pytest.mark.parametrize("given", [
+    [("one", "one"), ("two three", "two three"), ("a b c", "a b c")],  # perfect, and shorter than four words
+    [("one", "one"), ("two", "two three")],
+    [("a b c", "a b c"), ("b c", "a b c"), ("c", "d")],
+    [("a b c d", "a b c d"), ("x y", "x y z")],  # long enough: the usual BLEU
+])  # fmt: skip
+def test_bleu_of_short_texts_is_that_of_the_orders_they_have(given: List[Tuple[str, str]]) -> None:
+    (value,) = collect([Bleu(tokenize="none")], given, range(len(given)))
+    assert value == pytest.approx(bleu_of(given), rel=1e-9)
+    assert (value == pytest.approx(100)) == all(found == right for found, right in given)
+    usual = sacrebleu.corpus_bleu([found for found, _ in given], [[right for _, right in given]], tokenize="none")
+    assert usual.score == pytest.approx(value if len(given[0][0].split()) == 4 else 0.0)
 
 
 def test_parts_meet_to_the_bit_whoever_measured_them() -> None:
@@ -149,7 +183,7 @@ def test_a_text_is_read_once_for_all_metrics_of_texts() -> None:
 
 def test_signatures_are_sacrebleus() -> None:
     version = sacrebleu.__version__
-    assert Bleu().for_language("").signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"
+    assert Bleu().for_language("").signature == f"nrefs:1|case:mixed|eff:yes|tok:13a|smooth:exp|version:{version}"
     assert "|tok:auto|" in Bleu().signature and "|tok:zh|" in Bleu().for_language("zh").signature
     assert "|tok:intl|smooth:floor[0.10]|" in Bleu(tokenize="intl", smooth_method="floor").signature
     assert Chrf(word_order=2).signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:2|space:no|version:{version}"

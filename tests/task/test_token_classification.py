@@ -16,7 +16,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.metric.meter import LossWeights
 from mxtrain.text.token_classification.conll_file import TaggedWords
-from mxtrain.text.token_classification.metrics import CollectedTags, EntityF1
+from mxtrain.text.token_classification.metrics import CollectedTags, EntityF1, Scores
 from mxtrain.text.token_classification.report import TokenReport
 from mxtrain.text.token_classification.tagged import TaggedSentences
 from mxtrain.text.token_classification.tags import TagCodes
@@ -56,7 +56,11 @@ def test_entities_span_the_parts_of_a_sentence_whoever_measured_them() -> None:
     assert EntityF1().compute(of_words(wrong)) == pytest.approx(2 / 3)
     assert EntityF1(average="macro").compute(of_words(wrong)) == pytest.approx((1 / 2 + 1) / 2)
     assert EntityF1(average="weighted").compute(of_words(wrong)) == pytest.approx((2 * 1 / 2 + 1) / 3)
-    assert EntityF1().compute(CollectedTags()) == 0.0
+    assert np.isnan(EntityF1().compute(CollectedTags()))
+    none = CollectedTags()
+    none.update(np.array([0]), TRUE[[1]], np.where(TRUE[[1]] < 0, -1, 0), META[[1]])  # no true entity, a predicted one
+    assert all(np.isnan(EntityF1(average=kind).compute(none)) for kind in ("micro", "macro", "weighted"))
+    assert Scores.from_counts(0, 3, 2) == (0.0, 0.0, 0.0) and np.isnan(Scores.from_counts(0, 3, 0).recall)
 
 
 def test_metrics_of_entities_need_tags_that_mean_some() -> None:

@@ -37,6 +37,9 @@ PLACEMENTS: Dict[str, Tuple[Any, int]] = {
 }
 
 
+METRICS = {"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}
+
+
 def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str = "float32") -> TrainingStep:
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(WIDTH, flatten=False, use_bias=False), gluon.nn.Dense(CLASSES, flatten=False))
@@ -45,7 +48,7 @@ def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str 
     network(nd.zeros((1, *shape)))
     initialize(network, "xavier", 0, mx.cpu(0))
     network.hybridize()
-    meter = Meter({"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}, CLASSES, LossWeights(True))
+    meter = Meter(METRICS, CLASSES, LossWeights(True), training=True)
     loss = MaskedSoftmaxCrossEntropyLoss()
     loss.hybridize()
     strategy = placement.build(Objective(network, loss, meter, shape, 12), parts, store)
@@ -119,7 +122,7 @@ def test_workers_divide_by_the_weight_of_all_of_them(sizes: Tuple[int, int]) -> 
     for _, after, sums in found:
         for parameter, value in expected.items():
             np.testing.assert_allclose(after[parameter], value, rtol=2e-5, atol=1e-6)
-        meter = Meter({"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}, CLASSES, LossWeights(True))
+        meter = Meter(METRICS, CLASSES, LossWeights(True), training=True)
         assert meter.values(sums, 12)["loss"] == pytest.approx(loss, rel=1e-5)
 
 

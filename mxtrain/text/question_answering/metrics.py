@@ -5,7 +5,8 @@ Legend: N windows, M questions, B batch, T tokens of a sample.
 
 from __future__ import annotations
 
-from typing import ClassVar, Optional, Tuple, Type
+import math
+from typing import ClassVar, Literal, Optional, Tuple, Type
 
 import numpy as np
 
@@ -39,13 +40,14 @@ class CollectedAnswers(Collected):
 class AnswerMetric(HostMetric):
     """Base of metrics of answers."""
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
     collects: ClassVar[Type[Collected]] = CollectedAnswers
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedAnswers)
         value_M = self.of_questions(collected.questions())
-        return float(value_M.mean()) if len(value_M) else 0.0
+        return float(value_M.mean()) if len(value_M) else math.nan
 
     def of_questions(self, scores: QuestionScores) -> np.ndarray:
         """Returns the metric of each question."""

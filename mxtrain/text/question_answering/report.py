@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, List
 
 import numpy as np
@@ -75,4 +76,4 @@ class AnswerReport(CollectingReport):
 
 
 def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else 0.0
+    return float(values.mean()) if len(values) else math.nan

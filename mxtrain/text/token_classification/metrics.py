@@ -5,11 +5,13 @@ Legend: W words of all sentences, B batch, T tokens of a sample, K tags.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Dict, Literal, NamedTuple, Optional, Tuple, Type
 
 import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.metric.metrics import ratio
 from mxtrain.text.token_classification.tags import count_entities
 
 
@@ -65,7 +67,7 @@ class CollectedTags(WordTags):
 
 
 class Scores(NamedTuple):
-    """Precision, recall and F1, each 0 if it is not defined, as in seqeval."""
+    """Precision and F1, 0 if they are not defined, as in seqeval; and recall, NaN without true entities."""
 
     precision: float
     recall: float
@@ -74,13 +76,17 @@ class Scores(NamedTuple):
     @classmethod
     def from_counts(cls, hits: int, predicted: int, true: int) -> Scores:
         """Returns the scores of counts."""
-        precision, recall = (hits / count if count else 0.0 for count in (predicted, true))
-        return cls(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)
+        precision = hits / predicted if predicted else 0.0
+        return cls(precision, ratio(hits, true), 2 * hits / (predicted + true) if hits else 0.0)
 
 
 class EntityF1(HostMetric):
-    """F1 of entities: one counts where its type, its first and its last word are right. As seqeval's default mode."""
+    """F1 of entities: one counts where its type, its first and its last word are right. As seqeval's default mode.
 
+    The value is NaN if the sentences contain no entity, for which seqeval returns 0.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
     collects: ClassVar[Type[Collected]] = CollectedTags
 
@@ -94,10 +100,10 @@ class EntityF1(HostMetric):
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedTags)
         counts = list(collected.counts().values())
-        if not counts:
-            return 0.0
+        if not any(true for _, _, true in counts):
+            return math.nan
         if self.average == "micro":
             return Scores.from_counts(*(sum(column) for column in zip(*counts))).f1
         weights = [true if self.average == "weighted" else 1 for _, _, true in counts]
         f1_of_types = [Scores.from_counts(*type_counts).f1 for type_counts in counts]
-        return float(np.dot(weights, f1_of_types) / max(sum(weights), 1))
+        return float(np.dot(weights, f1_of_types) / sum(weights))

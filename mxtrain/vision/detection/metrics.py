@@ -104,8 +104,9 @@ def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
 
 
 class BoxMetric(HostMetric):
-    """Base class of metrics of boxes."""
+    """Base class of metrics of boxes; NaN if the images contain no object that counts."""
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     collects: ClassVar[Type[Collected]] = CollectedBoxes
     tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
 
@@ -132,7 +133,7 @@ class VocAP(BoxMetric):
         assert isinstance(collected, CollectedBoxes)
         _, true_G8, detection_N8 = collected.boxes()
         results = self.by_class(true_G8, detection_N8)
-        return float(np.mean([result[0] for result in results.values()])) if results else 0.0
+        return float(np.mean([result[0] for result in results.values()])) if results else math.nan
 
     def by_class(
         self, true_G8: np.ndarray, detection_N8: np.ndarray
@@ -229,11 +230,6 @@ def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, min_iou: float = 0.5)
     return class_B
 
 
-def or_zero(value: float) -> float:
-    """Returns the value of a metric, or 0 if it is NaN because there are no objects."""
-    return 0.0 if math.isnan(value) else value
-
-
 class CocoAP(BoxMetric):
     """Average precision as COCO's own tool (pycocotools) computes it: the mean over classes, and over thresholds from
     0.5 to 0.95 where no `iou` is given."""
@@ -252,7 +248,7 @@ class CocoAP(BoxMetric):
         return f"COCO,iou={iou},area={self.area},max_detections={self.max_detections}"
 
     def compute(self, collected: Collected) -> float:
-        return or_zero(self.result(collected).precision(self.iou, self.area, self.max_detections))
+        return self.result(collected).precision(self.iou, self.area, self.max_detections)
 
     def result(self, collected: Collected) -> CocoResult:
         """Returns the result of COCO's evaluation."""
@@ -264,4 +260,4 @@ class CocoAR(CocoAP):
     """Average recall as COCO's own tool computes it: the mean over classes and thresholds of the highest recall."""
 
     def compute(self, collected: Collected) -> float:
-        return or_zero(self.result(collected).recall(self.iou, self.area, self.max_detections))
+        return self.result(collected).recall(self.iou, self.area, self.max_detections)

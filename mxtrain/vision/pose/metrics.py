@@ -5,6 +5,7 @@ Legend: B batch, N objects, J key points, R rows, W columns of a row.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type
 
@@ -13,7 +14,7 @@ import numpy as np
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import PositiveFloat
 from mxtrain.vision.detection.coco_ap import MAX_POSES, CocoResult, evaluate_key_points
-from mxtrain.vision.detection.metrics import Threshold, or_zero
+from mxtrain.vision.detection.metrics import Threshold
 from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.key_points import KeypointMeta, Visibility
 
@@ -184,8 +185,9 @@ def _coco_results(poses: Poses) -> List[Dict[str, Any]]:
 
 
 class PoseMetric(HostMetric):
-    """Base class of metrics of key points."""
+    """Base class of metrics of key points; NaN if there is no object that counts."""
 
+    direction: ClassVar[Literal["max", "min"]] = "max"
     collects: ClassVar[Type[Collected]] = CollectedPoses
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
 
@@ -210,7 +212,7 @@ class OksAP(PoseMetric):
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedPoses)
         coco = collected.coco(self.sigmas)
-        return 0.0 if coco is None else or_zero(coco.precision(self.oks, self.area, MAX_POSES))
+        return math.nan if coco is None else coco.precision(self.oks, self.area, MAX_POSES)
 
 
 class PCK(PoseMetric):
@@ -231,5 +233,5 @@ class PCK(PoseMetric):
         assert isinstance(collected, CollectedPoses)
         poses = collected.poses()
         if not poses.known_NJ.any():
-            return 0.0
+            return math.nan
         return float((poses.error_NJ <= self.fraction)[poses.known_NJ].mean())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
 
-from mxtrain.metric.metrics import ConfusionMetric, count_cells
+from mxtrain.metric.metrics import ConfusionMetric, count_cells, ratio
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 
 class PixelMetric(ConfusionMetric):
-    """Base class of the metrics of scores (B, K, H, W) and masks (B, H, W), in which -1 is ignored."""
+    """Base class of the metrics of scores (B, K, H, W) and masks (B, H, W), in which -1 is ignored.
 
+    They are NaN if all pixels are ignored.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
     in_training: ClassVar[bool] = False  # the argmax over pixels takes a tenth of the step of a small network
 
@@ -32,7 +36,7 @@ class PixelAccuracy(PixelMetric):
     """Share of pixels whose highest score is their class's, from 0 to 1."""
 
     def of_confusion(self, confusion_KK: np.ndarray) -> float:
-        return float(confusion_KK.trace() / max(confusion_KK.sum(), 1))
+        return ratio(confusion_KK.trace(), confusion_KK.sum())
 
 
 class MeanIoU(PixelMetric):
@@ -50,9 +54,8 @@ class MeanIoU(PixelMetric):
 
     def of_confusion(self, confusion_KK: np.ndarray) -> float:
         iou_K, is_present_K = intersection_over_union(confusion_KK)
-        if self.absent_classes == "zero":
-            return float(iou_K.mean())
-        return float(iou_K[is_present_K].mean()) if is_present_K.any() else 0.0
+        num_classes = len(iou_K) if self.absent_classes == "zero" and is_present_K.any() else is_present_K.sum()
+        return ratio(iou_K.sum(), num_classes)  # absent classes are 0
 
 
 def intersection_over_union(confusion_KK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:

@@ -228,7 +228,9 @@ class MaskReport(Report):
             cell_P = mask_hw[is_used_hw].astype(np.int64) * num_classes + prediction[is_used_hw].astype(np.int64)
             confusion_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
             self._confusion_KK += confusion_KK
-            accuracy = float(confusion_KK.trace() / max(confusion_KK.sum(), 1))
+            if not is_used_hw.any():
+                continue  # without a labelled pixel it is neither good nor bad
+            accuracy = float(confusion_KK.trace() / confusion_KK.sum())
             worst = [*self._worst, (accuracy, int(index), prediction)]
             self._worst = sorted(worst, key=lambda item: item[:2])[:MAX_SHOWN]
 
