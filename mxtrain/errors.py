@@ -148,6 +148,25 @@ def unforeseen(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+NUMPY_SEMANTICS = (
+    "mxtrain computes with mx.nd, and MXNet's NumPy interface is not supported. Type mx.npx.reset_np(), and write "
+    "networks, losses and metrics with F or mx.nd instead of F.np, F.npx, mx.np and mx.npx."
+)
+"""Reason and way out for programs that follow MXNet's NumPy interface, e.g. after npx.set_np()."""
+
+
+def raise_interruption(error: BaseException) -> None:
+    """Raises the `KeyboardInterrupt` that caused an exception, if there is one.
+
+    Up to Python 3.11, Ctrl-C while a module creates a class (in `__set_name__`) arrives as a RuntimeError.
+    """
+    cause = error.__cause__
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause
+        cause = cause.__cause__
+
+
 def nearest(word: str, allowed: Iterable[str], count: int = 1) -> list[str]:
     """Returns the spellings in `allowed` that are closest to `word`, best first; empty if nothing is close."""
     by_lower = {str(name).lower(): str(name) for name in allowed}

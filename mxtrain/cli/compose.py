@@ -15,7 +15,7 @@ from mxtrain.cli.hydra_errors import first_line
 from mxtrain.cli.hydra_settings import folder_of
 from mxtrain.cli.origins import file_with_target, find_origins
 from mxtrain.config.specs import flatten, own_spec
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, raise_interruption
 from mxtrain.search_path import admit_current_folder
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Composer(ConfigFiles):
         try:
             config = self.load(parsed)
         except Exception as error:  # Hydra raises whatever its own code stumbles over in odd values
+            raise_interruption(error)
             # Composing is what takes time, so other mistakes are looked for only once there is one.
             mistakes.refuse_deletions(deleted, self)
             parsed = mistakes.fit_open_mappings(parsed, self, error)
@@ -178,4 +179,5 @@ def resolve(config: DictConfig) -> Dict[str, Any]:
     try:
         return OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
     except Exception as error:  # resolvers are functions, and raise what Python raises
+        raise_interruption(error)
         raise ConfigError(f"{getattr(error, 'full_key', '') or 'the configuration'}: {first_line(error)}") from None

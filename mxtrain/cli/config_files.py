@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import threading
 import uuid
 from importlib.abc import InspectLoader
 from pathlib import Path
@@ -14,7 +15,6 @@ from hydra import version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -28,13 +28,15 @@ from mxtrain.cli.hydra_settings import is_folder
 from mxtrain.config.locations import conf_dir as conf_dir
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.specs import import_target
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, raise_interruption
 from mxtrain.model.base import Model
 
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120
 FIRST_JOB = "MXTRAIN_SWEEP_FIRST_JOB"
 """Offset of the numbers of a sweep's new jobs, for the processes of a launcher."""
+COMPOSING = threading.RLock()
+"""Held while Hydra's code runs: its resolvers, plugins and the caches of its parser are shared by all threads."""
 
 
 def register_resolvers() -> None:
@@ -108,19 +110,19 @@ class ConfigFiles:
                     )
 
     def __enter__(self) -> Self:
-        GlobalHydra.instance().clear()
-        version.setbase("1.3")
-        path = create_config_search_path(str(self.search_path[0]))
-        for folder in self.search_path[1:]:
-            anchor = SearchPathQuery(provider="schema")
-            path.prepend(provider="command-line", path=f"file://{folder}", anchor=anchor)
-        self.loader = ConfigLoader(config_search_path=path)
-        self.hydra = Hydra(task_name="train", config_loader=self.loader)
-        GlobalHydra.instance().initialize(self.hydra)
+        with COMPOSING:
+            version.setbase("1.3")
+            path = create_config_search_path(str(self.search_path[0]))
+            for folder in self.search_path[1:]:
+                anchor = SearchPathQuery(provider="schema")
+                path.prepend(provider="command-line", path=f"file://{folder}", anchor=anchor)
+            self.loader = ConfigLoader(config_search_path=path)
+            # Not registered as `GlobalHydra`: threads compose at the same time, and nothing of ours reads it.
+            self.hydra = Hydra(task_name="train", config_loader=self.loader)
         return self
 
     def __exit__(self, *error: object) -> None:
-        GlobalHydra.instance().clear()
+        """Does nothing: a composer has no state outside of itself."""
 
     def groups(self) -> Tuple[str, ...]:
         """Returns the groups of mxtrain and of the user, without Hydra's own."""
@@ -184,8 +186,10 @@ class ConfigFiles:
         parsed, wrong = [], []
         for text in overrides:
             try:
-                parsed.extend(parser.parse_overrides([expand_home(text)]))
-            except Exception:  # its functions, as in x=int(a), raise what Python raises
+                with COMPOSING:
+                    parsed.extend(parser.parse_overrides([expand_home(text)]))
+            except Exception as error:  # its functions, as in x=int(a), raise what Python raises
+                raise_interruption(error)
                 wrong.append(malformed(text))
         if wrong:
             raise ConfigError("\n".join(wrong))
@@ -193,15 +197,16 @@ class ConfigFiles:
 
     def load(self, parsed: Sequence[Override]) -> DictConfig:
         """Returns the configuration as Hydra composes it. Raises what Hydra raises."""
-        return self.loader.load_configuration(
-            config_name=CONFIG_NAME, overrides=[override.input_line for override in parsed], run_mode=RunMode.RUN
-        )
+        overrides = [override.input_line for override in parsed]
+        with COMPOSING:
+            return self.loader.load_configuration(CONFIG_NAME, overrides, RunMode.RUN)
 
     def defaults(self, overrides: Sequence[str]) -> Sequence[Any]:
         """Returns Hydra's list of the files that the overrides select, in the order in which they are merged."""
         key = tuple(overrides)
         if key not in self._defaults:
-            result = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
+            with COMPOSING:
+                result = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
             self._defaults[key] = result.defaults
         return self._defaults[key]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint import refuse_links
+from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
@@ -27,7 +28,8 @@ from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.data.base import BaseDataset, open_splits
 from mxtrain.data.loading.described_paths import lost_paths
 from mxtrain.description.groups import Description
-from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError
+from mxtrain.description.rules import require_direction
+from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, RunDirectoryError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.process.stopping import exit_code_of_signal
@@ -90,8 +92,42 @@ def run_sweep(
     if wrong:
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
     folder = first.sweep_dir
-    file = folder / OUTCOMES
     refuse_links_in_sweep(folder)
+    with lock_sweep(folder):
+        return _run_jobs(composer, overrides, listed, first, descriptions[0], job)
+
+
+@contextmanager
+def lock_sweep(folder: Path) -> Iterator[None]:
+    """Holds the lock of a sweep's folder. The jobs of two sweeps would get the same numbers and one table.
+
+    Raises:
+        RunDirectoryError: another sweep runs there, or the folder cannot be written.
+    """
+    try:
+        lock = lock_run_directory(folder)
+    except RunDirectoryError as error:
+        text = str(error).replace("The run directory", "The folder of the sweep").replace("run.dir", "sweep.dir")
+        text = text.replace("that run", "that sweep").replace("directory with", "folder with")
+        raise RunDirectoryError(text) from error
+    with lock:
+        yield
+
+
+def _run_jobs(
+    composer: Composer, overrides: Sequence[str], listed: Sequence[str], first: Composed, description: Description,
+    job: Callable[[DictConfig], Optional[float]],
+) -> int:  # fmt: skip
+    """Runs the valid jobs of a sweep; returns the exit code.
+
+    Args:
+        composer, overrides, job: as of `run_sweep`.
+        listed: `overrides` and what a preset sweeps over.
+        first: the first job.
+        description: its description.
+    """
+    folder = first.sweep_dir
+    file = folder / OUTCOMES
     # A repeated command appends to the same file: outcomes from here on belong to this call.
     start = file.stat().st_size if file.is_file() else 0
     earlier = earlier_outcomes(file, start)
@@ -112,7 +148,7 @@ def run_sweep(
     finally:
         outcomes = read_outcomes(file, start)
         if outcomes:
-            print_table(outcomes, folder, descriptions[0], earlier)
+            print_table(outcomes, folder, description, earlier)
     interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
     return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
 
@@ -227,10 +263,13 @@ def _without_sweep_dir(composer: Composer, overrides: Sequence[str]) -> List[str
     return [o.input_line for o in composer.parse(overrides) if o.key_or_group not in ("hydra.sweep.dir", "hydra.mode")]
 
 
-def direction_of(description: Description, value: str = "") -> str:
-    """Returns "min" if smaller values of `value` (e.g. val/loss; default `trainer.monitor`) are better, else "max"."""
-    name = (value or description.trainer.monitor).split("/", 1)[1]
-    return "min" if name == "loss" else description.metric[name].direction
+def direction_of(description: Description, value: str = "", setting: str = "trainer.monitor") -> str:
+    """Returns "min" if smaller values of `value` (e.g. val/loss; default `trainer.monitor`) are better, else "max".
+
+    Raises:
+        ConfigError: its metric does not say it; the message names `setting`.
+    """
+    return require_direction(description, setting, value or description.trainer.monitor)
 
 
 def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ from typing import (
 
 import pydantic
 
-from mxtrain.errors import ConfigError, did_you_mean, nearest
+from mxtrain.errors import ConfigError, did_you_mean, nearest, raise_interruption
 from mxtrain.search_path import admit_current_folder
 from mxtrain.types import Spec
 
@@ -93,6 +93,7 @@ def import_target(target: str, path: str) -> Any:
             f"`{field}: TYPE = {value}` for a setting, or `{field}: ClassVar[TYPE] = {value}` for a constant."
         ) from error
     except Exception as error:
+        raise_interruption(error)
         raise ConfigError(f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         names = [n for n in vars(module) if not n.startswith("_")]

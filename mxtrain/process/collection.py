@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gc
+import threading
 from contextlib import contextmanager
 from typing import Iterator
+
+_LOCK = threading.Lock()
+_pauses = [0, False]
+"""Number of blocks that threads are in, and whether the collector was enabled before the first."""
 
 
 @contextmanager
@@ -18,12 +23,17 @@ def collection_paused(freeze: bool = False) -> Iterator[None]:
         freeze: True to exclude all objects that exist at the end of the block from later collections. Used for imports.
             Unreachable cycles that exist then are never freed.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
+    with _LOCK:
+        if not _pauses[0]:
+            _pauses[1] = gc.isenabled()
+            gc.disable()
+        _pauses[0] += 1
     try:
         yield
     finally:
         if freeze:
             gc.freeze()
-        if was_enabled:
-            gc.enable()
+        with _LOCK:
+            _pauses[0] -= 1
+            if not _pauses[0] and _pauses[1]:
+                gc.enable()

@@ -18,8 +18,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from mxtrain.cli import sweep
 from mxtrain.cli.config_files import job_folder
 from mxtrain.cli.outcome import Outcome, append_outcome, read_outcomes
-from mxtrain.cli.sweep import by_rank
+from mxtrain.cli.sweep import by_rank, lock_sweep
 from mxtrain.cli.sweep_jobs import earlier_outcomes, first_number, number_of, numbered_jobs
+from mxtrain.errors import RunDirectoryError
 from mxtrain.process.stopping import startup_signals
 from mxtrain.types import CommandLine
 
@@ -88,7 +89,8 @@ def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
                    "hydra.sweep.subdir=${hydra.job.num}-${model._target_}", mxnet=True)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (mxtrain.folder / "s").iterdir()} == {
-        "0-mxtrain.model.mlp.MLP", "1-mxtrain.vision.classification.lenet.LeNet", "jobs.jsonl", "multirun.yaml",
+        "0-mxtrain.model.mlp.MLP", "1-mxtrain.vision.classification.lenet.LeNet",
+        "jobs.jsonl", "multirun.yaml", ".lock",
     }  # fmt: skip
 
 
@@ -283,3 +285,15 @@ def test_lines_that_are_no_outcome_are_left_out(tmp_path, caplog):
     found = read_outcomes(file, 0)
     assert [(one.number, one.overrides, one.best) for one in found] == [(1, ["a=1"], good.best)] * 2
     assert len(caplog.messages) == len(lines) and "jobs.jsonl, line 2 is no outcome of a job" in caplog.messages[0]
+
+
+def test_two_sweeps_at_once_in_one_folder_are_refused(tmp_path) -> None:
+    with lock_sweep(tmp_path / "s"):
+        with pytest.raises(RunDirectoryError) as caught, lock_sweep(tmp_path / "s"):
+            pass
+        with lock_sweep(tmp_path / "other"):
+            pass
+    assert re.match(r"The folder of the sweep .*/s is in use by process \d+", str(caught.value))
+    assert "Wait for that sweep or stop it, or choose another folder with hydra.sweep.dir=..." in str(caught.value)
+    with lock_sweep(tmp_path / "s"):
+        pass
