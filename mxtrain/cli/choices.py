@@ -8,6 +8,7 @@ from typing import Dict, List, Optional, Pattern, Sequence
 from hydra.core.override_parser.types import Override
 
 from mxtrain.cli.config_files import ConfigFiles, short
+from mxtrain.cli.typed_paths import hint_for_path
 from mxtrain.config.specs import shown
 from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import did_you_mean
@@ -96,6 +97,9 @@ def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFi
         return f" To have none: {group}=[]."
     if word in NO and group in PRESET_GROUPS:
         return f" To have none, leave {group} out."
+    path = hint_for_path(group, shown(option), files) if isinstance(option, str) else ""
+    if path:
+        return path
     suggestion = other_names(group, options, files).get(word) or ("off" if word in NO and "off" in options else "")
     if suggestion in options:
         return f" Did you mean '{suggestion}'?"

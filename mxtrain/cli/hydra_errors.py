@@ -7,6 +7,10 @@ import re
 RANGE_OF_TUNE = re.compile(r"(?:log|int|log_int)\([^()]*[,;][^()]*\)")
 """Ranges that only `tune` reads; Hydra reads `interval(...)` itself."""
 
+_QUOTED_KEY = re.compile(r"""([{,]\s*)(['"])([\w.+ -]+)\2(?=\s*:)""")
+"""Quoted key of a mapping, as in JSON and Python, which Hydra does not read."""
+
+
 def malformed(text: str) -> str:
     """Returns the reason for which a word is not a valid override."""
     key = text.partition("=")[0]
@@ -22,6 +26,9 @@ def malformed(text: str) -> str:
         value = text.partition("=")[2]
         if RANGE_OF_TUNE.fullmatch(value):
             return range_outside_tune(text)
+        unquoted = _QUOTED_KEY.sub(r"\1\3", value)
+        if unquoted != value:
+            return f'{text} is no override: keys have no quotes: "{key}={unquoted}".'
         signs = " ".join(dict.fromkeys(re.findall(r"[^\w./@%+\-\s]", value)))
         reason = f"""a value with {signs or "such signs"} in it needs quotes: "{key}='{value}'\""""
     return f"{text} is no override: {reason}."

@@ -332,8 +332,9 @@ def _warn_of_classes(name: str, table: TextTable) -> None:
     """
     for names in spelled_alike(table.names):
         log.warning(
-            "%s: the labels %s differ in case, spaces or the encoding of accents alone, and are read as %d classes. If "
-            "they are one, write them alike.", name, " and ".join(map(repr, names[:4])), len(names),
+            "%s: the labels %s differ in case, spaces, the encoding of accents or the digits of a number alone, and "
+            "are read as %d classes. If they are one, write them alike.",
+            name, " and ".join(map(repr, names[:4])), len(names),
         )  # fmt: skip
     count_K = np.bincount(table.name_N, minlength=len(table.names))
     for label, count in zip(table.names, count_K.tolist()):

@@ -31,6 +31,15 @@ LINES = [
     ("cluster.workers=2", ["Type kvstore=dist_sync."], []),
     ("dataset=text dataset.train=x.csv", ["dataset gives text. Type model=bert"], []),
     ("model=bert dataset.label=标签", ["needs quotes: \"dataset.label='标签'\""], []),
+    ("dataset=pictures/", ["It is a path: type dataset=image_folder dataset.root=", "pictures/"], ["Did you mean"]),
+    ("dataset=../rows.csv", ["type task=tabular dataset=feature_table", "dataset.target=COLUMN, or dataset=text"], []),
+    ("dataset=a/b.tokens", ["It is a path: type task=language_modeling dataset.train="], ["image_folder"]),
+    ("dataset=data.zip/x.parquet", ["It is a path, and dataset takes the name of an option: see `mxtrain explain"], []),
+    ("model=net.params", ["type model=OPTION model.weights=", "net.params"], []),
+    ("model=nets.py", ["type model._target_=nets.NAME"], []), ("loss=own/losses.py", ["loss._target_=losses.NAME"], []),
+    ("experiment=mine/experiment/best.yaml", ["type --config-dir mine experiment=best."], []),
+    ("optimizer=own.yaml", ["type --config-dir FOLDER optimizer=own with the file as FOLDER/optimizer/own.yaml."], []),
+    ("dataset.class_weights={'1':20}", ["keys have no quotes: \"dataset.class_weights={1:20}\""], ["needs quotes"]),
     ("evaluate outputs/x", ["Did you mean 'eval'?"], []),
     ("data", ["Sub-commands: check, cache", "data check dataset=digits"], []),
     ("data chek", ["Did you mean 'check'?"], []),
@@ -42,6 +51,26 @@ def test_line_is_answered_with_what_to_type(refused: Callable, arguments: str, p
     said = refused(*arguments.split())
     assert [part for part in parts if part not in said] == [], said
     assert [part for part in absent if part in said] == [], said
+
+
+def test_a_folder_is_told_by_what_it_holds(refused: Callable, tmp_path: Path) -> None:
+    (tmp_path / "my photos/Annotations").mkdir(parents=True)
+    (tmp_path / "plain").mkdir()
+    said = refused(f"dataset='{tmp_path}/my photos'")
+    assert f"type task=detection dataset=voc 'dataset.root=\"{tmp_path}/my photos\"'." in said
+    assert "type dataset=image_folder dataset.root=" in refused(f"dataset={tmp_path}/plain")
+
+
+def test_quoted_keys_as_advised_are_read(refused: Callable) -> None:
+    """The advice itself must be accepted."""
+    from mxtrain.cli.compose import Composer
+
+    with Composer([]) as composer:
+        for typed, advised in (("{'1': 20}", "{1: 20}"), ('{"a b":1,\'c\' : 2}', "{a b:1,c : 2}")):
+            said = refused(f"dataset.class_weights={typed}")
+            assert f'keys have no quotes: "dataset.class_weights={advised}"' in said
+            (parsed,) = composer.parse([f"dataset.class_weights={advised}"])
+            assert len(parsed.value()) == typed.count(":")
 
 
 def test_latest_runs_are_named_where_a_path_leads_nowhere(refused: Callable, tmp_path: Path) -> None:

@@ -96,12 +96,12 @@ def test_images_in_formats_that_are_not_read_are_said(write_images, check, caplo
     for name in ("a.jfif", "b.JPE"):
         shutil.copy(root / "red/0.jpg", root / "red" / name)
     Image.new("1", (40, 60)).save(root / "red/c.pbm")
-    for name in ("d.HEIC", "e.heic", "f.avif"):
+    for name in ("d.HEIC", "e.heic", "f.avif", "z.mp4", "g.webm"):
         (root / "red" / name).write_bytes(b"of a phone")
     dataset = ImageFolder(root=str(root))
     splits = dataset.open()
     assert len(splits.train) + len(splits.val) == 8 + 3
-    assert "holds 3 files ending in .avif, .heic, such as" in caplog.text
+    assert "holds 5 files ending in .avif, .heic, .mp4, .webm, such as" in caplog.text
     found = check(dataset)
     assert ("unreadable_image", "images/red/d.HEIC", None) in found
 

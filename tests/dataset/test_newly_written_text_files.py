@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mxtrain.data.checking.problems import STRICT
+from mxtrain.data.table.cells import spelled_alike
 from mxtrain.data.table.columns import names_of_columns, read_columns
 from mxtrain.errors import DataError
 from mxtrain.recommendation.interactions import InteractionTable
@@ -116,6 +117,7 @@ def test_tables_of_texts_that_are_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "labels, said",
     [(["good", "Good"], "'good' and 'Good' differ in case"), (["caf\u00e9", "cafe\u0301"], "encoding of accents"),
+     (["1", "1.0"], "'1' and '1.0' differ in case, spaces, the encoding of accents or the digits of a number alone"),
      (["a b", "a  b"], "differ in case, spaces"), (["yes", "NA"], "the label 'NA' of 10 rows is read as a class")],
 )  # fmt: skip
 def test_labels_that_may_be_one_or_none_are_warned_of(tmp_path: Path, caplog: Any, labels: Any, said: str) -> None:
@@ -233,7 +235,7 @@ def test_values_spelled_alike_are_said(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     rows = [(("York", "york ", "Bath")[number % 3], str(number % 2)) for number in range(30)]
     FeatureTable(train=write(tmp_path / "a.csv", table([("town", "target"), *rows], ","))).open()
-    assert "the values 'York' and 'york' of 'town' differ in case, spaces or the encoding of accents" in caplog.text
+    assert "the values 'York' and 'york' of 'town' differ in case, spaces, the encoding of accents" in caplog.text
 
 
 def test_words_that_pandas_quoted_are_named(tmp_path: Path, caplog: Any) -> None:
@@ -380,3 +382,8 @@ def test_a_table_of_the_csv_module_with_tabs(tmp_path: Path) -> None:
     with open(tmp_path / "a.tsv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file, "excel-tab").writerows([NAMES, *ROWS])
     assert read_columns(tmp_path / "a.tsv", NAMES, True).rows == ROWS
+
+
+def test_texts_are_grouped_by_what_they_are_read_as() -> None:
+    words = ["1", "1.0", "01", "1e0", "2", "nan", "NaN", "inf", "x1", "X1", "1.5"]
+    assert spelled_alike(words) == [["1", "1.0", "01", "1e0"], ["nan", "NaN"], ["x1", "X1"]]

@@ -242,8 +242,8 @@ class _Writing:
             if alike:
                 spellings = " and ".join(map(repr, alike[0][:4]))
                 self._messages[f"alike {name}"] = (
-                    f"the values {spellings} of '{name}' differ in case, spaces or the encoding of accents alone, and "
-                    "are read as different ones."
+                    f"the values {spellings} of '{name}' differ in case, spaces, the encoding of accents or the digits "
+                    "of a number alone, and are read as different ones."
                 )
             mixed = mixed_truth(values) if len(values) <= _MOST_COMPARED else []
             if mixed:

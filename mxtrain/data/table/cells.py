@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import unicodedata
-from typing import Any, Collection, Dict, Iterable, List, Literal, NamedTuple, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterable, List, Literal, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -18,7 +18,7 @@ from typing_extensions import Annotated
 from mxtrain.data.table.missing_cells import MISSING_CELLS as MISSING_CELLS
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS
 from mxtrain.data.table.written_numbers import WrittenNumber, read_number
-from mxtrain.files.text_numbers import parse_number
+from mxtrain.files.text_numbers import parse_finite, parse_number
 
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _WHOLE_IN_32_BITS = 1 << 24
@@ -114,10 +114,13 @@ def why_no_number(text: str, decimal: str = ".") -> str:
 
 
 def spelled_alike(texts: Iterable[str]) -> List[List[str]]:
-    """Groups of different texts that differ in case, spaces or the encoding of accents alone."""
-    groups: Dict[str, List[str]] = {}
+    """Groups of different texts that differ in case, spaces, the encoding of accents or the digits of a number alone,
+    such as 1 and 1.0."""
+    groups: Dict[Union[str, float], List[str]] = {}
     for text in texts:
-        groups.setdefault(unicodedata.normalize("NFKC", " ".join(text.casefold().split())), []).append(text)
+        plain = unicodedata.normalize("NFKC", " ".join(text.casefold().split()))
+        number = parse_finite(plain)
+        groups.setdefault(plain if number is None else number, []).append(text)
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -27,8 +27,9 @@ _DICOM_EXTENSIONS = (".dcm", ".dicom")
 EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
 _UNREAD_EXTENSIONS = (
     ".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".psd", ".tga", ".exr", ".dng", ".cr2", ".nef", ".arw",
+    ".svg", ".pdf", ".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg",
 )  # fmt: skip
-"""Extensions of image formats that are not supported. A warning names skipped files."""
+"""Extensions of images and videos in formats that are not supported. A warning names skipped files."""
 MAX_BYTES = 2 << 30
 """Largest allowed size of a file, above that of the largest supported image."""
 
@@ -93,7 +94,7 @@ def find_images(
         endings = sorted({Path(path).suffix.lower() for path in unread})
         fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}': "
         fact += "these formats are not supported, and the files are left out."
-        remedy = "Convert them to JPEG or PNG, or remove them."
+        remedy = "Convert them, or the frames of videos, to JPEG or PNG, or remove them."
         findings.warn(Problem(UNREADABLE_IMAGE, DataPlace(min(unread)), fact, remedy))
     return images
 
