@@ -10,6 +10,7 @@ Environment variables, log handlers, warning filters and signal handlers are res
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import warnings
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
+from typing_extensions import Unpack
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.environment import compose_and_check, set_environment
@@ -35,11 +37,12 @@ from mxtrain.files.run_files import ROWS_FILE, STATUS_FILE
 from mxtrain.files.run_records import read_rows
 from mxtrain.files.temporary import temporary_place
 from mxtrain.given import Given, giving
-from mxtrain.in_memory import TEXTS, refuse_wrong_kind, write_inputs
+from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
+from mxtrain.parts import LoadedParts, MeasuredParts, Parts, with_parts
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.training.fold_results import read_folds
-from mxtrain.types import expand_path
+from mxtrain.types import expand_path, shapes_of
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -60,7 +63,8 @@ Split = Literal["auto", "train", "val", "test"]
 NO_OBJECTS = Objects()
 
 
-def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any) -> Config:
+@with_parts(Parts)
+def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpack[Parts]) -> Config:
     """Returns the checked configuration of a command line with these overrides, as nested dicts.
 
     Args:
@@ -80,7 +84,8 @@ def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any)
         return compose_and_check(composer, [*overrides, *typed])[0].config
 
 
-def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any) -> DryRun:
+@with_parts(Parts)
+def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpack[Parts]) -> DryRun:
     """Opens the data, builds the network, and estimates memory and time of a run. Trains nothing and writes no files.
 
     Args:
@@ -105,9 +110,10 @@ def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any)
         return rehearse(compose_and_check(composer, [*overrides, *typed])[1])
 
 
+@with_parts(Parts)
 def train(
     *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None,
-    process: Literal["same", "new"] = "same", callbacks: Any = None, **parts: Any,
+    process: Literal["same", "new"] = "same", callbacks: Any = None, **parts: Unpack[Parts],
 ) -> Run:  # fmt: skip
     """Trains, and returns the run, even if training failed or was interrupted; see `Run.state`.
 
@@ -198,8 +204,10 @@ def refuse_several_processes(description: Description, objects: Objects, process
         )
 
 
+@with_parts(LoadedParts)
 def load(
-    path: AnyPath, which: Which = "best", trust_code: bool = False, config_dir: Optional[AnyPath] = None, **objects: Any
+    path: AnyPath, which: Which = "best", trust_code: bool = False, config_dir: Optional[AnyPath] = None,
+    **objects: Unpack[LoadedParts],
 ) -> Run:  # fmt: skip
     """Opens a run, or a single checkpoint.
 
@@ -234,15 +242,16 @@ def load(
     return run
 
 
+@with_parts(MeasuredParts)
 def evaluate(
     run: Union[AnyPath, Run], *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None,
-    dataset: Any = None,
+    dataset: Any = None, **parts: Unpack[MeasuredParts],
 ) -> Dict[str, float]:  # fmt: skip
     """Evaluates a run, or loads and evaluates the run at a path; see `Run.evaluate` and `load`.
 
     >>> mxtrain.evaluate("outputs/mlp", split="val")["accuracy"]
     """
-    return _loaded(run).evaluate(*overrides, split=split, limit_batches=limit_batches, dataset=dataset)
+    return _loaded(run).evaluate(*overrides, split=split, limit_batches=limit_batches, dataset=dataset, **parts)
 
 
 def predict(run: Union[AnyPath, Run], inputs: Any, *, top_k: int = 3) -> Predictions:
@@ -299,8 +308,10 @@ def soup(
     return load(path, trust_code=trust_code, config_dir=config_dir)
 
 
+@with_parts(Parts)
 def verify(
-    *overrides: str, steps: int = 3, tolerance: float = 1e-6, config_dir: Optional[AnyPath] = None, **parts: Any
+    *overrides: str, steps: int = 3, tolerance: float = 1e-6, config_dir: Optional[AnyPath] = None,
+    **parts: Unpack[Parts],
 ) -> Verification:
     """Trains a few steps with the placement of a description and on one device, and compares the results.
 
@@ -405,12 +416,12 @@ class Run:
 
     @property
     def metrics(self) -> Dict[str, float]:
-        """Returns the final metrics, e.g. ``{"val/accuracy": 0.97, "test/loss": 0.1}``."""
+        """Returns the final metrics, e.g. ``{"val/accuracy": 0.97, "test/loss": 0.1}``; undefined ones are NaN."""
         found: Dict[str, float] = {}
         metrics = self.status.get("metrics")
         for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
-            if isinstance(value, (int, float)):
-                found[name] = value
+            if value is None or isinstance(value, (int, float)):
+                found[name] = math.nan if value is None else value  # JSON holds an undefined value as null
         return found
 
     def history(self) -> Any:
@@ -473,8 +484,10 @@ class Run:
             parameter.grad_req = "write"  # loading for prediction has disabled gradients
         return network  # type: ignore[return-value]  # a user's Block need not be hybrid
 
+    @with_parts(MeasuredParts)
     def evaluate(
-        self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None, dataset: Any = None
+        self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None, dataset: Any = None,
+        **parts: Unpack[MeasuredParts],
     ) -> Dict[str, float]:  # fmt: skip
         """Measures loss and metrics on a split; the same values as ``mxtrain eval`` prints. Writes no files.
 
@@ -484,6 +497,7 @@ class Run:
             limit_batches: measures only the first batches; default: all.
             dataset: other samples to measure, for runs that were trained on arrays or Python datasets: ``(x, y)``, or a
                 dataset whose items are ``(x, y)``.
+            parts: groups by name, as of `train`: ``metric=["accuracy", "f1"]``. Objects belong to `load`.
 
         Raises:
             ConfigError: an override is wrong.
@@ -491,7 +505,13 @@ class Run:
         """
         if limit_batches is not None and (not isinstance(limit_batches, int) or limit_batches < 1):
             raise ConfigError(f"evaluate: limit_batches={limit_batches!r}: it must be a positive integer, or None.")
-        with self._prepared("eval", overrides, dataset) as (checkpoint, description, opened, signature):
+        typed, objects = read_arguments(parts, "evaluate")
+        if objects:
+            raise ConfigError(
+                f"evaluate: {next(iter(objects.values))} is an object. Give it to load() or train(); evaluate takes "
+                "the names of options and dicts of settings."
+            )
+        with self._prepared("eval", [*overrides, *typed], dataset) as (checkpoint, description, opened, signature):
             from mxtrain.trained import load_trained
 
             for part in (description.loss, *description.metric.values()):
@@ -538,9 +558,11 @@ class Run:
         Args:
             inputs: one of these, or a list of one kind: a path of a file or folder (for tasks that read texts a
                 ``pathlib.Path``, because a string is a text); an image (``PIL.Image``, or a uint8 array of shape
-                (height, width) or (height, width, channels)); a string for tasks that read texts; a dict from column to
-                value for rows of tables, and for questions with their context; an array of one sample or of several,
-                for runs that were trained on arrays.
+                (height, width) or (height, width, channels), or of a batch of these: (N, height, width) or (N, height,
+                width, channels)); a string for tasks that read texts; a dict from column to value for rows of tables,
+                and for questions with their context; an array of one sample or of several, for runs that were trained
+                on arrays. An array of three axes is one image if its last axis has 1, 3 or 4 elements, unless its last
+                two axes are the size of the network's input.
             top_k: number of alternatives in each row, for tasks with several.
 
         Raises:
@@ -560,6 +582,7 @@ class Run:
         dataset = self.description.dataset
         if isinstance(dataset, GivenDataset):
             return self._predict_arrays(inputs, dataset, top_k)
+        given = inputs_in(inputs, dataset.sample_type, shapes_of(self.signature.shape)[0])
         reads_texts = dataset.sample_type in TEXTS
         paths = [isinstance(one, os.PathLike) or (isinstance(one, str) and not reads_texts) for one in given]
         if any(paths) and not all(paths):

@@ -27,6 +27,7 @@ from typing import (
 )
 
 import numpy as np
+from typing_extensions import Unpack
 
 from mxtrain.api import AnyPath, Run, absolute_path, folders_of, named_in_python
 from mxtrain.callback.action import learning_rate
@@ -52,6 +53,7 @@ from mxtrain.errors import (
 from mxtrain.given import giving
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE
+from mxtrain.parts import SessionParts, with_parts
 from mxtrain.training.state import NOT_MEASURED, LoopValues
 from mxtrain.types import BY_HAND, Batch, Progress, Result, Validation
 
@@ -75,10 +77,11 @@ CUSTOM: Mapping[str, Config] = {
 """Configuration groups of a loop with its own loss functions."""
 
 
+@with_parts(SessionParts)
 @contextmanager
 def session(
     *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None, task: str = "",
-    callbacks: Any = None, **parts: Any,
+    callbacks: Any = None, **parts: Unpack[SessionParts],
 ) -> Iterator[Session]:  # fmt: skip
     """Opens a run for a training loop of your own.
 

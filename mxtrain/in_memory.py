@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
 import numpy as np
 
+from mxtrain.data.given_samples import as_array
 from mxtrain.data.table.cell_text import text_of
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import encode_json
+from mxtrain.types import Shape
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -29,6 +31,34 @@ READS: Dict[str, str] = {
     **dict.fromkeys(("numbers", "features", "interactions"), "dicts from column to value and paths of tables"),
 }
 """Inputs of `Run.predict` by sample type; of all others, only paths."""
+
+
+def inputs_in(value: Any, sample_type: str, shape: Shape) -> List[Any]:
+    """Returns the inputs of `Run.predict` as a list: those of a list, tuple or batch of images, or a single one.
+
+    Args:
+        value: argument of `Run.predict`.
+        sample_type: sample type of the run's dataset.
+        shape: shape of the network's input.
+    """
+    if sample_type == "images" and (isinstance(value, np.ndarray) or hasattr(value, "asnumpy")):
+        return images_of(as_array(value), shape[-2:])
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def images_of(array: np.ndarray, size: Sequence[int]) -> List[np.ndarray]:
+    """Returns the images of an array: those of a batch, (N, H, W) or (N, H, W, C), or the array itself.
+
+    An array of three axes is one image (H, W, C) if its last axis has 1, 3 or 4 elements, unless its last two axes are
+    the size of the network's input.
+
+    Args:
+        array: any array.
+        size: (H, W) of the network's input.
+    """
+    is_image = array.shape[-1:] in ((1,), (3,), (4,)) and array.shape[1:] != tuple(size)
+    is_batch = array.ndim == 4 or (array.ndim == 3 and not is_image)
+    return list(array) if is_batch else [array]
 
 
 def refuse_wrong_kind(inputs: Sequence[Any], sample_type: str, task: str) -> None:

@@ -283,6 +283,26 @@ def test_a_page_lists_every_option(group: str) -> None:
     assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} <= listed
 
 
+def test_no_text_is_swallowed_as_html(tmp_path: Path) -> None:
+    """`<eos>` in a description would be an unknown element, of which a browser shows nothing."""
+    escaped = runpy.run_path(str(ROOT / "scripts/settings"))["escaped"]
+    assert escaped("to an <eos>; `<eos>` </s> a < b") == "to an &lt;eos>; `<eos>` &lt;/s> a < b"
+    elements = "a|b|br|code|details|div|em|h[1-6]|i|img|kbd|li|p|picture|source|strong|sub|summary|sup|t[adhr]\\w*|ul"
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        text = re.sub(r"```.*?```|~~~.*?~~~|`[^`]*`|<!--.*?-->|<https?:[^>]*>", "", text, flags=re.S)
+        assert re.findall(rf"</?(?!(?:{elements})\b)[a-zA-Z][^>\s]*>", text) == [], page
+
+
+def test_notebooks_start_the_python_of_their_kernel() -> None:
+    """`!python` is the first one on the path, which need not have mxtrain."""
+    for file in sorted((ROOT / "examples/notebooks").glob("*.ipynb")):
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            text = "".join(cell["source"])
+            typed = re.search(r"^\s*(!|%%(bash|sh))\s*(python|pip|mxtrain)", text, re.M)
+            assert cell["cell_type"] != "code" or typed is None, file
+
+
 def test_the_page_of_all_settings_is_what_the_classes_say() -> None:
     page = runpy.run_path(str(ROOT / "scripts/settings"))["text"]()
     assert (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8") == page, "scripts/settings writes it anew"

@@ -150,6 +150,9 @@ def test_predictions_of_arrays_images_and_files_are_those_of_the_command(trained
     for row in expected:
         del row["file"]
     found = trained.predict([digit(seed) for seed in range(3)])
+    batch = np.stack([digit(seed) for seed in range(3)])
+    assert found == trained.predict(batch) == trained.predict(np.stack([batch] * 3, axis=-1))
+    assert trained.predict(np.stack([digit(1)] * 3, axis=-1)) == found[1:2], "one image of three channels"
     assert found == expected == trained.predict([Image.open(path) for path in paths])
     assert [row["class"] for row in found] == [str(array.argmax()) for array in found.arrays]
     assert all(array.shape == (10,) and array.sum() == pytest.approx(1, abs=1e-5) for array in found.arrays)
@@ -166,7 +169,8 @@ def test_predictions_of_arrays_images_and_files_are_those_of_the_command(trained
     "inputs, why",
     [
         (np.zeros((8, 8)), "an array of float64 with shape"),
-        (np.zeros((2, 8, 8, 3), np.uint8), "shape \\(2, 8, 8, 3\\)"),
+        (np.zeros((2, 8, 8, 5), np.uint8), "input 0 is an array of uint8 with shape \\(8, 8, 5\\)"),
+        (np.zeros((2, 2, 8, 8, 3), np.uint8), "shape \\(2, 2, 8, 8, 3\\)"),
         ([3], "of type int"),
         ({"a": 1}, "of type dict. A run of task=classification reads images"),
         (["a.png", digit()], "some inputs are paths"),

@@ -43,7 +43,8 @@ class GivenCallback(Given, CallbackSpec):
 
 
 class RowCallback(Callback):
-    """Calls a function with each row of metrics.jsonl, for training steps and for validations.
+    """Calls a function with each row of metrics.jsonl, for training steps and for validations. Returns True if the
+    function has, which is warned of.
 
     Args:
         function: called with one argument, the row as a dict.
@@ -52,12 +53,11 @@ class RowCallback(Callback):
     def __init__(self, function: Callable[[MetricRow], object]):
         self._function = function
 
-    def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
-        for row in rows:
-            self._function(dict(row))
+    def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> bool:  # type: ignore[override]  # see above
+        return any([self._function(dict(row)) is True for row in rows])
 
-    def on_validation(self, validation: Validation, progress: Progress) -> None:
-        self._function(dict(validation.row))
+    def on_validation(self, validation: Validation, progress: Progress) -> bool:  # type: ignore[override]
+        return self._function(dict(validation.row)) is True
 
 
 class GivenAction(GivenCallback):

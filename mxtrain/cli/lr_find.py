@@ -11,10 +11,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any, List, Optional, Sequence, Tuple
+from typing import IO, List, Optional, Sequence, Tuple
 
 import pydantic
-from typing_extensions import Annotated
+from typing_extensions import Annotated, Unpack
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
@@ -27,6 +27,7 @@ from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, Confi
 from mxtrain.files.run_files import ROWS_FILE
 from mxtrain.files.run_records import read_rows
 from mxtrain.files.temporary import temporary_place
+from mxtrain.parts import Parts, with_parts
 from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec
 
@@ -67,9 +68,10 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_FINISHED
 
 
+@with_parts(Parts)
 def lr_find(
     *overrides: str, start: float = 1e-6, end: float = 10.0, steps: int = 100, output: Optional[str] = None,
-    config_dir: Optional[str] = None, **parts: Any,
+    config_dir: Optional[str] = None, **parts: Unpack[Parts],
 ) -> LearningRateCurve:  # fmt: skip
     """Trains a copy at exponentially rising learning rates, and returns the losses and the range in which they fall.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 from omegaconf import OmegaConf, open_dict
 
@@ -11,6 +11,7 @@ from mxtrain.callback import Action
 from mxtrain.callback.given import GivenAction, GivenCallback
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.specs import name_of
 from mxtrain.data.given import TASK_OF, GivenDataset
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError, did_you_mean
@@ -34,6 +35,7 @@ OWN_ARGUMENTS: Dict[str, Sequence[str]] = {
     "dry_run": ("overrides", "config_dir"),
     "verify": ("overrides", "steps", "tolerance", "config_dir"),
     "lr_find": ("overrides", "start", "end", "steps", "output", "config_dir"),
+    "evaluate": ("overrides", "split", "limit_batches", "dataset"),
     "load": ("path", "which", "trust_code", "config_dir"),
 }  # fmt: skip
 """Arguments by function, beside groups and objects."""
@@ -88,7 +90,11 @@ def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], 
         elif group in NAMED_GROUPS and isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
             words.append(f"{group}=[{','.join(value)}]")
         elif group in NAMED_GROUPS and group in PLACEHOLDERS:
-            values.update(_named(group, value))
+            objects = _named(group, value)
+            values.update({path: _without_direction(one)[0] for path, one in objects.items()})
+            if function != "load":  # a run has its directions
+                words += [f"{path}.better={direction}" for path, one in objects.items()
+                          if (direction := _without_direction(one)[1])]
         elif isinstance(value, Mapping) and not is_of_objects(value):
             words += [f"{group}.{setting}={_typed(one)}" for setting, one in value.items()]
         elif group in PLACEHOLDERS:
@@ -146,18 +152,37 @@ def node_of(placeholder: Type[Given], path: str, value: Any, described: Config) 
 
 
 def _named(group: str, value: Any) -> Dict[str, Any]:
-    """Returns path -> object for a group of any number of options. Objects without a name get that of their class."""
+    """Returns path -> object for a group of any number of options. Objects without a name get that of their class, and
+    the parts of an mxnet.metric.CompositeEvalMetric are objects of their own."""
     if isinstance(value, Mapping):
-        return {f"{group}.{name}": item for name, item in value.items()}
+        parts = {name: _parts_of(item) for name, item in value.items()}
+        return {f"{group}.{name}" + (f"_{number}" if len(items) > 1 else ""): item
+                for name, items in parts.items() for number, item in enumerate(items, start=1)}  # fmt: skip
+    given = value if isinstance(value, (list, tuple)) and not _without_direction(value)[1] else [value]
     objects: Dict[str, Any] = {}
-    for item in value if isinstance(value, (list, tuple)) else [value]:
-        name = str(getattr(item, "name", None) or getattr(item, "__name__", None) or type(item).__name__).lower()
+    for item in (part for one in given for part in _parts_of(one)):
+        metric, _ = _without_direction(item)
+        name = str(getattr(metric, "name", None) or getattr(metric, "__name__", None) or type(metric).__name__).lower()
         name = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_") or "given"
         path, number = f"{group}.{name}", 2
         while path in objects:
             path, number = f"{group}.{name}_{number}", number + 1
         objects[path] = item
     return objects
+
+
+def _parts_of(value: Any) -> List[Any]:
+    """Returns the metrics of an mxnet.metric.CompositeEvalMetric; any other object alone."""
+    if any(name_of(one) == "mxnet.metric.CompositeEvalMetric" for one in type(value).__mro__):
+        return [part for one in value.metrics for part in _parts_of(one)]
+    return [value]
+
+
+def _without_direction(value: Any) -> Tuple[Any, str]:
+    """Returns a metric and its direction if both were given as (metric, "min"); otherwise the value and ""."""
+    if isinstance(value, tuple) and len(value) == 2 and value[1] in ("min", "max"):
+        return value[0], value[1]
+    return value, ""
 
 
 def _options_of(group: str, value: Mapping[str, Any]) -> List[str]:
@@ -190,6 +215,11 @@ def _typed(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
+def _path_in(paths: Collection[str], key: str) -> str:
+    """Returns the path of the object that an override with this key sets or belongs to; "" if there is none."""
+    return next((path for path in paths if key == path or key.startswith(f"{path}.")), "")
+
+
 class ObjectComposer(Composer):
     """Composes as `Composer` does, and then inserts the placeholders of the objects that were passed.
 
@@ -211,7 +241,7 @@ class ObjectComposer(Composer):
         if dataset is not None and not {"task", "experiment"} & {key_of(word) for word in words}:
             words += [] if self._replaced else [f"task={TASK_OF[dataset['target']]}"]
         # Hydra does not know the placeholders, so overrides of their settings are applied here.
-        object_words = [word for word in words if key_of(word).partition(".")[0] in self._objects.nodes]
+        object_words = [word for word in words if _path_in(self._objects.nodes, key_of(word))]
         composed = super().compose([word for word in words if word not in object_words])
         nodes = {path: {**node, **self._typed(path, node, object_words)} for path, node in self._objects.nodes.items()}
         config = {name: dict(node) if isinstance(node, dict) else node for name, node in composed.config.items()}
@@ -235,13 +265,14 @@ class ObjectComposer(Composer):
             ConfigError: an override selects another option of the group, or a setting that the placeholder lacks.
         """
         placeholder = PLACEHOLDERS[path.partition(".")[0]]
-        allowed = [name for name in placeholder.model_fields if name not in (*Given.model_fields, *node, "target")]
+        described = {name for name in node if name != "better"}  # the direction of a class may be overridden
+        allowed = [name for name in placeholder.model_fields if name not in {*Given.model_fields, *described, "target"}]
         allowed += ["lr", "wd"] if path == "optimizer" else []
         typed = {}
         for word in words:
-            group, _, setting = key_of(word).partition(".")
-            if group != path:
+            if _path_in((path,), key_of(word)) != path:
                 continue
+            setting = key_of(word)[len(path) + 1 :]
             if not setting:
                 raise ConfigError(f"{word}: {path} was passed as an object, too. Give one of them.")
             if setting not in allowed:

@@ -5,105 +5,52 @@ Legend: N samples, B batch.
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
 from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.given_samples import SPLITS, GivenSamples, as_array, named_arrays, shown_shapes, splits_of
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
-from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
-from mxtrain.given import Given, class_of
-from mxtrain.types import BatchSize, Names, Shape
+from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.given import Given
+from mxtrain.types import BatchSize, Names
 
 if TYPE_CHECKING:
+    from mxnet import gluon
+
     from mxtrain.data.loading.placing import HostArrays
     from mxtrain.model.base import Model
 
-SPLITS = ("train", "val", "test")
-ADVICE = (
-    "dataset= takes (x, y) arrays, a dataset whose items are (x, y), or a tuple of two or three of these: train, val "
-    'and test. To choose a dataset by its name, give an override: "dataset=mnist".'
-)
-
-
+MOST_CLASS_LIKE = 20
+"""Largest number of different whole numbers for which float targets are taken for class indices in a remark."""
 TASK_OF: Mapping[str, str] = {"class": "classification", "number": "regression"}
 """The task for each kind of target."""
 
 
-class GivenSamples:
-    """Samples of an array, or of a dataset with `__len__` and `__getitem__`, whose inputs are read on demand.
-
-    Args:
-        inputs: array (N, ...), or a dataset of (x, y) pairs.
-        target_N: target of each sample; None: samples to predict for.
-        index_N: indices into `inputs` and `target_N` of the samples of this split; None: all.
-    """
-
-    def __init__(self, inputs: Any, target_N: Optional[np.ndarray], index_N: Optional[np.ndarray] = None):
-        self._inputs, self._target_N = inputs, target_N
-        self._index_N = np.arange(len(inputs)) if index_N is None else index_N
-        self.shape: Shape = tuple(self._read(0).shape) if len(inputs) else ()
-        self.dtype = self._read(0).dtype if len(inputs) else np.dtype(np.float32)
-
-    def __len__(self) -> int:
-        return len(self._index_N)
-
-    def take(self, indices: Sequence[int]) -> GivenSamples:
-        """Returns the samples at `indices`, without copying them."""
-        chosen = np.asarray([index for index in indices if index < len(self)], np.int64)
-        return GivenSamples(self._inputs, self._target_N, self._index_N[chosen])
-
-    @property
-    def has_targets(self) -> bool:
-        """Returns False for samples to predict for."""
-        return self._target_N is not None
-
-    def read_labels(self) -> np.ndarray:
-        """Returns the target of each sample, (N,)."""
-        assert self._target_N is not None
-        return self._target_N[self._index_N]
-
-    def read(self, index_B: np.ndarray) -> np.ndarray:
-        """Returns the inputs of samples, (B, ...), in their own dtype.
-
-        Raises:
-            LoaderError: a sample has another shape than the first one, or the dataset's code fails.
-        """
-        chosen_B = self._index_N[index_B]
-        if isinstance(self._inputs, np.ndarray):
-            return self._inputs[chosen_B]
-        arrays = [self._read(int(index)) for index in chosen_B]
-        for index, array in zip(chosen_B, arrays):
-            if array.shape != self.shape:
-                raise LoaderError(
-                    f"dataset: sample {index} has shape {array.shape}, and the first one {self.shape}. All must be "
-                    "equal."
-                )
-        return np.stack(arrays)
-
-    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """Returns the inputs, scaled to 0 to 255, and the targets of samples for figures."""
-        input_B = self.read(index_B)
-        if input_B.dtype != np.uint8:
-            low, high = float(input_B.min()), float(input_B.max())
-            input_B = (input_B - low) * (255 / max(high - low, 1e-12))
-        return input_B, self.read_labels()[index_B]
-
-    def _read(self, index: int) -> np.ndarray:
-        if isinstance(self._inputs, np.ndarray):
-            return np.asarray(self._inputs[index])
-        return as_array(_parts_of(_item(self._inputs, index), index)[0])
-
-
 class GivenDataset(Given, BaseDataset):
-    """Placeholder of arrays or Python datasets with one input and one target per sample.
+    """Placeholder of arrays or Python datasets with one or several inputs and one target per sample.
 
     Inputs are converted to float32. uint8 inputs are also standardised with one mean and one standard deviation of all
-    training inputs, which are saved in checkpoints; other inputs are not scaled.
+    training inputs, which are saved in checkpoints; other inputs are not scaled. Several inputs enter the network in
+    the order of the tuple or dict that holds them.
     """
 
     argument: ClassVar[str] = "dataset"
@@ -113,10 +60,12 @@ class GivenDataset(Given, BaseDataset):
     )
 
     batch_size: BatchSize = "auto"
-    shape: List[int] = []
-    """Shape of one input."""
+    shape: List[Union[int, List[int]]] = []
+    """Shape of one input; of several inputs, the shape of each."""
     dtype: str = "float32"
-    """Dtype of the inputs."""
+    """Dtype of the inputs, or of each."""
+    inputs: List[str] = []
+    """Names of several inputs; empty: there is one."""
     target: Literal["class", "number"] = "class"
     """Meaning of a target: the index of a class, or a number to predict."""
     num_samples: Dict[str, int] = {}
@@ -134,12 +83,18 @@ class GivenDataset(Given, BaseDataset):
         splits = splits_of(value)
         first = next(iter(splits.values()))
         for name, split in splits.items():
-            if split.shape != first.shape:
-                raise ConfigError(f"dataset: the {name} inputs have shape {split.shape}, and others {first.shape}.")
+            if split.shapes != first.shapes or split.names != first.names:
+                raise ConfigError(
+                    f"dataset: the {name} inputs have shape {shown_shapes(split.shapes)}, and others "
+                    f"{shown_shapes(first.shapes)}."
+                )
         is_number = any(split.read_labels().dtype.kind == "f" for split in splits.values())
+        shapes: List[List[int]] = [list(shape) for shape in first.shapes]
         return {
-            "shape": list(first.shape), "dtype": str(first.dtype), "target": "number" if is_number else "class",
+            "shape": shapes if first.names else shapes[0], "dtype": ",".join(map(str, first.dtypes)),
+            "target": "number" if is_number else "class",
             "num_samples": {name: len(split) for name, split in splits.items()},
+            **({"inputs": list(first.names)} if first.names else {}),
         }  # fmt: skip
 
     @classmethod
@@ -156,6 +111,8 @@ class GivenDataset(Given, BaseDataset):
 
     @property
     def sample_type(self) -> str:  # type: ignore[override]  # a class variable in other datasets
+        if self.inputs:
+            return "several arrays"
         is_image = len(self.shape) == 3 and self.shape[0] in (1, 3)
         return "images" if is_image else "numbers" if len(self.shape) == 1 else "arrays"
 
@@ -189,7 +146,13 @@ class GivenDataset(Given, BaseDataset):
             splits = {**held_out, **{name: samples for name, samples in splits.items() if name != "all"}}
         mean, std = _moments(splits.get("train", train))
         val, test = splits.get("val", train), splits.get("test")
-        return Splits(splits.get("train", train), val, test, names, tuple(self.shape), mean, std)
+        shapes: Any = tuple(map(tuple, self.shapes))  # `Splits` names the type of a single input
+        return Splits(splits.get("train", train), val, test, names, shapes if self.inputs else shapes[0], mean, std)
+
+    @property
+    def shapes(self) -> List[List[int]]:
+        """Returns the shape of each input."""
+        return self.shape if self.inputs else [self.shape]  # type: ignore[list-item, return-value]  # as `inputs` says
 
     def _names(self, splits: Mapping[str, GivenSamples]) -> List[str]:
         """Returns the names of the classes; without `class_names`, the numbers up to the largest label of any split."""
@@ -197,6 +160,12 @@ class GivenDataset(Given, BaseDataset):
             return []
         label_N = np.concatenate([split.read_labels() for split in splits.values()])
         smallest, count = int(label_N.min()), int(label_N.max()) + 1
+        # Samples that are only evaluated need not have every class.
+        if smallest > 0 and not self.class_names and "test" not in list(splits)[:1]:
+            raise DataError(
+                f"dataset: labels go from {smallest} to {count - 1}, and classes count from 0. Give y - {smallest}; if "
+                "class 0 has no samples, give the names of all classes: dataset.class_names=[...]."
+            )
         if smallest < 0:
             raise DataError(f"dataset: labels are class indices from 0 on, and one is {smallest}.")
         if not self.class_names:
@@ -206,6 +175,34 @@ class GivenDataset(Given, BaseDataset):
                 f"dataset.class_names has {len(self.class_names)} names, and there is a label {count - 1}. Name all."
             )
         return list(self.class_names)
+
+    def require_order(self, network: gluon.Block) -> None:
+        """Checks that named inputs are in the order in which the network takes arguments of these names.
+
+        Raises:
+            ConfigError: they are in another order.
+        """
+        forward = getattr(network, "hybrid_forward", network.forward)
+        taken = [name for name in inspect.signature(forward).parameters if name in self.inputs]
+        if len(taken) == len(self.inputs) and taken != self.inputs:
+            raise ConfigError(
+                f"dataset gives the inputs {', '.join(self.inputs)}, and the network takes {', '.join(taken)}. Give "
+                "the dict in the order of the network."
+            )
+
+    def note_on_values(self) -> str:
+        """Returns a sentence if the targets are numbers that look like classes: a few whole numbers from 0 on; else
+        ""."""
+        if self.target != "number" or not self.is_given:
+            return ""
+        value_N = np.concatenate([split.read_labels() for split in splits_of(self.require()).values()])
+        distinct = np.unique(value_N)
+        if not 2 <= len(distinct) <= MOST_CLASS_LIKE or distinct[0] < 0 or (distinct % 1).any():
+            return ""
+        return (
+            f"float targets are values to predict (task=regression), and these ({value_N.dtype}) hold only the "
+            f"{len(distinct)} whole numbers {_listed(distinct)}. For classes, give integers: y.astype(int)."
+        )
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         signature = Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
@@ -223,11 +220,14 @@ class GivenDataset(Given, BaseDataset):
             require_same_scale(signature, before, source)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        inputs = "x".join(map(str, self.shape)) or "one number"
+        texts = ["x".join(map(str, shape)) or "one number" for shape in self.shapes]
+        inputs = " and ".join(f"{name} ({text})" for name, text in zip(self.inputs, texts)) or texts[0]
         treatment = "standardised" if signature.mean else "as they are"
         text = f"inputs of {inputs} ({self.dtype}) enter the network {treatment}"
         if self.target == "class":
             return text
+        note = self.note_on_values()
+        text += f"; {note.rstrip('.')}" if note else ""
         return f"{text}; {target_remark(signature, splits.val.read_labels())}"  # type: ignore[attr-defined]
 
     def build_loader(  # type: ignore[override]  # of its own samples
@@ -250,32 +250,62 @@ class GivenLoader(BatchLoader):
     def __init__(self, source: GivenSamples, signature: Signature, options: LoaderOptions) -> None:
         super().__init__(len(source), options)
         self._source, self._encode = source, options.encode
-        (self._mean,), (self._std,) = (signature.mean, signature.std) if signature.mean else ((0.0,), (1.0,))
+        count = len(source.shapes)
+        self._scales = list(zip(signature.mean or [0.0] * count, signature.std or [1.0] * count))
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
     ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
-        input_B = self._source.read(share_B).astype(np.float32)
-        if (self._mean, self._std) != (0.0, 1.0):
-            input_B = (input_B - np.float32(self._mean)) / np.float32(self._std)
+        inputs = tuple(
+            _standardised(array_B, *scale) for array_B, scale in zip(self._source.read(share_B), self._scales)
+        )
         if not self._source.has_targets:
-            return (input_B,), ()
+            return inputs, ()
         target_B = self._source.read_labels()[share_B]
-        return (input_B,), (target_B.astype(np.float32),) if self._encode is None else self._encode(target_B)
+        return inputs, (target_B.astype(np.float32),) if self._encode is None else self._encode(target_B)
+
+
+def _standardised(array_B: np.ndarray, mean: float, std: float) -> np.ndarray:
+    array_B = array_B.astype(np.float32)
+    return array_B if (mean, std) == (0.0, 1.0) else (array_B - np.float32(mean)) / np.float32(std)
 
 
 def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
     """Converts arrays to samples to predict for.
 
     Args:
-        value: an array (N, ...), one sample (...), or a list of samples.
+        value: an array (N, ...), one sample (...), or a list of samples; for several inputs, a tuple or dict of these,
+            or a list of tuples or dicts with the inputs of one sample.
         dataset: the dataset of the run.
 
     Raises:
         ConfigError: the inputs have another shape or dtype than those of the run.
         DataError: an input is not finite.
     """
-    shape, object_name = dataset.shape, dataset.object
+    if not dataset.inputs:
+        return GivenSamples([_one_input(value, dataset, dataset.shapes[0], dataset.dtype)], None)
+    names = dataset.inputs
+    if isinstance(value, list) and all(isinstance(one, (tuple, Mapping)) for one in value):
+        samples = [named_arrays(one) for one in value]
+        value = {name: [sample.get(name) for sample in samples] for name in names} if samples else {}
+        if any(list(sample) != names for sample in samples):
+            value = samples[0]
+    columns = dict(zip(map(str, range(len(value))), value)) if isinstance(value, (tuple, list)) else value
+    if not isinstance(columns, Mapping) or sorted(columns) != sorted(names):
+        found = list(columns) if isinstance(columns, Mapping) else type(value).__name__
+        raise ConfigError(
+            f"predict: this run was trained on the inputs {', '.join(names)}, and got {found}. Give a "
+            f"{'tuple of arrays in this order' if names[0] == '0' else 'dict of arrays with these names'}."
+        )
+    arrays = [_one_input(columns[name], dataset, shape, dtype, f"input {name}, ")
+              for name, shape, dtype in zip(names, dataset.shapes, dataset.dtype.split(","))]  # fmt: skip
+    if len({len(array) for array in arrays}) > 1:
+        raise ConfigError(f"predict: the inputs have {', '.join(str(len(one)) for one in arrays)} samples.")
+    return GivenSamples(arrays, None, names=names)
+
+
+def _one_input(value: Any, dataset: GivenDataset, shape: Sequence[int], dtype: str, place: str = "") -> np.ndarray:
+    object_name = dataset.object
     if any(isinstance(item, (str, os.PathLike)) for item in (value if isinstance(value, (list, tuple)) else [value])):
         raise ConfigError(
             f"predict: this run was trained on arrays ({object_name}), so it reads no files. Read them in Python, and "
@@ -289,112 +319,43 @@ def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
     if array is None or array.shape[1:] != tuple(shape) or array.dtype.kind not in "fiub":
         kinds = "of several shapes" if array is None else f"{array.dtype} {array.shape}"
         raise ConfigError(
-            f"predict: the inputs are {kinds}. This run was trained on arrays ({object_name}): give numbers of shape "
-            f"(N{''.join(f', {size}' for size in shape)}), or one sample of {tuple(shape)}."
+            f"predict: {place}the inputs are {kinds}. This run was trained on arrays ({object_name}): give numbers of "
+            f"shape (N{''.join(f', {size}' for size in shape)}), or one sample of {tuple(shape)}."
         )
     is_byte = array.dtype.kind != "f" and bool(((array >= 0) & (array <= 255)).all())
-    if dataset.dtype == "uint8" and not is_byte:
+    if dtype == "uint8" and not is_byte:
         raise ConfigError(
-            f"predict: the inputs are {array.dtype}, and this run was trained on uint8, which it standardises. Give "
-            "whole numbers from 0 to 255."
+            f"predict: {place}the inputs are {array.dtype}, and this run was trained on uint8, which it standardises. "
+            "Give whole numbers from 0 to 255."
         )
     wrong_N = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if wrong_N.any():
-        raise DataError(f"predict: input {int(np.argmax(wrong_N))} has a number that is not finite (NaN or infinite).")
-    return GivenSamples(array, None)
-
-
-def splits_of(value: Any) -> Dict[str, GivenSamples]:
-    """Returns split -> samples of the argument `dataset`. A single dataset, not split yet, has the name "all".
-
-    Raises:
-        ConfigError: the object is not a dataset.
-    """
-    if isinstance(value, (tuple, list)) and len(value) in (2, 3) and not _is_array(value[0]):
-        return {name: _samples_of(part, name) for name, part in zip(SPLITS, value)}
-    return {"all": _samples_of(value, "")}
-
-
-def _samples_of(value: Any, split: str) -> GivenSamples:
-    place = f"dataset ({split})" if split else "dataset"
-    if isinstance(value, (tuple, list)) and len(value) in (4, 6) and all(map(_is_array, value)):
-        raise ConfigError(f"{place}: {len(value)} arrays. Give pairs: ((x, y), (x_val, y_val)).")
-    if isinstance(value, (tuple, list)) and len(value) == 2 and _is_array(value[0]):
-        inputs, target_N = as_array(value[0]), as_array(value[1])
-        if inputs.dtype.kind not in "fiub":
-            raise ConfigError(f"{place}: x has the type {inputs.dtype}. Give an array of numbers.")
-    elif _is_dataset(value):
-        try:
-            items = [_parts_of(_item(value, index), index)[1] for index in range(len(value))]
-        except LoaderError as error:
-            raise ConfigError(str(error)) from error
-        inputs, target_N = value, np.asarray([as_array(target) for target in items])
-    else:
-        if _is_array(value):
-            raise ConfigError(f"{place}={class_of(value)}: an array without targets. Give (x, y).")
-        hint = " It is a loader: give its dataset." if hasattr(value, "dataset") or hasattr(value, "__iter__") else ""
-        raise ConfigError(f"{place}={value!r:.60} ({class_of(value)}) is no dataset.{hint} {ADVICE}")
-    if target_N.ndim == 2 and target_N.shape[1] == 1:
-        target_N = target_N[:, 0]
-    if not len(inputs):
-        raise ConfigError(f"{place}: there are no samples in it.")
-    if target_N.ndim != 1 or len(target_N) != len(inputs) or target_N.dtype.kind not in "fiub":
-        raise ConfigError(
-            f"{place}: targets are {target_N.dtype} of shape {target_N.shape}, for {len(inputs)} inputs. Give one "
-            "number for each: the index of a class (an integer) or a value (a float)."
+        raise DataError(
+            f"predict: {place}input {int(np.argmax(wrong_N))} has a number that is not finite (NaN or infinite)."
         )
-    if target_N.dtype.kind == "f" and not np.isfinite(target_N).all():
-        raise ConfigError(f"{place}: the target of sample {int(np.argmin(np.isfinite(target_N)))} is not finite.")
-    return GivenSamples(inputs, target_N if target_N.dtype.kind == "f" else target_N.astype(np.int32))
+    return array
 
 
-def _is_array(value: Any) -> bool:
-    """Returns True for arrays of NumPy, MXNet and PyTorch, and for data frames of pandas."""
-    return hasattr(value, "shape") and (hasattr(value, "dtype") or hasattr(value, "to_numpy"))
-
-
-def _is_dataset(value: Any) -> bool:
-    return hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, (str, Mapping)) and \
-        not _is_array(value)  # fmt: skip
-
-
-def _item(dataset: Any, index: int) -> Any:
-    """Reads an item of a dataset.
-
-    Raises:
-        LoaderError: the dataset's code raised an exception.
-    """
-    try:
-        return dataset[index]
-    except Exception as error:
-        raise LoaderError(f"dataset: item {index} cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _parts_of(item: Any, index: int) -> Tuple[Any, Any]:
-    """Returns the input and the target of an item of a dataset.
-
-    Raises:
-        ConfigError: the item is not a pair.
-    """
-    if not isinstance(item, (tuple, list)) or len(item) != 2:
-        length = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
-        raise ConfigError(f"dataset: item {index} is a {type(item).__name__}{length}, and must be a pair (x, y).")
-    return item[0], item[1]
-
-
-def as_array(value: Any) -> np.ndarray:
-    """Converts an array of NumPy, MXNet or PyTorch, a number or a Pillow image to a NumPy array."""
-    return value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+def _listed(numbers: np.ndarray) -> str:
+    texts = [f"{number:g}" for number in numbers]
+    return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) < 6 else f"{texts[0]}, {texts[1]}, ..., {texts[-1]}"
 
 
 def _moments(samples: GivenSamples) -> Tuple[List[float], List[float]]:
-    """Returns mean and standard deviation of all uint8 inputs, one number each; empty lists for other dtypes."""
-    if samples.dtype != np.uint8:
+    """Returns mean and standard deviation of the numbers of each uint8 input, and 0 and 1 for other inputs; empty lists
+    if none is uint8."""
+    if np.uint8 not in samples.dtypes:
         return [], []
-    # Integer sums are exact, so that the result does not depend on the size of the parts.
-    total = square = count = 0
-    for begin in range(0, len(samples), 1024):
-        part = samples.read(np.arange(begin, min(begin + 1024, len(samples)))).astype(np.int64)
-        total, square, count = total + int(part.sum()), square + int((part * part).sum()), count + part.size
-    mean = total / count
-    return [mean], [max(square / count - mean * mean, 1e-6) ** 0.5]
+    means, stds = [], []
+    for place, dtype in enumerate(samples.dtypes):
+        # Integer sums are exact, so that the result does not depend on the size of the parts.
+        total, square, count = 0, 0, 1
+        if dtype == np.uint8:
+            count = len(samples) * math.prod(samples.shapes[place])
+            for begin in range(0, len(samples), 1024):
+                part = samples.read(np.arange(begin, min(begin + 1024, len(samples))))[place].astype(np.int64)
+                total, square = total + int(part.sum()), square + int((part * part).sum())
+        mean = total / count
+        means.append(mean)
+        stds.append(max(square / count - mean * mean, 1e-6) ** 0.5 if dtype == np.uint8 else 1.0)
+    return means, stds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 
@@ -144,6 +144,10 @@ class Model(Spec):
             f"model: {type(self).__name__} cannot be built from {', '.join(known)}, which this dataset gives. Derive "
             "it from the base class of the models of this field, or choose another dataset."
         )
+
+    def valued_parameters(self) -> Collection[str]:
+        """Returns the structural names of the parameters that `set_initial_values` sets."""
+        return ()
 
     def set_initial_values(self, network: gluon.Block) -> None:
         """Sets parameters of the initialised network that have other initial values than `init`; by default none."""

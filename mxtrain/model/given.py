@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.given import Given, class_of
@@ -74,19 +74,24 @@ class GivenModel(Given, CustomFields):
     def require_known(self, names: Sequence[str]) -> None:
         """Does nothing: the block exists already."""
 
+    def valued_parameters(self) -> Collection[str]:
+        return self._valued()
+
     def set_initial_values(self, network: gluon.Block) -> None:
         parameters = network._collect_params_with_prefix()
+        for name, parameter in self._valued().items():
+            if name in parameters:
+                parameters[name].set_data(parameter.data(parameter.list_ctx()[0]))
+
+    def _valued(self) -> Dict[str, gluon.Parameter]:
         original = self.require()
         blocks = {"": original}
         if isinstance(original, Mapping):
             blocks = {f"{name}.": _block_of(value) for name, value in original.items()}
-        initial = {
+        return {
             f"{prefix}{name}": parameter for prefix, block in blocks.items()
-            for name, parameter in block._collect_params_with_prefix().items()
+            for name, parameter in block._collect_params_with_prefix().items() if parameter._data is not None
         }  # fmt: skip
-        for name, parameter in initial.items():
-            if parameter._data is not None and name in parameters:
-                parameters[name].set_data(parameter.data(parameter.list_ctx()[0]))
 
 
 def structure_of(block: gluon.Block, children: bool = True) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Collection, List, Optional, Sequence, Union
 
+from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.graph.kernels import average_by_mean
 from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.shapes import first_line, infer_shapes
-from mxtrain.model.parameters import distinct_parameters, freeze, parameter_multipliers
+from mxtrain.model.parameters import NORM_AND_BIAS, distinct_parameters, freeze, parameter_multipliers
 from mxtrain.model.published import find_weights
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.model.widths import set_widths
@@ -113,7 +114,8 @@ def prepare_network(
         disable_gradients(network)
     refuse_too_large(network, [table.weight for table in remote_tables])
     average_by_mean(network, input_shape)
-    initialize(network, model.init, seed, device if device is not None else mx.cpu(), remote_tables)
+    valued = model.valued_parameters()
+    initialize(network, model.init, seed, device if device is not None else mx.cpu(), remote_tables, valued)
     model.set_initial_values(network)
     report = WeightsReport()
     if model.weights:
@@ -165,6 +167,18 @@ def _initializer(kind: str) -> Initializer:
     }[kind]()
 
 
+def _vector_initializer(kind: str, parameter: gluon.Parameter) -> Optional[Initializer]:
+    """Returns the usual initializer of a vector that `kind` cannot fill, and whose layer names none, as those of a
+    SymbolBlock; None for others."""
+    from mxtrain.engine.backend import mx
+
+    role = role_of(parameter.name)
+    fills = parameter.init is not None or len(parameter.shape) != 1 or kind not in ("xavier", "msra")
+    if fills or role not in NORM_AND_BIAS:
+        return None
+    return mx.init.One() if role in ("gamma", "running_var") else mx.init.Zero()
+
+
 def parameter_seed(seed: int, name: str) -> int:
     """Returns the seed of a parameter: 31 bits of the SHA-256 of the run's seed and the structural name."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:4], "little") & 0x7FFFFFFF
@@ -172,7 +186,7 @@ def parameter_seed(seed: int, name: str) -> int:
 
 def initialize(
     network: gluon.Block, kind: str, seed: int, device: Union[Context, List[Context]],
-    remote_tables: Sequence[EmbeddingTable] = (),
+    remote_tables: Sequence[EmbeddingTable] = (), valued: Collection[str] = (),
 ) -> None:  # fmt: skip
     """Initialises all parameters. Each value is a function of the seed and the structural name.
 
@@ -182,6 +196,7 @@ def initialize(
         seed: any integer.
         device: context, or list of contexts.
         remote_tables: tables whose rows servers hold; they get the same values there.
+        valued: structural names of parameters that are set to known values afterwards, and are 0 until then.
 
     Raises:
         ConfigError: the initializer cannot fill a parameter.
@@ -204,8 +219,9 @@ def initialize(
             # Initializers draw on cpu(0) for all devices: most with MXNet's generator, Orthogonal with NumPy's.
             mx.random.seed(own_seed, ctx=mx.cpu(0))
             np.random.seed(own_seed)
+            own_init = mx.init.Zero() if name in valued else _vector_initializer(kind, parameters[name])
             try:
-                parameters[name].initialize(ctx=device, default_init=_initializer(kind), force_reinit=True)
+                parameters[name].initialize(own_init, device, _initializer(kind), force_reinit=True)
             except ValueError as error:
                 raise ConfigError(
                     f"model.init={kind} cannot initialise '{name}' of shape {parameters[name].shape}: "

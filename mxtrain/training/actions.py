@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Callable, Collection, Dict, Mapping, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Collection, Dict, Mapping, Set, Tuple, Union
 
 from mxtrain.callback.action import Action, Control, Decisions
 from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.model.graph.channels import Channels, find_channels
 from mxtrain.model.graph.trace import NotTraceable
+from mxtrain.training.callback_list import call_hook
 from mxtrain.training.statistics import recompute_statistics
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class ActionList:
         self._actions, self._settings = dict(actions), dict(settings)
         self._decisions = Decisions()
         self._controls: Dict[str, Control] = {}
+        self._warned: Set[str] = set()
         self._seconds_before, self._started = 0.0, time.monotonic()
 
     def __bool__(self) -> bool:
@@ -211,7 +213,7 @@ class ActionList:
                 step=state.step, epoch=state.epoch, epoch_step=state.epoch_step, values=state.values,
                 seconds=self._seconds,
             )  # fmt: skip
-            getattr(action, hook)(control)
+            call_hook(action, hook, (control,), "call run.stop(REASON) to stop the run", self._warned)
 
     def _apply_decisions(self, state: TrainState) -> None:
         step, decisions = self._step, self._decisions

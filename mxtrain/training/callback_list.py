@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import List, Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence, Set
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.run_directory import held_lock
@@ -19,11 +19,38 @@ from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 _LOG = logging.getLogger(__name__)
 
 
+STOP_BY_ACTION = "a callback cannot stop a run. Give an mxtrain.callback.Action, whose hooks call run.stop(REASON)"
+
+
+def call_hook(owner: object, hook: str, values: Sequence[object], instead: str, warned: Set[str]) -> None:
+    """Calls a method of a callback or an action. If it asks to stop as in other libraries, it says how to do it here.
+
+    Args:
+        owner: the callback or action.
+        hook: name of the method.
+        values: its arguments.
+        instead: sentence that says how a run is stopped.
+        warned: hooks that were warned of in this run; it is added to.
+
+    Raises:
+        RuntimeError: it raised StopIteration.
+    """
+    name = f"{type(owner).__name__}.{hook}"
+    try:
+        result = getattr(owner, hook)(*values)
+    except StopIteration as error:  # a generator around it would replace the message
+        raise RuntimeError(f"{name} raised StopIteration: {instead}.") from error
+    if result is True and name not in warned:
+        warned.add(name)
+        _LOG.warning("%s returned True, which stops nothing: %s.", name, instead)
+
+
 class CallbackList:
     """The callbacks of a run."""
 
     def __init__(self, callbacks: Sequence[Callback]):
         self._callbacks = list(callbacks)
+        self._warned: Set[str] = set()
 
     def notify(self, event: str, *values: object) -> None:
         """Calls the method `event` of each.
@@ -32,7 +59,7 @@ class CallbackList:
             Exception: whatever one of them raised; those after it are not told.
         """
         for callback in self._callbacks:
-            getattr(callback, event)(*values)
+            call_hook(callback, event, values, STOP_BY_ACTION, self._warned)
 
     def end(self, result: Result, error: Optional[BaseException]) -> Result:
         """Notifies all callbacks of the end of the run, and returns the result.

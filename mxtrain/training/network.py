@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, List
 
+from mxtrain.data.given import GivenDataset
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, obstacle, sparse_from, sparse_samples
 from mxtrain.errors import ConfigError
 from mxtrain.loss.distillation import expose_layers
 from mxtrain.model.graph.id_inputs import tables_of
+from mxtrain.model.graph.shapes import WrongOutputs
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import Prepared, TableOptions, prepare_network
 from mxtrain.parallel.engine_dependency import can_add_dependencies
@@ -31,14 +33,21 @@ def build_network(
         remote_rows: servers hold the rows of its large tables.
         learns: else there is no memory for gradients.
     """
-    task = description.task
-    prepared = prepare_network(
-        description.model, num_classes=task.num_classes(signature), input_shape=signature.shape,
-        seed=description.trainer.seed, device=device, network=task.build_network(description, signature),
-        output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
-        output_names=task.output_names(signature), learns=learns,
-        tables=TableOptions(sparse_from(description), sparse_samples(description), remote_rows),
-    )  # fmt: skip
+    task, dataset = description.task, description.dataset
+    network = task.build_network(description, signature)
+    if isinstance(dataset, GivenDataset):
+        dataset.require_order(network)
+    try:
+        prepared = prepare_network(
+            description.model, num_classes=task.num_classes(signature), input_shape=signature.shape,
+            seed=description.trainer.seed, device=device, network=network,
+            output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
+            output_names=task.output_names(signature), learns=learns,
+            tables=TableOptions(sparse_from(description), sparse_samples(description), remote_rows),
+        )  # fmt: skip
+    except WrongOutputs as error:
+        note = dataset.note_on_values() if isinstance(dataset, GivenDataset) else ""
+        raise ConfigError(f"dataset: {note}" if note else str(error)) from error
     warn_dense_gradients(description, prepared)
     if remote_rows:
         require_tables(prepared.network)

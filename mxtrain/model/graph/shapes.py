@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence
 
-from mxtrain.errors import ConfigError
+from mxtrain.errors import NUMPY_SEMANTICS, ConfigError
 from mxtrain.model.graph.mxnet_workarounds import called_in, refuse_wrong
 from mxtrain.model.graph.trace import NotTraceable, TraceFailure, recorded_calls, trace
 from mxtrain.types import Shape, Shapes, shapes_of
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 SIZES_TO_SUGGEST = (16, 32, 64, 96, 128, 224, 299, 331)
+
+
+class WrongOutputs(ConfigError):
+    """The outputs of a network have other shapes than those that the task needs."""
 
 
 def infer_shapes(network: gluon.Block, input_shape: Shapes, required_shapes: Optional[Sequence[Shape]] = None) -> None:
@@ -27,6 +31,10 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, required_shapes: Opt
         ConfigError: the network cannot take a sample of this shape, returns other shapes than expected, or
             calls an operator whose gradient is wrong.
     """
+    from mxtrain.engine.backend import mx
+
+    if mx.util.is_np_array() or mx.util.is_np_shape():  # e.g. by the module of a network of the user's
+        raise ConfigError(f"npx.set_np() is on: {NUMPY_SEMANTICS}")
     output_shapes: Sequence[Optional[Shape]]
     try:
         traced = trace(network, input_shape)
@@ -49,10 +57,12 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, required_shapes: Opt
     if required_shapes is not None and output_shapes != [(1, *shape) for shape in required_shapes]:
         shown = ", ".join("x".join(map(str, shape or ("?",))) for shape in output_shapes)
         required = " and ".join(f"({', '.join(map(str, ('batch', *shape)))})" for shape in required_shapes)
+        # A single number is a value to predict, or the logit of one of two classes.
+        meaning = "one value per sample" if list(required_shapes) == [(1,)] else "a score per class"
         number = "one tensor" if len(required_shapes) == 1 else f"{len(required_shapes)} tensors"
         last = f", or end it with a layer of {required_shapes[0][-1]} units" if len(required_shapes[0]) < 3 else ""
-        raise ConfigError(
-            f"The network must return {number} of {required}, a score per class, but for one sample it returns "
+        raise WrongOutputs(
+            f"The network must return {number} of {required}, {meaning}, but for one sample it returns "
             f"{len(output_shapes)}: {shown}. Switch auxiliary outputs off{last}."
         )
 
@@ -120,7 +130,10 @@ def _layer_text(layer: Optional[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Returns the message's first line without its full stop; the class where there is no message."""
+    """Returns the message's first line without its full stop; the class where there is no message. MXNet's advice to
+    call npx.set_np() is replaced, because that does not help here."""
+    if "activated numpy semantics" in str(error):
+        return f"it uses MXNet's NumPy interface. {NUMPY_SEMANTICS}".rstrip(".")
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
 
 

@@ -1,0 +1,86 @@
+"""Keyword arguments of the Python API that choose the parts of a run: a group of options each, or an object."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, TypeVar, Union
+
+from typing_extensions import TypedDict
+
+if TYPE_CHECKING:
+    import mxnet as mx
+    from mxnet import gluon
+
+Option = Union[str, Mapping[str, Any]]
+"""The name of an option, or a dict of settings."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class MeasuredParts(TypedDict, total=False):
+    """Parts that an evaluation may replace."""
+
+    loss: Union[Option, gluon.Block, None]
+    metric: Union[
+        Option, Sequence[str], mx.metric.EvalMetric, Callable[..., Any], Sequence[Any], Mapping[str, Any], None
+    ]
+    parallel: Optional[Option]
+    amp: Optional[Option]
+    runtime: Optional[Option]
+
+
+class LoadedParts(TypedDict, total=False):
+    """Objects that a run was trained with."""
+
+    model: Optional[gluon.Block]
+    dataset: Any
+    loss: Optional[gluon.Block]
+    metric: Any
+
+
+class SessionParts(MeasuredParts, total=False):
+    """Parts of a custom loop."""
+
+    model: Union[Option, gluon.Block, Mapping[str, Any], None]
+    dataset: Any
+    optimizer: Union[Option, mx.optimizer.Optimizer, Mapping[str, Any], None]
+    lr_scheduler: Optional[Option]
+    kvstore: Optional[Option]
+    distillation: Optional[Option]
+    early_stopping: Optional[Option]
+    checkpoint: Optional[Option]
+    callback: Any
+    logger: Union[Option, Sequence[str], None]
+    trainer: Optional[Option]
+    cluster: Optional[Option]
+    experiment: Optional[str]
+    debug: Optional[str]
+
+
+class Parts(SessionParts, total=False):
+    """Parts of a run: all groups of options."""
+
+    task: Optional[Option]
+
+
+def with_parts(parts: type) -> Callable[[Function], Function]:
+    """Returns a decorator that lists the keys of a TypedDict in the signature of a function with ``**parts``.
+
+    Type checkers and most editors read the annotation `Unpack`; notebooks, `help` and `inspect` read this signature.
+
+    Args:
+        parts: the TypedDict.
+    """
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        listed = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None,
+                annotation=getattr(annotation, "__forward_arg__", annotation),
+            ) for name, annotation in parts.__annotations__.items()  # with those of its bases
+        ]  # fmt: skip
+        function.__signature__ = signature.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
+        return function
+
+    return decorate

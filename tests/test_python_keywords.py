@@ -1,0 +1,47 @@
+"""Typed keywords of the Python API: the groups of options, for editors, notebooks and type checkers."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import mxtrain
+from mxtrain.description.groups import GROUPS, PRESET_GROUPS
+from mxtrain.errors import ConfigError
+
+FUNCTIONS = ("compose", "dry_run", "train", "verify", "lr_find", "session")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_group_is_a_keyword(name: str) -> None:
+    parameters = inspect.signature(getattr(mxtrain, name)).parameters
+    assert set(parameters) >= {*GROUPS, *PRESET_GROUPS}
+    assert all(parameters[group].kind is inspect.Parameter.KEYWORD_ONLY for group in GROUPS)
+    assert "gluon.Block" in str(parameters["model"].annotation), "types are those of the annotation, as text"
+
+
+def test_keywords_of_loading_and_measuring() -> None:
+    assert set(inspect.signature(mxtrain.load).parameters) >= {"model", "dataset", "loss", "metric"}
+    for function in (mxtrain.evaluate, mxtrain.Run.evaluate):
+        assert set(inspect.signature(function).parameters) >= {"dataset", "loss", "metric", "parallel", "amp"}
+
+
+def test_keywords_are_those_of_the_command_line() -> None:
+    given = mxtrain.compose(model="lenet", optimizer={"lr": 0.5}, lr_scheduler="constant", metric=["accuracy", "f1"],
+                            parallel={"devices": "cpu"}, trainer={"max_epochs": 3}, debug="fast")  # fmt: skip
+    typed = mxtrain.compose("model=lenet", "optimizer.lr=0.5", "lr_scheduler=constant", "metric=[accuracy,f1]",
+                            "parallel.devices=cpu", "trainer.max_epochs=3", "debug=fast")  # fmt: skip
+    assert given == typed
+
+
+@pytest.mark.parametrize("name", ["compose", "dry_run", "train", "verify", "lr_find"])
+def test_wrong_names_get_the_nearest_spelling(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}\(\) has no argument 'optimiser'. Did you mean 'optimizer'"):
+        getattr(mxtrain, name)(optimiser="sgd")
+
+
+def test_stubs_name_everything_that_is_offered() -> None:
+    stubs = (Path(mxtrain.__file__).parent / "__init__.pyi").read_text(encoding="utf-8")
+    assert [name for name in mxtrain.__all__ if f" as {name}\n" not in stubs and name != "__version__"] == []
