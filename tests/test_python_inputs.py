@@ -85,7 +85,7 @@ def test_inputs_of_a_dict_are_trained_measured_and_predicted(trained: Any) -> No
 
 def test_all_forms_give_the_same_run(trained: Any, mx: Any, tmp_path: Any) -> None:
     forms = {
-        "items": Items(), "tuple": ((LEFT, RIGHT), Y), "list": ([mx.nd.array(LEFT), RIGHT], Y),
+        "items": Items(), "tuple": ((mx.nd.array(LEFT), RIGHT), Y),
         "gluon": mx.gluon.data.SimpleDataset([((LEFT[index], RIGHT[index]), Y[index]) for index in range(80)]),
     }  # fmt: skip
     expected = {name: value.data().asnumpy() for name, value in trained.network._collect_params_with_prefix().items()}

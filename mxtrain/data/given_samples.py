@@ -157,17 +157,20 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_pair(value: Any) -> bool:
-    """Returns True for (inputs, y) with a tuple, list or dict of arrays as inputs."""
-    first = list(value[0].values()) if isinstance(value[0], Mapping) else value[0]
-    is_inputs = isinstance(first, (tuple, list)) and len(first) > 0 and all(map(_is_array, first))
+    """Returns True for (inputs, y) with a tuple or dict of arrays as inputs."""
+    first = tuple(value[0].values()) if isinstance(value[0], Mapping) else value[0]
+    is_inputs = isinstance(first, tuple) and len(first) > 0 and all(map(_is_array, first))
     return len(value) == 2 and is_inputs and _is_array(value[1])
 
 
 def named_arrays(inputs: Any) -> Dict[str, np.ndarray]:
-    """Returns the inputs of one sample or of all by name; those of a tuple are called 0, 1, ..., a single one ""."""
+    """Returns the inputs of one sample or of all by name; those of a tuple are called 0, 1, ..., a single one "".
+
+    A list is one array, as NumPy reads it.
+    """
     if isinstance(inputs, Mapping):
         return {str(name): as_array(array) for name, array in inputs.items()}
-    if isinstance(inputs, (tuple, list)) and inputs and all(map(_is_array, inputs)):
+    if isinstance(inputs, tuple) and inputs and all(map(_is_array, inputs)):
         return {str(number): as_array(array) for number, array in enumerate(inputs)}
     return {"": as_array(inputs)}
 
@@ -190,6 +193,7 @@ class Items:
 
 
 def shown_shapes(shapes: Sequence[Sequence[int]]) -> str:
+    """Returns shapes of inputs for messages, e.g. "(4,) and (2, 3)"."""
     return " and ".join(str(tuple(shape)) for shape in shapes)
 
 
