@@ -1,4 +1,4 @@
-"""Explains an override that gives a path as the option of a group, as in `dataset=photos/` or `model=net.params`."""
+"""Explains an override that gives a path as the option of a group, as in `dataset=FOLDER` or `model=net.params`."""
 
 from __future__ import annotations
 
@@ -43,10 +43,14 @@ def hint_for_path(group: str, option: str, files: ConfigFiles) -> str:
         kind = "folder" if is_folder or not ending else ending
         found = [words for kinds, words in known if within & set(kinds)] or \
             [words for kinds, words in known if kind in kinds]  # fmt: skip
-        commands = [re.sub(r"(\S+)=PATH", lambda word: typed_name(word[1], option), words) for words in found]
+        commands = [re.sub(r"(\S+)=PATH", lambda word: _typed(word[1], option), words) for words in found]
     if not commands:
         return f" It is a path, and {group} takes the name of an option: see `mxtrain explain {group}`."
     return f" It is a path: type {', or '.join(commands)}."
+
+
+def _typed(setting: str, path: str) -> str:
+    return f"{setting}={path}" if re.fullmatch(r"[\w./~-]*[/a-zA-Z_]", path) else typed_name(setting, path)
 
 
 def _lines(group: str, files: ConfigFiles) -> Iterator[Tuple[List[str], str]]:

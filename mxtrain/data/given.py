@@ -287,9 +287,8 @@ def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
     names = dataset.inputs
     if isinstance(value, list) and all(isinstance(one, (tuple, Mapping)) for one in value):
         samples = [named_arrays(one) for one in value]
-        value = {name: [sample.get(name) for sample in samples] for name in names} if samples else {}
-        if any(list(sample) != names for sample in samples):
-            value = samples[0]
+        odd = next((sample for sample in samples if sorted(sample) != sorted(names)), None)
+        value = {name: [sample[name] for sample in samples] for name in names} if odd is None else odd
     columns = dict(zip(map(str, range(len(value))), value)) if isinstance(value, (tuple, list)) else value
     if not isinstance(columns, Mapping) or sorted(columns) != sorted(names):
         found = list(columns) if isinstance(columns, Mapping) else type(value).__name__
