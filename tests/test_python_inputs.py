@@ -10,6 +10,7 @@ import pytest
 import mxtrain
 from mxtrain.errors import ConfigError, DataError
 
+pytestmark = pytest.mark.slow
 QUICK = ("trainer.max_epochs=2", "logger=[jsonl]", "lr_scheduler=constant", "dataset.batch_size=16")
 RNG = np.random.default_rng(0)
 LEFT = RNG.normal(size=(80, 4)).astype(np.float32)

@@ -13,6 +13,7 @@ from mxtrain.callback import Action
 from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.types import Callback
 
+pytestmark = pytest.mark.slow
 QUICK = ("trainer.max_epochs=4", "trainer.limit_train_batches=1", "logger=[jsonl]")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4)).astype(np.float32)
