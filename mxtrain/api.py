@@ -324,7 +324,8 @@ def verify(
 
     Returns:
         The comparison: ``passed``, ``worst``, and ``layers`` with the name of each ``layer`` and its ``gradient_abs``,
-        ``gradient_rel``, ``parameter_abs`` and ``parameter_rel``.
+        ``gradient_rel``, ``parameter_abs`` and ``parameter_rel``. ``own.wrong`` lists your own blocks whose gradient
+        is not that of their value, with ``layer``, ``kind``, ``tensor``, ``error`` and ``dtype``.
 
     Raises:
         ConfigError: the description is wrong, or no two devices could give the same numbers.

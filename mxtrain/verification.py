@@ -1,4 +1,5 @@
-"""Verifies that a placement computes the same as one device, from equal weights and batches, per layer."""
+"""Verifies that a placement computes the same as one device, from equal weights and batches, per layer, and that users'
+own blocks have the gradients of their values."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.model.graph.summary import has_random_layers
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.model.parameters import parameter_multipliers
+from mxtrain.own_gradients import compare_own_gradients
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.differences import Difference, Verification, differences_of
+from mxtrain.parallel.differences import Difference, OwnGradients, Verification, differences_of
 from mxtrain.parallel.reference import BatchDivision, Reference
 from mxtrain.parallel.strategies import Parallel
 from mxtrain.process.heartbeat import HEARTBEAT
@@ -101,6 +103,10 @@ class Sides:
             is_lazy(description), description.amp.build_scaling(), cut_before,
         )  # fmt: skip
 
+    def objective(self, dtype: str) -> Objective:
+        """Builds network and loss by themselves on one device, in "float32" without amp or "float64"."""
+        return self._objective(self.described("float64"), dtype)
+
     def described(self, dtype: str) -> Description:
         """Returns the description; without amp for float64."""
         return replace(self.description, amp=FULL) if dtype == "float64" else self.description
@@ -173,9 +179,16 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         display.begin(f"comparing in float64, {STEPS}", 2 * steps)
         placed = sides.placement("float64")
         layers = compared("float64", placed, sides.reference("float64"))
+        own = OwnGradients()
+        if world.rank == 0:
+            display.begin("comparing gradients of own layers with finite differences", 0)
+            batch = next(batches(data.train, 1, Consumer([placed.strategy])))
+            own = compare_own_gradients(sides.objective("float64"), sides.objective("float32"), batch)
     if joined is not None:
         joined.close()
-    return Verification(layers, tolerance, steps, bits, sides.remarks, low, description.amp.dtype)
+    return Verification(
+        layers, tolerance, steps, bits, [*sides.remarks, *own.remarks], low, description.amp.dtype, own=own
+    )
 
 
 def refuse_incomparable(description: Description) -> None:

@@ -24,7 +24,9 @@ from mxtrain.logger.terminal import open_console
 from mxtrain.types import Positive, PositiveFloat, Spec
 
 if TYPE_CHECKING:
-    from mxtrain.parallel.differences import Verification
+    from rich.console import Console
+
+    from mxtrain.parallel.differences import OwnGradients, Verification
 
 
 class VerifySettings(Spec):
@@ -132,3 +134,19 @@ def show(result: Verification) -> None:
         console.print(f"{result.dtype}, sums in the same order: bits differ, in {layers}", soft_wrap=True)
     elif result.bits:
         console.print(f"{result.dtype}, sums in the same order: every bit is equal", soft_wrap=True)
+    show_own_gradients(console, result.own)
+
+
+def show_own_gradients(console: Console, own: OwnGradients) -> None:
+    """Prints the comparison of users' own blocks with finite differences; nothing if there are none."""
+    for one in own.wrong:
+        layer = f"layer '{one.layer}'" if one.layer else "the network itself"
+        reference = "finite differences" if one.dtype == "float64" else "its gradient in float64"
+        console.print(
+            f"WRONG gradient in {one.dtype}: {layer}, a {one.kind}: the gradient of '{one.tensor}' differs from "
+            f"{reference} by {one.error:.1e} of its length", soft_wrap=True,
+        )  # fmt: skip
+    if own.checked and not own.wrong:
+        count = len(own.checked)
+        blocks = "1 own layer agrees" if count == 1 else f"{count} own layers agree"
+        console.print(f"gradients of {blocks} with finite differences", soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -19,6 +19,40 @@ FLOOR = 1e-3
 # which a gradient feels percents. Two sides that compute in it, in other sums, are held to this share of the
 # Euclidean norm of all gradients together: an error by a factor or a sign is far beyond it.
 LOW_TOLERANCE = 0.2
+
+
+@dataclass(frozen=True)
+class WrongGradient:
+    """A gradient that differs from that of the value.
+
+    Attributes:
+        layer: structural name of the block; "" is the network itself, "(loss)" the loss.
+        kind: class of the block.
+        tensor: the parameter, or "input 0".
+        error: difference over the length of the gradient.
+        dtype: "float64", compared with finite differences, or "float32", compared with float64.
+    """
+
+    layer: str
+    kind: str
+    tensor: str
+    error: float
+    dtype: str
+
+
+@dataclass(frozen=True)
+class OwnGradients:
+    """The comparison of the gradients of own blocks.
+
+    Attributes:
+        checked: structural names of the blocks that were compared.
+        wrong: the wrong gradients, of the innermost blocks that have one.
+        remarks: the blocks that were not compared, with the reason.
+    """
+
+    checked: Sequence[str] = ()
+    wrong: Sequence[WrongGradient] = ()
+    remarks: Sequence[str] = ()
 
 
 @dataclass
@@ -58,6 +92,7 @@ class Verification:
             together, over their length. None without amp.
         dtype: that precision, in which `bits` is compared, too.
         low_tolerance: of `low`.
+        own: gradients of users' own blocks, compared with finite differences.
     """
 
     layers: List[Difference]
@@ -68,6 +103,7 @@ class Verification:
     low: Optional[float] = None
     dtype: str = FULL.dtype
     low_tolerance: float = LOW_TOLERANCE
+    own: OwnGradients = field(default_factory=OwnGradients)
 
     @property
     def worst(self) -> Difference:
@@ -82,7 +118,8 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Returns True if all is within the tolerance, and equal where it must be."""
-        return self.worst.worst <= self.tolerance and not self.unequal and not self.low_is_off
+        right = self.worst.worst <= self.tolerance and not self.unequal and not self.low_is_off
+        return right and not self.own.wrong
 
     @property
     def low_is_off(self) -> bool:
