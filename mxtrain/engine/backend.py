@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain import native
 from mxtrain.engine.cached_op import corrected
+from mxtrain.engine.gradient_sums import OVERWRITES, with_added_gradients
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
 from mxtrain.engine.max_pooling import with_stored_positions
@@ -85,6 +86,17 @@ for _module in (mx.nd, mx.nd.op):
     setattr(_module, "Pooling", with_stored_positions(getattr(_module, "Pooling"), mx.autograd, _copy))  # noqa: B009, B010
 for _module in (mx.npx, mx.nd.numpy_extension):
     setattr(_module, "pooling", with_stored_positions(getattr(_module, "pooling"), mx.autograd, _copy))  # noqa: B009, B010
+
+
+def _add_gradients(path: str) -> None:
+    """Replaces a function of `mx.nd`, and of the module that array methods call."""
+    part, _, name = path.rpartition(".")
+    for module in (getattr(mx.nd, part),) if part else (mx.nd, mx.nd.op):
+        setattr(module, name, with_added_gradients(getattr(module, name), mx.autograd, _copy))
+
+
+for _path in (path for paths in OVERWRITES.values() for path in paths):
+    _add_gradients(_path)
 
 mx.nd.CachedOp = corrected(mx.nd.CachedOp, mx.autograd, mx.sym.load_json, _copy)
 

@@ -1,25 +1,26 @@
-"""Corrects hybridized graphs of MXNet 1.9.1: inference of recurrent operators, and gradients of max pooling."""
+"""Corrects hybridized graphs of MXNet 1.9.1: inference of recurrent operators, and gradients."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Callable, Sequence, Tuple
 
+from mxtrain.engine.gradient_sums import OVERWRITES, has_gradient, overwritten_inputs
 from mxtrain.engine.max_pooling import has_max_pooling, inference_in_training_mode, pooled_inputs
 
 Flags = Sequence[Tuple[str, Any]]
 
 
 def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], copy: Callable[[Any], Any]) -> Any:
-    """Returns a subclass of MXNet's CachedOp whose inference is deterministic, and whose max pooling has the right
-    gradient.
+    """Returns a subclass of MXNet's CachedOp whose inference is deterministic, and whose gradients are right.
 
     Under static_shape MXNet 1.9.1 leaves `need_grad` of an operator uninitialised: `CachedOp::StaticRunOps` in
     src/imperative/cached_op.cc sets only `is_train`. In inference the recurrent operator then uses oneDNN's kernel for
     training or the one for inference, depending on earlier content of the memory, and their last bits differ. So graphs
     with this operator run inference without static shapes. In training only `is_train` matters, so it is unchanged.
 
-    Max pooling: see `mxtrain.engine.max_pooling`. Arrays inside of a graph are no views, only its inputs can be.
+    Gradients: see `mxtrain.engine.max_pooling` (arrays inside of a graph are no views, only its inputs can be) and
+    `mxtrain.engine.gradient_sums`.
 
     Args:
         cached_op: mxnet.nd.CachedOp.
@@ -29,7 +30,7 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
     """
 
     class CachedOp(cached_op):
-        __slots__ = ("_flags", "_inference", "_pooled", "_pools", "_recorded_inference", "_sym")
+        __slots__ = ("_flags", "_inference", "_overwritten", "_pooled", "_pools", "_recorded_inference", "_sym")
 
         def __init__(self, sym: Any, flags: Flags = ()) -> None:
             super().__init__(sym, flags)
@@ -38,18 +39,23 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
             text = sym.tojson()
             if dict(flags).get("static_shape") and '"op": "RNN"' in text:
                 self._inference = cached_op(sym, [flag for flag in flags if flag[0] != "static_shape"])
-            graph = json.loads(text) if '"op": "Pooling"' in text else {"nodes": []}
+            is_read = any(f'"op": "{op}"' in text for op in ("Pooling", *OVERWRITES))
+            graph = json.loads(text) if is_read else {"nodes": []}
             self._pools, self._pooled = has_max_pooling(graph), pooled_inputs(graph)
+            self._overwritten = overwritten_inputs(graph)
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if self._pools and autograd.is_recording():
+            if (self._pools or self._overwritten) and autograd.is_recording():
                 given = list(args)
                 for position in self._pooled:
                     given[position] = copy(given[position])
-                if autograd.is_training():
-                    return super().__call__(*given, **kwargs)
-                with autograd.train_mode():
-                    return self._as_inference()(*given, **kwargs)
+                for position in self._overwritten:
+                    if has_gradient(given[position]):
+                        given[position] = copy(given[position])
+                args = tuple(given)
+                if self._pools and not autograd.is_training():
+                    with autograd.train_mode():
+                        return self._as_inference()(*args, **kwargs)
             if self._inference is None or autograd.is_training():
                 return super().__call__(*args, **kwargs)
             return self._inference(*args, **kwargs)

@@ -1,0 +1,108 @@
+"""Gradients of arrays with grad_req="add" are added up by all operators, imperative and in graphs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mxtrain.engine.backend import autograd, gluon, mx, nd
+from mxtrain.engine.gradient_sums import OVERWRITES, overwritten_inputs
+
+SPLIT = np.linspace(-1, 1, 12).reshape(3, 4)
+OFFSETS = np.full((1, 8, 2, 2), 0.25)
+OPERATORS = {
+    "clip": lambda F, x: F.clip(x, -0.5, 0.5),
+    "method clip": lambda F, x: x.clip(-0.5, 0.5),
+    "reverse": lambda F, x: F.reverse(x, axis=0),
+    "flip": lambda F, x: F.flip(x, axis=0),
+    "split_v2": lambda F, x: F.split_v2(x, (1, 3), axis=1)[1],
+    "cumsum": lambda F, x: F.cumsum(x, axis=1),
+    "mean": lambda F, x: F.mean(x, axis=1),
+    "method mean": lambda F, x: x.mean(axis=1),
+    "mean by name": lambda F, x: F.mean(data=x, axis=1),
+    "moments": lambda F, x: F.moments(x, axes=(1,))[1],
+    "boolean_mask": lambda F, x: F.contrib.boolean_mask(x, F.ones((3,))),
+    "sum of two": lambda F, x: x + x * 2,
+    "branch": lambda F, x: F.contrib.cond(F.ones((1,)), lambda: F.clip(x, -0.5, 0.5), lambda: x),
+}
+
+
+class Reads(gluon.HybridBlock):
+    """Applies a function to its parameter, as own networks do."""
+
+    def __init__(self, function):
+        super().__init__()
+        self._function = function
+        self.weight = self.params.get("weight", shape=(3, 4))
+
+    def hybrid_forward(self, F, x, weight):
+        return F.sum(self._function(F, weight)) * F.sum(x)
+
+
+@pytest.mark.parametrize("hybrid", [None, {}, {"static_alloc": True, "static_shape": True}], ids=str)
+@pytest.mark.parametrize("function", OPERATORS.values(), ids=OPERATORS)
+def test_gradients_of_two_batches_are_added_up(function, hybrid):
+    found = {}
+    for grad_req in ("write", "add"):
+        block = Reads(function)
+        block.initialize()
+        block.weight.set_data(nd.array(SPLIT))
+        block.weight.grad_req = grad_req
+        if hybrid is not None:
+            block.hybridize(**hybrid)
+        for _ in range(2):
+            with autograd.record():
+                y = block(nd.ones((2,)))
+            y.backward()
+        found[grad_req] = block.weight.grad().asnumpy()
+    assert np.abs(found["write"]).max() > 0
+    np.testing.assert_allclose(found["add"], 2 * found["write"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_gradients_of_deformable_convolution_are_added_up(hybrid):
+    arrays = [nd.random.normal(shape=(1, 2, 3, 3)), nd.array(OFFSETS), nd.random.normal(shape=(2, 2, 2, 2))]
+    names = ["x", "offset", "weight"]
+    found = {}
+    for grad_req in ("write", "add"):
+        for array in arrays:
+            array.attach_grad(grad_req)
+        options = {"kernel": (2, 2), "num_filter": 2, "no_bias": True}
+        graph = nd.CachedOp(mx.sym.contrib.DeformableConvolution(*map(mx.sym.var, names), **options))
+        for _ in range(2):
+            with autograd.record():
+                y = graph(*arrays) if hybrid else nd.contrib.DeformableConvolution(*arrays, **options)
+            y.backward()
+        found[grad_req] = [array.grad.asnumpy() for array in arrays]
+    for one, both in zip(found["write"], found["add"]):
+        np.testing.assert_allclose(both, 2 * one, rtol=1e-4, atol=1e-5)
+
+
+def test_operators_have_these_names_in_graphs():
+    """Or they would not be found there."""
+    x = mx.sym.var("x")
+    named = [mx.sym.clip(x, 0, 1), mx.sym.flip(x, axis=0), mx.sym.split_v2(x, (1,), axis=0), mx.sym.cumsum(x, axis=0),
+             mx.sym.mean(x), mx.sym.moments(x, axes=(0,)), x + x]  # fmt: skip
+    for symbol in named:
+        graph = json.loads(symbol.tojson())
+        assert overwritten_inputs(graph) == [0]
+        assert {node["op"] for node in graph["nodes"]} - {"null"} <= set(OVERWRITES)
+    assert overwritten_inputs(json.loads((mx.sym.exp(x) * 2).tojson())) == []
+
+
+def test_only_arrays_with_a_gradient_are_copied(monkeypatch):
+    copies = []
+    identity = nd.identity
+    monkeypatch.setattr(nd, "identity", lambda array: copies.append(array) or identity(array))
+    x, leaf = nd.ones((2, 2)), nd.ones((2, 2))
+    leaf.attach_grad()
+    nd.mean(leaf)
+    with autograd.record():
+        nd.mean(x)
+        nd.clip(leaf * 2, 0, 1)
+    assert not copies
+    with autograd.record():
+        nd.mean(leaf)
+    assert len(copies) == 1
