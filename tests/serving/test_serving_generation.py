@@ -366,8 +366,9 @@ def test_damaged_parts_are_refused(folders: Path, tmp_path: Path) -> None:
     for shape in ([1 << 40, 24], ["batch", -1], "x", [[1]]):
         values["parts"]["step"]["inputs"][1]["shape"] = shape
         path.write_text(json.dumps(values))
-        with pytest.raises(UnusableFolder, match="the inputs of step have the shape"):
+        with pytest.raises(UnusableFolder, match=r"the inputs of step have the shape|signature\.json: parts is "):
             load(folder)
+    values["parts"]["step"]["inputs"][1]["shape"] = ["batch", 24]
     values["parts"]["step"]["inputs"].pop()
     path.write_text(json.dumps(values))
     with pytest.raises(UnusableFolder, match=r"not those of step\.onnx"):

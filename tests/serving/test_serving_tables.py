@@ -120,7 +120,7 @@ def damaged(**changed: Any) -> Dict[str, Any]:
     {"signature": {"class_names": ["a"], "mean": [0], "std": []}}, {"signature": []},
 ])  # fmt: skip
 def test_damaged_signatures_are_refused(tmp_path: Path, signature: Dict[str, Any]) -> None:
-    with pytest.raises(UnusableFolder, match="signature.json is damaged"):
+    with pytest.raises(UnusableFolder, match="signature.json is damaged|signature.json: signature is "):
         ServedModel("m", str(write_rows(tmp_path / "a", **signature)), 1, True, 8, 4.0)
 
 
