@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import logging
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -102,7 +101,7 @@ def _push(path: Path, tracker: Tracker) -> int:
         "steps_per_epoch": steps_per_epoch, "total_steps": step or None,
         "start_ms": start_ms, "ms_per_step": ms_per_step,
     }  # fmt: skip
-    hint = f"The same command sends the rest: {program()} push {shlex.quote(str(path))} tracker={tracker.service}"
+    hint = f"The same command sends the rest: {program()} {tracker.push_words(str(path))}"
     delivery = Delivery(tracker, tracked_run(path, config), catch_up, hint)
     is_complete = delivery.close(str(state), step, metrics if isinstance(metrics, Mapping) else {})
     after = Position.read(path, tracker.service, tracker.shown_destination)

@@ -9,7 +9,7 @@ first.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 from tensorboardX.proto.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
@@ -27,16 +27,25 @@ _TRAINER = ("seed", "max_epochs", "max_steps", "grad_accumulation", "clip_global
 _WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers", "prefetch", "name_of_run"))
 
 
-def select_hparams(config: Config, swept: Sequence[str] = ()) -> Dict[str, Value]:
+def select_hparams(
+    config: Config, swept: Sequence[str] = (), choices: Optional[Mapping[str, str]] = None
+) -> Dict[str, Value]:  # fmt: skip
     """Selects the settings in which runs usually differ, by dotted key; settings that a sweep varies come first.
 
-    The group's name is the key of its class (`model: LeNet`), other keys are dotted paths (`optimizer.lr: 0.1`).
+    The group's name is the key of its option (`model: lenet`), or of its class if the option is not known
+    (`model: LeNet`); other keys are dotted paths (`optimizer.lr: 0.1`).
+
+    Args:
+        config: all settings of the run.
+        swept: settings that differ between the jobs of a sweep.
+        choices: group -> the option that was chosen.
     """
     chosen: Dict[str, Value] = {}
     for path, value in _leaves({group: config.get(group) for group in _GROUPS if config.get(group) is not None}, ""):
         *parents, name = path.split(".")
         if name == "_target_":
-            chosen[".".join(parents)] = str(value).rsplit(".", 1)[-1]
+            group = ".".join(parents)
+            chosen[group] = (choices or {}).get(group) or str(value).rsplit(".", 1)[-1]
         elif name not in _WITHOUT_EFFECT:
             chosen[path] = value
     trainer = config.get("trainer") or {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional, Sequence
 
 from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection, text_of_settings
 from mxtrain.types import PathText
@@ -26,6 +26,8 @@ class Mlflow(Tracker):
     package: ClassVar[str] = "mlflow"
     install: ClassVar[str] = "mlflow>=3.1,<4 sqlalchemy>=2,<3"
     drops_repeated_points: ClassVar[bool] = True
+    # MLflow also refuses names that are no normal relative paths.
+    refused_in_names: ClassVar[str] = r"[^\w\-. :/]|^/|/$|(?<=/)/|(?:(?<=/)|^)\.{1,2}(?=/|$)"
 
     uri: Optional[PathText] = None
     """Server (http://...) or database (sqlite:///FILE); null: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the
@@ -62,23 +64,48 @@ class Mlflow(Tracker):
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(self.experiment)
         tags = {"mlflow.source.name": "mxtrain", "mxtrain.run_dir": str(run.run_dir)}
         remote_id = client.create_run(experiment_id, run_name=run.name, tags=tags).info.run_id
+        connection = MlflowConnection(client, remote_id)
         settings = list(text_of_settings(run.settings, _MAX_VALUE_LENGTH).items())
         for start in range(0, len(settings), _MAX_PARAMETERS):
             chunk = settings[start : start + _MAX_PARAMETERS]
-            client.log_batch(remote_id, params=[mlflow.entities.Param(name, value) for name, value in chunk])
-        return MlflowConnection(client, remote_id)
+            connection.send("params", [mlflow.entities.Param(name, value) for name, value in chunk])
+        return connection
 
 
 class MlflowConnection(TrackerConnection):
     """A run of MLflow."""
 
     def __init__(self, client: MlflowClient, remote_id: str) -> None:
-        self._client, self.remote_id = client, remote_id
+        self._client, self.remote_id, self.refused = client, remote_id, []
 
     def log(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
 
-        self._client.log_batch(self.remote_id, [Metric(tag, value, time, step) for tag, value, step, time in points])
+        self.send("metrics", [Metric(tag, value, time, step) for tag, value, step, time in points])
+
+    def send(self, kind: str, entries: Sequence[Any]) -> None:
+        """Sends entries together. If MLflow refuses them, sends halves of them, so that only invalid ones are lost.
+
+        Args:
+            kind: argument of `log_batch`, params or metrics.
+            entries: the entries.
+
+        Raises:
+            Exception: a failure that may pass, such as that of a connection.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.log_batch(self.remote_id, **{kind: list(entries)})
+        except MlflowException as error:
+            if getattr(error, "error_code", "") != "INVALID_PARAMETER_VALUE":
+                raise
+            half = len(entries) // 2
+            if not half:
+                self.refused = [*self.refused, f"{entries[0].key} ({' '.join(str(error).split())[:200]})"]
+                return
+            self.send(kind, entries[:half])
+            self.send(kind, entries[half:])
 
     def close(self, state: str, metrics: Mapping[str, float]) -> None:
         self._client.set_terminated(self.remote_id, _STATES[state])

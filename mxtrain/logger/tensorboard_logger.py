@@ -65,7 +65,7 @@ class TensorBoardLogger(Callback):
         events.add(lambda: [messages.text(tag, text) for tag, text in pages.items()], first_step)
         events.add(lambda: [layout_summary(run)], first_step)
         if self._hparams:
-            hparams = select_hparams(run.config, run.command.swept)
+            hparams = select_hparams(run.config, run.command.swept, run.command.choices)
             if run.command.swept:
                 metrics = metric_tags(run)
                 events.add(lambda: [experiment_summary(hparams, run.command.swept, metrics)], first_step)

@@ -6,15 +6,19 @@ sends from a process of its own (`mxtrain.logger.delivery`), so neither can slow
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import re
+import shlex
 from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
 
 import pydantic
 
+from mxtrain.config.override_text import quote
 from mxtrain.errors import ConfigError
 from mxtrain.libraries import check_versions, installing
 from mxtrain.logger.base import Logger
-from mxtrain.logger.secret_values import URL_WITH_CREDENTIALS, hide_secrets
+from mxtrain.logger.secret_values import hide_secrets, holds_credentials
 from mxtrain.logger.tracked_run import Point as Point
 from mxtrain.logger.tracked_run import TrackedRun as TrackedRun
 from mxtrain.logger.tracked_run import TrackerConnection as TrackerConnection
@@ -38,6 +42,11 @@ class Tracker(Logger):
     """True if the service stores a point once that is sent twice with the same time. Then points that were being sent
     when the process was killed are sent again; otherwise they are left out, so that none is stored twice."""
 
+    refused_in_names: ClassVar[str] = r"[\x00-\x1f\x7f]"
+    """Regular expression of what the service does not take in the names of settings and curves."""
+    longest_name: ClassVar[int] = 250
+    """Characters of a name that the service takes."""
+
     queue_size: Positive = 20_000
     """Points that wait in memory while the service does not answer; later ones are left to `push`."""
     timeout_s: PositiveFloat = 10.0
@@ -54,6 +63,26 @@ class Tracker(Logger):
         """Returns True if no network is involved: then work that takes long, such as creating a database, is waited
         for."""
         return False
+
+    def accepted_name(self, name: str) -> str:
+        """Returns a name that the service takes: the same one if possible, else one that differs for each name.
+
+        The name depends on nothing else, so a run that is continued has the same one.
+        """
+        accepted = re.sub(self.refused_in_names, "_", name)
+        if accepted == name and len(name) <= self.longest_name:
+            return name
+        suffix = "-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+        return accepted[: self.longest_name - len(suffix)] + suffix
+
+    def push_words(self, run_dir: str) -> str:
+        """Returns the words of the command that sends the rest of a run later, with what chooses the destination."""
+        changed = {
+            name: value for name, value in self
+            if name not in ("queue_size", "timeout_s") and value != type(self).model_fields[name].get_default()
+        }  # fmt: skip
+        settings = [f"logger.{self.service}.{name}={_written(value)}" for name, value in changed.items()]
+        return shlex.join(["push", run_dir, f"tracker={self.service}", *settings])
 
     @property
     def shown_destination(self) -> str:
@@ -81,7 +110,7 @@ class Tracker(Logger):
     @pydantic.model_validator(mode="after")
     def _hold_no_credentials(self) -> Tracker:
         for name, value in self:
-            if isinstance(value, str) and URL_WITH_CREDENTIALS.search(value):
+            if isinstance(value, str) and holds_credentials(value):
                 raise ValueError(  # the value is not repeated: messages end up in logs
                     f"{name} holds a user name or a password, and settings are stored in every checkpoint. Leave it "
                     "out of the address; docs/training/trackers.md names the variable of the environment for it"
@@ -109,6 +138,12 @@ class Tracker(Logger):
             command = installing(*self.install.split())
             raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")
         check_versions(self.install.split(), path, ConfigError)
+
+
+def _written(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value) if re.fullmatch(r"[\w./:-]+", str(value)) else quote(str(value))
 
 
 def text_of_settings(settings: Mapping[str, Json], max_length: int) -> Dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Optional
@@ -49,7 +48,7 @@ class TrackerLogger(Callback):
             "steps_per_epoch": run.steps_per_epoch, "total_steps": run.total_steps,
             "start_ms": time.time() * 1000, "ms_per_step": 0,
         }  # fmt: skip
-        advice = f"`{run.command.program} push {shlex.quote(str(run_dir))} tracker={tracker.service}` sends the rest."
+        advice = f"`{run.command.program} {tracker.push_words(str(run_dir))}` sends the rest."
         catch_up = missing if run.resumed_step else None
         self._delivery = Delivery(tracker, tracked_run(run_dir, run.config), catch_up, advice)
 

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
 
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun
@@ -74,6 +74,7 @@ class TrackerSession:
     def __init__(self) -> None:
         self._warning = ""
         self._has_warned = False
+        self._renamed: Set[str] = set()
 
     def answer(self, request: JsonObject) -> Dict[str, Any]:
         """Executes one request and returns its answer, with exceptions as text in which secrets are replaced."""
@@ -107,13 +108,15 @@ class TrackerSession:
         tracker = self._tracker
         run_dir = Path(request["run_dir"])
         self._position = position = Position.read(run_dir, tracker.service, tracker.shown_destination)
-        run = TrackedRun(request["name"], run_dir, request["settings"], position.remote_id)
+        settings = {self._accepted(name): value for name, value in request["settings"].items()}
+        run = TrackedRun(request["name"], run_dir, settings, position.remote_id)
         self._connection = tracker.connect(run)
         position.remote_id = str(self._connection.remote_id)
         if not tracker.drops_repeated_points:
             position.pending = []  # the service may have them, and would show them twice
         self._write_position()
         self._missing = self._find_missing(request["catch_up"])
+        self._warn_refused()
         return {"remote_id": position.remote_id, "remark": self._connection.remark}
 
     def _find_missing(self, catch_up: Optional[JsonObject]) -> Iterator[Point]:
@@ -150,11 +153,30 @@ class TrackerSession:
 
     def _send_pending(self) -> None:
         if self._position.pending:
-            self._connection.log(self._position.pending)
+            points = self._position.pending
+            self._connection.log([point._replace(tag=self._accepted(point.tag)) for point in points])
             self._position.pending = []
+            self._warn_refused()
+
+    def _accepted(self, name: str) -> str:
+        """Returns the name of a setting or curve for the service, and notes a warning if it is another one."""
+        accepted = self._tracker.accepted_name(name)
+        if accepted != name and name not in self._renamed:
+            self._renamed.add(name)
+            self._add_warning(f"{self._tracker.service} does not take the name {name}: it is {accepted} there.")
+        return accepted
+
+    def _warn_refused(self) -> None:
+        for text in self._connection.refused:
+            self._add_warning(f"{self._tracker.service} has refused {text}; the rest was sent.")
+        self._connection.refused = []
+
+    def _add_warning(self, text: str) -> None:
+        self._warning = f"{self._warning} {text}".strip()
 
     def _close(self, request: JsonObject) -> None:
-        self._connection.close(request["state"], request["metrics"])
+        metrics = {self._accepted(name): value for name, value in request["metrics"].items()}
+        self._connection.close(request["state"], metrics)
         if request["is_complete"]:
             self._position.complete_step = request["step"]
         self._write_position()
@@ -166,7 +188,7 @@ class TrackerSession:
             if not self._has_warned:
                 reason = "its folder was deleted" if isinstance(error, FileNotFoundError) else error.strerror
                 consequence = "After a resume, points may be there twice."
-                self._warning = f"Cannot write {self._position.path}: {reason}. {consequence}"
+                self._add_warning(f"Cannot write {self._position.path}: {reason}. {consequence}")
             self._has_warned = True
 
 

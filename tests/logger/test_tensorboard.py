@@ -264,6 +264,12 @@ def test_hparams_are_what_makes_runs_differ():
     }
 
 
+def test_hparams_name_the_options_that_were_chosen():
+    chosen = select_hparams(CONFIG, choices={"model": "own_lenet", "dataset": "digits"})
+    assert (chosen["Model"], chosen["model"], chosen["dataset"]) == ("own_lenet", "own_lenet", "digits")
+    assert chosen["optimizer"] == "SGD"  # not known: its class
+
+
 def test_graph_edges_and_shapes():
     nodes = {node.name: node for node in build_graph_def(NODES).node}
     assert list(nodes["conv0/Convolution"].input) == ["data", "conv0/weight"]
