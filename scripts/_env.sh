@@ -11,12 +11,18 @@
 mxtrain_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 mxtrain_variants="cpu cu117 cu116 cu115 cu114 cu113 cu112 cu110 cu102"
 
+# With the home of another Python, that of an environment does not start.
+unset PYTHONHOME PYTHONPLATLIBDIR
+# Variables of the user that send packages elsewhere, or let another Python's packages take part in the set-up.
+mxtrain_foreign="PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_REQUIRE_VIRTUALENV PIP_PYTHON PIP_PLATFORM PIP_DRY_RUN
+  PIP_NO_BINARY PIP_ONLY_BINARY PIP_NO_DEPS PIP_DOWNLOAD_DIR PYTHONPATH PYTHONUSERBASE PYTHONOPTIMIZE PYTHONSAFEPATH"
+
 _say() { printf 'mxtrain: %s\n' "$*" >&2; }
 _fail() { _say "$@"; exit 2; }
 
 # mxtrain_environment LAYER: set `mxtrain_python`. LAYER is base or test (base plus what the tests need).
 mxtrain_environment() {
-  local layer="$1" lock driver ready_for="" word
+  local layer="$1" lock driver ready_for="" word kept=()
   [[ "$(uname -s)/$(uname -m)" == Linux/x86_64 ]] || _fail "MXNet 1.9.1 is published as wheels for Linux on x86-64" \
     "only, and this is $(uname -s) on $(uname -m). Use such a machine, a container or a virtual machine."
   lock="$(_hash_locks)"
@@ -28,6 +34,9 @@ mxtrain_environment() {
     _is_ready "$mxtrain_root/.venv" "$lock" "$driver" "$layer" && return
   fi
   local variant python version name
+  for name in $mxtrain_foreign; do
+    if [[ -v "$name" ]]; then kept+=("$name=${!name}"); unset "$name"; fi
+  done
   # A choice by hand is for one call: its stamp fits no driver, so that the quick way never takes it for the default.
   [[ -z "${MXTRAIN_PYTHON:-}${MXTRAIN_MXNET:-}" ]] || driver="chosen by hand"
   variant="$(_choose_variant)" || exit 2
@@ -36,6 +45,13 @@ mxtrain_environment() {
   name=".venv-$variant-py$version-$lock"
   _build "$name" "$variant" "$python" "$layer" "$lock" "$driver"
   mxtrain_python="$mxtrain_root/$name/bin/python"
+  (( ! ${#kept[@]} )) || export "${kept[@]}"  # what is run sees the user's variables
+}
+
+_require_writable() {
+  [[ -w "$mxtrain_root" ]] && { [[ ! -e "$1" ]] || [[ -f "$1" && -w "$1" ]]; } && return
+  _fail "$mxtrain_root cannot be written, and the environment (about 1 GB) is made there: the checkout is read-only or" \
+    "belongs to somebody else. Clone it into a folder of yours, or have its owner type scripts/train --version once."
 }
 
 # The locks of everything but the documentation, whose environment holds nothing else and has a hash of its own.
@@ -56,6 +72,7 @@ mxtrain_docs_environment() {
   python="$(_find_python)" || exit 2
   [[ "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" == 3.11 ]] ||
     _fail "the documentation is built with Python 3.11, and none is on PATH. MXTRAIN_PYTHON=/path/to/python3.11 names one."
+  _require_writable "$mxtrain_root/.venv-lock"
   if command -v flock >/dev/null; then exec {descriptor}>"$mxtrain_root/.venv-lock" && flock "$descriptor"; fi
   if ! _is_ready "$folder" "$lock" any docs; then
     _say "preparing ${folder##*/} with $python (once; about 20 MB, 30 s)"
@@ -206,6 +223,7 @@ _python_from_uv() {
 _build() {
   local name="$1" variant="$2" python="$3" layer="$4" lock="$5" driver="$6"
   local folder="$mxtrain_root/$name" lock_file="$mxtrain_root/.venv-lock" descriptor=""
+  _require_writable "$lock_file"
   if command -v flock >/dev/null; then
     exec {descriptor}>"$lock_file"
     flock -n "$descriptor" || { _say "another set-up is at work here; waiting for it"; flock "$descriptor"; }

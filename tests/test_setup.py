@@ -6,6 +6,7 @@ complete.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -148,11 +149,54 @@ def test_training_is_told_how_the_script_was_called_and_tensorboard_has_one(chec
     path = _tools(tmp_path / "bin")
     done = _run(checkout, "tensorboard", path=path, cwd=tmp_path)
     assert done.stdout.splitlines() == [str(tmp_path), "-m", "tensorboard.main", "--logdir", "outputs"], done.stderr
+    done = _run(checkout, "tensorboard", "--port", "6007", path=path)
+    assert done.stdout.splitlines()[1:] == ["-m", "tensorboard.main", "--logdir", "outputs", "--port", "6007"]
+    assert _run(checkout, "tensorboard", "--help", path=path).stdout.splitlines()[-1] == "--help"
     done = _run(checkout, "tensorboard", "--logdir", "a b", path=path)
     assert done.stdout.splitlines()[1:] == ["-m", "tensorboard.main", "--logdir", "a b"]
     _program(folder / "bin/python", '#!/bin/sh\nprintf %s "$MXTRAIN_STARTED_BY"\n')
     typed = subprocess.run(["./scripts/train"], cwd=checkout, env={"PATH": str(path)}, capture_output=True, text=True)
     assert typed.stdout == "./scripts/train"
+
+
+FOREIGN = (
+    "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONHOME",
+)  # fmt: skip
+
+
+def test_variables_of_the_user_send_no_package_elsewhere(checkout: Path, tmp_path: Path) -> None:
+    """A Python that only tells what it sees takes the place of the one that makes and fills the environment."""
+    path = _tools(tmp_path / "bin")
+    for tool in ("mkdir", "cp", "chmod", "sleep", "mv"):
+        with contextlib.suppress(FileExistsError):
+            (path / tool).symlink_to(shutil.which(tool))
+    names = " ".join(FOREIGN)
+    fake = f"""#!/bin/bash
+for name in {names}; do [[ -v "$name" ]] && echo "$1 $2 $name" >> "{tmp_path}/seen"; done
+case "$*" in
+  *fits*) echo fits ;;
+  *purelib*) mkdir -p "{tmp_path}/site"; echo "{tmp_path}/site" ;;
+  *version_info*) echo 311 ;;
+  "-m venv "*) mkdir -p "${{@: -1}}/bin"; cp "$0" "${{@: -1}}/bin/python" ;;
+  *mxtrain*) [[ "$*" == "-m mxtrain x" ]] && echo "$PYTHONPATH ${{PYTHONHOME-unset}}" ;;
+esac
+exit 0
+"""
+    _program(path / "python3.11", fake)
+    values = {name: str(tmp_path / "elsewhere") for name in FOREIGN}
+    done = _run(checkout, "train", "x", path=path, cwd=tmp_path, **values)
+    seen = (tmp_path / "seen").read_text().splitlines() if (tmp_path / "seen").exists() else []
+    assert {line.rpartition(" ")[0] for line in seen} <= {"-m mxtrain"}, (seen, done.stderr)
+    assert done.stdout.splitlines()[-1:] == [f"{tmp_path / 'elsewhere'} unset"], (done.stdout, done.stderr)
+
+
+def test_a_checkout_that_cannot_be_written_gets_a_sentence(checkout: Path, tmp_path: Path) -> None:
+    path = _tools(tmp_path / "bin")
+    _program(path / "python3.11", "#!/bin/sh\ncase \"$2\" in *fits*) echo fits ;; *) echo 311 ;; esac\n")
+    (checkout / ".venv-lock").mkdir()  # the superuser may write anywhere else
+    done = _run(checkout, "train", path=path)
+    assert done.returncode == 2 and "line " not in done.stderr, done.stderr
+    assert "cannot be written, and the environment (about 1 GB) is made there" in done.stderr
 
 
 def test_the_test_script_runs_pytest_from_the_top(checkout: Path, tmp_path: Path) -> None:

@@ -133,6 +133,11 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
         near = instead_of(name, following)
         raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
     arguments = arguments if position is None else [*arguments[:position], *following]
+    if sys.flags.optimize > 1:
+        raise ConfigError(
+            f"PYTHONOPTIMIZE={sys.flags.optimize} (python -OO) removes the docstrings that MXNet builds its functions "
+            "with. Type `unset PYTHONOPTIMIZE` first; PYTHONOPTIMIZE=1 works, too."
+        )
     command = COMMANDS[name]
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         return functools.partial(answer, help_of(name))

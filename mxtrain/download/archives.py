@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import os
+import re
 import shutil
 import stat
 import tarfile
@@ -61,13 +62,24 @@ def unpacked(archive: Path, member: str, at_most: int = 4 * MAX_BYTES) -> Iterat
             try:
                 _unpack(_entries(file), PurePosixPath(member), temporary, at_most)
             except _DAMAGED as error:
-                raise WrongContent(f"is a damaged archive ({error})") from error
+                raise WrongContent(_damage(error)) from error
         unpacked_path = temporary / member
         if not unpacked_path.exists():
             raise WrongContent(f"is an archive without {member}")
         yield unpacked_path
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _damage(error: BaseException) -> str:
+    """Returns a clause about an archive that a library could not read. Their own messages name internal states."""
+    if isinstance(error, tarfile.ReadError) and "not a" in str(error):
+        return "is no archive: neither a ZIP file nor a tar file, which a web page of an error often is"
+    if isinstance(error, (RuntimeError, NotImplementedError)):
+        return "is an archive that is encrypted, or packed by a method that Python does not know"
+    if isinstance(error, EOFError) or re.search("truncated|unexpected end|end of file", str(error)):
+        return "is an archive that ends early"
+    return "is a damaged archive"
 
 
 def _entries(file: BinaryIO) -> Iterator[_Member]:

@@ -6,6 +6,7 @@ kernel releases it when the process ends. GluonCV locks the files of its model s
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -95,7 +96,16 @@ def fetch(
         raise DownloadError(f"{url}: the file {wrong}. It was removed") from wrong
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise DownloadError(f"'{error.filename or path}' cannot be written: {error.strerror or error}") from error
+        raise DownloadError(f"'{error.filename or path}' cannot be written: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    reasons = {
+        errno.ENOSPC: "the disk is full", errno.EDQUOT: "your quota of the disk is used up",
+        errno.EACCES: "you have no permission", errno.EPERM: "you have no permission",
+        errno.EROFS: "the file system is read-only", errno.ENAMETOOLONG: "its name is too long",
+    }  # fmt: skip
+    return reasons.get(error.errno or 0, error.strerror or str(error))
 
 
 def verify_checksum(path: Path, checksum: str) -> None:
@@ -197,9 +207,17 @@ def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> request
 
 def _no_connection(error: Exception) -> str:
     """Returns a clause with the cause of a request that did not reach a server."""
-    match = re.search(r"\[Errno -?\d+\] ([\w ]+)|timed out", str(error))
-    cause = (match.group(1) or match.group()).strip() if match else str(error)
-    return f"no connection ({cause})"
+    text = str(error)
+    reasons = {
+        r"Errno -[2-5]\]|NameResolution|getaddrinfo": "the name of the server is not known here: check the address and"
+        " the network",
+        "timed out": "the server did not answer in time", "unreachable": "there is no way to the server",
+        "CERTIFICATE|SSL": "its certificate cannot be verified; a proxy may need REQUESTS_CA_BUNDLE=FILE",
+        "[Pp]roxy": "the proxy of https_proxy or http_proxy does not answer",
+    }  # fmt: skip
+    known = next((reason for pattern, reason in reasons.items() if re.search(pattern, text)), "")
+    match = re.search(r"\[Errno -?\d+\] ([\w ]+)", text)
+    return f"no connection ({known or (match.group(1).strip() if match else text)})"
 
 
 def _append(response: requests.Response, part: Path, limits: DownloadLimits, display: ProgressDisplay) -> None:

@@ -73,3 +73,13 @@ def test_doctor_answers_in_the_environment_of_a_server() -> None:
              "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0 and json.loads(done.stdout)["usable"], done.stdout + done.stderr
+
+
+def test_a_python_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    from types import SimpleNamespace
+
+    for level, code in ((2, 2), (1, 0)):
+        fake = SimpleNamespace(**{**vars(sys), "flags": SimpleNamespace(optimize=level)})
+        monkeypatch.setattr(dispatch, "sys", fake)
+        assert dispatch.run(["train", "--help"]) == code
+        assert ("unset PYTHONOPTIMIZE" in capsys.readouterr().err) == (level == 2)
