@@ -14,6 +14,8 @@ VAL_LOSS = "val/loss"
 MANY = 3
 """Number of validations with the same value, counted from the first one, after which a run warns."""
 
+ROUNDING = 1e-7
+"""Relative difference of metrics that rounding to float32 makes; bounds on metrics are compared with this tolerance."""
 LEAST_FALL = 1e-3
 """Relative decrease of the loss from which the warning says that the network learns."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
-from mxtrain.ranking import VAL_LOSS, is_perfect
+from mxtrain.ranking import ROUNDING, VAL_LOSS, is_perfect
 from mxtrain.types import Finite, NonNegativeFloat, Positive, Spec
 
 if TYPE_CHECKING:
@@ -74,13 +74,20 @@ class EarlyStopping(StoppingRule):
         # A value that cannot improve must not be kept alive by a falling loss.
         unmoved = {} if is_perfect(value, direction) else _note_first(value, values.get(VAL_LOSS), state)
         best = state.get("best", self.baseline)
-        reached = {"reached": True} if self.threshold is not None and sign * value >= sign * self.threshold else {}
-        if math.isfinite(value) and (best is None or sign * value > sign * best + self.min_delta):
+        reached = {"reached": True} if self._reaches_threshold(sign * value, sign) else {}
+        # 0.81 - 0.80 is above 0.01 in floating point, and 0.94 - 0.93 below.
+        margin = self.min_delta + ROUNDING * abs(value) if self.min_delta else 0.0
+        if math.isfinite(value) and (best is None or sign * value > sign * best + margin):
             return {"best": value, "waited": 0, "last": value, **reached, **unmoved}
         kept = {"best": state["best"]} if "best" in state else {}
         loss_fell = bool(unmoved) and unmoved["loss"] != state.get("loss")
         waited = 0 if loss_fell else int(state.get("waited", 0)) + 1
         return {**kept, "waited": waited, "last": value, **reached, **unmoved}
+
+    def _reaches_threshold(self, value: float, sign: float) -> bool:
+        """Returns True for a value, of which larger is better, that is at the threshold or beyond."""
+        threshold = self.threshold
+        return threshold is not None and value >= sign * threshold - ROUNDING * abs(threshold)
 
     def reason(self, state: JsonObject) -> str:
         """See `StoppingRule.reason`."""
