@@ -68,7 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     """Compares and prints; returns the exit code."""
     parsed, settings, _ = parse_words(arguments, DiffSettings, "diff", reads_checkpoint=True)
     first, second = (read_run(path) for path in two_runs(parsed))
-    names = [path for path in {*first.settings, *second.settings} if settings.all or changes_result(path)]
+    every = {*first.settings, *second.settings}
+    names = [path for path in every if settings.all or changes_result(path, whole_run=True)]
     settings_found = compare_mappings(
         *({name: one.settings[name] for name in names if name in one.settings} for one in (first, second))
     )

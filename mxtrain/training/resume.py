@@ -57,6 +57,14 @@ BOUND: Dict[str, object] = {
     "dataset.class_weights": {},  # given weights are flattened to one setting for each class
 }  # fmt: skip
 
+OF_WHOLE_RUNS = (
+    "trainer.max_*", "trainer.epoch_budget", "trainer.val_interval*", "trainer.limit_val_batches",
+    "trainer.limit_test_batches", "trainer.test", "early_stopping.*", "callback.*", "checkpoint.resume",
+    "checkpoint.changes*", "model.weights", "kvstore._target_",
+)  # fmt: skip
+"""Settings of `FREE` on which the result of a whole run depends: its schedule, its end, the validations among which the
+best checkpoint is chosen, the weights at its start, and actions on the weights."""
+
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.", "trainer.fold_repeats")
 """Settings that do not affect whether a finished run has work left."""
 
@@ -88,9 +96,16 @@ def settings_of(config: Config) -> Dict[str, object]:
     return settings
 
 
-def changes_result(path: str) -> bool:
-    """Returns True if another value of a setting changes what a run computes."""
-    return path in BOUND or not any(fnmatch.fnmatch(path, pattern) for pattern in FREE)
+def changes_result(path: str, whole_run: bool = False) -> bool:
+    """Returns True if another value of a setting changes what a run computes.
+
+    Args:
+        path: dotted path of the setting.
+        whole_run: False: what a step computes; True: also what a run from its first step to its end results in.
+    """
+    if path in BOUND or (whole_run and any(fnmatch.fnmatch(path, pattern) for pattern in OF_WHOLE_RUNS)):
+        return True
+    return not any(fnmatch.fnmatch(path, pattern) for pattern in FREE)
 
 
 def differences(before: Config, after: Config) -> List[str]:
@@ -98,14 +113,14 @@ def differences(before: Config, after: Config) -> List[str]:
     return [f"  {path}: was {was}, now {now}" for path, was, now in settings_that_differ(before, after)]
 
 
-def settings_that_differ(before: Config, after: Config) -> List[Tuple[str, str, str]]:
-    """Returns path, old and new value of each setting that differs and changes the result."""
+def settings_that_differ(before: Config, after: Config, whole_run: bool = False) -> List[Tuple[str, str, str]]:
+    """Returns path, old and new value of each setting that differs and changes the result; see `changes_result`."""
     old, new = map(settings_of, (before, after))
     differing = []
     for path in sorted(set(old) | set(new)):
         if old.get(path) == new.get(path):  # an absent setting counts as null
             continue
-        if not changes_result(path):
+        if not changes_result(path, whole_run):
             continue
         old_text = shown(old[path]) if path in old else "(not set)"
         new_text = shown(new[path]) if path in new else "(not set)"

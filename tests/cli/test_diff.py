@@ -194,3 +194,24 @@ def test_mistakes(
     assert main(["diff", *arguments]) == 2
     captured = capsys.readouterr()
     assert said in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize("path, of_whole_run, of_step", [
+    ("trainer.max_epochs", True, False), ("trainer.max_steps", True, False), ("trainer.epoch_budget", True, False),
+    ("trainer.val_interval", True, False), ("trainer.val_interval_unit", True, False),
+    ("trainer.limit_val_batches", True, False), ("trainer.limit_test_batches", True, False),
+    ("early_stopping.patience", True, False), ("callback.prune.sparsity", True, False), ("model.weights", True, False),
+    ("checkpoint.resume", True, False), ("optimizer.lr", True, True), ("kvstore.compression", True, True),
+    ("logger.csv.file_name", False, False), ("runtime.threads", False, False), ("dataset.root", False, False),
+    ("trainer.log_interval", False, False), ("checkpoint.keep_last", False, False), ("cluster.workers", False, False),
+    ("trainer.max_time", True, False), ("kvstore._target_", True, False), ("trainer.test", True, False),
+])  # fmt: skip
+def test_settings_on_which_a_whole_run_depends_are_more_than_those_of_a_step(
+    path: str, of_whole_run: bool, of_step: bool
+) -> None:
+    from mxtrain.training.resume import changes_result, settings_that_differ
+
+    assert (changes_result(path, whole_run=True), changes_result(path)) == (of_whole_run, of_step)
+    before, after = ({path.split(".")[0]: {path.partition(".")[2]: value}} for value in (8, 100))
+    assert bool(settings_that_differ(before, after, whole_run=True)) is of_whole_run
+    assert bool(settings_that_differ(before, after)) is of_step
