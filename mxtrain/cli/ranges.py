@@ -14,7 +14,7 @@ from mxtrain.cli.compose import Composer
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
-from mxtrain.tuning.space import Space, TunedSetting
+from mxtrain.tuning.space import Space, TunedSetting, setting_of
 
 FORMS = "choice(a,b), range(first,end,step), interval(low,high), log(low,high), int(low,high) or log_int(low,high)"
 _SHORT = re.compile(r"(log|int|log_int)\(([^(),]+),([^(),]+)\)")
@@ -93,8 +93,8 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
         parameters += read_space_file(composer, file)
     parsed = {override.key_or_group for override in composer.parse(fixed)}
     for parameter in parameters:
-        if parameter.key.lstrip("+") in parsed:
-            raise ConfigError(f"{parameter.key}: it has one value and a range. Leave out one of both.")
+        if setting_of(parameter.key).lstrip("+") in parsed:
+            raise ConfigError(f"{setting_of(parameter.key)}: it has one value and a range. Leave out one of both.")
     return fixed, Space(parameters)
 
 
@@ -129,7 +129,8 @@ def parameter_of(override: Override) -> TunedSetting:
 
 
 def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
-    """Returns the settings of a YAML file: `key: RANGE`, or `key: {values: RANGE, when: {other: value}}`.
+    """Returns the settings of a YAML file: `key: RANGE`, `key: {values: RANGE, when: {other: value}}`, or a list of
+    the latter for a setting whose range depends on another one.
 
     Raises:
         ConfigError: it cannot be read, or something in it is no range.
@@ -143,7 +144,19 @@ def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
         raise ConfigError(f"space={file}: it cannot be read: {str(error).splitlines()[0]}.") from None
     if not isinstance(content, dict) or not content:
         raise ConfigError(f"space={file}: it should hold lines such as `optimizer.lr: log(1e-4,1e-1)`.")
-    return [_from_file(composer, file, str(key), value) for key, value in content.items()]
+    settings: List[TunedSetting] = []
+    for name, value in content.items():
+        # A list of plain values is a choice.
+        has_ranges = isinstance(value, list) and any(isinstance(one, Mapping) and FIELDS[0] in one for one in value)
+        for number, one in enumerate(value if has_ranges else [value], start=1):
+            if has_ranges and not (isinstance(one, Mapping) and one.get("when")):
+                raise ConfigError(
+                    f"space={file}: {name} has several ranges, and {shown(one)} does not say when it exists. "
+                    "Write each as {values: RANGE, when: {model: mlp}}."
+                )
+            setting = _from_file(composer, file, str(name), one)
+            settings.append(replace(setting, key=f"{name}#{number}") if number > 1 else setting)
+    return settings
 
 
 def _from_file(composer: Composer, file: str, key: str, value: Any) -> TunedSetting:

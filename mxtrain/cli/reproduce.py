@@ -25,7 +25,6 @@ from mxtrain.cli.restored import one_run
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.tables import print_rows
 from mxtrain.cluster.member import HOST_WORKERS
-from mxtrain.cluster.spec import Cluster
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.data.base import open_splits
 from mxtrain.data.fingerprint import fingerprint
@@ -49,9 +48,6 @@ from mxtrain.types import PathText, Spec
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
-STARTS_PROGRAMS = ("launcher", "hostfile", "python", "directory", "launcher_options", "environment", "interface")
-"""Settings of the group `cluster` that name hosts, programs or what these get."""
-TRUST = "distillation.trust_code"
 RUN_DIR = "hydra.run.dir"
 
 
@@ -108,7 +104,6 @@ def compose_recorded(
         typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
         # Before anything in it is looked up in the environment, imported or set.
         require_trusted(recorded.description, str(recorded.path), "reproduce", typed, parsed.config_dirs)
-        refuse_foreign_hosts(recorded, typed)
     if any(str(target).endswith(".given") for target in _modules(recorded.description)):
         raise ConfigError(
             f"{recorded.path} was started from Python with objects, which meta.json does not contain. Run the program "
@@ -123,28 +118,6 @@ def compose_recorded(
     if moved_words:
         composed, description = compose_and_check(composer, with_overrides(words, moved_words, groups))
     return composed, description
-
-
-def refuse_foreign_hosts(recorded: RecordedRun, typed: Sequence[str]) -> None:
-    """Refuses settings of a cluster by which a run's description could start programs of its author.
-
-    Raises:
-        ConfigError: the description has some, and they were not typed.
-    """
-    cluster = recorded.description.get("cluster")
-    settings = cluster if isinstance(cluster, dict) else {}
-    default = Cluster()
-    unsafe = [f"cluster.{name}={shown(settings[name])}" for name in STARTS_PROGRAMS
-             if settings.get(name, getattr(default, name)) != getattr(default, name)
-             and f"cluster.{name}" not in typed and "cluster" not in typed]  # fmt: skip
-    distillation = recorded.description.get("distillation")
-    if isinstance(distillation, dict) and distillation.get("trust_code") and TRUST not in typed:
-        unsafe.append(f"{TRUST}=true")
-    if unsafe:
-        raise ConfigError(
-            f"the description of {recorded.path} can start programs that are not mxtrain's own: {' '.join(unsafe)}\n"
-            "Add --trust-code if it is yours, or type these settings."
-        )
 
 
 def _modules(config: object) -> List[str]:
@@ -175,7 +148,7 @@ def differences(recorded: RecordedRun, description: Description) -> List[Changed
     """Returns everything that may change the result, and is not as it was."""
     data = fingerprint(description.dataset, open_splits(description.dataset))
     current_meta = {**meta_of_worker(description, recorded), "data": data}
-    changed = settings_that_differ(recorded.description, description.config)
+    changed = settings_that_differ(recorded.description, description.config, whole_run=True)
     paths = {f"dataset.{name}" for name in named_paths(description.dataset)}  # their content is compared instead
     settings = [ChangedFact(path, shown(old), shown(new)) for path, old, new in changed if path not in paths]
     return [*settings, *compare_meta(recorded.meta, current_meta)]

@@ -14,7 +14,7 @@ from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.runs.registry import KILLED, read_run
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
-from mxtrain.tuning.space import Values, override_words
+from mxtrain.tuning.space import Values, override_words, setting_of
 from mxtrain.tuning.trials import Study, read_progress
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "WAITING": "waiting"}
@@ -26,11 +26,12 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
     """Prints all trials, best first, and commands to evaluate and retrain the best one and to compare all."""
     trials = by_value(study.trials, description.directions)
     best = best_numbers(study, description)
-    keys = [one.key for one in description.space.parameters]
+    keys = description.space.settings
     rows: List[List[str]] = []
     for trial in trials:
         progress = read_progress(folder.run_dir(run_of(trial)))
-        trial_values = trial.user_attrs.get("values", trial.params)
+        recorded = trial.user_attrs.get("values", trial.params)
+        trial_values = {setting_of(key): value for key, value in recorded.items()}
         values = values_of(trial, len(description.objectives))
         if trial.state.name == "RUNNING":  # its run may know more than the last rung
             values = progress.values(description, last=description.settings.sampler == "pbt") or values

@@ -8,17 +8,19 @@ command continues a study, as does `tune STUDY` alone; `tune worker STUDY` adds 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.foreign_words import refuse_words, require_trusted_words
 from mxtrain.cli.mistakes import WrongOverrides
 from mxtrain.cli.outcome import print_cause
 from mxtrain.cli.program import program
@@ -26,18 +28,19 @@ from mxtrain.cli.ranges import split_space
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.study_table import print_study
 from mxtrain.cli.sweep import direction_of, refuse_missing_data, refuse_other_task
-from mxtrain.config.override_text import code_arguments, key_of
+from mxtrain.config.override_text import key_of
 from mxtrain.config.specs import shown
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
+from mxtrain.files.text_lines import printable_line
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.process.stopping import exit_code_of_signal
-from mxtrain.tuning.folder import StudyDescription, StudyFolder
+from mxtrain.tuning.folder import STUDY_FILE, StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
 from mxtrain.tuning.settings import TuneSettings, first_rung
-from mxtrain.tuning.space import Space, Value, Values, override_words
+from mxtrain.tuning.space import Space, Value, Values, override_words, setting_of
 from mxtrain.tuning.trials import SPEED, Study, open_storage, require_optuna, require_sampler_libraries
 from mxtrain.tuning.worker import Worker
 from mxtrain.types import expand_path
@@ -53,7 +56,7 @@ SET_BY_STUDY = {
     "checkpoint.resume": "a study continues its trials itself",
 }
 """Setting -> reason why it cannot be typed: a study sets it for its trials."""
-NEED_WHOLE_LENGTH = ("trainer.max_epochs", "trainer.max_steps")
+NEED_WHOLE_LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.val_interval", "trainer.val_interval_unit")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -65,26 +68,22 @@ def run(arguments: Sequence[str]) -> int:
     refuse_misspelled_groups(overrides, "tune", parsed.config_dirs)
     subcommand, folder = study_of(parsed)
     require_optuna()
+    typed = [key_of(word) for word in parsed.overrides]
+    if subcommand:
+        refuse_more([word for word in parsed.overrides if key_of(word) != "storage"], subcommand)
+        refuse_other_settings(folder, settings, typed)
     if subcommand == "show":
-        refuse_more(overrides, parsed, "show")
         description = folder.read()
+        require_trusted_storage(folder, description, settings, parsed)
         with interrupted_study(folder):
             print_study(folder, description, Study(folder, description, writes=False))
         return EXIT_FINISHED
-    typed = [key_of(word) for word in parsed.overrides]
-    if subcommand == "worker":
-        refuse_more(parsed.overrides, parsed, "worker")
-        require_trusted_study(folder, parsed)
-        return train(folder)
-    if folder.exists and not set(typed) - {"n_trials"} and not parsed.config_dirs:
-        require_trusted_study(folder, parsed)
-    elif folder.exists and not overrides and not parsed.config_dirs and settings.space is None:
-        refuse_other_settings(folder, settings, typed)
-        require_trusted_study(folder, parsed)
+    if not subcommand and not (folder.exists and not overrides and settings.space is None):
+        description = begin(folder, settings, overrides, parsed)
     else:
-        begin(folder, settings, overrides, parsed)
-    resume(folder, settings)
-    return train(folder)
+        refuse_other_settings(folder, settings, typed)
+        description = read_trusted_study(folder, settings, parsed)
+    return train(folder, description if subcommand else resume(folder, description, settings))
 
 
 def study_of(parsed: Arguments) -> Tuple[str, StudyFolder]:
@@ -105,35 +104,67 @@ def study_of(parsed: Arguments) -> Tuple[str, StudyFolder]:
     return subcommand, StudyFolder(Path(expand_path(words[0])))
 
 
-def refuse_more(words: Sequence[str], parsed: Arguments, subcommand: str) -> None:
-    """Rejects overrides and flags after the folder, since study.json defines the study.
+def refuse_more(words: Sequence[str], subcommand: str) -> None:
+    """Rejects overrides after the folder, since study.json defines the study.
 
     Raises:
         ConfigError: there are some.
     """
-    for word in [*words, *parsed.config_dirs]:
+    for word in words:
         raise ConfigError(
             f"tune {subcommand}: {word}: what is trained is written in the study's folder. Leave it out; "
             "`tune STUDY n_trials=N` changes the number of trials."
         )
 
 
-def require_trusted_study(folder: StudyFolder, parsed: Arguments) -> None:
-    """Refuses to run code that study.json names, since the folder may be untrusted.
+def read_trusted_study(folder: StudyFolder, settings: TuneSettings, parsed: Arguments) -> StudyDescription:
+    """Returns the description of a study, whose folder may be a stranger's.
+
+    The caller must train what is returned, and not read study.json again: it may change.
+
+    Args:
+        folder: folder of the study.
+        settings: settings of the command.
+        parsed: command line.
 
     Raises:
-        ConfigError: it names code, and --trust-code was not given.
+        ConfigError: the study would run code or write where only its file says, and --trust-code was not given.
     """
     description = folder.read()
-    words = [*description.flags, *description.overrides, *(
-        f"{parameter.key}={choice}" for parameter in description.space.parameters for choice in parameter.choices
-    )]  # fmt: skip
-    if code_arguments(words) and not parsed.trusts_code:
-        shown = ", ".join(word for word in words if "_target_" in word or "searchpath" in word or word.startswith("/"))
-        raise ConfigError(
-            f"the study in {folder.path} names code or configuration that is not mxtrain's own ({shown}). Add "
-            "--trust-code if it is yours, or give the whole command again."
-        )
+    folder.refuse_links()
+    require_trusted_storage(folder, description, settings, parsed)
+    if parsed.trusts_code:
+        return description
+    file = str(folder.path / STUDY_FILE)
+    place = description.working_folder
+    flags = command_line.config_flags([os.path.abspath(path) for path in parsed.config_dirs])
+    if [*description.flags[:1], *(os.path.join(place, path) for path in description.flags[1:])] != flags:
+        refuse_words([shlex.join(description.flags)] if description.flags else [], file)
+        raise ConfigError(f"--config-dir {parsed.config_dirs[0]}: the study in {folder.path} has none. Leave it out.")
+    space = description.space
+    first = override_words(space.edges()[0])
+    alternatives = [word for one in space.parameters for value in one.choices or (one.low, one.high)
+                    for word in override_words({one.key: value})]  # fmt: skip
+    with Composer(parsed.config_dirs) as composer:
+        words = [*description.overrides, *first]
+        require_trusted_words(composer, words, alternatives, file, "tune", parsed.config_dirs)
+    return description
+
+
+def require_trusted_storage(
+    folder: StudyFolder, description: StudyDescription, settings: TuneSettings, parsed: Arguments
+) -> None:  # fmt: skip
+    """Refuses to create or connect to a database that only study.json names.
+
+    Raises:
+        ConfigError: it names one that was not typed, and --trust-code was not given.
+    """
+    storage = description.settings.storage
+    if storage is not None and settings.storage is None and not parsed.trusts_code:
+        raise ConfigError(hide_secrets(
+            f"the study in {folder.path} is kept in the database {printable_line(storage, 200)}, which only "
+            f"{STUDY_FILE} names. If it is yours, type the same storage=... again, or add --trust-code."
+        ))  # fmt: skip
 
 
 def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, typed: Sequence[str]) -> None:
@@ -161,8 +192,11 @@ def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, typed: Se
 # A new study.
 
 
-def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], parsed: Arguments) -> None:
-    """Checks the whole space and makes the study's folder; one that exists must be the same study.
+def begin(
+    folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], parsed: Arguments
+) -> StudyDescription:  # fmt: skip
+    """Checks the whole space and makes the study's folder; one that exists must be the same study. Returns its
+    description.
 
     Raises:
         ConfigError: the study is invalid; the message lists all problems, and nothing was written.
@@ -173,7 +207,7 @@ def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str],
         description = describe_study(composer, settings, overrides, command_line.config_flags(parsed.config_dirs))
     if settings.storage is not None:
         open_storage(folder, settings.storage)  # says what is wrong with it before anything is written
-    folder.create(description)
+    return folder.create(description)
 
 
 def describe_study(
@@ -210,6 +244,7 @@ def describe_study(
         name=f"study-{uuid.uuid4().hex[:8]}", flags=list(flags), overrides=fixed, working_folder=os.getcwd(),
         settings=settings.model_copy(update={"n_trials": total}), space=space, objectives=objectives,
         directions=[direction_for(first, name) for name in objectives], max_epochs=first.trainer.max_epochs,
+        val_interval=val_interval_of(settings, first),
     )  # fmt: skip
 
 
@@ -254,16 +289,24 @@ def refuse_unknown_length(settings: TuneSettings, description: Description, spac
             "trainer.max_epochs. Leave it out."
         )
     for parameter in space.parameters:
-        if parameter.key in NEED_WHOLE_LENGTH:
+        if setting_of(parameter.key) in NEED_WHOLE_LENGTH:
             raise ConfigError(
-                f"{parameter.key}: with {typed} all trials have the same length. Give it one value."
+                f"{setting_of(parameter.key)}: with {typed} all trials have the same length and validations. "
+                "Give it one value."
             )
-    first = first_rung(settings, description.trainer.max_epochs)
+    first = first_rung(settings, description.trainer.max_epochs, val_interval_of(settings, description))
     if settings.min_steps is None and first >= description.trainer.max_epochs:
         raise ConfigError(
             f"min_epochs={first}: the first rung must be shorter than "
             f"trainer.max_epochs={description.trainer.max_epochs}. Give more epochs."
         )
+
+
+def val_interval_of(settings: TuneSettings, description: Description) -> int:
+    """Returns the interval of validations in the unit of the rungs; 1 if it has another unit."""
+    trainer = description.trainer
+    is_in_steps = trainer.val_interval_unit == "steps"
+    return trainer.val_interval if is_in_steps == (settings.min_steps is not None) else 1
 
 
 def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Description:
@@ -347,19 +390,18 @@ def check_values(
 # Training.
 
 
-def resume(folder: StudyFolder, settings: TuneSettings) -> None:
-    """Continues a stopped study, and increases its number of trials.
+def resume(folder: StudyFolder, description: StudyDescription, settings: TuneSettings) -> StudyDescription:
+    """Continues a stopped study, and increases its number of trials; returns its description.
 
     Raises:
         ConfigError: the requested number of trials is not possible.
     """
-    description = folder.read()
     study = Study(folder, description)
     if study.stop_cause:
         study.set_stop_cause("")
     total = settings.n_trials
     if total is None or total == description.settings.n_trials:
-        return
+        return description
     if description.settings.sampler == "pbt":
         raise ConfigError(f"n_trials={total}: a population keeps its {description.settings.n_trials} members.")
     if description.settings.sampler == "grid" and total > len(description.space.grid()):
@@ -368,21 +410,34 @@ def resume(folder: StudyFolder, settings: TuneSettings) -> None:
         )
     if total < len(study.trials):
         raise ConfigError(f"n_trials={total}: {len(study.trials)} trials have begun. Give at least that number.")
-    folder.set_n_trials(total)
+    return folder.set_n_trials(description, total)
 
 
-def train(folder: StudyFolder) -> int:
+def train(folder: StudyFolder, description: StudyDescription) -> int:
     """Trains until the study is complete and prints its table; returns the exit code."""
-    description = folder.read()
     require_sampler_libraries(description.settings.sampler)  # this worker may run on another machine
     with interrupted_study(folder) as stopped:
-        worker = Worker(folder, lambda line: print(line, flush=True))
+        worker = Worker(folder, description, lambda line: print(line, flush=True))
         worker.run()
         print_study(folder, description, worker.study)
-        if not any(trial.state.name in ("COMPLETE", "PRUNED") for trial in worker.study.trials):
-            print_cause("all trials failed", EXIT_CRASHED)
+        if not any(trial.state.name == "COMPLETE" for trial in worker.study.trials):
+            print_cause(reason_without_result(worker.study.trials), EXIT_CRASHED)
             return EXIT_CRASHED
     return stopped[0] if stopped else EXIT_FINISHED
+
+
+def reason_without_result(trials: Sequence[Any]) -> str:
+    """Returns a sentence about a study of which no trial was trained to its end."""
+    pruned = sum(trial.state.name == "PRUNED" for trial in trials)
+    if not pruned:
+        return "all trials failed"
+    subject = f"all {pruned} trials were"
+    if pruned < len(trials):
+        subject = f"{len(trials) - pruned} of {len(trials)} trials failed, and the others were"
+    return (
+        f"{subject} pruned: no trial was trained to its end, so the study has no best one. n_trials=N adds some; "
+        "another study may have a larger min_epochs, or pruner=median"
+    )
 
 
 @contextmanager

@@ -1,21 +1,23 @@
-"""Rejects untrusted code in the description of a checkpoint (docs/decisions/0020-checkpoint-trust.md).
+"""Rejects untrusted code in a description that comes from a file (docs/decisions/0020-checkpoint-trust.md).
 
-The description of an untrusted checkpoint names classes by import path, and environment variables. It is checked before
-any of these is imported or set.
+Checkpoints, meta.json, replay bundles and studies may be a stranger's. Their descriptions name classes by import path,
+environment variables, programs and addresses. All of it is checked here before any is imported, set or opened.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Collection, Iterator, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, Mapping, Optional, Sequence, Set, Tuple
 
 import yaml
 
 import mxtrain
+from mxtrain.cluster.spec import Cluster
 from mxtrain.config.locations import conf_dir
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
@@ -39,6 +41,10 @@ PLACEHOLDER_MODULES = (
     *(f"mxtrain.{package}.given" for package in ("callback", "data", "loss", "metric", "model", "optimizer")),
 )
 """Modules of the placeholders for Python objects, and of the task of custom loops, which no YAML file names."""
+STARTS_PROGRAMS = ("launcher", "hostfile", "python", "directory", "launcher_options", "environment", "interface")
+"""Settings of the group `cluster` that name hosts, programs or what these get."""
+ADDRESSES: Dict[str, Tuple[Optional[str], ...]] = {"uri": (None,), "repo": (".",)}
+"""Settings of loggers that choose where a tracker connects or writes -> values that leave the choice to the user."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
 MAX_SHOWN = 120
 """Characters of a value that a message shows."""
@@ -50,8 +56,8 @@ def require_trusted(
     """Rejects a description that would run code of its author. Imports only mxtrain's own modules.
 
     Args:
-        config: configuration of the checkpoint, without this command's overrides.
-        path: path of the checkpoint.
+        config: configuration from the file, without this command's overrides; it may be a part of one.
+        path: path of the file.
         command: command that reads it, for the message.
         overridden: settings and groups that this command's overrides replace, including everything nested below them.
         config_dirs: folders of the user (`--config-dir`). Classes that their YAML files name are trusted.
@@ -82,7 +88,8 @@ def require_trusted(
 
 
 def foreign_targets(config: Config) -> Iterator[Tuple[str, object]]:
-    """Yields (dotted path, value) of each value that leads to code other than mxtrain's, or to the environment."""
+    """Yields (dotted path, value) of each value that leads to code other than mxtrain's, to the environment, or to an
+    output file or server that its author chose."""
     for setting, value in _leaves(config, ""):
         group, _, rest = setting.partition(".")
         if setting.rpartition(".")[2] == TARGET:
@@ -92,6 +99,8 @@ def foreign_targets(config: Config) -> Iterator[Tuple[str, object]]:
         elif isinstance(value, str) and INTERPOLATION in value:
             yield setting, value
         elif group == "runtime" and rest.startswith("env.") and not _only_tunes(rest[len("env.") :], value):
+            yield setting, value
+        elif _starts_program(group, rest, value) or (group == "logger" and _writes_elsewhere(rest, value)):
             yield setting, value
 
 
@@ -168,6 +177,19 @@ def _is_below(setting: str, overridden: Sequence[str]) -> bool:
 
 def _is_target(setting: str, value: object, named: Set[str]) -> bool:
     return setting.rpartition(".")[2] == TARGET and str(value) in named
+
+
+def _starts_program(group: str, setting: str, value: object) -> bool:
+    name = setting.partition(".")[0]
+    if group == "cluster":
+        return name in STARTS_PROGRAMS and value != getattr(Cluster(), name)
+    return (group, name) == ("distillation", "trust_code") and value is not False
+
+
+def _writes_elsewhere(setting: str, value: object) -> bool:
+    """Returns True if the setting of a logger is a file outside of the run directory, or the address of a tracker."""
+    name = setting.rpartition(".")[2]
+    return value not in ADDRESSES.get(name, (value,)) or (name == "file_name" and os.sep in str(value))
 
 
 def _only_tunes(name: str, value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 from mxtrain.checkpoint import refuse_links
 from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.config.specs import shown, validate
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, RunDirectoryError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import read_json
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 STUDY_FILE = "study.json"
 JOURNAL = "journal.log"
-CLAIMS, LOGS = ".claims", "logs"
+CLAIMS, LOGS, SEEDS = ".claims", "logs", ".seeds"
+WRITTEN = (STUDY_FILE, JOURNAL, f"{JOURNAL}.lock", CLAIMS, LOGS, SEEDS, ".study.lock")
+"""Files and folders that workers write; SEEDS holds the checkpoints that members of a population have taken over."""
 _FORM: Dict[str, JsonForm] = {
     "name": str, "flags": [str], "overrides": [str], "working_folder": str, "settings": dict, "space": list,
     "objectives": [str], "directions": [str], "max_epochs": (int, type(None)),
+    "val_interval?": int,
 }  # fmt: skip
 
 
@@ -45,6 +48,7 @@ class StudyDescription:
         objectives: values to improve, e.g. val/accuracy.
         directions: "min" or "max" for each.
         max_epochs: `trainer.max_epochs` of a whole trial.
+        val_interval: interval of validations in the unit of the rungs; 1 if it has another unit.
     """
 
     name: str
@@ -56,10 +60,11 @@ class StudyDescription:
     objectives: Sequence[str]
     directions: Sequence[str]
     max_epochs: Optional[int]
+    val_interval: int = 1
 
     def budget(self, rung: int) -> Optional[int]:
         """Returns the budget of a rung; None for the last one."""
-        return rung_budget(self.settings, self.max_epochs, rung)
+        return rung_budget(self.settings, self.max_epochs, rung, self.val_interval)
 
     def words(self, values: Mapping[str, Value], run_dir: Path, budget: Optional[int]) -> List[str]:
         """Returns the arguments of `mxtrain train` for a trial."""
@@ -78,6 +83,7 @@ class StudyDescription:
             "working_folder": self.working_folder, "settings": self.settings.model_dump(),
             "space": self.space.to_json(), "objectives": list(self.objectives),
             "directions": list(self.directions), "max_epochs": self.max_epochs,
+            "val_interval": self.val_interval,
         }  # fmt: skip
 
     @classmethod
@@ -91,7 +97,9 @@ class StudyDescription:
             raise ValueError(problem)
         settings = validate(TuneSettings, content["settings"], "tune", lambda _: STUDY_FILE)
         space = Space.from_json(content["space"])
-        return cls(**{**{key: content[key] for key in _FORM}, "settings": settings, "space": space})
+        fields = {key: content[key] for key in _FORM if not key.endswith("?")}
+        interval = max(1, content.get("val_interval") or 1)  # older studies have none
+        return cls(**{**fields, "settings": settings, "space": space, "val_interval": interval})
 
     def differences(self, other: StudyDescription) -> List[str]:
         """Returns one line for each setting of another description that changes the trials."""
@@ -159,44 +167,64 @@ class StudyFolder:
         if self.path.is_dir() and not self.exists and any(self.path.iterdir()):
             raise ConfigError(f"{self.path} holds other files and no study. Name a new or empty folder.")
 
-    def create(self, description: StudyDescription) -> None:
+    def create(self, description: StudyDescription) -> StudyDescription:
         """Creates the folder and its files; keeps files that another command has created at the same time.
+
+        Returns:
+            The description, with the name and the number of trials of a study that exists already. Nothing else is
+            taken from its file, which may be a stranger's.
 
         Raises:
             ConfigError: another study began here meanwhile, or the folder cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            refuse_links(self.path, (STUDY_FILE, JOURNAL, CLAIMS, LOGS, f"{JOURNAL}.lock"))
+            self.refuse_links()
             for name in (CLAIMS, LOGS):
                 (self.path / name).mkdir(exist_ok=True)
             with self.lock:
                 if self.exists:
-                    self.refuse_difference(description)
-                else:
-                    write_json_atomic(self.path / STUDY_FILE, description.to_json())
+                    found = self.refuse_difference(description)
+                    settings = description.settings.model_copy(update={"n_trials": found.settings.n_trials})
+                    return replace(description, name=found.name, settings=settings)
+                write_json_atomic(self.path / STUDY_FILE, description.to_json())
+                return description
         except OSError as error:
             raise ConfigError(f"{self.path}: the study cannot be kept there: {error.strerror}.") from error
 
-    def refuse_difference(self, description: StudyDescription) -> None:
-        """Checks that the study in the folder has the given description.
+    def refuse_links(self) -> None:
+        """Checks that none of the files that workers write is a link, which may lead to files of the user.
+
+        Raises:
+            ConfigError: one is.
+        """
+        try:
+            refuse_links(self.path, WRITTEN)
+        except RunDirectoryError as error:
+            raise ConfigError(str(error)) from None
+
+    def refuse_difference(self, description: StudyDescription) -> StudyDescription:
+        """Checks that the study in the folder has the given description, and returns its own.
 
         Raises:
             ConfigError: it differs; the message lists the differences.
         """
-        lines = self.read().differences(description)
+        found = self.read()
+        lines = found.differences(description)
         if lines:
             raise ConfigError(
                 f"the study in {self.path} was begun with other settings:\n" + hide_secrets("\n".join(lines)) + "\n"
                 f"`mxtrain tune {self.path}` alone continues it; another study needs another folder."
             )
+        return found
 
-    def set_n_trials(self, n_trials: int) -> None:
-        """Changes the total number of trials; running workers notice it."""
+    def set_n_trials(self, description: StudyDescription, n_trials: int) -> StudyDescription:
+        """Changes the total number of trials, which running workers notice; returns the new description."""
+        settings = description.settings.model_copy(update={"n_trials": n_trials})
+        changed = replace(description, settings=settings)
         with self.lock:
-            description = self.read()
-            settings = description.settings.model_copy(update={"n_trials": n_trials})
-            write_json_atomic(self.path / STUDY_FILE, replace(description, settings=settings).to_json())
+            write_json_atomic(self.path / STUDY_FILE, changed.to_json())
+        return changed
 
     def run_dir(self, name: Union[int, str]) -> Path:
         """Returns a run directory by trial number, or by name if a trial has several."""

@@ -21,13 +21,11 @@ import numpy as np
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.config.override_text import quote
 from mxtrain.errors import ConfigError
-from mxtrain.tuning.folder import StudyDescription, StudyFolder
+from mxtrain.tuning.folder import SEEDS, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import seed_of
 from mxtrain.tuning.settings import TuneSettings
-from mxtrain.tuning.space import Space, TunedSetting, Value, Values
+from mxtrain.tuning.space import Space, TunedSetting, Value, Values, setting_of
 
-SEEDS = ".seeds"
-"""Folder of the checkpoints that members have taken over."""
 CHANGEABLE = ("optimizer.", "lr_scheduler.", "loss.", "dataset.augment.", "trainer.clip_global_norm")
 """Prefixes of settings that may change when a run continues from a checkpoint."""
 QUARTER = 4
@@ -152,7 +150,7 @@ def words_of(folder: StudyFolder, member: PopulationMember) -> List[str]:
     if member.run == str(member.number):
         return []
     seed = Path(os.path.abspath(folder.path / SEEDS / member.run))
-    changes = ",".join(key.lstrip("+") for key in member.values)
+    changes = ",".join(setting_of(key).lstrip("+") for key in member.values)
     return [f"checkpoint.resume={quote(str(seed))}", f"checkpoint.changes=[{changes}]"]
 
 

@@ -200,7 +200,12 @@ def distribution_of(parameter: TunedSetting) -> optuna.distributions.BaseDistrib
 
 
 def draw(trial: optuna.trial.Trial, space: Space) -> Values:
-    """Draws the values of a trial. Values that the trial already has are kept."""
+    """Draws the values of a trial. Values that the trial already has are kept.
+
+    Raises:
+        ConfigError: a value that the storage has is none of the range. It may be a stranger's, and would be typed in an
+            override.
+    """
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     values: Values = {}
@@ -215,4 +220,19 @@ def draw(trial: optuna.trial.Trial, space: Space) -> Values:
             values[key] = suggest(
                 key, distribution.low, distribution.high, step=distribution.step, log=distribution.log
             )
+        _require_in_range(trial.number, parameter, values[key])
     return values
+
+
+def _require_in_range(number: int, parameter: TunedSetting, value: Value) -> None:
+    if parameter.kind == "choice":
+        is_possible = value in parameter.choices
+    else:
+        rounding = 1e-9 * (abs(parameter.low) + abs(parameter.high))
+        low, high = parameter.low - rounding, parameter.high + rounding
+        is_possible = isinstance(value, (int, float)) and low <= value <= high
+    if not is_possible:
+        raise ConfigError(
+            f"trial {number} is recorded with {parameter.key}={str(value)[:80]!r}, which is not in "
+            f"{parameter.range_text()}. Begin another study in another folder."
+        )

@@ -41,13 +41,20 @@ class TuneSettings(Spec):
     """Database, e.g. postgresql://host/study or sqlite:////path/study.db; null = journal.log in the folder."""
 
 
-def first_rung(settings: TuneSettings, max_epochs: Optional[int]) -> int:
-    """Returns the length of the first rung, in epochs, or in steps with `min_steps`."""
-    requested = settings.min_steps or settings.min_epochs
-    if requested is not None:
-        return requested
+def first_rung(settings: TuneSettings, max_epochs: Optional[int], val_interval: int = 1) -> int:
+    """Returns the length of the first rung, in epochs, or in steps with `min_steps`.
+
+    It is rounded up to a multiple of `val_interval`, and so are all rungs: before the first validation there is no
+    value by which a trial could be judged.
+
+    Args:
+        settings: settings of the study.
+        max_epochs: number of epochs of a whole trial.
+        val_interval: validations are this many epochs, or steps with `min_steps`, apart; 1 if they use another unit.
+    """
     parts = 10 if has_even_rungs(settings) else settings.reduction**2
-    return max(1, (max_epochs or 1) // parts)
+    length = settings.min_steps or settings.min_epochs or max(1, (max_epochs or 1) // parts)
+    return -(-length // val_interval) * val_interval
 
 
 def has_even_rungs(settings: TuneSettings) -> bool:
@@ -55,17 +62,20 @@ def has_even_rungs(settings: TuneSettings) -> bool:
     return settings.pruner == "median" or settings.sampler == "pbt"
 
 
-def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) -> Optional[int]:
+def rung_budget(
+    settings: TuneSettings, max_epochs: Optional[int], rung: int, val_interval: int = 1
+) -> Optional[int]:  # fmt: skip
     """Returns the length of a rung in epochs, or in steps with `min_steps`; None for the last one, which has no limit.
 
     Args:
         settings: settings of the study.
         max_epochs: number of epochs of a whole trial.
         rung: number of the rung, from 0.
+        val_interval: as of `first_rung`.
     """
     if settings.pruner == "none" and settings.sampler != "pbt":
         return None
-    first = first_rung(settings, max_epochs)
+    first = first_rung(settings, max_epochs, val_interval)
     length = first * (rung + 1) if has_even_rungs(settings) else first * settings.reduction**rung
     if settings.min_steps is None and max_epochs is not None and length >= max_epochs:
         return None

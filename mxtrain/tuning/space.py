@@ -6,6 +6,7 @@ Choices are kept as the text after `key=` in an override, so that lists and name
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
@@ -32,7 +33,8 @@ class TunedSetting:
     """A setting of the space.
 
     Attributes:
-        key: setting or group, e.g. `optimizer.lr` or `model`.
+        key: setting or group, e.g. `optimizer.lr` or `model`. The second range of a setting has the key
+            `optimizer.lr#2`, as Optuna knows ranges by their names; see `setting_of`.
         kind: choice = one of `choices`; int and float = from `low` to `high`, both included.
         choices: values as they are typed.
         low: smallest number.
@@ -118,11 +120,25 @@ class Space:
         if len(by_key) < len(parameters):
             keys = [parameter.key for parameter in parameters]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise ConfigError(f"{twice}: the space names it twice. Give it once.")
+            raise ConfigError(
+                f"{twice}: the space names it twice. Give it once; a file may list ranges with different conditions: "
+                f"`{twice}: [{{values: RANGE, when: {{model: mlp}}}}, {{values: RANGE, when: {{model: lenet}}}}]`."
+            )
         for parameter in parameters:
             for key, allowed in parameter.when.items():
                 _check_condition(parameter.key, key, allowed, by_key)
+        for first, second in itertools.combinations(parameters, 2):
+            if setting_of(first.key) == setting_of(second.key) and not _exclude_each_other(first, second):
+                raise ConfigError(
+                    f"{setting_of(first.key)}: {first.range_text()} and {second.range_text()} can exist at once. Give "
+                    "each range a `when` with other values of the same setting."
+                )
         self.parameters = tuple(_in_order(by_key))
+
+    @property
+    def settings(self) -> List[str]:
+        """Returns the names of the settings that differ between trials, each once."""
+        return list(dict.fromkeys(setting_of(parameter.key) for parameter in self.parameters))
 
     def active(self, values: Mapping[str, Value]) -> Values:
         """Returns the values whose settings exist, in the order of the space."""
@@ -195,7 +211,17 @@ class Space:
 
 def override_words(values: Mapping[str, Value]) -> List[str]:
     """Returns the overrides that set the values of a trial."""
-    return [f"{key}={value}" for key, value in values.items()]
+    return [f"{setting_of(key)}={value}" for key, value in values.items()]
+
+
+def setting_of(key: str) -> str:
+    """Returns the setting or group of a key: `optimizer.lr` of `optimizer.lr#2`."""
+    return re.sub(r"#\d+\Z", "", key)
+
+
+def _exclude_each_other(first: TunedSetting, second: TunedSetting) -> bool:
+    """Returns True if no values of other settings make both exist."""
+    return any(not set(allowed) & set(second.when[key]) for key, allowed in first.when.items() if key in second.when)
 
 
 def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[str, TunedSetting]) -> None:

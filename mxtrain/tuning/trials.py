@@ -8,7 +8,8 @@ import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, did_you_mean
 from mxtrain.files.durable import open_file, write_json_atomic
@@ -23,7 +24,7 @@ from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import build_sampler, distribution_of
 from mxtrain.tuning.settings import TuneSettings, first_rung
-from mxtrain.tuning.space import Space, Value, Values
+from mxtrain.tuning.space import Space, Value, Values, setting_of
 
 if TYPE_CHECKING:
     import optuna
@@ -207,19 +208,35 @@ def cut_partial_line(file: Path) -> None:
         os.close(fd)
 
 
-def build_pruner(settings: TuneSettings, max_epochs: Optional[int]) -> optuna.pruners.BasePruner:
+def build_pruner(
+    settings: TuneSettings, max_epochs: Optional[int], val_interval: int = 1
+) -> optuna.pruners.BasePruner:  # fmt: skip
     """Builds Optuna's pruner. Budgets are in the unit of the rungs: epochs, or steps with `min_steps`."""
     import optuna
 
-    first = first_rung(settings, max_epochs)
+    first = first_rung(settings, max_epochs, val_interval)
     if settings.pruner == "asha":
         return optuna.pruners.SuccessiveHalvingPruner(first, settings.reduction)
     if settings.pruner == "hyperband":
         longest = max_epochs if settings.min_steps is None and max_epochs else "auto"
-        return optuna.pruners.HyperbandPruner(first, longest, settings.reduction)
+        return seeded_hyperband(settings.seed, first, longest, settings.reduction)
     if settings.pruner == "median":
         return optuna.pruners.MedianPruner(n_startup_trials=4)
     return optuna.pruners.NopPruner()
+
+
+def seeded_hyperband(seed: int, first: int, longest: Union[int, str], reduction: int) -> optuna.pruners.BasePruner:
+    """Builds Optuna's Hyperband pruner with brackets that are drawn by the seed.
+
+    Optuna draws the bracket of a trial by its number and the name of the study, which is random.
+    """
+    import optuna
+
+    class SeededHyperband(optuna.pruners.HyperbandPruner):
+        def _get_bracket_id(self, study: Any, trial: Any) -> int:
+            return super()._get_bracket_id(SimpleNamespace(study_name=f"seed {seed}"), trial)
+
+    return SeededHyperband(first, longest, reduction)
 
 
 class Study:
@@ -243,7 +260,7 @@ class Study:
         with quiet():
             self.optuna = optuna.create_study(
                 storage=storage, study_name=description.name, directions=directions, load_if_exists=True,
-                pruner=build_pruner(description.settings, description.max_epochs),
+                pruner=build_pruner(description.settings, description.max_epochs, description.val_interval),
             )  # fmt: skip
 
     @property
@@ -404,7 +421,10 @@ def recorded_values(run_dir: Path, space: Space) -> Values:
     try:
         argv = read_meta(run_dir).get("argv")
         words = dict(word.split("=", 1) for word in argv if "=" in word) if isinstance(argv, list) else {}
-        settings = [setting for setting in space.parameters if setting.key in words]
-        return {setting.key: types[setting.kind](words[setting.key]) for setting in settings}
+        values: Values = {}
+        for setting in space.parameters:
+            if setting_of(setting.key) in words and setting.exists_with(values):
+                values[setting.key] = types[setting.kind](words[setting_of(setting.key)])
+        return values
     except (OSError, ValueError, TypeError, AttributeError):  # missing or damaged
         return {}

@@ -11,14 +11,14 @@ import math
 import os
 import signal
 import subprocess
-import sys
+import sysconfig
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from mxtrain.checkpoint import lock_run_directory
+from mxtrain.checkpoint import lock_run_directory, refuse_links
 from mxtrain.errors import (
     EXIT_BAD_INPUT,
     EXIT_BUDGET,
@@ -31,9 +31,10 @@ from mxtrain.errors import (
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import open_regular
 from mxtrain.process.stopping import WARNINGS, SignalStop, forwarded_warnings, was_told_to_end
+from mxtrain.search_path import module_command
 from mxtrain.tuning import population
 from mxtrain.tuning.file_lock import FileLock
-from mxtrain.tuning.folder import StudyFolder
+from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
 from mxtrain.tuning.space import Values, override_words
 from mxtrain.tuning.trial_display import TrialDisplay
@@ -90,17 +91,29 @@ class Job:
     words: Sequence[str] = ()
 
 
+def environment() -> Dict[str, str]:
+    """Returns the environment of a training process, which finds this copy of mxtrain from any folder.
+
+    The working folder of a study is not on the path of its processes: a module of a stranger in it would be imported.
+    """
+    own = str(Path(__file__).resolve().parents[2])
+    if own in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return dict(os.environ)
+    path = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, [*path.split(os.pathsep), own])))}
+
+
 class Worker:
     """Trains trials of a study until all are finished.
 
     Args:
         folder: folder of the study.
+        description: what is trained. It is not read again from the folder, which others may be able to change.
         say: function that shows a line of progress.
     """
 
-    def __init__(self, folder: StudyFolder, say: Say) -> None:
-        self._folder, self._say = folder, say
-        self._description = folder.read()
+    def __init__(self, folder: StudyFolder, description: StudyDescription, say: Say) -> None:
+        self._folder, self._description, self._say = folder, description, say
         self._study = Study(folder, self._description)
         self._is_population = self._description.settings.sampler == "pbt"
         self._waits = False
@@ -245,6 +258,7 @@ class Worker:
 
     def _train(self, job: Job) -> None:
         """Trains a trial from its current state to its end, or until it is pruned."""
+        refuse_links(self._folder.path, (job.run_dir.name,))  # the folder may be a stranger's
         settings_text = " ".join(override_words(job.values)) or "no settings differ"
         self._say(f"{self._title(job)}: {settings_text}")
         rung = 0
@@ -306,10 +320,11 @@ class Worker:
         """
         words = [*self._description.words(job.values, job.run_dir, budget), *job.words]
         folder = Path(self._description.working_folder)
+        command = [*module_command("mxtrain"), "train", *words]
         with append_to(self._folder.log(job.number), "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "mxtrain", "train", *words], cwd=folder if folder.is_dir() else None,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[job.claim.fd],
+                command, cwd=folder if folder.is_dir() else None, env=environment(), stdin=subprocess.DEVNULL,
+                stdout=output, stderr=subprocess.STDOUT, pass_fds=[job.claim.fd],
                 start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
             )  # fmt: skip
         try:
@@ -327,7 +342,15 @@ class Worker:
     # Results.
 
     def _is_pruned(self, job: Job, progress: TrialProgress, budget: int) -> bool:
-        """Reports the value at the end of a rung. Returns True if the pruner ended the trial."""
+        """Reports the value at the end of a rung. Returns True if the pruner ended the trial.
+
+        A trial without a value yet, or with one that is not finite, is not judged: pruners treat NaN as the worst.
+        """
+        values = progress.values(self._description)
+        if values is None or not math.isfinite(values[0]):
+            job.reported.append(budget)
+            self._say(f"trial {job.number}: {self._description.objectives[0]} has no value yet, goes on")
+            return False
         sentence = self._report(job, progress, budget)
         if not job.trial.should_prune():
             self._say(f"{sentence}, goes on")

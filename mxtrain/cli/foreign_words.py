@@ -1,0 +1,85 @@
+"""Rejects overrides from a file that may be a stranger's: they are composed, and the result must be trusted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Sequence
+
+from hydra.core.override_parser.types import Override
+
+from mxtrain.cli.arguments import is_override
+from mxtrain.cli.compose import Composer
+from mxtrain.config.override_text import key_of
+from mxtrain.description.trust import INTERPOLATION, MAX_SHOWN, require_trusted
+from mxtrain.errors import ConfigError
+from mxtrain.files.text_lines import printable_line
+
+REMEDY = "If you trust it, add --trust-code, or type the whole command again"
+
+
+def require_trusted_words(
+    composer: Composer, words: Sequence[str], alternatives: Sequence[str], path: str, command: str,
+    config_dirs: Sequence[str],
+) -> None:  # fmt: skip
+    """Rejects overrides that would run code of their author, or write outside of the run directory.
+
+    Only settings of the groups of a run are allowed: no flag, nothing below `hydra` (its callbacks import classes, its
+    logging opens files, its search path brings in other files), and no group that is moved there (`callback@hydra.x`).
+
+    Args:
+        composer: the user's own configuration files.
+        words: overrides that are composed together.
+        alternatives: further values of settings, each of which replaces one of `words`.
+        path: path of the file, for messages.
+        command: command that reads it.
+        config_dirs: folders that the user has typed (`--config-dir`).
+
+    Raises:
+        ConfigError: some are not trusted; the message lists all of them. Nothing was imported or looked up.
+    """
+    every = list(dict.fromkeys([*words, *alternatives]))
+    refuse_words([word for word in every if not _is_plain(word)], path)
+    try:
+        parsed = composer.parse(every)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    groups = composer.groups()
+    refuse_words([one.input_line for one in parsed if _leaves_groups(one, groups)], path)
+    for override in parsed:  # values of ranges need not be composed: they add nothing else to mxtrain's own files
+        require_trusted(_as_config(override), path, command, [], config_dirs, REMEDY)
+    try:
+        config = composer.compose(words).config  # no word holds an interpolation: all are those of trusted files
+    except ConfigError as error:
+        raise ConfigError(f"{path} cannot be composed here: {error}") from None
+    require_trusted(config, path, command, [], config_dirs, REMEDY)
+
+
+def refuse_words(words: Sequence[str], path: str) -> None:
+    """Raises a `ConfigError` that lists these words of a file, if there are any."""
+    if words:
+        lines = "\n".join(f"  {printable_line(word, MAX_SHOWN)}" for word in words)
+        raise ConfigError(
+            f"{path} holds words that can run code or write files outside of the run directory:\n{lines}\n"
+            f"{REMEDY}."
+        )
+
+
+def _is_plain(word: str) -> bool:
+    """Returns True for an override, and False for a flag, a word that looks something up, and a key with other signs
+    than those of a setting."""
+    is_key = re.fullmatch(r"[A-Za-z_][\w-]*([./][\w-]+)*", key_of(word), re.ASCII) is not None
+    return is_key and is_override(word) and INTERPOLATION not in word
+
+
+def _leaves_groups(override: Override, groups: Sequence[str]) -> bool:
+    root = re.split(r"[./]", override.key_or_group)[0]
+    return root not in groups or override.package is not None or override.is_sweep_override()
+
+
+def _as_config(override: Override) -> Dict[str, Any]:
+    """Returns the configuration that consists of the value of an override alone."""
+    names: List[str] = override.key_or_group.split(".")
+    config: Any = None if override.is_delete() else override.value()
+    for name in reversed(names):
+        config = {name: config}
+    return dict(config)

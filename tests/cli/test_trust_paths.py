@@ -1,0 +1,89 @@
+"""All ways from a file to a description pass the one trust check: a new call site has to be put into a list here."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Dict, Set
+
+import mxtrain
+from mxtrain.description.groups import GROUPS
+from mxtrain.description.trust import ADDRESSES
+from mxtrain.logger.tracker import Tracker
+
+PACKAGE = Path(mxtrain.__file__).parent
+DESCRIBES = {"describe", "describe_here", "compose_and_check", "amend", "build_spec", "build_group", "compose"}
+"""Functions that turn words or plain settings into objects, and so import the classes that these name."""
+CHECKS = {"require_trusted", "require_trusted_words", "read_trusted_study"}
+TYPED = {
+    "api.py", "custom_loop.py", "cli/train.py", "cli/verify.py", "cli/explain.py", "cli/show.py", "cli/score.py",
+    "cli/lr_find.py", "cli/data.py", "cli/sweep.py", "cli/folds.py", "cli/objects.py",
+    "cli/push.py",  # the tracker and its settings are typed; those of the run are only sent
+    "cli/job.py",  # a job of the sweep that this process, or the launcher that it started, has composed
+}  # fmt: skip
+"""Modules whose words the user has typed."""
+INNER = {
+    "cli/environment.py", "cli/compose.py", "cli/recorded.py", "description/groups.py", "config/specs.py",
+    "model/given.py", "cli/config_loader.py",
+}  # fmt: skip
+"""Modules that define these functions, or pass on what their callers have checked."""
+OTHER = {
+    "parallel/served_tables.py": "describe of an input of ids", "serving/answers.py": "describe of an answer",
+    "cli/origins.py": "compose of PyYAML, a tree of nodes", "vision/images/affine.py": "compose of matrices",
+    "vision/images/transforms/lazy_image.py": "compose of matrices",
+}  # fmt: skip
+
+def calls_of(file: Path) -> Set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            names.add(getattr(node.func, "id", getattr(node.func, "attr", "")))
+    return names
+
+
+def modules() -> Dict[str, Set[str]]:
+    return {path.relative_to(PACKAGE).as_posix(): calls_of(path) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them() -> None:
+    found = {name: calls for name, calls in modules().items() if calls & DESCRIBES}
+    unlisted = {name for name, calls in found.items() if not calls & CHECKS} - TYPED - INNER - set(OTHER)
+    assert unlisted == set(), "take the words through cli/foreign_words.py, or list the module with its reason"
+    checked = {name for name, calls in found.items() if calls & CHECKS}
+    assert checked == {
+        "cli/restored.py", "cli/replay.py", "cli/reproduce.py", "cli/tune.py", "cli/foreign_words.py",
+        "training/teacher.py",
+    }  # fmt: skip
+
+
+def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() -> None:
+    """Keys of the files that hold them: study.json, meta.json, checkpoints, bundles, jobs.jsonl, .hydra."""
+    keys = {"overrides", "flags", "argv", "description", "working_folder", "overrides.yaml"}
+    only_compare_or_print = {
+        "slim.py", "training/resume.py", "checkpoint/run_state.py", "checkpoint/average.py", "checkpoint/soup.py",
+        "cli/slim.py", "cli/push.py", "runs/meta.py", "description/reproduction.py", "description/provenance.py",
+        "cli/sweep.py", "cli/outcome.py", "tuning/trials.py", "cli/objects.py",
+    }  # fmt: skip
+    readers = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            key = node.slice if isinstance(node, ast.Subscript) else None
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "get" and node.args:
+                key = node.args[0]
+            if isinstance(key, ast.Constant) and key.value in keys:
+                readers.add(path.relative_to(PACKAGE).as_posix())
+    checked = {"cli/restored.py", "cli/replay.py", "training/teacher.py"}
+    assert readers - only_compare_or_print - checked == set()
+
+
+def test_every_text_of_a_tracker_is_an_address_or_a_name() -> None:
+    """A description of a stranger may name a project, but no server, database or folder."""
+    names = {"experiment", "project", "entity", "workspace", "mode", "service", "package", "install"}
+    found: Set[str] = set()
+    for file in (PACKAGE / "logger").glob("*.py"):
+        __import__(f"mxtrain.logger.{file.stem}")
+    for tracker in Tracker.__subclasses__():
+        if tracker.__module__.startswith("mxtrain."):
+            found |= {name for name, field in tracker.model_fields.items() if "str" in str(field.annotation)}
+    assert found - names == set(ADDRESSES)
+    assert "logger" in GROUPS

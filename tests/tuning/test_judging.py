@@ -1,0 +1,154 @@
+"""Values by which trials are judged: none is judged before its first validation, and the seed decides the brackets."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, List, Optional
+
+import pytest
+
+pytest.importorskip("optuna", minversion="4")
+
+from mxtrain.cli.tune import reason_without_result, val_interval_of
+from mxtrain.errors import ConfigError
+from mxtrain.tuning.folder import StudyDescription, StudyFolder
+from mxtrain.tuning.samplers import draw
+from mxtrain.tuning.settings import TuneSettings, rung_budget
+from mxtrain.tuning.space import Space, TunedSetting, override_words
+from mxtrain.tuning.trials import Study, TrialProgress, build_pruner, recorded_values
+from mxtrain.tuning.worker import Worker
+
+
+@pytest.mark.parametrize("val_interval, given, expected", [
+    (2, {"pruner": "asha"}, [2, 6, None]), (2, {"pruner": "asha", "min_epochs": 3}, [4, None]),
+    (2, {"pruner": "median"}, [2, 4, 6, 8, None]), (4, {"pruner": "hyperband", "reduction": 2}, [4, 8, None]),
+    (3, {"sampler": "pbt"}, [3, 6, None]), (1, {"pruner": "asha"}, [1, 3, None]), (9, {"pruner": "asha"}, [None]),
+])  # fmt: skip
+def test_rungs_end_at_validations(val_interval: int, given: Any, expected: List[Optional[int]]) -> None:
+    settings = TuneSettings(**given)
+    assert [rung_budget(settings, 9, rung, val_interval) for rung in range(len(expected))] == expected
+
+
+@pytest.mark.parametrize("unit, min_steps, expected", [
+    ("epochs", None, 5), ("steps", None, 1), ("epochs", 10, 1), ("steps", 10, 5),
+])  # fmt: skip
+def test_the_interval_counts_in_the_unit_of_the_rungs(unit: str, min_steps: Optional[int], expected: int) -> None:
+    trainer = SimpleNamespace(val_interval=5, val_interval_unit=unit)
+    description: Any = SimpleNamespace(trainer=trainer)
+    assert val_interval_of(TuneSettings(min_steps=min_steps), description) == expected
+
+
+@pytest.mark.parametrize("best, is_pruned, reported", [(None, False, []), (math.nan, False, []), (0.1, True, [0.1])])
+def test_a_trial_without_a_value_is_not_pruned(
+    tmp_path: Path, best: Optional[float], is_pruned: bool, reported: List[float]
+) -> None:
+    told: List[str] = []
+    values: List[float] = []
+    trial = SimpleNamespace(
+        report=lambda value, budget: values.append(value),
+        should_prune=lambda: not values or values[-1] != 0.9,  # as Optuna: NaN is pruned
+    )
+    worker: Any = SimpleNamespace(
+        _description=SimpleNamespace(objectives=["val/accuracy"], settings=TuneSettings(pruner="asha")),
+        _is_population=False, _say=lambda text: None,
+        _study=SimpleNamespace(tell=lambda trial, state: told.append(state)),
+    )  # fmt: skip
+    worker._report = lambda *arguments: Worker._report(worker, *arguments)
+    job: Any = SimpleNamespace(number=0, trial=trial, reported=[], run_dir=tmp_path)
+    assert Worker._is_pruned(worker, job, TrialProgress(best=best), 1) is is_pruned
+    assert job.reported == [1] and told == ["PRUNED"] * is_pruned and values == reported
+
+
+@pytest.mark.parametrize("states, said", [
+    (["FAIL", "FAIL"], "all trials failed"), (["PRUNED"] * 5, "all 5 trials were pruned"),
+    (["PRUNED", "FAIL", "FAIL"], "2 of 3 trials failed, and the others were pruned"),
+])  # fmt: skip
+def test_a_study_without_a_finished_trial_has_a_reason(states: List[str], said: str) -> None:
+    trials = [SimpleNamespace(state=SimpleNamespace(name=state)) for state in states]
+    assert reason_without_result(trials).startswith(said)
+
+
+def brackets(seed: int) -> List[int]:
+    import optuna
+
+    pruner: Any = build_pruner(TuneSettings(pruner="hyperband", seed=seed), 27)
+    study = optuna.create_study(pruner=pruner)  # its name is random
+    trial = study.ask()
+    trial.report(0.5, 1)
+    trial.should_prune()
+    return [pruner._get_bracket_id(study, SimpleNamespace(number=number)) for number in range(40)]
+
+
+def test_hyperband_draws_brackets_by_the_seed() -> None:
+    assert brackets(5) == brackets(5) != brackets(6)
+    assert set(brackets(5)) == {0, 1, 2}
+
+
+# A setting whose range depends on another one.
+
+CHOICE = TunedSetting("model", "choice", ("mlp", "lenet"))
+MLP = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-2, log=True, when={"model": ("mlp",)})
+LENET = TunedSetting("optimizer.lr#2", "float", low=1e-3, high=1e-1, log=True, when={"model": ("lenet",)})
+
+
+def description_of(space: Space, tmp_path: Path) -> StudyDescription:
+    settings = TuneSettings(n_trials=8, sampler="random")
+    return StudyDescription("s", [], [], str(tmp_path), settings, space, ["val/loss"], ["min"], 3)
+
+
+def test_a_setting_may_have_a_range_for_each_value_of_another(tmp_path: Path) -> None:
+    space = Space([MLP, LENET, CHOICE])
+    assert space.settings == ["model", "optimizer.lr"]
+    words = sorted(tuple(override_words(values)) for values in space.edges())
+    assert words == [
+        ("model=lenet", "optimizer.lr=0.001"), ("model=lenet", "optimizer.lr=0.1"),
+        ("model=mlp", "optimizer.lr=0.0001"), ("model=mlp", "optimizer.lr=0.01"),
+    ]  # fmt: skip
+    assert Space.from_json(json.loads(json.dumps(space.to_json()))).parameters == space.parameters
+    study = Study(StudyFolder(tmp_path), description_of(space, tmp_path))
+    lows = {"mlp": 1e-4, "lenet": 1e-3}
+    seen = set()
+    for _ in range(12):
+        values = draw(study.ask(), space)
+        seen.add(values["model"])
+        (rate,) = (float(value) for key, value in values.items() if key != "model")
+        low = lows[str(values["model"])]
+        assert low <= rate <= 100 * low and len(override_words(values)) == 2
+    assert seen == {"mlp", "lenet"}
+
+
+def test_the_run_of_a_trial_tells_which_range_its_value_is_of(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text('{"argv": ["mxtrain", "train", "model=lenet", "optimizer.lr=0.05"]}')
+    assert recorded_values(tmp_path, Space([MLP, LENET, CHOICE])) == {"model": "lenet", "optimizer.lr#2": 0.05}
+
+
+@pytest.mark.parametrize("second", [
+    TunedSetting("optimizer.lr#2", "float", low=1, high=2),
+    TunedSetting("optimizer.lr#2", "float", low=1, high=2, when={"model": ("lenet", "mlp")}),
+])  # fmt: skip
+def test_ranges_of_one_setting_exclude_each_other(second: TunedSetting) -> None:
+    with pytest.raises(ConfigError, match="optimizer.lr: .* can exist at once"):
+        Space([MLP, second, CHOICE])
+
+
+def test_a_file_lists_ranges_of_one_setting(tmp_path: Path) -> None:
+    from mxtrain.cli.compose import Composer
+    from mxtrain.cli.ranges import split_space
+
+    file = tmp_path / "space.yaml"
+    file.write_text(
+        "model: [mlp, lenet]\noptimizer.lr:\n"
+        "  - {values: 'log(1e-4,1e-2)', when: {model: mlp}}\n  - {values: 'log(1e-3,1e-1)', when: {model: lenet}}\n"
+        "model.dropout: [0.1, 0.2]\n"
+    )
+    with Composer() as composer:
+        space = split_space(composer, [], str(file))[1]
+        assert [one for one in space.parameters if one.key.startswith("optimizer")] == [MLP, LENET]
+        with pytest.raises(ConfigError, match="optimizer.lr: it has one value and a range"):
+            split_space(composer, ["optimizer.lr=1"], str(file))
+        file.write_text("optimizer.lr:\n  - {values: 'log(1,2)', when: {model: mlp}}\n  - log(2,3)\n")
+        with pytest.raises(ConfigError, match=r"optimizer.lr has several ranges, and log\(2,3\) does not say when"):
+            split_space(composer, [], str(file))
