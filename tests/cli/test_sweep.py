@@ -168,7 +168,7 @@ def test_jobs_of_earlier_calls_in_the_same_folder_count(tmp_path, capsys) -> Non
     assert [(one.number, one.before) for one in earlier] == [(0, True), (1, True), (2, True)]
     description = SimpleNamespace(
         trainer=SimpleNamespace(monitor="val/accuracy"), logger={},
-        metric={"accuracy": SimpleNamespace(direction="max")},
+        metric={"accuracy": SimpleNamespace(better_direction="max")},
     )  # fmt: skip
     sweep.print_table(read_outcomes(file, start), folder, description, earlier)  # type: ignore[arg-type]
     assert rows(capsys.readouterr().out) == [("0", "finished, before", "0.9000"), ("1", "finished", "0.5000")]
