@@ -111,12 +111,12 @@ def test_the_tasks_of_an_array_share_a_study(jobs: Jobs) -> None:
 
 @pytest.mark.zoo
 def test_ctrl_c_takes_a_waiting_job_out_of_the_queue(jobs: Jobs) -> None:
-    options = "cluster.launcher_options=[--begin=now+1hour]"
+    options = "cluster.launcher_options=['--begin=now+1hour']"
     run = Process(
         jobs.folder / "run", *LONG, "kvstore=dist_sync", "cluster.workers=2", "cluster.launcher=slurm",
         "cluster.interface=lo", options, env=jobs._environment,
     )  # fmt: skip
-    jobs.wait(lambda: "PENDING" in jobs.run("squeue", "-h", "-o", "%T"), "1")
+    run.wait_until(lambda: "PENDING" in jobs.run("squeue", "-h", "-o", "%T"))
     time.sleep(3)
     run.kill(signal.SIGINT).end(130)
     assert re.search(r"Slurm's job \d+: PENDING, reason BeginTime, expected start \S+ \(Ctrl-C", run.output)
