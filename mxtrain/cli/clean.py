@@ -107,9 +107,7 @@ def kinds_of(text: str) -> List[str]:
 
 
 def _json_of(item: Removable) -> JsonObject:
-    fields: JsonObject = asdict(item)
-    del fields["files"]
-    return fields
+    return {name: value for name, value in asdict(item).items() if name != "files"}
 
 
 def _print_table(plan: CleanupPlan) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
-from typing import Dict, Set
+from typing import Dict, List, Set
 
 import mxtrain
 from mxtrain.description.groups import GROUPS
@@ -33,20 +34,25 @@ OTHER = {
     "vision/images/transforms/lazy_image.py": "compose of matrices",
 }  # fmt: skip
 
-def calls_of(file: Path) -> Set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            names.add(getattr(node.func, "id", getattr(node.func, "attr", "")))
-    return names
+@functools.cache
+def nodes() -> Dict[str, List[ast.AST]]:
+    """The nodes of each module of the package, by its path."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): [
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, (ast.Call, ast.Subscript))
+        ]
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }  # fmt: skip
 
 
-def modules() -> Dict[str, Set[str]]:
-    return {path.relative_to(PACKAGE).as_posix(): calls_of(path) for path in sorted(PACKAGE.rglob("*.py"))}
+def calls_of(module: str) -> Set[str]:
+    calls = [node.func for node in nodes()[module] if isinstance(node, ast.Call)]
+    return {getattr(function, "id", getattr(function, "attr", "")) for function in calls}
 
 
 def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them() -> None:
-    found = {name: calls for name, calls in modules().items() if calls & DESCRIBES}
+    found = {name: calls for name in nodes() for calls in [calls_of(name)] if calls & DESCRIBES}
     unlisted = {name for name, calls in found.items() if not calls & CHECKS} - TYPED - INNER - set(OTHER)
     assert unlisted == set(), "take the words through cli/foreign_words.py, or list the module with its reason"
     checked = {name for name, calls in found.items() if calls & CHECKS}
@@ -65,13 +71,13 @@ def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() 
         "cli/sweep.py", "cli/outcome.py", "tuning/trials.py", "cli/objects.py",
     }  # fmt: skip
     readers = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for module, found in nodes().items():
+        for node in found:
             key = node.slice if isinstance(node, ast.Subscript) else None
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "get" and node.args:
                 key = node.args[0]
             if isinstance(key, ast.Constant) and key.value in keys:
-                readers.add(path.relative_to(PACKAGE).as_posix())
+                readers.add(module)
     checked = {"cli/restored.py", "cli/replay.py", "training/teacher.py"}
     assert readers - only_compare_or_print - checked == set()
 
