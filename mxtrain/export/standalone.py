@@ -150,13 +150,13 @@ def _is_tokenizer(value: Any) -> bool:
     return (
         isinstance(name, str) and name.endswith((".json", ".model")) and os.path.basename(name) == name
         and type(value.get("lowercase")) is bool and type(value.get("max_length")) is int and value["max_length"] > 0
-        and _are_ids(value.get("special"), list) and all(type(value.get(key)) is int for key in ("pad", "unknown"))
+        and _are_ids(value.get("special")) and all(type(value.get(key)) is int for key in ("pad", "unknown"))
         and all(value.get(key) is None or type(value[key]) is int for key in ("first", "last", "bos", "eos"))
     )  # fmt: skip
 
 
-def _are_ids(value: Any, kind: type) -> bool:
-    return isinstance(value, kind) and all(type(one) is int for one in value)
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int for one in value)
 
 
 _TENSORS = "a list of objects with name, dtype (such as float32) and shape (sizes above 0, or names of open ones)"

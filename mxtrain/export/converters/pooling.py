@@ -76,7 +76,7 @@ def _native(call: OperatorCall, op: str, x: str, windows: Windows, **attrs: int)
 def _maximum(call: OperatorCall, windows: Windows) -> str:
     if _fits(windows):
         return _native(call, "MaxPool", call.x(), windows)
-    lowest = np.finfo(call.dtype()).min  # MXNet's maximum of a window without elements
+    lowest = float(np.finfo(call.dtype()).min)  # MXNet's maximum of a window without elements
     padded = _padded(call, call.x(), windows.padding, windows.ends, lowest)
     return call.add("MaxPool", [padded], kernel_shape=windows.kernel, strides=windows.stride)
 
