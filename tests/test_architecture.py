@@ -63,7 +63,7 @@ OTHER_MEANINGS = {
     },
     "names of SVG, CSS and of the kinds of files": {
         "mxtrain.runs.chart": "box, label", "mxtrain.runs.figures": "image", "mxtrain.runs.page": "box, tabular",
-        "mxtrain.runs.report": "box, image",
+        "mxtrain.runs.report": "box, image", "mxtrain.runs.written_files": "labels",
     },
     "what a branch of a tree is headed by": {"mxtrain.logger.config_tree": "label"},
     "the kinds of artifacts, an image summary of TensorBoard's, an image of Pillow's": {
