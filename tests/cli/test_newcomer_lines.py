@@ -33,7 +33,7 @@ LINES = [
     ("model=bert dataset.label=标签", ["needs quotes: \"dataset.label='标签'\""], []),
     ("dataset=pictures/", ["It is a path: type dataset=image_folder dataset.root=", "pictures/"], ["Did you mean"]),
     ("dataset=../rows.csv", ["type task=tabular dataset=feature_table", "dataset.target=COLUMN, or dataset=text"], []),
-    ("dataset=a/b.tokens", ["It is a path: type task=language_modeling dataset.train="], ["image_folder"]),
+    ("dataset=a/b.tokens", ["It is a path: type task=language_modeling dataset.train="], []),
     ("dataset=data.zip/x.parquet", ["It is a path, and dataset takes the name of an option: see `mxtrain explain"], []),
     ("model=net.params", ["type model=OPTION model.weights=", "net.params"], []),
     ("model=nets.py", ["type model._target_=nets.NAME"], []), ("loss=own/losses.py", ["loss._target_=losses.NAME"], []),
