@@ -82,6 +82,28 @@ class SigmoidBCE(Loss):
     gluon_name: ClassVar[str] = "SigmoidBCELoss"
 
 
+class ClassCrossEntropy(Loss):
+    """Cross entropy of the classes of a table. With two classes it is that of one score and its sigmoid, with more the
+    softmax cross entropy; the mean over samples."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+
+    pos_weight: PositiveFloat = 1.0
+    """With two classes, weight of a positive sample; see `BinaryCrossEntropy`."""
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.blocks import BinaryCrossEntropyLoss, SoftmaxCrossEntropyLoss
+
+        if num_classes == 1:
+            return BinaryCrossEntropyLoss(self.pos_weight)
+        if self.pos_weight != 1:
+            raise ConfigError(
+                f"loss.pos_weight={self.pos_weight:g} is the weight of the second of two classes, and there are "
+                f"{num_classes}. Type dataset.sampler=weighted 'dataset.class_weights={{NAME: WEIGHT}}'."
+            )
+        return SoftmaxCrossEntropyLoss()
+
+
 class BinaryCrossEntropy(Loss):
     """Binary cross entropy of one score and a yes/no target: -w y log p - (1 - y) log(1 - p), with p = sigmoid(score);
     the mean over samples."""
@@ -95,6 +117,11 @@ class BinaryCrossEntropy(Loss):
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.loss.blocks import BinaryCrossEntropyLoss
 
+        if num_classes != 1:
+            raise ConfigError(
+                f"loss: BinaryCrossEntropy is for two classes, and there are {num_classes}. Type "
+                "loss=class_cross_entropy."
+            )
         return BinaryCrossEntropyLoss(self.pos_weight)
 
 

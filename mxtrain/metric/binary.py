@@ -1,19 +1,20 @@
-"""Metrics of binary classification: ranking quality of the scores and calibration of the probabilities.
+"""Metrics of the classes of a table: ranking quality of the scores and calibration of the probabilities.
 
-Scores are logits. Ranks of float32 probabilities would lose information, because a float32 sigmoid is exactly 1 for
-every logit above 17.
+Scores are logits: of the second of two classes, or one for each of more classes. Ranks of float32 probabilities would
+lose information, because a float32 sigmoid is exactly 1 for every logit above 17. More than two classes are measured
+one against the rest, by the log odds of each class; the value is the mean over classes.
 
-Legend: N samples, T distinct scores, D non-empty bins, E bin edges.
+Legend: N samples, B batch, K classes, T distinct scores, D non-empty bins, E bin edges.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Optional, Tuple, Type
 
 import numpy as np
 
-from mxtrain.metric.host import PairMetric, ranks
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions, ranks
 from mxtrain.metric.metrics import Metric, ratio
 from mxtrain.types import Positive
 
@@ -21,30 +22,82 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 
-class RocAuc(PairMetric):
+class ClassScores(Collected):
+    """Collector of the scores of each sample: one row with the score and the target 0 or 1; with more than two classes
+    one row for each class."""
+
+    width: ClassVar[int] = 2
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        score_BK, label_B = np.asarray(prediction_B, np.float64), target_B.astype(np.int64)
+        if score_BK.ndim == 1:
+            score_BK, target_BK = score_BK[:, None], label_B[:, None]
+        else:
+            target_BK = np.arange(score_BK.shape[1]) == label_B[:, None]
+        count, num_classes = score_BK.shape
+        columns = (
+            np.repeat(index_B, num_classes), np.tile(np.arange(num_classes), count), score_BK.ravel(), target_BK.ravel()
+        )  # fmt: skip
+        self._parts.append(np.stack(columns, axis=1).astype(np.float64))
+
+    def by_class(self) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns scores and targets 0 or 1 of all samples, (N, 1) each; with more than two classes (N, K) each."""
+        rows = self.samples()
+        num_classes = int(rows[:, 1].max(initial=0)) + 1
+        return rows[:, 2].reshape(-1, num_classes), rows[:, 3].reshape(-1, num_classes)
+
+
+class ClassMetric(HostMetric):
+    """Base class of metrics of two classes, or of the mean over more classes, each against the rest."""
+
+    collects: ClassVar[Type[Collected]] = ClassScores
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, ClassScores)
+        return self.of_classes(*collected.by_class())
+
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        """Computes the metric of scores and targets in the form of `ClassScores.by_class`."""
+        if score_NK.shape[1] == 1:
+            return self.of_samples(score_NK[:, 0], target_NK[:, 0])
+        odds_NK = log_odds(score_NK)
+        # A class that none or all of the samples have cannot be told apart from the rest.
+        kept = np.flatnonzero((target_NK.min(axis=0, initial=1) < 1) & (target_NK.max(axis=0, initial=0) > 0))
+        values = [self.of_samples(odds_NK[:, k], target_NK[:, k]) for k in kept]
+        return float(np.mean(values)) if values else self.of_samples(odds_NK[:, 0], target_NK[:, 0])
+
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
+        """Computes the metric of a class against the rest from its log odds and targets 0 or 1, in float64."""
+        raise NotImplementedError
+
+
+class RocAuc(ClassMetric):
     """Area under the ROC curve: the probability that a positive sample scores higher than a negative one.
 
-    Ties count half. The value is NaN if all samples are of one class.
+    Ties count half. The value is NaN if all samples are of one class. With more than two classes it is the mean over
+    classes of each against the rest.
     """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
-    def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
-        return roc_auc(prediction_N, target_N)
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
+        return roc_auc(score_N, target_N)
 
 
-class AveragePrecision(PairMetric):
+class AveragePrecision(ClassMetric):
     """Average precision: the sum over thresholds of the precision times the increase in recall, without interpolation.
 
-    The value is NaN without positive samples. Random scores get about the fraction of positive samples.
+    The value is NaN without positive samples. Random scores get about the fraction of positive samples. With more than
+    two classes it is the mean over classes of each against the rest.
     """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
-    def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
-        return average_precision(prediction_N, target_N)
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
+        return average_precision(score_N, target_N)
 
 
 class LogLoss(Metric):
@@ -54,26 +107,30 @@ class LogLoss(Metric):
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        # -log sigmoid(x) = softplus(-x), which cannot overflow; `softrelu` is MXNet's name of softplus.
-        sign_B = 1 - 2 * label_B
-        return F.sum(F.Activation(F.reshape(logits_BK, shape=(-1,)) * sign_B, act_type="softrelu")).reshape((1,))
+        return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
 
 
-class BrierScore(PairMetric):
-    """Mean squared difference between probability and target, from 0 to 1."""
-
-    direction: ClassVar[Literal["max", "min"]] = "min"
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
-
-    def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
-        return float(((sigmoid(prediction_N) - target_N) ** 2).mean()) if len(target_N) else math.nan
-
-
-class ExpectedCalibrationError(PairMetric):
-    """Difference between mean probability and fraction of positive samples per bin, averaged over samples."""
+class BrierScore(ClassMetric):
+    """Mean squared difference between probability and target, from 0 to 1; with more than two classes half of the sum
+    over classes, which is the same for two."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        if score_NK.shape[1] == 1:
+            return self.of_samples(score_NK[:, 0], target_NK[:, 0])
+        difference_NK = sigmoid(log_odds(score_NK)) - target_NK
+        return float((difference_NK**2).sum(axis=1).mean()) / 2 if len(score_NK) else math.nan
+
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
+        return float(((sigmoid(score_N) - target_N) ** 2).mean()) if len(target_N) else math.nan
+
+
+class ExpectedCalibrationError(ClassMetric):
+    """Difference between mean probability and fraction of positive samples per bin, averaged over samples. With more
+    than two classes, of the probability of the predicted class and the fraction of right predictions."""
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
 
     num_bins: Positive = 10
     """Bins of probabilities."""
@@ -85,12 +142,21 @@ class ExpectedCalibrationError(PairMetric):
     def signature(self) -> str:
         return f"num_bins={self.num_bins} strategy={self.strategy}"
 
-    def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
-        return self.curve(sigmoid(prediction_N), target_N).expected_error()
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        return self.curve(*confidence(score_NK, target_NK)).expected_error()
 
     def curve(self, probability_N: np.ndarray, target_N: np.ndarray) -> CalibrationCurve:
         """Returns the calibration curve with the bins of this metric."""
         return calibration_curve(probability_N, target_N, self.num_bins, self.strategy)
+
+
+def confidence(score_NK: np.ndarray, target_NK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Returns the probability of the positive class of each sample and its target; with more than two classes the
+    probability of the predicted class, and 1 where it is right."""
+    if score_NK.shape[1] == 1:
+        return sigmoid(score_NK[:, 0]), target_NK[:, 0]
+    rows, best_N = np.arange(len(score_NK)), score_NK.argmax(axis=1)
+    return sigmoid(log_odds(score_NK)[rows, best_N]), target_NK[rows, best_N]
 
 
 class CalibrationCurve(NamedTuple):
@@ -112,6 +178,16 @@ class CalibrationCurve(NamedTuple):
     def expected_error(self) -> float:
         """Computes the mean of |probability - share| over the bins, weighted by their numbers of samples."""
         return ratio((self.count_D * np.abs(self.probability_D - self.share_D)).sum(), self.count_D.sum())
+
+
+def log_odds(score_NK: np.ndarray) -> np.ndarray:
+    """Returns the log odds of each class, log p - log(1 - p) of its softmax probability p, exact also near 0 and 1."""
+    odds_NK = np.empty_like(score_NK, np.float64)
+    for k in range(score_NK.shape[1]):
+        others_NK = np.delete(score_NK, k, axis=1).astype(np.float64)
+        largest_N = others_NK.max(axis=1, initial=-np.inf)
+        odds_NK[:, k] = score_NK[:, k] - largest_N - np.log(np.exp(others_NK - largest_N[:, None]).sum(axis=1))
+    return odds_NK
 
 
 def sigmoid(score_N: np.ndarray) -> np.ndarray:

@@ -37,6 +37,9 @@ class MeterOutputs(NamedTuple):
     """Metrics read only the first `num_read` arrays; None = all."""
     scale: Tuple[float, float] = (0.0, 1.0)
     """Mean and standard deviation that convert normalized outputs to the units of the targets."""
+    is_binary: bool = False
+    """True if the first output is one score (B, 1), of the second of two classes. Metrics read scores (B, 2), of which
+    the first is 0: their softmax is the sigmoid of the score."""
 
 
 UNWEIGHTED, ONE_OUTPUT = LossWeights(), MeterOutputs()
@@ -71,6 +74,8 @@ class Meter(gluon.HybridBlock):
         self._directions = {name: metric.better_direction for name, metric in metrics.items()}
         self._metrics = {name: metric for name, metric in metrics.items()
                          if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
+        self._is_binary = outputs.is_binary
+        num_classes = 2 if outputs.is_binary else num_classes
         self._num_classes, self._dense = num_classes, dense
         self._num_outputs = outputs.num_arrays if outputs.num_read is None else outputs.num_read
         self._unread = slice(1 + weighted + self._num_outputs, 1 + weighted + outputs.num_arrays)
@@ -107,6 +112,8 @@ class Meter(gluon.HybridBlock):
         mean, std = self._output_scale
         outputs = tuple(F.cast(array, "float32") for array in outputs)
         outputs = outputs if (mean, std) == (0.0, 1.0) else tuple(array * std + mean for array in outputs)
+        if self._is_binary:
+            outputs = (F.concat(F.zeros_like(outputs[0]), outputs[0], dim=1), *outputs[1:])
         targets = [F.cast(array, "float32") for array in targets]
         parts = [metric.measure(F, outputs, targets, self._num_classes) for metric in self._metrics.values()]
         return F.concat(*sums, *parts, dim=0)

@@ -100,6 +100,7 @@ class Accuracy(Metric):
     """Fraction of samples whose highest-scoring class is the label, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
+    tasks: ClassVar[Tuple[str, ...]] = ("classification", "tabular")
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
@@ -141,6 +142,7 @@ class TopKAccuracy(Metric):
     """Fraction of samples whose label is among the `top_k` highest-scoring classes, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
+    tasks: ClassVar[Tuple[str, ...]] = ("classification", "tabular")
 
     top_k: Positive = 5
     """Number of highest-scoring classes that must contain the label."""
@@ -272,6 +274,8 @@ def count_cells(F: OperatorModule, cell: Array, size: int) -> Array:
 
 class ConfusionMetric(Metric):
     """Base class of metrics of the (K, K) confusion matrix; rows are labels, columns are predictions."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("classification", "tabular")
 
     def size(self, num_classes: int) -> int:
         if num_classes > MAX_CONFUSION_CLASSES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
 
-from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.model.features import FeatureModel
 from mxtrain.model.networks.layers import Activation
@@ -27,6 +26,8 @@ class MLP(FeatureModel):
     """Activation after each hidden layer."""
     dropout: OpenFraction = 0.0
     """Dropout probability of hidden units."""
+    units: Positive = 8
+    """Embedding size of the categories of a table."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """Returns the network, uninitialized; it takes a sample of any shape."""
@@ -35,14 +36,10 @@ class MLP(FeatureModel):
         return classifier.build_mlp(num_classes, self.hidden, self.activation, self.dropout)
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
-        """See `FeatureModel.build_features`.
+        """See `FeatureModel.build_features`; categories enter as embeddings."""
+        mlp = self.build(num_classes, (num_numbers,))
+        if not field_sizes:
+            return mlp
+        from mxtrain.model.networks.embedded_mlp import EmbeddedMLP
 
-        Raises:
-            ConfigError: there are categories, which dense layers alone cannot read.
-        """
-        if field_sizes:
-            raise ConfigError(
-                f"model: a multilayer perceptron reads numbers, and {len(field_sizes)} columns are categories. Type "
-                "model=wide_deep, whose deep part is one, or model=deepfm."
-            )
-        return self.build(num_classes, (num_numbers,))
+        return EmbeddedMLP(mlp, field_sizes, self.units, prefix="")

@@ -98,7 +98,7 @@ class SideFile(NamedTuple):
         number_EN[has_row_E] = store.number_RN[row_E[has_row_E]]
         code_EF = np.full((len(ids), store.code_RF.shape[1]), MISSING_CODE, np.uint32)
         code_EF[has_row_E] = store.code_RF[row_E[has_row_E]]
-        label_E = np.full(len(ids), UNKNOWN, np.uint8)
+        label_E = np.full(len(ids), UNKNOWN, np.int32)
         return FeatureRows([FeatureStore("", store.numbers, store.codes, number_EN, code_EF, label_E, store.texts)])
 
     def _rows_of(self, store: FeatureStore, ids: Sequence[str], findings: Findings, logs: bool) -> np.ndarray:

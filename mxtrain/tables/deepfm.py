@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Sequence
 
-from mxtrain.tables.factorization_machine import require_one_score
 from mxtrain.tables.wide_deep import DeepFeatures
 
 if TYPE_CHECKING:
@@ -19,10 +18,9 @@ class DeepFM(DeepFeatures):
     """
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
-        """See `FeatureModel.build_features`; raises where there is more than one score."""
+        """See `FeatureModel.build_features`."""
         from mxtrain.tables import networks as features
 
-        require_one_score(self, num_classes)
         return features.DeepFMNetwork(
-            field_sizes, num_numbers, self.units, self.hidden, self.activation, self.dropout, prefix=""
+            num_classes, field_sizes, num_numbers, self.units, self.hidden, self.activation, self.dropout, prefix=""
         )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
 
-from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model
 from mxtrain.model.features import FeatureModel, IndexedModel
 from mxtrain.types import NonNegative
 
@@ -16,36 +14,26 @@ if TYPE_CHECKING:
 class FactorizationMachine(FeatureModel, IndexedModel):
     """score = b + sum over i of w_i x_i + sum over pairs i < j of <v_i, v_j> x_i x_j, of features x_i.
 
-    An id of a field is a feature with x = 1, a number one with x = the number.
+    An id of a field is a feature with x = 1, a number one with x = the number. Several classes have a score each, with
+    b, w and v of their own.
 
     Source: Rendle, "Factorization Machines" (2010), equation 1.
     """
 
     input_types: ClassVar[Tuple[str, ...]] = ("features", "indexed_features", "interactions")
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression", "recommendation")
 
     units: NonNegative = 8
     """Size of each feature's embedding; 0 = linear terms only."""
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
-        """See `FeatureModel.build_features`. Raises a `ConfigError` for more than one score."""
+        """See `FeatureModel.build_features`."""
         from mxtrain.tables import networks as features
 
-        require_one_score(self, num_classes)
-        return features.FactorizationMachineNetwork(field_sizes, num_numbers, self.units, prefix="")
+        return features.FactorizationMachineNetwork(num_classes, field_sizes, num_numbers, self.units, prefix="")
 
     def build_indexed(self, num_classes: int, num_indices: int) -> gluon.HybridBlock:
-        """See `IndexedModel.build_indexed`. Raises a `ConfigError` for more than one score."""
+        """See `IndexedModel.build_indexed`."""
         from mxtrain.tables import networks as features
 
-        require_one_score(self, num_classes)
-        return features.IndexedMachineNetwork(num_indices, self.units, prefix="")
-
-
-def require_one_score(model: Model, num_classes: int) -> None:
-    """Raises a `ConfigError` if several scores are requested of a network with a single score."""
-    if num_classes != 1:
-        raise ConfigError(
-            f"model: {type(model).__name__} gives one score for a sample, and {num_classes} are wanted. Type "
-            "model=wide_deep."
-        )
+        return features.IndexedMachineNetwork(num_classes, num_indices, self.units, prefix="")

@@ -1,4 +1,4 @@
-"""Base of datasets of features and a yes/no target."""
+"""Base of datasets of features and a target: a class or a number."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows, unsee
 from mxtrain.data.features.feature_store import FeatureStore
 from mxtrain.data.features.signature import FeatureSignature, FeatureSplits
 from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
 from mxtrain.data.table.groups import read_groups
 from mxtrain.errors import CheckpointError, ConfigError
@@ -26,7 +27,7 @@ MOST_NAMED = 12
 
 
 class FeatureDataset(BaseDataset):
-    """Rows of categories and numbers, and whether something is so."""
+    """Rows of categories and numbers, and a class; or a number, if `target_is_number`."""
 
     signature_class: ClassVar[Type[Signature]] = FeatureSignature
     sample_type: ClassVar[str] = "features"
@@ -38,6 +39,11 @@ class FeatureDataset(BaseDataset):
         columns = FeatureSignature.cast(signature).columns
         return unseen_sentences(source, columns) if isinstance(source, FeatureRows) else ()
 
+    @property
+    def target_is_number(self) -> bool:
+        """Returns True if the target is a number, False if it is a class."""
+        return False
+
     def split(
         self, origin: str, class_names: Sequence[str], measure: Callable[[FeatureRows], FeatureColumns],
         train: FeatureRows, val: Optional[FeatureRows] = None, test: Optional[FeatureRows] = None,
@@ -46,7 +52,7 @@ class FeatureDataset(BaseDataset):
 
         Args:
             origin: name of the data, for messages.
-            class_names: names of the targets 0 and 1.
+            class_names: names of the targets from 0 on; empty if the target is a number.
             measure: function that computes the columns of the network from the training rows.
             train, val, test: rows of files; None = no file.
 
@@ -56,7 +62,8 @@ class FeatureDataset(BaseDataset):
         groups = None
         if self.fold is not None and self.fold.groups is not None:
             groups = read_groups(self.fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
-        parts = self.divide(train.read_labels(), val is not None, test is not None, groups)
+        label_N = np.zeros(len(train), np.int32) if self.target_is_number else train.read_labels()
+        parts = self.divide(label_N, val is not None, test is not None, groups)
         val = self.own_validation(val)
         train_rows = train if len(parts[0]) == len(train) else train.take(parts[0])
         val = train.take(parts[1]) if val is None else val
@@ -71,7 +78,10 @@ class FeatureDataset(BaseDataset):
                 f"dataset: the fields have {sum(columns.field_sizes):,} ids together, and MXNet 1.9.1 counts to "
                 f"{LARGEST_COUNT:,}. Choose fewer dataset.buckets, or a larger dataset.min_count."
             )
-        return FeatureSignature(columns.shapes, class_names=list(splits.class_names), columns=columns)
+        signature = FeatureSignature(columns.shapes, class_names=list(splits.class_names), columns=columns)
+        if not self.target_is_number:
+            return signature
+        return with_target_scale(signature, splits.train.read_labels())  # type: ignore[attr-defined]  # `FeatureRows`
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         columns, trained_columns = FeatureSignature.cast(signature).columns, FeatureSignature.cast(before).columns
@@ -83,6 +93,8 @@ class FeatureDataset(BaseDataset):
                 f"{', '.join(changed[:MOST_NAMED])}. Give it the data and the settings of dataset that it was trained "
                 "with, or choose another hydra.run.dir."
             )
+        if self.target_is_number:
+            require_same_scale(signature, before, source)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         columns = FeatureSignature.cast(signature).columns
@@ -95,11 +107,19 @@ class FeatureDataset(BaseDataset):
             parts.append(_named("numbers", [column.name for column in columns.numbers]))
         added = sum(column.indicator for column in columns.numbers)
         parts += [f"{added} further to say where a number is missing"] if added else []
+        return f"rows of {', '.join(parts)}; {self._target_remark(signature, splits)}"
+
+    def _target_remark(self, signature: Signature, splits: Splits) -> str:
+        if self.target_is_number:
+            return target_remark(signature, splits.val.read_labels())  # type: ignore[attr-defined]  # `FeatureRows`
         label_N = splits.train.read_labels()  # type: ignore[attr-defined]  # they are `FeatureRows`
         names = splits.class_names
-        warning = ", so there is nothing to tell apart" if label_N.min() == label_N.max() else ""
-        share = f"{label_N.mean():.2%} of {len(label_N):,} training rows are {names[1]}"
-        return f"rows of {', '.join(parts)}; {share}{warning}"
+        count_K = np.bincount(label_N, minlength=len(names))
+        warning = ", so there is nothing to tell apart" if count_K.max() == len(label_N) else ""
+        shown = [1] if len(names) == 2 else list(range(min(len(names), MOST_NAMED)))
+        shares = [f"{count_K[label] / len(label_N):.2%} {names[label]}" for label in shown]
+        more = ", ..." if len(names) > MOST_NAMED else ""
+        return f"of {len(label_N):,} training rows {', '.join(shares)}{more}{warning}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: FeatureRows, signature: Signature, options: LoaderOptions
@@ -118,8 +138,8 @@ def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: n
         name: key of the store, which identifies its content.
         numbers: names of the columns.
         value_RN: numbers.
-        label_R: targets, 0 or 1.
+        label_R: targets: class indices, int32, or numbers, float64.
     """
     count = len(label_R)
     empty = np.empty((count, 0), np.uint32)
-    return FeatureStore(name, numbers, (), value_RN.astype(np.float32), empty, label_R.astype(np.uint8))
+    return FeatureStore(name, numbers, (), value_RN.astype(np.float32), empty, label_R)

@@ -82,8 +82,8 @@ class FeatureFiles(FeatureDataset):
         """
         return self
 
-    def class_names(self) -> Tuple[str, str]:
-        """Returns the names of the targets 0 and 1."""
+    def class_names(self) -> Tuple[str, ...]:
+        """Returns the names of the targets from 0 on; empty if the target is a number."""
         return ("0", "1")
 
     def open(self) -> Splits:

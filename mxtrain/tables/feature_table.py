@@ -1,40 +1,58 @@
-"""A table with a yes/no target: CSV, TSV, JSON lines or Parquet."""
+"""A table with a class or a number as target: CSV, TSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import BaseDataset
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.features.feature_columns import Kind
-from mxtrain.data.features.feature_statistics import ColumnSettings
+from mxtrain.data.features.feature_rows import FeatureRows
+from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.signature import Signature
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
-from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, has_row_ids, header_of, kinds_of
+from mxtrain.data.table.column_kinds import (
+    ColumnSpec,
+    as_column_specs,
+    has_row_ids,
+    header_of,
+    kinds_of,
+    refuse_unknown_columns,
+)
+from mxtrain.data.table.columns import names_of_columns
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
-from mxtrain.errors import DataError
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.tables.feature_dataset import store_of
 from mxtrain.tables.feature_files import FeatureFiles
+from mxtrain.tables.number_table import DIABETES, read_diabetes
+from mxtrain.types import Names
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 
 class FeatureTable(FeatureFiles):
-    """A table of categories and numbers, one column of which says yes or no."""
+    """A table of categories and numbers, one column of which is predicted: a class, or a number with
+    task=regression."""
 
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression")
     folds_by_column: ClassVar[bool] = True
 
     target: str = "target"
     """Column to predict."""
-    classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2, max_length=2)]] = "auto"
-    """The two values of the target as they are written; the second is the positive one, whose probability is
-    predicted. auto = 0 and 1, or the two texts that the target has, in alphabetical order, which is said."""
+    classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2)]] = "auto"
+    """Values of the target as they are written, for task=tabular; the second of two is the positive one, whose
+    probability is predicted. auto = the values that the target has, in order, which is said."""
+    features: Optional[Names] = None
+    """Columns that the network reads; null = all except the target, ids and row numbers."""
     columns: Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)] = {}
     """Kinds of the columns, by name: number, count (enters as log(1 + x)), category, hashed or ignore, e.g. {age:
     number, town: hashed}; or with settings, {town: {kind: hashed, buckets: 5000}}."""
@@ -49,22 +67,39 @@ class FeatureTable(FeatureFiles):
     def _check_target(self) -> FeatureTable:
         if self.target in self.columns:
             raise ValueError(f"columns names the target '{self.target}', which cannot be predicted from itself")
-        if self.classes != "auto" and len(set(self.classes)) < 2:
+        if self.classes != "auto" and len(set(self.classes)) < len(self.classes):
             raise ValueError(f"classes={self.classes} must differ")
+        if self.features is not None and self.target in self.features:
+            raise ValueError(f"features names the target '{self.target}', which cannot be predicted from itself")
         return self
+
+    def for_task(self, name: str) -> BaseDataset:
+        """Returns this dataset; its target is a number for task=regression.
+
+        Raises:
+            ConfigError: classes are given, and a number is predicted.
+        """
+        if name != "regression":
+            return self
+        if self.classes != "auto":
+            raise ConfigError(
+                f"dataset.classes={self.classes}: task=regression predicts a number. Type task=tabular, or leave "
+                "dataset.classes out."
+            )
+        return NumericFeatureTable(**{field: getattr(self, field) for field in type(self).model_fields})
 
     def exported_facts(self) -> Dict[str, Json]:
         """See `BaseDataset.exported_facts`: how cells are read."""
         return {**super().exported_facts(), "missing": list(self.missing), "decimal": self.decimal}
 
-    def class_names(self) -> Tuple[str, str]:
-        return ("0", "1") if self.classes == "auto" else (self.classes[0], self.classes[1])
+    def class_names(self) -> Tuple[str, ...]:
+        return ("0", "1") if self.classes == "auto" else tuple(self.classes)
 
     def resolved(self, path: str) -> FeatureTable:
         """See `FeatureFiles.resolved`: the classes of the target are looked up."""
         header_of(path, [self.target], "dataset.target")
         class_names = None if self.classes == "auto" else self.class_names()
-        return self.model_copy(update={"classes": list(find_classes(path, self.target, self.missing, class_names))})
+        return self.model_copy(update={"classes": find_classes(path, self.target, self.missing, class_names)})
 
     def column_settings(self, path: str) -> Sequence[ColumnSettings]:
         """Returns the settings of the columns of the network, in file order."""
@@ -82,6 +117,11 @@ class FeatureTable(FeatureFiles):
         """
         guesses = self.others == "guess"
         columns = dict(self.columns)
+        if self.features is not None:
+            names = names_of_columns(path)
+            refuse_unknown_columns(path, self.features, names, "dataset.features")
+            chosen = {*self.features, *self.columns, self.target}
+            columns.update({name: ColumnSpec(kind="ignore") for name in names if name not in chosen})
         groups = group_column(self.fold, path)
         if groups is not None:
             columns.setdefault(groups, ColumnSpec(kind="ignore"))
@@ -107,5 +147,37 @@ class FeatureTable(FeatureFiles):
         # As trained: guessing again could give other columns, and the training files may be missing.
         columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
                    for column in FeatureSignature.cast(signature).columns.columns}  # none is indexed  # fmt: skip
-        update = {"columns": columns, "others": "ignore", "classes": list(signature.class_names)}
+        update: Dict[str, Any] = {"columns": columns, "others": "ignore", "features": None}
+        if not self.target_is_number:
+            update["classes"] = list(signature.class_names)
         return restored.model_copy(update=update), signature
+
+
+class NumericFeatureTable(FeatureTable):
+    """A `FeatureTable` whose target is a number, for task=regression. Without a file: scikit-learn's diabetes data, 442
+    patients, and how far the disease had gone a year later (25 to 346)."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+
+    @property
+    def target_is_number(self) -> bool:
+        return True
+
+    def class_names(self) -> Tuple[str, ...]:
+        return ()
+
+    def resolved(self, path: str) -> FeatureTable:
+        """See `FeatureFiles.resolved`: a number has no classes to look up."""
+        header_of(path, [self.target], "dataset.target")
+        return self
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        if self.train:
+            return super().examine(findings)
+        rows, settings = read_diabetes(), [ColumnSettings(name, "number") for name in DIABETES]
+        store = store_of("scikit-learn's diabetes data", DIABETES, rows.value_NF, rows.target_N.astype(np.float64))
+        return self.split(
+            "scikit-learn's diabetes data", (), lambda rows: build_columns(rows.stores, rows.row_N, settings),
+            FeatureRows([store]),
+        )  # fmt: skip

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mxtrain.data.features.feature_columns import FeatureColumns
 
 _FORMS = {
-    "id": ArrayForm("int32", (), True), "value": ArrayForm("float32", (), True), "label": ArrayForm("uint8"),
+    "id": ArrayForm("int32", (), True), "value": ArrayForm("float32", (), True), "label": ArrayForm("int32"),
     "place": ArrayForm("int64"),
 }  # fmt: skip
 _ROWS_AT_ONCE = 4096
@@ -54,7 +54,7 @@ class IndexedStore:
 
     Attributes:
         ids, values: feature ids and values of all rows.
-        label_R: target of each row, uint8: 0, 1 or `UNKNOWN`.
+        label_R: target of each row, int32: a class index or `UNKNOWN`.
         file: path of the file.
         number_R: line number of each row.
         shards: store of the arrays; the reference keeps its files from being removed.
@@ -94,7 +94,7 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
             values: Dict[str, np.ndarray] = {
                 "id": np.array([item for _, row in batch for item in row.ids], np.int32),
                 "value": np.array([item for _, row in batch for item in row.values], np.float32),
-                "label": np.array([UNKNOWN if row.label is None else row.label for _, row in batch], np.uint8),
+                "label": np.array([UNKNOWN if row.label is None else row.label for _, row in batch], np.int32),
                 "place": np.array([line for line, _ in batch], np.int64),
             }
             writer.append(len(batch), values, {"id": length_R, "value": length_R})

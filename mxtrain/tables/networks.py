@@ -76,15 +76,17 @@ class FeatureVectors(FeatureBlock):
         return vectors[0] if len(vectors) == 1 else F.concat(*vectors, dim=1)
 
 
-def pairwise(F: OperatorModule, vector_BCU: Array) -> Array:
-    """Returns the sum over all pairs of features of the dot products of their vectors, (B, 1).
+def pairwise(F: OperatorModule, vector_BCU: Array, num_outputs: int) -> Array:
+    """Returns the sum over all pairs of features of the dot products of their vectors, (B, K).
+
+    The vectors of the K outputs are next to each other: U is K times the length of one vector.
 
     It is computed in linear time as half of (square of the sum - sum of the squares). Source: Rendle, "Factorization
     Machines" (2010), lemma 3.1.
     """
     of_sum_BU = F.square(F.sum(vector_BCU, axis=1))
     of_each_BU = F.sum(F.square(vector_BCU), axis=1)
-    return 0.5 * F.sum(of_sum_BU - of_each_BU, axis=1, keepdims=True)
+    return 0.5 * F.sum(F.reshape(of_sum_BU - of_each_BU, shape=(0, num_outputs, -1)), axis=2)
 
 
 def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluon.HybridBlock:
@@ -99,55 +101,61 @@ def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluo
 
 
 class FactorizationMachineNetwork(gluon.HybridBlock):
-    """Factorization machine: linear terms and pairwise interactions, (B, 1). With 0 units only linear terms."""
+    """Factorization machine: linear terms and pairwise interactions, (B, K), with vectors of its own for each output.
+    With 0 units only linear terms."""
 
-    def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, **kwargs: Any):
+    def __init__(self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, units: int, **kwargs: Any):
         super().__init__(**kwargs)
+        self._num_outputs = num_outputs
         with self.name_scope():
-            self.linear = LinearTerms(1, field_sizes, num_numbers)
-            self.vectors = FeatureVectors(field_sizes, num_numbers, units) if units else None
+            self.linear = LinearTerms(num_outputs, field_sizes, num_numbers)
+            self.vectors = FeatureVectors(field_sizes, num_numbers, num_outputs * units) if units else None
 
     def hybrid_forward(self, F, *inputs):
-        linear_B1 = self.linear(*inputs)
-        return linear_B1 if self.vectors is None else linear_B1 + pairwise(F, self.vectors(*inputs))
+        linear_BK = self.linear(*inputs)
+        if self.vectors is None:
+            return linear_BK
+        return linear_BK + pairwise(F, self.vectors(*inputs), self._num_outputs)
 
 
 class IndexedMachineNetwork(gluon.HybridBlock):
-    """Factorization machine of sparse rows: ids (B, L) and values (B, L) to (B, 1). With 0 units only linear terms."""
+    """Factorization machine of sparse rows: ids (B, L) and values (B, L) to (B, K). With 0 units only linear terms."""
 
-    def __init__(self, num_ids: int, units: int, **kwargs: Any):
+    def __init__(self, num_outputs: int, num_ids: int, units: int, **kwargs: Any):
         super().__init__(**kwargs)
+        self._num_outputs = num_outputs
         with self.name_scope():
-            self.linear = EmbeddingTable(num_ids, 1)
-            self.vectors = EmbeddingTable(num_ids, units) if units else None
-            self.bias = self.params.get("bias", shape=(1,), init=mx.init.Zero())
+            self.linear = EmbeddingTable(num_ids, num_outputs)
+            self.vectors = EmbeddingTable(num_ids, num_outputs * units) if units else None
+            self.bias = self.params.get("bias", shape=(num_outputs,), init=mx.init.Zero())
 
     def hybrid_forward(self, F, id_BL, value_BL, bias):
         value_BL1 = F.expand_dims(value_BL, axis=2)
-        linear_B1 = F.sum(F.broadcast_mul(self.linear(id_BL), value_BL1), axis=1)
-        score_B1 = F.broadcast_add(linear_B1, F.reshape(bias, shape=(1, 1)))
+        linear_BK = F.sum(F.broadcast_mul(self.linear(id_BL), value_BL1), axis=1)
+        score_BK = F.broadcast_add(linear_BK, F.reshape(bias, shape=(1, -1)))
         if self.vectors is None:
-            return score_B1
-        return score_B1 + pairwise(F, F.broadcast_mul(self.vectors(id_BL), value_BL1))
+            return score_BK
+        return score_BK + pairwise(F, F.broadcast_mul(self.vectors(id_BL), value_BL1), self._num_outputs)
 
 
 class DeepFMNetwork(gluon.HybridBlock):
-    """DeepFM: the sum of a factorization machine and of dense layers on the same vectors, (B, 1)."""
+    """DeepFM: the sum of a factorization machine and of dense layers on the same vectors, (B, K)."""
 
     def __init__(
-        self, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int], activation: str,
-        dropout: float, **kwargs: Any,
+        self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int],
+        activation: str, dropout: float, **kwargs: Any,
     ):  # fmt: skip
         super().__init__(**kwargs)
+        self._num_outputs = num_outputs
         with self.name_scope():
-            self.linear = LinearTerms(1, field_sizes, num_numbers)
-            self.vectors = FeatureVectors(field_sizes, num_numbers, units)
+            self.linear = LinearTerms(num_outputs, field_sizes, num_numbers)
+            self.vectors = FeatureVectors(field_sizes, num_numbers, num_outputs * units)
             self.deep = dense_layers(hidden, activation, dropout)
-            self.output = nn.Dense(1, use_bias=False)  # the linear terms have a bias
+            self.output = nn.Dense(num_outputs, use_bias=False)  # the linear terms have a bias
 
     def hybrid_forward(self, F, *inputs):
         vector_BCU = self.vectors(*inputs)
-        return self.linear(*inputs) + pairwise(F, vector_BCU) + self.output(self.deep(vector_BCU))
+        return self.linear(*inputs) + pairwise(F, vector_BCU, self._num_outputs) + self.output(self.deep(vector_BCU))
 
 
 class WideDeepNetwork(FeatureBlock):

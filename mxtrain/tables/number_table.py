@@ -45,7 +45,7 @@ from mxtrain.data.table.columns import PARQUET, names_of_columns, read_columns, 
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, group_column, read_groups
 from mxtrain.data.table.rows import RowLoader, Rows
-from mxtrain.errors import CheckpointError, DataError, typed_list
+from mxtrain.errors import CheckpointError, DataError
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
 
 if TYPE_CHECKING:
@@ -143,14 +143,10 @@ class NumberTable(BaseDataset):
         number_columns = [name for name in open_names if kinds[name] == "number"]
         texts = [name for name in open_names if kinds[name] in ("category", "hashed")]
         if texts:
-            remedy = (
-                f"Type {typed_list('dataset.features', number_columns)} to predict from the others." if number_columns
-                else "Write them as numbers."
-            )  # fmt: skip
             raise DataError(
                 f"{path}: {'columns' if len(texts) > 1 else 'the column'} {', '.join(map(repr, texts))} "
-                f"{'hold' if len(texts) > 1 else 'holds'} texts{self._example(path, texts[0])}, and task=regression "
-                f"predicts from numbers. {remedy}"
+                f"{'hold' if len(texts) > 1 else 'holds'} texts{self._example(path, texts[0])}, and this dataset reads "
+                "numbers. Type dataset=feature_table, which reads texts as categories."
             )
         if not number_columns:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
@@ -188,7 +184,7 @@ class NumberTable(BaseDataset):
                 is_empty = bool(parsed.is_missing_R[row])
                 cell = f"'{texts[row]}', a missing number" if is_empty else why_no_number(texts[row], self.decimal)
                 fact = f"{places[row]}: '{name}' is {cell}."
-                remedy = "Give the number, or remove the row." if is_empty else "Correct the cell."
+                remedy = "Give the number." if is_empty else "Correct the cell."
                 problems.append((row, Problem(NOT_A_NUMBER, places[row], fact, remedy)))
             written = WrittenColumn(name, self.missing, self.decimal)
             for row, reason in written.add(texts, parsed):

@@ -1,6 +1,6 @@
 """Report of `eval` for tabular classification: metrics of the network and of baselines, and calibration.
 
-Legend: N samples, T training rows, D bins.
+Legend: N samples, T training rows, D bins, K classes (1 column for two).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.errors import DataError
 from mxtrain.metric.binary import (
+    AveragePrecision,
     CalibrationCurve,
     ExpectedCalibrationError,
-    average_precision,
-    roc_auc,
-    sigmoid,
+    RocAuc,
+    confidence,
+    log_odds,
 )
+from mxtrain.task.confusion import confusion_artifacts
 from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Figure, Table
 
@@ -38,7 +40,7 @@ _ROWS_AT_ONCE = 65536
 class TabularReport(Report):
     """Compares the network with two baselines, and draws its calibration curve.
 
-    The baselines are scikit-learn's logistic regression (C=1), and the constant base rate of the training rows.
+    The baselines are scikit-learn's logistic regression (C=1), and the constant base rates of the training rows.
 
     Args:
         task: task, which decodes outputs.
@@ -65,43 +67,52 @@ class TabularReport(Report):
         index_N = np.concatenate([index for index, _, _ in self._found])
         order = np.argsort(index_N, kind="stable")
         index_N = index_N[order]
-        target_N, score_N = (
-            np.concatenate([part[k].asnumpy().astype(np.float64) for part in self._found])[order] for k in (1, 2)
-        )
-        curve = self._error.curve(sigmoid(score_N), target_N)
-        rows = [self._row("this network", score_N, target_N), *self._baselines(index_N, target_N)]
+        label_N, score_N = (np.concatenate([part[k].asnumpy() for part in self._found])[order] for k in (1, 2))
+        label_N, names = label_N.astype(int), self._signature.class_names
+        score_NK, target_NK = as_columns(score_N.astype(np.float64), label_N)
+        curve = self._error.curve(*confidence(score_NK, target_NK))
+        rows = [self._row("this network", score_NK, target_NK), *self._baselines(index_N, target_NK)]
+        several = len(names) > 2
+        predicted_N = score_NK.argmax(axis=1) if several else (score_NK[:, 0] > 0).astype(int)
+        share = "share that is right" if several else "share that is positive"
         return [
             Table("models", HEADER, rows),
-            Table("calibration", ("from", "to", "samples", "mean probability", "share that is positive"),
-                  [[round(low, 4), round(high, 4), count, round(mean, 4), round(share, 4)]
-                   for low, high, count, mean, share in zip(*(column.tolist() for column in curve))]),
-            Figure("calibration_curve", lambda max_samples: draw_calibration(curve, title)),
+            *(confusion_artifacts(label_N, predicted_N, names, title) if several else ()),
+            Table("calibration", ("from", "to", "samples", "mean probability", share),
+                  [[round(low, 4), round(high, 4), count, round(mean, 4), round(part, 4)]
+                   for low, high, count, mean, part in zip(*(column.tolist() for column in curve))]),
+            Figure("calibration_curve", lambda max_samples: draw_calibration(curve, title, share)),
         ]  # fmt: skip
 
-    def _row(self, name: str, score_N: np.ndarray, target_N: np.ndarray) -> List[Union[str, float]]:
-        # -log sigmoid(x) as log(1 + exp(-x)), which cannot overflow.
-        loss = float(np.logaddexp(0.0, np.where(target_N > 0, -score_N, score_N)).mean())
+    def _row(self, name: str, score_NK: np.ndarray, target_NK: np.ndarray) -> List[Union[str, float]]:
+        # -log p as log(1 + exp(-odds)), which cannot overflow.
+        if score_NK.shape[1] == 1:
+            odds_N = np.where(target_NK[:, 0] > 0, score_NK[:, 0], -score_NK[:, 0])
+        else:
+            odds_N = log_odds(score_NK)[np.arange(len(score_NK)), target_NK.argmax(axis=1)]
         values = (
-            roc_auc(score_N, target_N), average_precision(score_N, target_N), loss,
-            self._error.of_samples(score_N, target_N),
+            RocAuc().of_classes(score_NK, target_NK), AveragePrecision().of_classes(score_NK, target_NK),
+            float(np.logaddexp(0.0, -odds_N).mean()), self._error.of_classes(score_NK, target_NK),
         )  # fmt: skip
         return [name, *(round(value, 4) for value in values)]
 
-    def _baselines(self, index_N: np.ndarray, target_N: np.ndarray) -> List[List[Union[str, float]]]:
+    def _baselines(self, index_N: np.ndarray, target_NK: np.ndarray) -> List[List[Union[str, float]]]:
         try:
             train: FeatureRows = self._description.dataset.open().train  # type: ignore[assignment]  # they are rows
         except DataError as error:
             return [[f"no baseline, for the training rows cannot be read: {error}", "", "", "", ""]]
         label_N = train.read_labels()
-        share = float(label_N.mean())
-        rate = float(np.clip(share, 1e-12, 1 - 1e-12))
-        constant = np.full(len(target_N), np.log(rate / (1 - rate)))  # the logit, because metrics take scores
-        rows = [self._row(f"base rate, {share:.4g}", constant, target_N)]
+        names = self._signature.class_names
+        # Scores of a constant prediction, because metrics take scores: its logit, or the logarithms of the shares.
+        share_K = np.clip(np.bincount(label_N, minlength=len(names)) / len(label_N), 1e-12, 1 - 1e-12)
+        constant = np.log(share_K[1:]) - np.log(share_K[:1]) if len(names) == 2 else np.log(share_K)
+        base_rate = f"base rate, {label_N.mean():.4g}" if len(names) == 2 else "base rates"
+        rows = [self._row(base_rate, np.tile(constant, (len(target_NK), 1)), target_NK)]
         max_rows = self._task.baseline_rows
-        if max_rows and 0 < label_N[:max_rows].sum() < len(label_N[:max_rows]):
+        if max_rows and len(np.unique(label_N[:max_rows])) == len(names):
             note = "" if len(train) <= max_rows else f" of {max_rows:,} rows"
             score_N = self._logistic_regression(train.take(range(min(max_rows, len(train)))), index_N)
-            rows.insert(0, self._row(f"logistic regression{note}", score_N, target_N))
+            rows.insert(0, self._row(f"logistic regression{note}", score_N.reshape(target_NK.shape), target_NK))
         return rows
 
     def _logistic_regression(self, train: FeatureRows, index_N: np.ndarray) -> np.ndarray:
@@ -119,8 +130,22 @@ class TabularReport(Report):
         return fitted.decision_function(x_N)
 
 
-def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
-    """Draws a reliability diagram: share of positive samples over predicted probability, and a histogram of samples."""
+def as_columns(score_N: np.ndarray, label_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Returns scores and targets 0 or 1 in the form of `ClassScores.by_class`, from scores (N,) or (N, K)."""
+    if score_N.ndim == 1:
+        return score_N[:, None], label_N[:, None].astype(np.float64)
+    return score_N, (np.arange(score_N.shape[1]) == label_N[:, None]).astype(np.float64)
+
+
+def draw_calibration(curve: CalibrationCurve, title: str, share: str) -> Image.Image:
+    """Draws a reliability diagram: share of positive or right samples over predicted probability, and a histogram of
+    samples.
+
+    Args:
+        curve: calibration curve.
+        title: title of the figure.
+        share: label of the share.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
@@ -132,7 +157,7 @@ def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
     limit = 1.0 if largest > 0.5 else 1.1 * largest  # otherwise all points of rare events would be in a corner
     top.plot([0, limit], [0, limit], color="lightgrey", linewidth=1)
     top.plot(curve.probability_D, curve.share_D, marker="o", markersize=4)
-    top.set(ylabel="share that is positive", title=title, xlim=(0, limit), ylim=(0, limit))
+    top.set(ylabel=share, title=title, xlim=(0, limit), ylim=(0, limit))
     width_D = np.maximum(curve.high_D - curve.low_D, 1e-6)
     bottom.bar(curve.low_D, curve.count_D, width=width_D, align="edge", edgecolor="white")
     bottom.set(xlabel="probability", ylabel="samples")

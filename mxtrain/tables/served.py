@@ -120,7 +120,7 @@ def make_row_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[R
     values = signature["signature"]
     if "columns" not in values and not len(values["class_names"]) == len(values["mean"]) == len(values["std"]):
         raise ValueError("class_names, mean and std are not of the same length")
-    if not signature["class_names"]:
+    if not signature["class_names"] and signature["task"] != "regression":
         raise ValueError("class_names is empty")
     columns = exported_rows.columns_of(values)
     try:

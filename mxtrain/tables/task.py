@@ -1,6 +1,6 @@
-"""Binary classification of tables with categories and numbers, such as clicks, credit, fraud or disease.
+"""Classification of tables with categories and numbers, such as clicks, credit, fraud or disease.
 
-Legend: B batch.
+Legend: B batch, K classes.
 """
 
 from __future__ import annotations
@@ -9,26 +9,33 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, 
 
 from mxtrain.data.binary_row import binary_row
 from mxtrain.task.base import Report, Task
+from mxtrain.task.classification import ranked_cells, ranked_classes
 from mxtrain.types import Artifact, NonNegative, Table
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.annotations import Array, Json, JsonObject, OperatorModule
     from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
+    from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.metric.metrics import Metric
     from mxtrain.types import Batch
 
 
 class TabularClassification(Task):
-    """One score (B, 1) against targets (B,), 0 or 1; the probability of 1 is the sigmoid of the score."""
+    """Scores of the classes against targets (B,).
+
+    With two classes there is one score (B, 1), and the probability of the second class is its sigmoid. With more there
+    are scores (B, K), and probabilities are their softmax.
+    """
 
     name: ClassVar[str] = "tabular"
     dataset_options: ClassVar[Tuple[str, ...]] = ("feature_table", "libsvm")
     model_option: ClassVar[str] = "wide_deep"
-    loss_option: ClassVar[str] = "binary_cross_entropy"
+    loss_option: ClassVar[str] = "class_cross_entropy"
     metric_option: ClassVar[str] = "log_loss"
     has_classes: ClassVar[bool] = True
 
@@ -41,21 +48,46 @@ class TabularClassification(Task):
         description.loss.require_unsmoothed("task=tabular smooths no targets")
 
     def num_classes(self, signature: Signature) -> int:
-        return 1
+        """Returns the number of scores: 1 for two classes."""
+        return 1 if len(signature.class_names) == 2 else len(signature.class_names)
+
+    def num_choices(self, metric: Metric, signature: Signature) -> int:
+        return len(signature.class_names)
 
     def output_names(self, signature: Signature) -> Sequence[str]:
-        return [signature.class_names[-1]]
+        names = list(signature.class_names)
+        return names[-1:] if len(names) == 2 else names
+
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
+        from mxtrain.metric.meter import Meter, MeterOutputs
+
+        count = self.num_classes(signature)
+        return Meter(description.metric, count, weights, MeterOutputs(is_binary=count == 1), training=training)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """Returns the scores before the sigmoid, (B,)."""
-        return outputs[0].astype("float32").reshape((-1,))
+        """Returns the scores before the sigmoid, (B,), or before the softmax, (B, K)."""
+        score_BK = outputs[0].astype("float32")
+        return score_BK.reshape((-1,)) if score_BK.shape[1] == 1 else score_BK
+
+    def export_outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:  # fmt: skip
+        return {} if self.num_classes(signature) == 1 else {"probabilities": F.softmax(outputs[0])}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """Returns the more probable class with its probability, and both classes; see `binary_row`."""
-        return binary_row(signature.class_names, probability_of(prediction))
+        """Returns the most probable class with its probability, and the next ones: both of two, else at least three."""
+        names = signature.class_names
+        if len(names) == 2:
+            return binary_row(names, probability_of(prediction))
+        return ranked_classes(names, probabilities_of(prediction), max(top_k, 3))
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns columns class, probability, and the probability of each class, in the order of their names."""
+        """Returns columns class, probability, and the probability of each of two classes, in the order of their names;
+        of more classes class_1, probability_1, class_2, ..."""
+        if len(row["top"]) > 2:
+            return ranked_cells(row)
         both = sorted(row["top"], key=lambda choice: choice["class"])
         probabilities = {f"probability_{choice['class']}": choice["probability"] for choice in both}
         return {"class": row["class"], "probability": row["probability"], **probabilities}
@@ -70,9 +102,15 @@ class TabularClassification(Task):
 
         places = [str(source.checks().place(index)) for index in range(len(source))]
         names = signature.class_names
-        rows = [[place, names[int(target)], f"{probability_of(score):.3f}"]
-                for place, target, score in zip(places, np.asarray(targets[0]), predictions)]  # fmt: skip
-        return [Table("samples", ["row", "class", f"probability of {names[-1]}"], rows)]
+        true_names = [names[int(target)] for target in np.asarray(targets[0])]
+        if len(names) == 2:
+            rows = [[place, name, f"{probability_of(score):.3f}"]
+                    for place, name, score in zip(places, true_names, predictions)]  # fmt: skip
+            return [Table("samples", ["row", "class", f"probability of {names[-1]}"], rows)]
+        shares = [probabilities_of(scores) for scores in predictions]
+        rows = [[place, name, names[int(share_K.argmax())], f"{share_K.max():.3f}"]
+                for place, name, share_K in zip(places, true_names, shares)]  # fmt: skip
+        return [Table("samples", ["row", "class", "predicted", "probability"], rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.tables.report import TabularReport
@@ -87,3 +125,11 @@ def probability_of(score: np.ndarray) -> float:
     from mxtrain.metric.binary import sigmoid
 
     return float(sigmoid(np.asarray(score)))
+
+
+def probabilities_of(score_K: np.ndarray) -> np.ndarray:
+    """Returns the softmax of the scores of several classes, (K,) float64."""
+    import numpy as np
+
+    exponential_K = np.exp(score_K.astype(np.float64) - score_K.max())
+    return exponential_K / exponential_K.sum()

@@ -16,7 +16,7 @@ class DeepFeatures(FeatureModel):
     """Base: dense layers on vectors of ids."""
 
     input_types: ClassVar[Tuple[str, ...]] = ("features", "interactions")
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression", "recommendation")
 
     units: Positive = 8
     """Embedding size; in DeepFM both parts share the embeddings."""

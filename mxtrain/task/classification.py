@@ -82,15 +82,11 @@ class Classification(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable class, its probability, and the next ones."""
-        names = signature.class_names
-        order = (-prediction).argsort(kind="stable")[: min(top_k, len(names))]
-        top = [{"class": names[k], "probability": round(float(prediction[k]), 6)} for k in order]
-        return {**top[0], "top": top}
+        return ranked_classes(signature.class_names, prediction, top_k)
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """Returns columns class_1, probability_1, class_2, ..., the most probable class first."""
-        ranked_choices = enumerate(row["top"], start=1)
-        return {f"{name}_{rank}": value for rank, choice in ranked_choices for name, value in choice.items()}
+        return ranked_cells(row)
 
     def can_show(self, description: Description) -> bool:
         return description.dataset.sample_type not in ("numbers", "arrays")  # of which there is no figure
@@ -134,6 +130,19 @@ class Classification(Task):
             [names[predicted] for predicted in predicted_B],
             self.decode(outputs, batch).asnumpy()[np.arange(batch.size), predicted_B], predicted_B == label_B,
         )  # fmt: skip
+
+
+def ranked_classes(names: Sequence[str], probability_K: np.ndarray, top_k: int) -> Dict[str, Json]:
+    """Returns the row of the most probable class, its probability, and up to `top_k` classes with theirs."""
+    order = (-probability_K).argsort(kind="stable")[: min(top_k, len(names))]
+    top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
+    return {**top[0], "top": top}
+
+
+def ranked_cells(row: JsonObject) -> Dict[str, Json]:
+    """Returns the columns class_1, probability_1, class_2, ... of a row of `ranked_classes`."""
+    ranked_choices = enumerate(row["top"], start=1)
+    return {f"{name}_{rank}": value for rank, choice in ranked_choices for name, value in choice.items()}
 
 
 def texts_of(source: TextPairs) -> List[str]:

@@ -59,7 +59,7 @@ NEEDS = {
     "loss/span_softmax_cross_entropy": ["task=question_answering"],
     "loss/ctc": ["task=speech_recognition"],
     **{f"loss/{name}": ["task=recommendation"] for name in ("bpr", "sampled_bce", "sampled_softmax")},
-    "loss/binary_cross_entropy": ["task=tabular"],
+    "loss/binary_cross_entropy": ["task=tabular"], "loss/class_cross_entropy": ["task=tabular"],
     "loss/a2c": ["task=reinforcement_learning"],
     "loss/ppo": ["task=reinforcement_learning"],
     "loss/frame_l1": ["task=speech_synthesis"],

@@ -359,7 +359,7 @@ def strip(line: str) -> Any:
         ("dataset=libsvm", "tabular", "Libsvm"),
         ("task=tabular dataset=libsvm model.units=0", "tabular", "Libsvm"),
         ("model=deepfm", "tabular", "BreastCancer"),
-        ("task=regression", "regression", "NumberTable"),
+        ("task=regression", "regression", "NumericFeatureTable"),
         ("task=segmentation", "segmentation", "DigitScenes"),
         ("dataset=digit_scenes", "segmentation", "DigitScenes"),
         ("model=fpn", "segmentation", "DigitScenes"),

@@ -38,7 +38,7 @@ def test_each_step_is_that_of_least_squares(describe_run: Any, tmp_path: Path) -
     standardised; the root mean squared error is in their own unit."""
     from mxtrain.build import build_run
 
-    description = describe_run(*LINEAR)
+    description = describe_run(*LINEAR, "dataset=number_table")
     run = build_run(description, tmp_path / "run")
     strategy, loader = run.runner._step.strategy, run.runner._data.train
     (weight_name,), (bias_name,) = ([n for n in strategy.values if n.endswith(k)] for k in ("weight", "bias"))
@@ -83,7 +83,7 @@ def test_eval_and_predict_agree_sample_by_sample(
     with (tmp_path / "run" / "eval" / "test" / "models.csv").open() as stream:
         own, mean = csv.DictReader(stream)
     files = (f"dataset.train={tmp_path}/train.csv", f"dataset.test={tmp_path}/test.csv")
-    description = describe_run("task=regression", *files)
+    description = describe_run("task=regression", "dataset=number_table", *files)
     trained = open_splits(description.dataset).train.target_N.astype(float)
     target = np.array([row[1] for row in rows])
     assert float(own["root mean squared error"]) == pytest.approx(measured["root_mean_squared_error"], rel=1e-4)
@@ -117,7 +117,7 @@ def test_targets_of_any_unit_are_learned_alike(describe_run: Any, tmp_path: Path
 
 def test_the_scale_of_targets_is_kept_and_belongs_to_the_network(describe_run: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "train.csv", 90)
-    dataset = describe_run("task=regression", f"dataset.train={tmp_path}/train.csv").dataset
+    dataset = describe_run("task=regression", "dataset=number_table", f"dataset.train={tmp_path}/train.csv").dataset
     splits = open_splits(dataset)
     signature = dataset.infer_signature(splits, None)
     target = splits.train.target_N.astype(float)
@@ -164,9 +164,9 @@ def test_missing_features_are_the_mean_of_their_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header, cell, words", [
-    ("age,city,target", "3,Paris,{}", r"the column 'city' holds texts.* Type dataset.features=\[age\]"),
+    ("age,city,target", "3,Paris,{}", r"the column 'city' holds texts.* Type dataset=feature_table"),
     ("age,age,target", "3,4,{}", "two columns are called 'age'"),
-    ("age,target", "3,NA", "line 2: 'target' is 'NA', a missing number. Give the number"),
+    ("age,target", "3,NA", "line 2: 'target' is 'NA', a missing number. Give the number[.]"),
     ("age,target", "3_0,{}", "the column 'age' holds texts"),
     ("age,target", "3,1_{}", "line 2: 'target' is '1_0', no number"),
     ("age,target", "\"3,5\",{}", "'age' has numbers with the decimal sign ','"),
@@ -234,7 +234,7 @@ def test_tables_that_cannot_be_used_are_refused(describe_run: Any, tmp_path: Pat
     path = tmp_path / "train.csv"
     path.write_text(change(path.read_text().replace("\r\n", "\n")))
     with pytest.raises(DataError, match=words):
-        open_splits(describe_run("task=regression", f"dataset.train={path}").dataset)
+        open_splits(describe_run("task=regression", "dataset=number_table", f"dataset.train={path}").dataset)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_tables_that_cannot_be_used_are_refused(describe_run: Any, tmp_path: Pat
         (("task=regression", "metric=[accuracy]"), "metric.accuracy: Accuracy is for classification"),
         (("task=regression", "loss.label_smoothing=0.1"), "task=regression has no classes to smooth over"),
         (("task=regression", "dataset=digits"), "its samples are for task=classification"),
-        (("task=regression", "model=lenet"), "model takes images, and dataset gives numbers. Type model=mlp"),
+        (("task=regression", "model=lenet"), "model takes images, and dataset gives features. Type model=wide_deep"),
         (("task=regression", "trainer.monitor=train/pearson"), "this run does not measure it"),
     ],
 )  # fmt: skip
@@ -259,5 +259,5 @@ def test_names_of_columns_may_stand_in_quotes(describe_run: Any, tmp_path: Path)
     write_table(path, 40)
     head, _, rows = path.read_text().partition("\n")
     path.write_text(",".join(f'"{name.strip()}"' for name in head.split(",")) + "\n" + rows)
-    splits = open_splits(describe_run("task=regression", f"dataset.train={path}").dataset)
+    splits = open_splits(describe_run("task=regression", "dataset=number_table", f"dataset.train={path}").dataset)
     assert splits.class_names == [name.strip() for name in head.split(",") if name.strip() != "target"]

@@ -209,9 +209,9 @@ def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path:
 @pytest.mark.parametrize(
     "overrides, words",
     [
-        (("task=tabular", "loss=l2"), "not for task=tabular. Type loss=binary_cross_entropy"),
+        (("task=tabular", "loss=l2"), "not for task=tabular. Type loss=class_cross_entropy"),
         (("task=tabular", "loss.label_smoothing=0.1"), "task=tabular smooths no targets"),
-        (("task=tabular", "metric=[accuracy]"), "metric.accuracy: Accuracy is for classification"),
+        (("task=tabular", "metric=[cross_entropy]"), "metric.cross_entropy: CrossEntropy is for classification"),
         (("task=tabular", "dataset=digits"), "its samples are for task=classification"),
         (("task=tabular", "model=lenet"), "the model LeNet do not fit: it is for .*. Type model=wide_deep"),
         (("task=tabular", "dataset=feature_table", "dataset.columns={target: number}"), "names the target 'target'"),
@@ -223,9 +223,3 @@ def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path:
 def test_what_does_not_fit_is_refused(describe_run: Any, overrides: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         describe_run(*overrides)
-
-
-def test_a_multilayer_perceptron_reads_no_categories(train_run: Any, tmp_path: Path) -> None:
-    train = write_table(tmp_path / "train.csv", 60)
-    with pytest.raises(ConfigError, match="reads numbers, and 1 columns are categories. Type model=wide_deep"):
-        train_run("task=tabular", "model=mlp", "dataset=feature_table", f"dataset.train={train}", "dataset.target=sick")

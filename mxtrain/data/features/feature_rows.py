@@ -58,15 +58,15 @@ class FeatureRows:
         return groups
 
     def labels(self, index_B: np.ndarray) -> np.ndarray:
-        """Returns the target of each sample, uint8."""
-        label_B = np.zeros(len(index_B), np.uint8)
+        """Returns the target of each sample: class indices, int32, or numbers, float64."""
+        label_B = np.zeros(len(index_B), self.stores[0].label_R.dtype if self.stores else np.int32)
         for store, position, row in self.by_store(index_B):
             label_B[position] = store.label_R[row]
         return label_B
 
     def read_labels(self) -> np.ndarray:
-        """Returns the class of each row, for `dataset.sampler`."""
-        label_N = np.empty(len(self), np.int32)
+        """Returns the class of each row, for `dataset.sampler`, or its number."""
+        label_N = np.empty(len(self), self.labels(np.arange(0)).dtype)
         for begin in range(0, len(self), _ROWS_AT_ONCE):
             index = np.arange(begin, min(begin + _ROWS_AT_ONCE, len(self)))
             label_N[index] = self.labels(index)
@@ -96,10 +96,11 @@ class FeatureChecks(SourceChecks):
         values = [store.texts[name][code - 1] if code and name in store.texts else str(code)
                   for name, code in zip(store.codes, codes)]  # fmt: skip
         label = store.label_R[row]
+        classes = label.tolist() if label.dtype.kind == "i" else ()
         if store.have_ids:
-            return Checked(classes=label.tolist())
+            return Checked(classes=classes)
         digest = digest_of(store.number_RN[row[0]].tobytes(), label.tobytes(), *(value.encode() for value in values))
-        return Checked(digest=digest, classes=label.tolist())
+        return Checked(digest=digest, classes=classes)
 
 
 def unseen_sentences(source: FeatureRows, columns: FeatureColumns) -> List[str]:

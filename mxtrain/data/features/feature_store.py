@@ -53,7 +53,7 @@ from mxtrain.data.table.cells import (
 )
 from mxtrain.data.table.column_kinds import as_typed
 from mxtrain.data.table.columns import PARQUET, Column, place_of, stream_rows
-from mxtrain.data.table.target_classes import UNKNOWN, label_of_text
+from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class PlacedRows(Protocol):
 
 Store = TypeVar("Store", bound=PlacedRows)
 MISSING_CODE = 0
+_TARGET = "\0target"
+"""Key of the target among columns of numbers, which no column can have as its name."""
 MOST_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
 _ROWS_AT_ONCE = 4096
@@ -104,7 +106,8 @@ class FeatureLayout(NamedTuple):
     Attributes:
         columns: the features.
         target: column of the target; None: there is none to read.
-        classes: the two values of the target in the file; the second one is the label 1.
+        classes: the values of the target in the file, in the order of their labels from 0; empty: the target is a
+            number.
         missing: texts of cells without a value.
         header: True if the first row of a TSV or CSV file names the columns.
         form: see `stream_rows`.
@@ -116,7 +119,7 @@ class FeatureLayout(NamedTuple):
 
     columns: Tuple[ReadColumn, ...]
     target: Optional[Column]
-    classes: Tuple[str, str]
+    classes: Tuple[str, ...]
     missing: Tuple[str, ...] = ("",)
     header: bool = True
     form: Optional[str] = None
@@ -135,7 +138,7 @@ class FeatureStore:
         numbers, codes: names of the columns of `number_RN` and `code_RF`.
         number_RN: float32, NaN if missing.
         code_RF: uint32, `MISSING_CODE` if missing.
-        label_R: uint8, 0, 1 or `UNKNOWN`.
+        label_R: int32, class index or `UNKNOWN`; or the target number, float64, NaN if unknown.
         texts: column of categories -> text of each code, from code 1 on.
         file: path of the file; empty if the rows come from no file.
         number_R: line or record of each row; None: in order.
@@ -177,7 +180,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
     """
     numbers = [column.name for column in layout.columns if column.kind == "number"]
     codes = [column.name for column in layout.columns if column.kind != "number"]
-    forms = {"label": ArrayForm("uint8"), "place": ArrayForm("int64")}
+    forms = {"label": ArrayForm("int32" if layout.classes else "float64"), "place": ArrayForm("int64")}
     if numbers:
         forms["number"] = ArrayForm("float32", (len(numbers),))
     if codes:
@@ -214,13 +217,14 @@ class _Writing:
         self._code_of: Dict[str, Dict[str, int]] = {
             column.name: {} for column in layout.columns if column.kind == "category"
         }
-        no, yes = layout.classes
-        self._label_of = {no: 0, yes: 1}
+        self._label_of = {name: label for label, name in enumerate(layout.classes)}
         self._messages: Dict[str, str] = {}  # of columns with codes
         self._written = {
             column.name: WrittenColumn(column.name, self._missing, layout.decimal)
             for column in layout.columns if column.kind == "number"
         }  # fmt: skip
+        if layout.target is not None and not layout.classes:
+            self._written[_TARGET] = WrittenColumn(str(layout.target), self._missing, layout.decimal)
 
     def write(self, writer: ShardWriter, advance: Advance) -> JsonObject:
         """Writes all rows and returns the facts of the shards.
@@ -264,9 +268,10 @@ class _Writing:
                 columns_by_array["number"].append(self._numbers(column, texts, lines, kept_R))
             else:
                 columns_by_array["code"].append(self._codes(column, texts))
-        label_R = np.full(len(rows), UNKNOWN, np.uint8)
+        is_class = bool(self._layout.classes)
+        label_R = np.full(len(rows), UNKNOWN, np.int32) if is_class else np.full(len(rows), math.nan)
         if self._layout.target is not None:
-            label_R = self._labels(cells[-1], lines, kept_R)
+            label_R = (self._labels if is_class else self._targets)(cells[-1], lines, kept_R)
         arrays = {name: np.stack(columns, axis=1)[kept_R] for name, columns in columns_by_array.items() if columns}
         arrays.update(label=label_R[kept_R], place=np.array(lines, np.int64)[kept_R])
         writer.append(int(kept_R.sum()), arrays)
@@ -316,13 +321,26 @@ class _Writing:
         label_of = {text: label_of_text(text, self._label_of) for text in set(texts)}
         for index, text in enumerate(texts):
             if label_of[text] == UNKNOWN:
-                no, yes = self._layout.classes
-                fact = f"the target is {repr(text) if text else 'empty'}; allowed are '{no}' and '{yes}'."
-                alternative = ", or name the two in dataset.classes" if self._layout.is_described else ""
+                fact = f"the target is {repr(text) if text else 'empty'}; allowed are {named_choices(self._label_of)}."
+                alternative = ", or name all classes in dataset.classes" if self._layout.is_described and text else ""
                 self._refuse(LABEL_RANGE, lines[index], fact, f"Correct it{alternative}.")
-        label_R = np.array([label_of[text] for text in texts], np.uint8)
+        label_R = np.array([label_of[text] for text in texts], np.int32)
         kept_R &= label_R != UNKNOWN
         return label_R
+
+    def _targets(self, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        """Parses targets that are numbers. Clears `kept_R` for rows without a finite one."""
+        parsed = read_numbers(texts, self._missing, self._layout.decimal)
+        wrong_R = parsed.is_missing_R | ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)
+        for index in np.flatnonzero(wrong_R).tolist():
+            text, is_missing = texts[index], bool(parsed.is_missing_R[index])
+            reason = f"'{text}', a missing number" if is_missing else why_no_number(text, self._layout.decimal)
+            remedy = "Give the number." if is_missing else "Correct the cell, or type task=tabular to predict classes."
+            self._refuse(NOT_A_NUMBER, lines[index], f"'{self._layout.target}' is {reason}.", remedy)
+        for index, reason in self._written[_TARGET].add(texts, parsed):
+            self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
+        kept_R &= ~wrong_R
+        return np.where(wrong_R, math.nan, parsed.value_R)
 
     def _refuse(self, kind: str, line: int, fact: str, remedy: str) -> None:
         place = place_of(self._path, line)

@@ -1,30 +1,45 @@
-"""Finds the two classes of a yes/no target in the rows of a table."""
+"""Finds the classes of a target in the rows of a table."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from itertools import islice
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence
 
+from mxtrain.data.corpus.content import contents_of
+from mxtrain.data.corpus.preparing import Advance, prepare
+from mxtrain.data.corpus.shards import ShardWriter
+from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.table.cells import number_of
 from mxtrain.data.table.column_kinds import GUESSED_ROWS, silent_rows
 from mxtrain.errors import DataError, typed_list
 
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+
 MOST_NAMED = 6
 SHARE_OF_CLASSES = 0.9
-"""Share of rows that two values must have, so that rows with others are refused one by one."""
-UNKNOWN = 255
+"""Share of the rows that classes must have together, so that rows with other values are refused one by one."""
+MIN_ROWS_OF_CLASS = 5
+"""Rows of a class; a value with fewer rows may be a misspelling."""
+MOST_CLASSES = 100
+"""Classes of a target that `dataset.classes` does not list; a target with more values is probably no class."""
+MOST_VALUES = 10 * MOST_CLASSES
+"""Different values that are counted: each class may have several spellings."""
+UNKNOWN = -1
 """The target of a row whose target is not known."""
 
 log = logging.getLogger(__name__)
 
 
 def find_classes(
-    path: str, target: str, missing: Sequence[str], class_names: Optional[Tuple[str, str]] = None
-) -> Tuple[str, str]:  # fmt: skip
-    """Returns the classes of a target, the positive one last, from the first rows of a file; logs them if they are not
-    0 and 1.
+    path: str, target: str, missing: Sequence[str], class_names: Optional[Sequence[str]] = None
+) -> List[str]:  # fmt: skip
+    """Returns the classes of a target from the rows of a file; logs them if they are not 0 and 1.
+
+    Of two classes, the positive one is last. All rows are read, once for each file: a class may be rare, and the file
+    may be sorted by its target.
 
     Args:
         path: path of the file.
@@ -33,49 +48,131 @@ def find_classes(
         class_names: the classes, where the description names them.
 
     Raises:
-        DataError: the target does not have two values, or none of the given ones.
+        DataError: the target has a single value, too many values, or none of the given ones.
     """
-    cells = (cell for _, (text,) in silent_rows(path, [target], missing) if (cell := text.strip()) not in missing)
-    counts = Counter(islice(cells, GUESSED_ROWS))
-    total = sum(counts.values())
-
-    def share(names: Sequence[str]) -> float:
-        label_of = {name: number for number, name in enumerate(names)}
-        num_known = sum(count for text, count in counts.items() if label_of_text(text, label_of) != UNKNOWN)
-        return num_known / max(total, 1)
-
-    spellings: Dict[str, str] = {}  # of texts that differ in case alone: the most frequent one
-    for text, _ in counts.most_common():
-        spellings.setdefault(text.casefold(), text)
     if class_names is not None:
-        names = list(spellings.values())
-        if total and not share(class_names):
-            advice = f" Type {typed_list('dataset.classes', _in_order(names))}." if len(names) == 2 else ""
-            raise DataError(
-                f"{path}: no row has the target '{class_names[0]}' or '{class_names[1]}', as dataset.classes says. "
-                f"'{target}' has {_named(names)}.{advice}"
-            )
-        return class_names
-    if not total or share(("0", "1")) >= SHARE_OF_CLASSES:
-        return ("0", "1")
-    if len(spellings) == 1:  # rows can be sorted by their target
-        other = next((cell for cell in cells if cell.casefold() not in spellings), None)
-        spellings.update({} if other is None else {other.casefold(): other})
-    names = list(spellings.values())
-    if len(names) < 2 or (len(names) > 2 and share(names[:2]) < SHARE_OF_CLASSES):
-        numeric = all(number_of(name) == number_of(name) for name in names)
-        advice = " A number is predicted by task=regression dataset=number_table." if numeric and len(names) > 2 else ""
+        _require_known(path, target, _count(path, target, missing, GUESSED_ROWS), class_names)
+        return list(class_names)
+    counts = _count_all(path, target, missing)
+    if not counts or _share(counts, ("0", "1")) == 1.0:
+        return ["0", "1"]
+    count_of = _by_class(counts)
+    names = _classes_of(count_of)
+    total = sum(count_of.values())
+    described = ", ".join(f"'{name}' {count_of[name]:,}" for name in names[:MOST_NAMED])
+    described += ", ..." if len(names) > MOST_NAMED else ""
+    # Fractions are measured, and are no names of classes.
+    numbers = [number_of(name) for name in names]
+    is_numeric = all(number == number for number in numbers)
+    is_measured = is_numeric and any(not float(number).is_integer() for number in numbers)
+    if len(names) < 2 or len(names) > MOST_CLASSES or (len(names) > 2 and is_measured):
+        few = f"{len(names):,}" if len(counts) <= MOST_VALUES else f"more than {MOST_VALUES:,}"
         raise DataError(
-            f"{path}: '{target}' has {len(names)} value{'s' * (len(names) != 1)} in the first rows: "
-            f"{_named(_in_order(names))}. A target has two: name them by dataset.classes=[NO,YES], and remove rows "
-            f"with others.{advice}"
+            f"{path}: '{target}' has {few} value{'s' * (len(names) != 1)}: {_named(names)}. "
+            f"{_advice(names, is_numeric)}"
         )
-    names = _in_order(names[:2])
-    log.info(
-        "%s, by the first rows of %s: '%s' is the positive class, whose probability is predicted. Type %s for the "
-        "other one.", typed_list("dataset.classes", names), path, names[1], typed_list("dataset.classes", names[::-1]),
-    )  # fmt: skip
-    return (names[0], names[1])
+    if names == ["0", "1"]:
+        return names
+    if len(names) == 2:
+        log.info(
+            "%s, by %s: '%s' is the positive class, whose probability is predicted. Type %s for the other one.",
+            typed_list("dataset.classes", names), path, names[1], typed_list("dataset.classes", names[::-1]),
+        )  # fmt: skip
+    else:
+        log.info("%s: '%s' has %s classes, by number of rows: %s", path, target, len(names), described)
+    if sum(count_of[name] for name in names) < total:
+        rare = [name for name in count_of if name not in names]
+        log.warning("%s: the values %s of '%s' have fewer than %s rows each and are not taken for classes.",
+                    path, _named(rare), target, MIN_ROWS_OF_CLASS)  # fmt: skip
+    return names
+
+
+def _count(path: str, target: str, missing: Sequence[str], most_rows: Optional[int]) -> Counter:
+    """Counts the values of a target in the first rows; all rows if `most_rows` is None, up to too many values."""
+    counts: Counter = Counter()
+    cells = (cell for _, (text,) in silent_rows(path, [target], missing) if (cell := text.strip()) not in missing)
+    for cell in islice(cells, most_rows):
+        counts[cell] += 1
+        if most_rows is None and len(counts) > MOST_VALUES:
+            break
+    return counts
+
+
+def _count_all(path: str, target: str, missing: Sequence[str]) -> Counter:
+    """Counts the values of a target, or reads the counts from the cache."""
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        return {"counts": list(map(list, _count(path, target, missing, None).items()))}
+
+    (content,) = contents_of([path], f"content of {path}")
+    cache_key = [content.sha256, ending_of(path), target, list(missing)]
+    prepared = prepare("target_counts", cache_key, {}, write, what=f"classes of {path}", is_shown=False)
+    return Counter({text: count for text, count in prepared.facts["counts"]})
+
+
+def _advice(names: Sequence[str], is_numeric: bool) -> str:
+    if len(names) < 2:
+        return "There is nothing to tell apart: name another column in dataset.target, or a file with all classes."
+    if is_numeric:
+        return "Type task=regression to predict a number, or name the classes in dataset.classes if these are some."
+    return f"At most {MOST_CLASSES} are taken for classes. Name them in dataset.classes if each of them is one."
+
+
+def _require_known(path: str, target: str, counts: Counter, class_names: Sequence[str]) -> None:
+    """Raises a `DataError` if no row has one of the given classes."""
+    if not counts or _share(counts, class_names):
+        return
+    names = _in_order(list(_by_spelling(counts)))
+    advice = f" Type {typed_list('dataset.classes', names)}." if len(names) <= MOST_NAMED else ""
+    given = " or ".join(f"'{name}'" for name in class_names[:MOST_NAMED])
+    raise DataError(
+        f"{path}: no row has the target {given}, as dataset.classes says. '{target}' has {_named(names)}.{advice}"
+    )
+
+
+def _share(counts: Counter, names: Sequence[str]) -> float:
+    """Returns the share of the rows whose target is one of the names, also if it is spelled otherwise."""
+    label_of = {name: number for number, name in enumerate(names)}
+    num_known = sum(count for text, count in counts.items() if label_of_text(text, label_of) != UNKNOWN)
+    return num_known / max(sum(counts.values()), 1)
+
+
+def _by_spelling(counts: Counter) -> Dict[str, int]:
+    """Returns the number of rows of each value by its most frequent spelling."""
+    spellings: Dict[str, str] = {}
+    count_of: Dict[str, int] = {}
+    for text, count in counts.most_common():
+        number = number_of(text)
+        name = spellings.setdefault(text.casefold() if number != number else str(number), text)
+        count_of[name] = count_of.get(name, 0) + count
+    return count_of
+
+
+def _by_class(counts: Counter) -> Dict[str, int]:
+    """Returns the number of rows of each value by its name: 0 and 1 for false and true if these are the classes,
+    otherwise the most frequent spelling."""
+    count_of = _by_spelling(counts)
+    label_of = {"0": 0, "1": 1}
+    if {label_of_text(name, label_of) for name in _frequent(count_of)} == {0, 1}:
+        merged = {"0": 0, "1": 0}
+        for name, count in count_of.items():
+            label = label_of_text(name, label_of)
+            key = name if label == UNKNOWN else str(label)
+            merged[key] = merged.get(key, 0) + count
+        return merged
+    return count_of
+
+
+def _frequent(count_of: Mapping[str, int]) -> List[str]:
+    """Returns the values that are classes; all of them unless a few are so rare that they may be misspelled."""
+    kept = [name for name, count in count_of.items() if count >= MIN_ROWS_OF_CLASS]
+    if len(kept) > 1 and sum(count_of[name] for name in kept) >= SHARE_OF_CLASSES * sum(count_of.values()):
+        return kept
+    return list(count_of)
+
+
+def _classes_of(count_of: Mapping[str, int]) -> List[str]:
+    return _in_order(_frequent(count_of))
 
 
 def _in_order(names: List[str]) -> List[str]:
@@ -88,6 +185,14 @@ def _in_order(names: List[str]) -> List[str]:
 def _named(names: Sequence[str]) -> str:
     listed = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
     return f"{listed}, ..." if len(names) > MOST_NAMED else listed or "no value"
+
+
+def named_choices(names: Iterable[str]) -> str:
+    """Returns the classes as a part of a sentence: 'a', 'b' and 'c'."""
+    quoted = [f"'{name}'" for name in names]
+    if len(quoted) > MOST_NAMED:
+        return f"{', '.join(quoted[:MOST_NAMED])}, ... ({len(quoted)} in all)"
+    return " and ".join([", ".join(quoted[:-1]), *quoted[-1:]] if len(quoted) > 1 else quoted)
 
 
 def label_of_text(text: str, label_of: Mapping[str, int]) -> int:

@@ -513,15 +513,16 @@ def test_classes_are_found_where_rows_are_sorted_by_them(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("texts, given, words", [
-    (["no", "yes", "maybe"], {}, "'target' has 3 values in the first rows: 'maybe', 'no', 'yes'. A target has two"),
-    (["no"], {}, "'target' has 1 value in the first rows: 'no'"),
+    (["no"], {}, "'target' has 1 value: 'no'. There is nothing to tell apart"),
+    ([f"n{number}" for number in range(101)], {}, "has 101 values: .* At most 100 .* Name them in dataset.classes"),
+    ([f"n{number}" for number in range(1001)], {}, "has more than 1,000 values: .* dataset.classes"),
     (["no", "yes"], {"classes": [0, 1]}, r"no row has the target '0' or '1'.*Type dataset.classes=\[no,yes\]"),
-    (["1.5", "2.5", "3.5"], {}, "A number is predicted by task=regression"),
+    (["1.5", "2.5", "3.5"], {}, "has 3 values: .* Type task=regression to predict a number"),
 ])  # fmt: skip
-def test_targets_that_have_not_two_classes_are_one_problem(
+def test_targets_without_classes_are_one_problem(
     tmp_path: Path, check: Any, texts: List[str], given: Any, words: str
 ) -> None:
-    rows = [f"{number},{texts[number % len(texts)]}" for number in range(900)]
+    rows = [f"{number},{texts[number % len(texts)]}" for number in range(max(900, 2 * len(texts)))]
     dataset = FeatureTable(train=small_table(tmp_path, "age,target", rows), **given)
     with pytest.raises(DataError, match=words):
         dataset.open()
