@@ -41,6 +41,7 @@ from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.parts import LoadedParts, MeasuredParts, Parts, with_parts
 from mxtrain.task.fit import require_known_names, require_same_names
+from mxtrain.task.sample_results import SampleReader
 from mxtrain.training.fold_results import read_folds
 from mxtrain.types import expand_path, shapes_of
 
@@ -527,6 +528,38 @@ class Run:
             warn_unseen(opened, source, signature)
             trained = load_trained(checkpoint, description, signature)
             return dict(measure(trained, source, source, limit_batches).values)
+
+    def results(
+        self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None
+    ) -> Iterator[Dict[str, Any]]:  # fmt: skip
+        """Yields the result of each sample of a split, in order: the rows of ``predictions.csv`` of ``mxtrain eval``.
+
+        A row has the keys ``file``, ``sample`` (index in the split) and ``loss``, and further ones by task, such as
+        ``true``, ``predicted`` and ``probability``. If samples are weighted, ``weight`` is there as well, and the loss
+        of the split is the weighted mean.
+
+        Args:
+            overrides: as of `evaluate`.
+            split: as of `evaluate`.
+            limit_batches: as of `evaluate`.
+
+        >>> worst = sorted(run.results(split="val"), key=lambda row: -row["loss"])[:10]
+        """
+        with self._prepared("eval", overrides) as (checkpoint, description, opened, signature):
+            from mxtrain.trained import load_trained
+            from mxtrain.training.loaders import build_loader
+
+            name, source = choose_split(open_splits(opened), split)
+            trained = load_trained(checkpoint, description, signature)
+            evaluator = trained.evaluator
+            reader = SampleReader(description, signature, source, name, evaluator.decode)
+            loader = build_loader(
+                description, source, signature, trained.device, limit_batches=limit_batches, in_order=True
+            )  # fmt: skip
+            for batch, outputs in evaluator.predict(loader):
+                losses = [loss.asnumpy() for loss in evaluator.losses(batch, outputs)]
+                for _, row in reader.rows(batch, reader.predictions(batch, outputs), losses):
+                    yield row
 
     def export(self, out: Optional[AnyPath] = None, **settings: Any) -> ExportReport:
         """Writes the network as ONNX into a new folder, with a proof that onnxruntime computes the same.

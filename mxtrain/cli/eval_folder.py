@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mxtrain.types import Artifact
 
 METRICS = "metrics.json"
-ENDINGS = (".csv", ".png", ".wav")
-"""Of the files that artifacts become."""
+ENDINGS = (".csv", ".png", ".wav", ".html")
+"""Of the files that an evaluation writes."""
 
 
 class EvaluationFolder:
@@ -47,6 +47,10 @@ class EvaluationFolder:
         self._files += write_artifacts(artifacts, self.path)
         if self._values:
             self._write_metrics()
+
+    def note(self, name: str) -> None:
+        """Lists a file that was written here by other means."""
+        self._files.append(name)
 
     def _write_metrics(self) -> None:
         write_json_atomic(self.path / METRICS, {**self._values, "files": list(dict.fromkeys(self._files))})

@@ -24,6 +24,7 @@ from mxtrain.cli.restored import (
     restore_inputs,
     run_dir_of,
 )
+from mxtrain.cli.sample_files import SampleFiles
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.base import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.task.explained import Attribution
+    from mxtrain.task.sample_results import SampleResults
     from mxtrain.trained import Trained
     from mxtrain.training.attribution import LargestLosses, Method
     from mxtrain.types import Batch
@@ -150,11 +152,13 @@ def run(arguments: Sequence[str]) -> int:
     hardest = None if method is None else LargestLosses(trained.evaluator)
     title = f"{split}, step {checkpoint.step}"
     try:
-        measured = measure(trained, source, source, settings.limit_batches, hardest)
+        results = EvaluationFolder(folder)
+        samples = SampleFiles(trained, source, split)
+        measured = measure(trained, source, source, settings.limit_batches, hardest, samples.results)
         facts: Dict[str, Json] = {
             "split": split, "part": measured.coverage, "step": checkpoint.step, "samples": measured.num_samples,
         }  # fmt: skip
-        write_measured(measured, facts, split, EvaluationFolder(folder))
+        write_measured(measured, facts, split, results, samples)
         if corrupted:
             artifacts = measure_corruptions(measured, trained, corrupted, source, settings, title)
             write_and_show(artifacts, facts, EvaluationFolder(folder / CORRUPTED))
@@ -199,7 +203,7 @@ class Measured:
 
 def measure(
     trained: Trained, source: Samples, original: Samples, limit_batches: Optional[int],
-    hardest: Optional[LargestLosses] = None,
+    hardest: Optional[LargestLosses] = None, samples: Optional[SampleResults] = None,
 ) -> Measured:  # fmt: skip
     """Measures loss and metrics in one pass over a split.
 
@@ -209,6 +213,7 @@ def measure(
         original: the same samples without corruption, for reports that read their files.
         limit_batches: number of batches; None = the whole split.
         hardest: receives every batch, to find the largest losses.
+        samples: receives every batch, for the results of single samples.
     """
     from mxtrain.training.loaders import build_loader
 
@@ -222,19 +227,25 @@ def measure(
         report.update(batch, outputs)
         if hardest is not None:
             hardest.update(batch, outputs)
+        if samples is not None:
+            samples.update(batch, outputs)
 
     values = trained.evaluator.measure(loader, watch)
     return Measured({**values, **report.values()}, report, loader.coverage, loader.num_samples)
 
 
-def write_measured(measured: Measured, facts: Mapping[str, Json], split: str, results: EvaluationFolder) -> None:
+def write_measured(
+    measured: Measured, facts: Mapping[str, Json], split: str, results: EvaluationFolder, samples: SampleFiles
+) -> None:  # fmt: skip
     """Writes and prints the results of the uncorrupted split."""
     values, part, count, step = measured.values, measured.coverage, measured.num_samples, facts["step"]
     artifacts = measured.report.artifacts(f"{split}, step {step}")
     results.begin()
     results.write(artifacts)
+    samples.write(results, f"{split}, step {step}")
     results.write_values({**facts, **values})
     show_artifacts(artifacts)
+    samples.close()
     shown = "  ".join(f"{name} {format_value(value)}" for name, value in values.items() if name != "samples_per_s")
     of_part = f"{part} only, " if part else ""
     print(f"{split}: {shown}  ({of_part}{count} samples, step {step}, {values['samples_per_s']:.0f} samples/s)")

@@ -36,11 +36,13 @@ from mxtrain.cli.output_file import OutputFile, OutputFolder, open_output_file, 
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.data.base import open_splits, warn_unseen
+from mxtrain.data.base import choose_split, open_splits, warn_unseen
+from mxtrain.data.checking.checks import checks_of
 from mxtrain.data.loading.regular_files import explain, why_stream
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.task.base import Task
+from mxtrain.task.sample_results import location
 from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from mxtrain.trained import Trained
 
 
+Split = Literal["train", "val", "test"]
 SKIP = "type skip_unreadable=true to go on without such files."
 
 
@@ -85,7 +88,11 @@ class PredictSettings(Spec):
     skip_unreadable: bool = False
     """Go on where a file cannot be read, and list these at the end."""
     sample: Optional[Positive] = None
-    """Predict for so many samples of the run's own test split (else its validation split) instead of files."""
+    """Predict for so many samples of a split of the run's own data instead of files; null: all, where split is
+    given."""
+    split: Optional[Split] = None
+    """Predict for this split of the run's own data instead of files; null: files, or with sample= the test split (else
+    the validation split)."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -102,8 +109,9 @@ def run(arguments: Sequence[str]) -> int:
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
-    if settings.sample is not None:
-        refuse_samples(description.task, parsed.positionals[1:])
+    own_data = settings.sample is not None or settings.split is not None
+    if own_data:
+        refuse_samples(description.task, parsed.positionals[1:], "sample" if settings.split is None else "split")
     elif description.task.predict_inputs and not parsed.positionals[1:]:
         inputs = description.task.predict_inputs
         hint = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
@@ -112,13 +120,13 @@ def run(arguments: Sequence[str]) -> int:
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}
     locations: Sequence[str]
-    if settings.sample is not None:
-        source, locations = open_samples(dataset, settings.sample)
+    if own_data:
+        source, locations = open_samples(dataset, settings.split, settings.sample)
     else:
         source, locations = dataset.open_inputs(parsed.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(locations), unreadable)
     readable = [name for number, name in enumerate(parsed.positionals[1:]) if -1 - number not in unreadable]
-    copied = {} if settings.sample else dataset.copied_cells(readable, settings.keep, signature)
+    copied = {} if own_data else dataset.copied_cells(readable, settings.keep, signature)
     folder = files_folder(description.task, settings, checkpoint)
     ending = description.task.writes_ending
     files = [] if folder is None else [folder / name for name in file_names(locations, ending)]
@@ -155,28 +163,42 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def refuse_samples(task: Task, names: Sequence[str]) -> None:
-    """Rejects `sample=` together with files, and for tasks that do not predict for files.
+def refuse_samples(task: Task, names: Sequence[str], setting: str) -> None:
+    """Rejects `sample=` or `split=` together with files, and for tasks that do not predict for files.
 
     Raises:
         ConfigError: says what to type instead.
     """
     if names:
-        raise ConfigError(f"predict: sample= takes samples of the run's own data, and '{names[0]}' is named. Type one.")
+        raise ConfigError(
+            f"predict: {setting}= takes samples of the run's own data, and '{names[0]}' is named. Type one of them."
+        )
     if task.predict_inputs != Task.predict_inputs:
         inputs = f"{program()} predict RUN {task.predict_inputs}".rstrip()
-        raise ConfigError(f"predict: sample= is for tasks that predict for files. For task={task.name} type `{inputs}`")
+        raise ConfigError(
+            f"predict: {setting}= is for tasks that predict for files. For task={task.name} type `{inputs}`."
+        )
 
 
-def open_samples(dataset: BaseDataset, count: int) -> Tuple[Samples, Sequence[str]]:
-    """Opens the test split of a dataset, or its validation split if it has no test split.
+def open_samples(dataset: BaseDataset, split: Optional[Split], count: Optional[int]) -> Tuple[Samples, Sequence[str]]:
+    """Opens a split of a dataset.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split; None: the test split, or the validation split if there is no test split.
+        count: number of samples; None: all.
 
     Returns:
-        The split, and the locations of its first `count` samples, e.g. `test:0`.
+        The split, and the locations of its first `count` samples: their files, or e.g. `test:0`.
+
+    Raises:
+        DataError: the dataset has no such split.
     """
-    splits = open_splits(dataset)
-    name, source = ("val", splits.val) if splits.test is None else ("test", splits.test)
-    return source, [f"{name}:{index}" for index in range(min(count, len(source)))]
+    name, source = choose_split(open_splits(dataset), split or "auto")
+    checks = checks_of(source)
+    has_places = len(checks) == len(source)
+    indices = range(len(source) if count is None else min(count, len(source)))
+    return source, [location(checks.place(index) if has_places else None, name, index) for index in indices]
 
 
 def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
@@ -252,8 +274,8 @@ def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
     common = os.path.commonpath(folders) if folders else ""
     names: List[str] = []
     used: Set[str] = set()
-    for location in locations:
-        path = numbered_line(Path(os.path.relpath(os.path.abspath(location), common)))
+    for place in locations:
+        path = numbered_line(Path(os.path.relpath(os.path.abspath(place), common)))
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
         candidates = (str(candidate) for candidate in itertools.chain([path.with_suffix(""), path], numbered))
         name = next(name for name in candidates if name.lower() not in used)
@@ -263,7 +285,7 @@ def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
 
 
 def numbered_line(path: Path) -> Path:
-    """Converts the location of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
+    """Converts the place of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
     name, _, line = path.name.rpartition(":")
     return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
 

@@ -28,6 +28,8 @@ class HostMetric(Metric):
     on_host: ClassVar[bool] = True
     collects: ClassVar[Type[Collected]]
     """Class of the collector that the metric reads. Metrics with the same class share one collector."""
+    of_single_samples: ClassVar[bool] = False
+    """True if the value of a single sample has a meaning, such as the word error rate of a recording."""
 
     def compute(self, collected: Collected) -> float:
         """Computes the metric over all collected samples, in float64."""

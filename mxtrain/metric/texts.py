@@ -94,6 +94,7 @@ class TextMetric(HostMetric):
     """Base class of metrics that are functions of summed integer counts over pairs of texts."""
 
     collects: ClassVar[Type[Collected]] = CollectedTexts
+    of_single_samples: ClassVar[bool] = True
 
     @property
     def num_counts(self) -> int:
@@ -159,6 +160,8 @@ class Bleu(SacrebleuMetric):
     count, as the usual score is 0 even for texts that equal their references. The value is NaN if all references are
     empty. Source: Papineni et al. 2002; Post, https://arxiv.org/abs/1804.08771.
     """
+
+    of_single_samples: ClassVar[bool] = False  # a text of fewer than four words has no 4-grams
 
     tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = "auto"
     """Division of texts into words: 13a = as WMT's mteval does; intl = at all punctuation and symbols of Unicode;

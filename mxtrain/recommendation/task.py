@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.recommendation.source import Interactions
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
 
 _SHOWN_ITEMS = 10
@@ -55,6 +56,7 @@ class Recommendation(Task):
     loss_option: ClassVar[str] = "sampled_bce"
     metric_option: ClassVar[str] = "ndcg_at_k_sampled"
     list_field: ClassVar[Tuple[str, str]] = ("items", "items")
+    has_results: ClassVar[bool] = True
 
     baselines: bool = True
     """If true, `eval` also measures popularity and item neighbours (for ratings: means) on the same split."""
@@ -129,6 +131,16 @@ class Recommendation(Task):
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("outputs hold only candidates; `build_decode_with` scores all items")
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns user, held-out item, and the rank of the item among all that the user has in no split, from 1."""
+        from mxtrain.recommendation.ranking import ranks_in
+
+        users: Interactions = source  # type: ignore[assignment]  # of its own samples
+        item_1 = sample.targets[0][:1]
+        rank = int(ranks_in(sample.prediction[None], item_1)[0]) + 1
+        return {"user": users.catalog.users[users.user_N[sample.index]], "item": users.catalog.items[int(item_1[0])],
+                "rank": rank}  # fmt: skip
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the highest-scoring items that the user does not have, best first."""

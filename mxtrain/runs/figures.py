@@ -24,6 +24,7 @@ _MAX_PNG_BYTES, _MAX_SIDE = 4 << 20, 8192
 _MAX_TABLE_BYTES, MAX_ROWS, _MAX_COLUMNS = 1 << 20, 40, 16
 _MAX_FIGURES, _MAX_TABLES, _MAX_SPLITS = 6, 4, 4
 _MAX_EVENT_BYTES, _MAX_EVENTS_BYTES = 16 << 20, 256 << 20
+_PREDICTIONS = "predictions.csv"  # a row for each sample
 _FILE = re.compile(r"[\w.-]{1,100}\.(png|csv)")
 _TAG = re.compile(r"(val|test)/\w{1,60}")
 
@@ -89,7 +90,8 @@ def read_evaluation(folder: str, split: str) -> Optional[Evaluation]:
             figures[name[:-4]] = figure
     tables: List[ShownTable] = []
     for name in files:
-        table = _read_table(folder, name) if name.endswith(".csv") and name[:-4] not in figures else None
+        is_shown = name.endswith(".csv") and name[:-4] not in figures and name != _PREDICTIONS
+        table = _read_table(folder, name) if is_shown else None
         if table is not None and len(tables) < _MAX_TABLES:
             tables.append(table)
     plain = {str(name): value for name, value in list(values.items())[:50] if name != "files"}

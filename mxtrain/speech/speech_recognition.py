@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mxtrain.engine.predictions import Decode
     from mxtrain.speech.prefix_beam import Scorer
     from mxtrain.speech.source import TranscribedSource
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
 
 
@@ -52,6 +53,7 @@ class SpeechRecognition(Task):
     model_option: ClassVar[str] = "deep_speech2"
     loss_option: ClassVar[str] = "ctc"
     metric_option: ClassVar[str] = "cer"
+    has_results: ClassVar[bool] = True
 
     beam_size: Positive = 8
     """Beam width of prefix beam search, which sums over alignments; 1 = greedy decoding of the most probable
@@ -170,6 +172,10 @@ class SpeechRecognition(Task):
         train: TranscribedSource = open_splits(description.dataset).train  # type: ignore[assignment]
         labels = [train.label_of(index) for index in range(len(train))]
         return CharacterScorer(labels, len(names), self.language_order, weight, bonus)
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the transcript and the recognized text."""
+        return {"reference": sample.meta.text, "hypothesis": sample.meta.read(sample.prediction)}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the text of a sample."""

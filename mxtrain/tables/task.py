@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, 
 
 from mxtrain.data.binary_row import binary_row
 from mxtrain.task.base import Report, Task
-from mxtrain.task.classification import ranked_cells, ranked_classes
+from mxtrain.task.classification import class_result, ranked_cells, ranked_classes
 from mxtrain.types import Artifact, NonNegative, Table
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
 
 
@@ -38,6 +39,7 @@ class TabularClassification(Task):
     loss_option: ClassVar[str] = "class_cross_entropy"
     metric_option: ClassVar[str] = "log_loss"
     has_classes: ClassVar[bool] = True
+    has_results: ClassVar[bool] = True
 
     baseline_rows: NonNegative = 200_000
     """Maximum number of training rows of the logistic regression that `eval` compares the network with; 0 = no such
@@ -82,6 +84,14 @@ class TabularClassification(Task):
         if len(names) == 2:
             return binary_row(names, probability_of(prediction))
         return ranked_classes(names, probabilities_of(prediction), max(top_k, 3))
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the true and the predicted class, and the probability of the predicted one."""
+        import numpy as np
+
+        names, score = signature.class_names, sample.prediction
+        share_K = probabilities_of(np.array([0.0, score]) if len(names) == 2 else score)
+        return class_result(names, sample.targets[0], share_K)
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """Returns columns class, probability, and the probability of each of two classes, in the order of their names;

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
     from mxtrain.task.exported_part import ExportedPart
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shapes
 
 
@@ -74,6 +75,10 @@ class Task(Spec):
     distils: ClassVar[str] = ""
     """Kind of the first output, if a network can learn from another one's: "scores" of K choices, (B, K), or "values",
     (B, ...); empty: it cannot."""
+    has_results: ClassVar[bool] = False
+    """True if `result` or metrics have values of single samples besides their loss."""
+    decodes_slowly: ClassVar[bool] = False
+    """True if predictions take many steps, so that `eval` makes them only if a metric needs them."""
     has_classes: ClassVar[bool] = False
     """True if each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
     can_balance: ClassVar[bool] = True
@@ -256,6 +261,30 @@ class Task(Spec):
 
         Args:
             loss: result of `build_loss` for training.
+        """
+        return {}
+
+    # Results of single samples.
+
+    def result_predictions(self, decode: Decode, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
+        """Returns the predictions that `result` reads, still on the device; by default those of `decode`.
+
+        Args:
+            decode: result of `build_decode_with`; decodes each batch once for all that ask.
+            outputs: outputs of the network.
+            batch: the batch.
+        """
+        return decode(outputs, batch)
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the columns of a sample in `predictions.csv` of `eval`, besides its location, loss and metrics.
+
+        Every sample must have the same columns. Tasks with classes return "true" and "predicted".
+
+        Args:
+            signature: signature of the network.
+            source: evaluated split.
+            sample: prediction and targets of the sample.
         """
         return {}
 
@@ -478,8 +507,12 @@ class Task(Spec):
             attributions: attribution of each sample.
             title: title with method, split and step.
         """
+        from mxtrain.data.checking.checks import checks_of
         from mxtrain.task.heat_figure import draw_heat, heat_table
         from mxtrain.task.sample_figure import images_of
+        from mxtrain.task.sample_results import location
 
         images = images_of(source)  # type: ignore[arg-type]  # of images, as `check_explained` says
-        return [heat_table(attributions), Figure("explain", lambda most: draw_heat(images, attributions, title))]
+        checks = checks_of(source)
+        files = [location(checks.place(row), "sample", item.index) for row, item in enumerate(attributions)]
+        return [heat_table(attributions, files), Figure("explain", lambda most: draw_heat(images, attributions, title))]

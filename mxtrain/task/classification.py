@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.explained import Explained
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
 
 
@@ -40,6 +41,7 @@ class Classification(Task):
     metric_option: ClassVar[str] = "accuracy"
     distils: ClassVar[str] = "scores"
     has_classes: ClassVar[bool] = True
+    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -83,6 +85,13 @@ class Classification(Task):
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable class, its probability, and the next ones."""
         return ranked_classes(signature.class_names, prediction, top_k)
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the true and the predicted class, the probability of the predicted one, and the text if it is one."""
+        cells = class_result(signature.class_names, sample.targets[0], sample.prediction)
+        if not isinstance(source, TextPairs):
+            return cells
+        return {**cells, "text": " | ".join(text for text in source.pairs[sample.index] if text is not None)}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """Returns columns class_1, probability_1, class_2, ..., the most probable class first."""
@@ -137,6 +146,15 @@ def ranked_classes(names: Sequence[str], probability_K: np.ndarray, top_k: int) 
     order = (-probability_K).argsort(kind="stable")[: min(top_k, len(names))]
     top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
     return {**top[0], "top": top}
+
+
+def class_result(names: Sequence[str], label: np.ndarray, probability_K: np.ndarray) -> Dict[str, Json]:
+    """Returns the columns of a sample with a true class and class probabilities."""
+    true, best = int(label), int(probability_K.argmax())
+    return {
+        "true": names[true] if 0 <= true < len(names) else str(true), "predicted": names[best],
+        "probability": float(probability_K[best]),
+    }  # fmt: skip
 
 
 def ranked_cells(row: JsonObject) -> Dict[str, Json]:

@@ -31,14 +31,15 @@ _AGAINST = ((0, 75, 215), (110, 205, 255))
 """RGB colours of the least and of the most heat, for and against the prediction."""
 
 
-def heat_table(attributions: Sequence[Attribution]) -> Table:
-    """Returns a table with the true class, the prediction and the explained score of each sample."""
+def heat_table(attributions: Sequence[Attribution], files: Sequence[str]) -> Table:
+    """Returns a table with the file, the true class, the prediction and the explained score of each sample."""
     facts = list(attributions[0].facts) if attributions else []
     rows: List[List[Union[str, int, float]]] = [
-        [item.index, item.true, item.predicted, item.probability, item.score, *(item.facts[name] for name in facts)]
-        for item in attributions
+        [file, item.index, item.true, item.predicted, item.probability, item.score,
+         *(item.facts[name] for name in facts)]
+        for file, item in zip(files, attributions)
     ]  # fmt: skip
-    return Table("explain", ["sample", "true", "predicted", "probability", "score", *facts], rows)
+    return Table("explain", ["file", "sample", "true", "predicted", "probability", "score", *facts], rows)
 
 
 def draw_heat(image_BHWC: np.ndarray, attributions: Sequence[Attribution], title: str) -> Image.Image:

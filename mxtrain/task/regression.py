@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
 
 
@@ -38,6 +39,7 @@ class Regression(Task):
     loss_option: ClassVar[str] = "l2"
     metric_option: ClassVar[str] = "root_mean_squared_error"
     distils: ClassVar[str] = "values"
+    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -74,6 +76,10 @@ class Regression(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         return {"value": round(float(prediction), 6)}
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the true and the predicted number, in the unit of the target."""
+        return {"true": float(sample.targets[0]), "predicted": float(sample.prediction)}
 
     def can_show(self, description: Description) -> bool:
         return True
@@ -120,7 +126,6 @@ class ScatterReport(Report):
         index_N = np.concatenate([index for index, _, _ in self._batches])
         order = np.argsort(index_N, kind="stable")
         target_N, predicted_N = (np.concatenate([batch[k].asnumpy() for batch in self._batches])[order] for k in (1, 2))
-        rows = [[int(i), float(t), float(p)] for i, t, p in zip(index_N[order], target_N, predicted_N)]
         compared = [("this network", predicted_N)]
         if self._signature.scales_targets:
             mean = self._signature.target_mean
@@ -128,7 +133,6 @@ class ScatterReport(Report):
         return [
             Table("models", ("model", "root mean squared error", "mean absolute error"),
                   [[name, *errors_of(value_N, target_N)] for name, value_N in compared]),
-            Table("predictions", ["sample", "target", "predicted"], rows, is_shown=False),
             Figure("scatter", lambda most: draw_scatter(target_N, predicted_N, title)),
         ]  # fmt: skip
 

@@ -141,3 +141,32 @@ def fit_text(text: str, width: float, font: ImageFont.FreeTypeFont) -> str:
     while text and font.getlength(text + "...") > width:
         text = text[:-1]
     return text + "..."
+
+
+def draw_captioned(image_N: Sequence[np.ndarray], captions: Sequence[Sequence[str]], title: str) -> Image.Image:
+    """Draws a grid of images, each with two lines below it.
+
+    Args:
+        image_N: images (H, W, C), uint8.
+        captions: two lines for each image.
+        title: title of the figure.
+
+    Returns:
+        An RGB image.
+    """
+    tiles = [as_tile(image, _TILE) for image in image_N]
+    columns = min(_COLUMNS, max(1, len(tiles)))
+    cell_w = max([_TILE, *(tile.width for tile in tiles)]) + 4 * _GAP
+    cell_h = max([1, *(tile.height for tile in tiles)]) + CAPTION + _GAP
+    head = FONT_SIZE + _GAP
+    size = (columns * cell_w + _GAP, math.ceil(len(tiles) / columns) * cell_h + _GAP + head)
+    figure = Image.new("RGB", size, PAPER)
+    draw = ImageDraw.Draw(figure)
+    draw.text((_GAP, _GAP // 2), fit_text(title, size[0] - 2 * _GAP, font_for("")), INK, font_for(""))
+    for index, (tile, lines) in enumerate(zip(tiles, captions)):
+        x, y = _GAP + index % columns * cell_w, head + _GAP + index // columns * cell_h
+        figure.paste(tile, (x, y))
+        for number, line in enumerate(drawable(lines)):
+            font, top = font_for(line), y + tile.height + 4 + number * (FONT_SIZE + 4)
+            draw.text((x, top), fit_text(line, cell_w - _GAP, font), INK if number == 0 else WRONG, font)
+    return figure

@@ -86,7 +86,7 @@ def test_images_of_any_size_and_number(shape: Any, count: int) -> None:
 
 def test_the_table_says_what_is_explained() -> None:
     found = [attribution(corner(1.0), facts={"sum": 2.0}), attribution(corner(1.0), index=3, facts={"sum": 4.0})]
-    table = heat_table(found)
+    table = heat_table(found, ["a.png"] * len(found))
     assert list(table.header) == ["sample", "true", "predicted", "probability", "score", "sum"]
     assert [list(row) for row in table.rows] == [
         [7, "cat", "dog", 0.75, 2.5, 2.0], [3, "cat", "dog", 0.75, 2.5, 4.0]

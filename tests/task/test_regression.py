@@ -74,7 +74,7 @@ def test_eval_and_predict_agree_sample_by_sample(
     with (tmp_path / "out.csv").open() as stream:
         predicted = [float(row["value"]) for row in csv.DictReader(stream)]
     with (tmp_path / "run" / "eval" / "test" / "predictions.csv").open() as stream:
-        rows = [(float(row["predicted"]), float(row["target"])) for row in csv.DictReader(stream)]
+        rows = [(float(row["predicted"]), float(row["true"])) for row in csv.DictReader(stream)]
     np.testing.assert_allclose(predicted, [row[0] for row in rows], atol=1e-5)
     difference = np.subtract(*np.array(rows).T)
     assert measured["root_mean_squared_error"] == pytest.approx(np.sqrt((difference**2).mean()), rel=1e-5)
@@ -244,7 +244,7 @@ def test_tables_that_cannot_be_used_are_refused(describe_run: Any, tmp_path: Pat
         (("task=regression", "metric=[accuracy]"), "metric.accuracy: Accuracy is for classification"),
         (("task=regression", "loss.label_smoothing=0.1"), "task=regression has no classes to smooth over"),
         (("task=regression", "dataset=digits"), "its samples are for task=classification"),
-        (("task=regression", "model=lenet"), "model takes images, and dataset gives features. Type model=wide_deep"),
+        (("task=regression", "model=lenet"), "model takes images, and dataset gives features. Type model=mlp"),
         (("task=regression", "trainer.monitor=train/pearson"), "this run does not measure it"),
     ],
 )  # fmt: skip

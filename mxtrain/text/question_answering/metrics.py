@@ -43,6 +43,7 @@ class AnswerMetric(HostMetric):
     direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
     collects: ClassVar[Type[Collected]] = CollectedAnswers
+    of_single_samples: ClassVar[bool] = True
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedAnswers)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.text.question_answering.answer_window import Window
     from mxtrain.types import Batch, Shape
 
@@ -39,6 +40,7 @@ class QuestionAnswering(Task):
     model_option: ClassVar[str] = "bilstm"
     loss_option: ClassVar[str] = "span_softmax_cross_entropy"
     metric_option: ClassVar[str] = "exact_match"
+    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -68,6 +70,15 @@ class QuestionAnswering(Task):
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Returns the scores (B, T, 2)."""
         return outputs[0].astype("float32")
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the question, its first reference answer, and the best answer in this window of the context."""
+        window: Window = sample.meta
+        best, answers = window.best(sample.prediction), window.question.answers
+        return {
+            "question": window.question.text, "true": answers[0].text if answers else "",
+            "predicted": window.context[best.begin : best.end],
+        }  # fmt: skip
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable first and last token of a single window."""

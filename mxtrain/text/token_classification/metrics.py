@@ -89,6 +89,7 @@ class EntityF1(HostMetric):
     direction: ClassVar[Literal["max", "min"]] = "max"
     tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
     collects: ClassVar[Type[Collected]] = CollectedTags
+    of_single_samples: ClassVar[bool] = True
 
     average: Literal["micro", "macro", "weighted"] = "micro"
     """micro: over all entities; macro: the mean over types; weighted: that by how many entities of each there are."""

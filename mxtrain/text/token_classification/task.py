@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.text.token_classification.tagged import TaggedSentences
     from mxtrain.types import Batch, Shape
 
@@ -39,6 +40,7 @@ class TokenClassification(Task):
     model_option: ClassVar[str] = "bilstm"
     loss_option: ClassVar[str] = "token_softmax_cross_entropy"
     metric_option: ClassVar[str] = "entity_f1"
+    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -76,6 +78,13 @@ class TokenClassification(Task):
 
         best_BT = outputs[0].astype("float32").argmax(axis=-1)
         return nd.where(batch.targets[0].astype("float32") >= 0, best_BT, -nd.ones_like(best_BT))
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the words of the sentence, the true and the predicted tags, and the number of wrong ones."""
+        true, predicted = (tags_of(signature, tag_T) for tag_T in (sample.targets[0], sample.prediction))
+        words = source.words.sentences[int(sample.meta[0])]  # type: ignore[attr-defined]  # of TaggedSentences
+        num_wrong = sum(a != b for a, b in zip(true, predicted))
+        return {"words": " ".join(words), "true": " ".join(true), "predicted": " ".join(predicted), "wrong": num_wrong}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the tags of the words of a sample."""

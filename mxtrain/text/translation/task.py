@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.exported_part import ExportedPart
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.text.translation.parallel import AnyPairs
     from mxtrain.types import Batch, Shape
 
@@ -69,6 +70,8 @@ class Translation(BeamSearchTask):
     model_option: ClassVar[str] = "transformer"
     loss_option: ClassVar[str] = "label_smoothed_cross_entropy"
     metric_option: ClassVar[str] = "bleu"
+    has_results: ClassVar[bool] = True
+    decodes_slowly: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -184,6 +187,14 @@ class Translation(BeamSearchTask):
         """Returns the translations, best first, with their log probabilities."""
         tokenizer = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer
         return [(tokenizer.decode(tokens.tolist()), score) for tokens, score in hypotheses_of(prediction)]
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the text, its reference and its translation."""
+        pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
+        return {
+            "source": pairs.pairs[sample.index][0], "reference": sample.meta.text,
+            "hypothesis": sample.meta.read(sample.prediction),
+        }  # fmt: skip
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the translation, and with task.num_best others."""

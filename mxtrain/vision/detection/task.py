@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
     from mxtrain.task.explained import Explained
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape, Shapes
     from mxtrain.vision.detection.heads.base import BoxCoding, Draws
 
@@ -54,6 +55,7 @@ class Detection(Task):
     writes_by_default: ClassVar[bool] = False
     formats: ClassVar[Tuple[str, ...]] = ("coco",)
     list_field: ClassVar[Tuple[str, str]] = ("found", "boxes")
+    has_results: ClassVar[bool] = True
     dataset_options: ClassVar[Tuple[str, ...]] = ("coco", "voc")
     model_option: ClassVar[str] = "centernet_fpn"
     loss_option: ClassVar[str] = "heatmap_focal"
@@ -188,6 +190,30 @@ class Detection(Task):
         from mxtrain.engine.backend import nd
 
         return nd.concat(detection_BNR.slice_axis(axis=2, begin=0, end=2), inside_BN4, dim=2)
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the numbers of objects, of detections above the score threshold, of pairs of both with the same class
+        and an intersection over union of at least 0.5, of missed objects and of false positives. Difficult objects
+        do not count."""
+        import numpy as np
+
+        from mxtrain.vision.detection.boxes import Flag
+        from mxtrain.vision.detection.metrics import CollectedBoxes, true_boxes, voc_matches
+
+        collected = CollectedBoxes()
+        shown_N6 = self.shown(sample.prediction)[:, :6]
+        collected.add_image(0, true_boxes(sample.targets[0], sample.meta), shown_N6)
+        _, true_G8, detection_N8 = collected.boxes()
+        num_objects = int(((true_G8[:, 2].astype(int) & (Flag.DIFFICULT | Flag.CROWD)) == 0).sum())
+        matches = [
+            voc_matches(true_G8[true_G8[:, 1] == number], detection_N8[detection_N8[:, 1] == number], 0.5)[0]
+            for number in np.unique(detection_N8[:, 1])
+        ]
+        found, matched = sum(map(len, matches)), int(sum(is_hit.sum() for is_hit in matches))
+        return {
+            "objects": num_objects, "found": found, "matched": matched, "missed": num_objects - matched,
+            "false_positives": found - matched,
+        }  # fmt: skip
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the detections, highest score first: class, score, box."""

@@ -224,6 +224,7 @@ class PCK(PoseMetric):
 
     fraction: PositiveFloat = 0.1
     """Maximum error of a key point, relative to the longer side of the box."""
+    of_single_samples: ClassVar[bool] = True
 
     @property
     def signature(self) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.explained import Explained
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
 
 MAX_DISTANCE = 0.1
@@ -54,6 +55,7 @@ class PoseEstimation(Task):
     model_option: ClassVar[str] = "pose_fpn"
     loss_option: ClassVar[str] = "heatmap_l2"
     metric_option: ClassVar[str] = "pck"
+    has_results: ClassVar[bool] = True
 
     sigma: PositiveFloat = 2.0
     """Standard deviation of the Gaussian at a key point in target heat maps, in cells."""
@@ -134,6 +136,22 @@ class PoseEstimation(Task):
             return nd.concat(point_BJ3, object_B6.reshape((count, 2, 3)), dim=1)
 
         return decode
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the score, the number of known key points, and their mean error relative to the longer side of the
+        box."""
+        import numpy as np
+
+        from mxtrain.vision.pose.metrics import CollectedPoses
+
+        collected = CollectedPoses()
+        collected.update(np.array([0]), [sample.prediction], sample.targets[0][None], sample.meta[None])
+        poses = collected.poses()
+        error = poses.error_NJ[poses.known_NJ]
+        return {
+            "score": float(poses.score_N[0]), "key_points": len(error),
+            "mean_error": float(error.mean()) if len(error) else 0.0,
+        }  # fmt: skip
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns box and score of the object, and x, y and score of each key point by name."""

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
-    from mxtrain.engine.predictions import Predictions
+    from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.task.explained import Explained
+    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
 
 ORIGINAL_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
@@ -50,6 +51,7 @@ class Segmentation(Task):
     num_measured: ClassVar[Optional[int]] = 1  # further outputs are auxiliary scores, used only in training
     loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
     metric_option: ClassVar[str] = "mean_iou"
+    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -98,6 +100,22 @@ class Segmentation(Task):
                 score_1Khw = nd.contrib.BilinearResize2D(score_1Khw, height=height, width=width, align_corners=False)
             predictions.append(score_1Khw.argmax(axis=1)[0])
         return predictions
+
+    def result_predictions(self, decode: Decode, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
+        """Returns the highest-scoring class of each pixel of the network's input, as metrics compare it."""
+        return outputs[0].astype("float32").argmax(axis=1)
+
+    def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
+        """Returns the pixel accuracy and the mean over the image's classes of the intersection over union."""
+        import numpy as np
+
+        from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
+
+        true_HW, count = sample.targets[0].astype(int), len(signature.class_names)
+        cell_P = true_HW[true_HW >= 0] * count + sample.prediction[true_HW >= 0].astype(int)
+        confusion_KK = np.bincount(cell_P, minlength=count**2).reshape(count, count)
+        metrics = {"pixel_accuracy": PixelAccuracy(), "mean_iou": MeanIoU()}
+        return {name: metric.of_confusion(confusion_KK) for name, metric in metrics.items()}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the size of the image, and the share of pixels of each class that occurs."""

@@ -1,0 +1,234 @@
+"""Results of single samples of an evaluation: location, true and predicted value, metrics and loss of each.
+
+Rows are written while the pass runs, so memory does not grow with the contents of the data: per sample, only a loss and
+a file offset are kept.
+
+Legend: B batch, N samples.
+"""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import io
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+import numpy as np
+
+from mxtrain.data.checking.checks import checks_of
+from mxtrain.metric.host import HostMetric
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json
+    from mxtrain.data.base import Samples
+    from mxtrain.data.checking.problems import DataPlace
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode, Predictions
+    from mxtrain.types import Batch
+
+FILE, SAMPLE, LOSS, WEIGHT, TRUE, PREDICTED = "file", "sample", "loss", "weight", "true", "predicted"
+NUM_WORST = 24
+"""Samples with the largest losses that are shown."""
+MAX_LISTED, MAX_LISTED_PER_CELL = 20_000, 200
+"""Samples that are listed for the cells of a confusion matrix: of all cells, and of one."""
+Cells = Dict[str, "Json"]
+
+
+class EvaluatedSample(NamedTuple):
+    """A sample of an evaluation, on the host.
+
+    Attributes:
+        index: index in its split.
+        prediction: what `Task.result_predictions` returned for it.
+        targets: its targets, without the batch axis.
+        meta: its row of `Batch.meta`; None if there is none.
+    """
+
+    index: int
+    prediction: np.ndarray
+    targets: Sequence[np.ndarray]
+    meta: Any
+
+
+@dataclass(frozen=True)
+class SampleReader:
+    """Converts batches of an evaluation to rows of samples.
+
+    Attributes:
+        description, signature: of the run.
+        source: evaluated split.
+        split: name of the split.
+        decode: function (outputs, batch) -> predictions; None if the task makes none.
+    """
+
+    description: Description
+    signature: Signature
+    source: Samples
+    split: str
+    decode: Optional[Decode] = None
+
+    def predictions(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> Optional[Predictions]:
+        """Returns the predictions that rows need, still on the device; None if they need none."""
+        task = self.description.task
+        is_decoded = any(metric.on_host for metric in self.description.metric.values())
+        if self.decode is None or not task.has_results or (task.decodes_slowly and not is_decoded):
+            return None
+        return task.result_predictions(self.decode, outputs, batch)
+
+    def rows(
+        self, batch: Batch, predictions: Optional[Predictions], losses: Sequence[np.ndarray]
+    ) -> Iterator[Tuple[int, Cells]]:  # fmt: skip
+        """Yields index and row of each sample of a batch.
+
+        Args:
+            batch: the batch.
+            predictions: result of `predictions`.
+            losses: loss (B,) of each sample, and its weight (B,) if the loss is weighted.
+        """
+        from mxtrain.engine.predictions import to_host
+
+        assert batch.index_B is not None
+        values = None if predictions is None else to_host(predictions)
+        targets = [] if predictions is None else [target.asnumpy() for target in batch.targets]
+        checks = checks_of(self.source)
+        for row, index in enumerate(batch.index_B.tolist()):
+            place = checks.place(index) if len(checks) == len(self.source) else None
+            cells: Cells = {FILE: location(place, self.split, index), SAMPLE: index}
+            if values is not None:
+                meta = None if batch.meta is None else batch.meta[row]
+                sample = EvaluatedSample(index, values[row], [target[row] for target in targets], meta)
+                cells.update(self.description.task.result(self.signature, self.source, sample))
+                cells.update(self._metrics(sample))
+            loss = float(losses[0][row])
+            if len(losses) > 1:  # the loss of a batch is sum(loss) / sum(weight)
+                cells[WEIGHT] = weight = float(losses[1][row])
+                loss = loss / weight if weight else 0.0
+            cells[LOSS] = loss
+            yield index, cells
+
+    def _metrics(self, sample: EvaluatedSample) -> Iterator[Tuple[str, float]]:
+        for name, metric in self.description.task.metrics(self.description, self.signature).items():
+            if isinstance(metric, HostMetric) and metric.of_single_samples:
+                collected = metric.collects.from_metrics([metric])
+                index_1, meta_1 = np.array([sample.index]), None if sample.meta is None else [sample.meta]
+                collected.update(index_1, [sample.prediction], [sample.targets[0]], meta_1)  # type: ignore[arg-type]
+                yield name, metric.compute(collected)
+
+
+def location(place: Optional[DataPlace], split: str, index: int) -> str:
+    """Returns the source location of a sample, as `predict` names it: the file, or `file:line`; `split:index` for a
+    sample that comes from no file."""
+    if place is None or not place.file:
+        return f"{split}:{index}"
+    number = place.line if place.line is not None else place.record
+    return place.file if number is None else f"{place.file}:{number}"
+
+
+class SampleResults:
+    """Writes the rows of all samples as CSV, and keeps the few that are shown.
+
+    Args:
+        reader: converts batches to rows.
+        stream: binary stream, readable and writable, for rows in the order of the pass.
+        losses: function (batch, outputs) -> loss (B,), and weight (B,) if the loss is weighted, on the device.
+
+    Attributes:
+        columns: names of the columns; empty before the first row.
+        worst: rows with the largest losses.
+        confusion: (true, predicted) -> number of samples, for tasks with classes.
+        listed: (true, predicted) -> first rows, for tasks with classes.
+    """
+
+    def __init__(
+        self, reader: SampleReader, stream: BinaryIO, losses: Callable[[Batch, Tuple[NDArray, ...]], List[NDArray]]
+    ) -> None:
+        self._reader, self._stream, self._losses = reader, stream, losses
+        self._pending: List[Tuple[Batch, Optional[Predictions], List[NDArray]]] = []
+        self._offsets: List[Tuple[int, int]] = []
+        self._heap: List[Tuple[float, int, Cells]] = []
+        self._num_listed = 0
+        self.columns: List[str] = []
+        self.confusion: Dict[Tuple[str, str], int] = {}
+        self.listed: Dict[Tuple[str, str], List[Cells]] = {}
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        """Adds a batch; waits for the device only a few batches late."""
+        from mxtrain.engine.predictions import BATCHES_AHEAD
+
+        if batch.index_B is None:
+            return
+        self._pending.append((batch, self._reader.predictions(batch, outputs), self._losses(batch, outputs)))
+        if len(self._pending) > BATCHES_AHEAD:
+            self._add(*self._pending.pop(0))
+
+    def finish(self) -> None:
+        """Adds pending batches."""
+        while self._pending:
+            self._add(*self._pending.pop(0))
+
+    def _add(self, batch: Batch, predictions: Optional[Predictions], losses: List[NDArray]) -> None:
+        arrays = [loss.asnumpy() for loss in losses]
+        for index, cells in self._reader.rows(batch, predictions, arrays):
+            self.columns = self.columns or list(cells)
+            self._offsets.append((index, self._stream.tell()))
+            self._stream.write(csv_line([cells.get(name, "") for name in self.columns]))
+            self._keep(index, cells)
+
+    def _keep(self, index: int, cells: Cells) -> None:
+        loss = float(cells[LOSS])  # type: ignore[arg-type]  # it is a number
+        item = (np.inf if loss != loss else loss, -index, cells)
+        if len(self._heap) < NUM_WORST:
+            heapq.heappush(self._heap, item)
+        else:
+            heapq.heappushpop(self._heap, item)
+        if self._reader.description.task.has_classes and TRUE in cells:
+            key = (str(cells[TRUE]), str(cells[PREDICTED]))
+            self.confusion[key] = self.confusion.get(key, 0) + 1
+            rows = self.listed.setdefault(key, [])
+            if len(rows) < MAX_LISTED_PER_CELL and self._num_listed < MAX_LISTED:
+                rows.append(cells)
+                self._num_listed += 1
+
+    @property
+    def worst(self) -> List[Cells]:
+        """Returns the rows with the largest losses, largest first; of equal losses the first sample."""
+        return [cells for _, _, cells in sorted(self._heap, key=lambda item: item[:2], reverse=True)]
+
+    def copy_to(self, stream: BinaryIO) -> None:
+        """Writes a header and all rows in the order of the samples, each sample once."""
+        self.finish()
+        if self.columns:
+            stream.write(csv_line(self.columns))
+        previous = None
+        for index, offset in sorted(self._offsets):
+            if index == previous:
+                continue
+            self._stream.seek(offset)
+            line = self._stream.readline()
+            while line.count(b'"') % 2:  # a cell contains the end of a line
+                line += self._stream.readline()
+            stream.write(line)
+            previous = index
+
+
+def csv_line(cells: Sequence[object]) -> bytes:
+    """Returns a line of a CSV file; lone surrogates of file names are escaped."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode("utf-8", "backslashreplace")
