@@ -1,4 +1,4 @@
-"""Results of single samples: their losses and predictions add up to the loss and metrics of the split, in every task."""
+"""Results of single samples: losses and predictions add up to the loss and metrics of the split, in every task."""
 
 from __future__ import annotations
 
