@@ -5,7 +5,7 @@ Loaders, strategies, stores, the training step, the runner, checkpoints and logg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -275,6 +275,15 @@ class Task(Spec):
             batch: the batch.
         """
         return decode(outputs, batch)
+
+    def record_of(self, index: int, meta: Any) -> Optional[int]:
+        """Returns the index of the record of a split that a sample is made of; None if it is a window of running text.
+
+        Args:
+            index: index of the sample in the loader.
+            meta: row of `Batch.meta` of the sample; None if there is none.
+        """
+        return index
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
         """Returns the columns of a sample in `predictions.csv` of `eval`, besides its location, loss and metrics.

@@ -108,10 +108,11 @@ class SampleReader:
         targets = [] if predictions is None else [target.asnumpy() for target in batch.targets]
         checks = checks_of(self.source)
         for row, index in enumerate(batch.index_B.tolist()):
-            place = checks.place(index) if len(checks) == len(self.source) else None
+            meta = None if batch.meta is None else batch.meta[row]
+            record = self.description.task.record_of(index, meta)
+            place = None if record is None or len(checks) != len(self.source) else checks.place(record)
             cells: Cells = {FILE: location(place, self.split, index), SAMPLE: index}
             if values is not None:
-                meta = None if batch.meta is None else batch.meta[row]
                 sample = EvaluatedSample(index, values[row], [target[row] for target in targets], meta)
                 cells.update(self.description.task.result(self.signature, self.source, sample))
                 cells.update(self._metrics(sample))

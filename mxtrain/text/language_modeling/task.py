@@ -5,7 +5,7 @@ Legend: B batch, T tokens of a window.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -105,6 +105,10 @@ class LanguageModeling(Task):
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are continued token by token: `build_decode_with`")
+
+    def record_of(self, index: int, meta: Any) -> Optional[int]:
+        """Returns None: a sample is a window of the text."""
+        return None
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the text that follows, up to the end of a document or line."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.task.base import Report, Task
@@ -70,6 +70,10 @@ class QuestionAnswering(Task):
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Returns the scores (B, T, 2)."""
         return outputs[0].astype("float32")
+
+    def record_of(self, index: int, meta: Any) -> Optional[int]:
+        """Returns the index of the question of a window."""
+        return int(meta.number)
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
         """Returns the question, its first reference answer, and the best answer in this window of the context."""

@@ -5,7 +5,7 @@ Legend: B batch, T tokens of a sample, W words, K tags.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -78,6 +78,10 @@ class TokenClassification(Task):
 
         best_BT = outputs[0].astype("float32").argmax(axis=-1)
         return nd.where(batch.targets[0].astype("float32") >= 0, best_BT, -nd.ones_like(best_BT))
+
+    def record_of(self, index: int, meta: Any) -> Optional[int]:
+        """Returns the index of the sentence, of which a sample may be a part."""
+        return int(meta[0])
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
         """Returns the words of the sentence, the true and the predicted tags, and the number of wrong ones."""
