@@ -86,6 +86,8 @@ class SymbolGraph(TypedDict, total=False):
 class LossBlock(Protocol):
     """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
 
+    With `parts = ("NAME", ...)` it returns after these one array (B,) for each name, which is only logged, as
+    sum(part) / sum(weight).
     With `least_weight` the weights of a global batch count at least so much: where objects are counted, a batch without
     any is learned from.
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 from mxtrain.cluster.joining import connect_store
 from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.data.fingerprint import fingerprint
+from mxtrain.data.identity import identify
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import is_lazy
@@ -142,6 +143,8 @@ def build_run(
     actions = build_actions(description)
     if checkpoint is not None:
         require_compatible(checkpoint, description, signature, actions)
+        if inputs.data_identity:
+            resume.require_same_data(checkpoint, description.config, inputs.data_identity["data"])
     parallel = resume.same_cut(description.parallel, checkpoint, len(inputs.devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     build = build_step if loop is None else loop.build_step
@@ -149,10 +152,11 @@ def build_run(
     step = build(description, network, signature, len(data.train), strategy, workers, states)
     identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
-        "batch_size": description.dataset.samples_per_step,
+        "batch_size": description.dataset.samples_per_step, **inputs.data_identity,
     }  # fmt: skip
     direction = objective.meter.direction(description.trainer.monitor.split("/", 1)[1])
-    plan = build_plan(description, len(data.train), identity, direction)
+    origin = resume.epoch_origin_of(checkpoint, description.dataset.samples_per_step, len(data.train))
+    plan = build_plan(description, len(data.train), identity, direction, origin)
     if world.rank == 0:
         log_remarks(description, inputs.splits, signature, data.train, objective, strategy.layout, workers)
     context = build_context(description, step, plan, data, signature, actions, checkpoints, run_dir)
@@ -163,6 +167,7 @@ def build_run(
     runner = Runner(context, meter, description.early_stopping, monitors, checkpoint)
     info = RunInfo(
         run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
+        epoch_origin=plan.epoch_origin,
         **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
     )  # fmt: skip
     facts: Dict[str, Json] = {
@@ -187,6 +192,8 @@ class RunInputs:
     """Networks whose outputs this run learns from, by the name of their setting."""
     data_fingerprint: Mapping[str, Json]
     """Fingerprint of the dataset for meta.json; empty on workers other than rank 0."""
+    data_identity: Mapping[str, Json]
+    """Identity of the data, as `data`, for checkpoints; empty on workers other than rank 0, which write none."""
     chooses_batch: bool
     """True if the batch size was chosen by the memory of the device; all workers must then agree on one."""
 
@@ -215,6 +222,9 @@ def open_inputs(description: Description, world: World) -> RunInputs:
     splits, signature = open_data(description)
     # Of newly opened splits, before anything is cached in them; `reproduce` compares it with those that it opens.
     data_fingerprint = fingerprint(description.dataset, splits) if world.rank == 0 else {}
+    data_identity: Dict[str, Json] = {}
+    if world.rank == 0:
+        data_identity["data"] = identify(description.dataset, splits, data_fingerprint)
     chooses_batch = is_automatic(description)
     description = with_batch_size(description, len(splits.train))
     devices = place(description)
@@ -224,7 +234,7 @@ def open_inputs(description: Description, world: World) -> RunInputs:
         description = with_fixed_batch_size(description, fit_batch_size(description, network, signature, devices))
     teachers = open_teachers(description, signature, network, device)
     return RunInputs(
-        description, splits, signature, devices, network, teachers, data_fingerprint, chooses_batch
+        description, splits, signature, devices, network, teachers, data_fingerprint, data_identity, chooses_batch
     )  # fmt: skip
 
 
@@ -292,7 +302,7 @@ def require_compatible(
     before = signature_of(checkpoint, type(signature))
     description.dataset.check_compatible(signature, before, str(checkpoint.path))
     actions.require_same(checkpoint)
-    resume.require_same_batch(checkpoint, *description.dataset.batch_unit)
+    resume.require_same_batch(checkpoint, *description.dataset.batch_unit, description.config)
 
 
 def place(description: Description) -> List[List[Context]]:

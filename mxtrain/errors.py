@@ -111,6 +111,10 @@ class NonFiniteError(MxtrainError):
     exit_code = EXIT_NON_FINITE
 
 
+class LossWeightError(MxtrainError):
+    """A loss gives all samples the weight 0."""
+
+
 class PeersLost(MxtrainError):
     """Workers were lost, or new ones want to join; the remaining ones can continue together."""
 

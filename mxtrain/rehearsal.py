@@ -54,7 +54,7 @@ def rehearse(description: Description) -> DryRun:
     objective = build_objective(description, network, signature, world)
     strategy = description.parallel.build(objective, description.trainer.grad_accumulation)
     steps = len(data.train)
-    estimate = estimate_training(objective, strategy.layout, steps, measures=True)
+    estimate = estimate_training(objective, strategy.layout, steps, data.train.total, measures=True)
     total = total_steps_of(description.trainer, steps)
     workers = f"{cluster} workers x " if cluster > 1 else ""
     unit, size = description.dataset.batch_unit

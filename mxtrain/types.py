@@ -314,6 +314,7 @@ class RunInfo:
     """0 for a new run; else the step of the checkpoint that the run continues from."""
     total_steps: Optional[int]
     steps_per_epoch: int
+    """Of the present batch size, see `epoch_origin`."""
     input_shape: Shapes
     """The shape of one sample as it enters the network, or the shape of each of several inputs."""
     network: gluon.Block
@@ -334,6 +335,8 @@ class RunInfo:
     """Placement of the network over devices; None if it is on one."""
     command: CommandLine = BY_HAND
     """Command that started the run."""
+    epoch_origin: int = 0
+    """Step at which epoch 0 would have begun with `steps_per_epoch`; not 0 after a change of the batch size."""
     predicts: bool = True
     """True if `predict` supports the trained network."""
     predict_inputs: str = "FILE..."

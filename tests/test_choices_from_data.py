@@ -122,7 +122,7 @@ def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describ
         with Composer() as composer:
             run = build_run(check(composer.compose(words)), Path(sys.argv[1]))
         step = run.runner._step.strategy
-        estimate = estimate_training(step.objective, step.layout, 4)
+        estimate = estimate_training(step.objective, step.layout, 4, 256)
         run.runner.train(run.info)
         peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)) * 1024
         print(estimate.step_bytes, peak - estimate.process_bytes)
@@ -131,6 +131,29 @@ def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describ
     assert done.returncode == 0, done.stderr
     estimated, measured = map(float, done.stdout.split())
     assert 0.6 < measured / estimated < 1.6, (estimated, measured)
+
+
+@pytest.mark.parametrize("share, whole, num_samples, expected", [
+    (100_000_000, 100_000_000, 1257, 1257), (50_000_000, 100_000_000, 1257, 628), (64, 64, 1257, 64),
+    (32, 64, 1257, 32), (100, 0, 50, 50), (10, 0, 1257, 10), (8, 64, 3, 1),
+])  # fmt: skip
+def test_the_estimate_counts_the_batch_that_is_taken(share, whole, num_samples, expected, monkeypatch) -> None:
+    from types import SimpleNamespace
+
+    from mxtrain.model.graph.trace import NotTraceable
+    from mxtrain.training import estimate
+
+    traced = []
+
+    def trace(network, input_shape, batch_size, training):
+        traced.append(batch_size)
+        raise NotTraceable("no network")
+
+    monkeypatch.setattr(estimate, "trace", trace)
+    objective = SimpleNamespace(
+        precision=None, network=None, input_shape=(3,), batch_size=share, global_batch_size=whole
+    )  # fmt: skip
+    assert estimate.estimate_training(objective, None, 1, num_samples) is None and traced == [expected]
 
 
 def test_only_large_runs_are_estimated_aloud() -> None:

@@ -97,6 +97,7 @@ class Control:
         epoch: finished epochs.
         epoch_step: finished steps of the current epoch; 0 between epochs.
         steps_per_epoch: steps of an epoch.
+        epoch_origin: step at which epoch 0 would have begun with these; not 0 after a change of the batch size.
         total_steps: steps of the whole run; None if only time limits it.
         values: loss and metrics of the last validation by tag, e.g. ``{"val/loss": 0.1}``; empty before the first.
         seconds: time spent training so far, over all resumes. Differs between workers: use it after validations only.
@@ -109,8 +110,9 @@ class Control:
     def __init__(
         self, name: str, decisions: Decisions, weights: RunWeights, trainable: Sequence[str],
         steps_per_epoch: int, total_steps: Optional[int], lr: float, direction: Callable[[str], str],
-        say: Callable[[str], None],
+        say: Callable[[str], None], epoch_origin: int = 0,
     ):  # fmt: skip
+        self.epoch_origin = epoch_origin
         self.name, self.weights, self.lr = name, weights, lr
         self.steps_per_epoch, self.total_steps, self.direction, self.say = steps_per_epoch, total_steps, direction, say
         self.step = self.epoch = self.epoch_step = 0

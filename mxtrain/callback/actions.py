@@ -68,7 +68,8 @@ class LayerGroup(Spec):
 class Unfreeze(CallbackSpec):
     """Progressive unfreezing: groups of parameters start to train one after the other.
 
-    A frozen parameter and its optimizer state do not change; the batch-norm statistics are still updated.
+    A frozen parameter and its optimizer state do not change; the batch-norm statistics are still updated, as
+    wherever only scale and shift are frozen.
     """
 
     acts: ClassVar[bool] = True
@@ -92,7 +93,8 @@ class ProgressiveUnfreezing(Action):
 
     def on_begin(self, run: Control) -> None:
         per_unit = run.steps_per_epoch if self._spec.unit == "epochs" else 1
-        self._names = [(group.at * per_unit, run.match(group.patterns)) for group in self._spec.groups]
+        begin = run.epoch_origin if self._spec.unit == "epochs" else 0
+        self._names = [(begin + group.at * per_unit, run.match(group.patterns)) for group in self._spec.groups]
         late = [group for group, (at, _) in zip(self._spec.groups, self._names) if at >= (run.total_steps or at + 1)]
         if late:
             raise ConfigError(
@@ -221,7 +223,8 @@ class WeightAveraging(Action):
 
     def on_begin(self, run: Control) -> None:
         total_steps, per_unit = known_length(run, self._spec.unit)
-        self._start = max(round(self._spec.start * per_unit), 1)
+        begin = run.epoch_origin if self._spec.unit == "epochs" else 0
+        self._start = max(begin + round(self._spec.start * per_unit), 1)
         self._every = self._spec.every_steps or run.steps_per_epoch
         self._devices = {name: array.context for name, array in run.weights.arrays.items()}
         if self._start >= total_steps:

@@ -115,7 +115,8 @@ class GradualPruning(Action):
     def on_begin(self, run: Control) -> None:
         spec = self._schedule
         total_steps, per_unit = known_length(run, spec.unit)
-        self._begin, self._end = round(spec.start * per_unit), round(spec.end * per_unit)
+        origin = run.epoch_origin if spec.unit == "epochs" else 0
+        self._begin, self._end = (origin + round(at * per_unit) for at in (spec.start, spec.end))
         self._every = spec.every_steps or max(1, math.ceil((self._end - self._begin) / USUAL_UPDATES))
         self._run = run
         if self._end >= total_steps:

@@ -37,7 +37,7 @@ class StatusFile(Callback):
 
     def on_start(self, run: RunInfo) -> None:
         self._status["step"] = run.resumed_step
-        self._status["epoch"] = run.resumed_step // run.steps_per_epoch
+        self._status["epoch"] = (run.resumed_step - run.epoch_origin) // run.steps_per_epoch
         self._status["direction"] = run.direction  # direction of `best`, for commands that rank runs
         if run.metric_signatures:
             self._status["metric_signatures"] = dict(run.metric_signatures)

@@ -26,6 +26,7 @@ _RUN_STATE: JsonForm = {
         "input": {"*": object},
         "batch_size": int, "cut_before": [str], "threads": str,
         "own_operators": str, "workers": int, "updates": bool,
+        "data?": {"files": {"*": str}, "splits": {"*": {"samples": int, "sha256": str}}},
     },
     "train": {
         "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [NUMBER], "window_sums": [NUMBER],

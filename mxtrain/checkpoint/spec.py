@@ -22,7 +22,7 @@ class CheckpointSpec(Spec):
     run directory to start from."""
     changes: List[str] = []
     """Settings, by their whole names, that may differ from those of the checkpoint that a run continues from, e.g.
-    [optimizer.lr]. The result is not that of an unbroken run."""
+    [optimizer.lr], and `data` for other contents of the data. The result is not that of an unbroken run."""
     every_steps: Optional[Positive] = None
     """Optimizer steps between checkpoints."""
     every_epochs: Optional[Positive] = 1

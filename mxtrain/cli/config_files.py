@@ -25,6 +25,7 @@ from typing_extensions import Self
 from mxtrain.cli.config_loader import ConfigLoader
 from mxtrain.cli.hydra_errors import malformed
 from mxtrain.cli.hydra_settings import is_folder
+from mxtrain.cli.yaml_numbers import refused_in_files
 from mxtrain.config.locations import conf_dir as conf_dir
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.specs import import_target
@@ -198,7 +199,7 @@ class ConfigFiles:
     def load(self, parsed: Sequence[Override]) -> DictConfig:
         """Returns the configuration as Hydra composes it. Raises what Hydra raises."""
         overrides = [override.input_line for override in parsed]
-        with COMPOSING:
+        with COMPOSING, refused_in_files():
             return self.loader.load_configuration(CONFIG_NAME, overrides, RunMode.RUN)
 
     def defaults(self, overrides: Sequence[str]) -> Sequence[Any]:

@@ -30,7 +30,7 @@ from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.process.stopping import was_told_to_end
 from mxtrain.training.fold_results import FOLDS_FILE, FoldResult, fold_folder, read_fold, write_folds
-from mxtrain.training.resume import find_resume_point
+from mxtrain.training.resume import find_resume_point, require_finished_on_same_data
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, JsonObject
@@ -93,11 +93,15 @@ def _train(
     for number in range(1, trainer.num_folds + 1):
         run_dir = folder / fold_folder(number)
         outcome = _finished_before(run_dir, description, number)
+        fold_words = words_of_fold(description, words, number, run_dir)
         if outcome is None:
             print(f"\nfold {number} of {trainer.num_folds}: {run_dir}", flush=True)
-            fold_words = words_of_fold(description, words, number, run_dir)
             outcome = train_once(*compose_and_check(composer, fold_words), flags)
         else:
+            if number == 1:  # all folds have the same data
+                _, of_fold = compose_and_check(composer, fold_words)
+                checkpoint = find_resume_point(run_dir, of_fold.checkpoint, of_fold.config).own_checkpoint
+                require_finished_on_same_data(checkpoint, of_fold)
             print(f"fold {number} of {trainer.num_folds} is finished: {run_dir}", flush=True)
         is_refused = outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0  # as the others would be
         if is_refused and not results:

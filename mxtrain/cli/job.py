@@ -44,7 +44,14 @@ from mxtrain.process.stopping import keep_termination, was_told_to_end
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.training.resume import ResumePoint, already_finished_message, find_end, find_resume_point, move_to_previous
+from mxtrain.training.resume import (
+    ResumePoint,
+    already_finished_message,
+    find_end,
+    find_resume_point,
+    move_to_previous,
+    require_finished_on_same_data,
+)
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
@@ -97,6 +104,9 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
         with lock_run_directory(run_dir):
             result = earlier_result = sweep.finished_before(run_dir, config)
             description = describe_here(config, conf_of)
+            if result is not None:
+                checkpoint = find_resume_point(run_dir, description.checkpoint, config).own_checkpoint
+                require_finished_on_same_data(checkpoint, description)
             if result is None and not description.kvstore.distributed:
                 result = train_safely(description, run_dir, command)
         if result is None:  # rank 0 takes the lock
@@ -211,6 +221,7 @@ def begin_run(
     if resume_point is not None and loop is None and not description.kvstore.distributed:
         end = find_end(run_dir, description.config, resume_point.own_checkpoint)
         if end is not None:
+            require_finished_on_same_data(resume_point.own_checkpoint, description)
             log.info("%s", already_finished_message(run_dir, end.cause, end.step))
             return end
     report_environment(report, description)

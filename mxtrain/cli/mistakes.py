@@ -19,6 +19,7 @@ from mxtrain.cli.choices import renamed, wrong_choice
 from mxtrain.cli.config_files import ConfigFiles, is_change, short
 from mxtrain.cli.hydra_errors import first_line, range_outside_tune, reasons_of
 from mxtrain.cli.setting_names import OTHER_NAMES
+from mxtrain.cli.yaml_numbers import OtherBase
 from mxtrain.config.specs import accepted_names, default_settings, flatten, import_target, own_spec
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
@@ -348,6 +349,8 @@ def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override])
         mark: Optional[yaml.Mark] = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         location = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
         problem = getattr(error, "problem", None) or first_line(error)
+        if isinstance(error, OtherBase):
+            raise ConfigError(f"{location}: {problem}.") from None
         raise ConfigError(f"{location}: this is not YAML: {problem}.") from None
     text = str(error)
     missing = re.search(r"In '([^']+)': Could not find '([^']+)/([^'/]+)'", text)

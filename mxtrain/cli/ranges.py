@@ -11,6 +11,7 @@ import yaml
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 
 from mxtrain.cli.compose import Composer
+from mxtrain.cli.yaml_numbers import strict
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
@@ -136,7 +137,7 @@ def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
         ConfigError: it cannot be read, or something in it is no range.
     """
     try:
-        content = yaml.safe_load(read_regular_text(file))
+        content = yaml.load(read_regular_text(file), strict(yaml.SafeLoader))  # a SafeLoader
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ConfigError(f"space={file}: it cannot be read: {line}{error.problem or error.context}.") from None

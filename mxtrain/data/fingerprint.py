@@ -17,7 +17,7 @@ import hashlib
 import heapq
 import os
 import stat
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def _describe_files(paths: List[str]) -> Mapping[str, Json]:
     # memory, and is the same on every machine.
     chosen: List[Tuple[int, _File]] = []
     is_complete = True
-    for file in _walk(paths):
+    for file in walk_files(paths):
         if count == MAX_FILES:
             is_complete = False
             break
@@ -109,13 +109,18 @@ def _describe_files(paths: List[str]) -> Mapping[str, Json]:
     return description
 
 
-def _walk(paths: List[str]) -> Iterator[_File]:
+def walk_files(paths: List[str], without: Collection[str] = ()) -> Iterator[_File]:
     """Yields the regular files at and below paths, without hidden ones. Links to folders are followed once, at the
-    top."""
+    top.
+
+    Args:
+        paths: files and folders.
+        without: extensions of files in folders that are left out, such as ".jpg"; these are not even looked up.
+    """
     for number, path in enumerate(paths):
         top = str(number)
         if os.path.isdir(path):
-            yield from _walk_folder(path, top)
+            yield from _walk_folder(path, top, without)
             continue
         # Settings of parallel files name a prefix.
         for match in [path] if os.path.lexists(path) else sorted(glob.glob(f"{glob.escape(path)}.*")):
@@ -124,7 +129,7 @@ def _walk(paths: List[str]) -> Iterator[_File]:
                 yield file
 
 
-def _walk_folder(folder: str, name: str) -> Iterator[_File]:
+def _walk_folder(folder: str, name: str, without: Collection[str]) -> Iterator[_File]:
     pending = [(folder, name)]
     while pending:
         folder, name = pending.pop()
@@ -137,7 +142,7 @@ def _walk_folder(folder: str, name: str) -> Iterator[_File]:
             continue
         with entries:
             for entry in entries:
-                if entry.name.startswith("."):
+                if entry.name.startswith(".") or (without and os.path.splitext(entry.name)[1].lower() in without):
                     continue
                 below = f"{name}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):

@@ -127,6 +127,8 @@ class GivenDataset(Given, BaseDataset):
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
         splits = splits_of(self.require())
+        for name, split in splits.items():
+            split.require_finite("dataset" if name == "all" else f"dataset ({name})")
         if "test" in self.num_samples and "all" in splits:
             splits = {"test": splits["all"]}
         train = splits.get("train", splits.get("all", splits.get("test")))

@@ -9,11 +9,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.errors import ConfigError, LoaderError
+from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.given import class_of
 from mxtrain.types import Shape
 
 SPLITS = ("train", "val", "test")
+ROWS_PER_CHECK = 4096
+"""Rows whose numbers are checked at once, so that the check takes little memory."""
 ADVICE = (
     "dataset= takes (x, y) arrays, a dataset whose items are (x, y), or a tuple of two or three of these: train, val "
     'and test. To choose a dataset by its name, give an override: "dataset=mnist".'
@@ -49,6 +51,23 @@ class GivenSamples:
         chosen = np.asarray([index for index in indices if index < len(self)], np.int64)
         return GivenSamples(self._inputs, self._target_N, self._index_N[chosen], self.names)
 
+    def require_finite(self, place: str) -> None:
+        """Checks the inputs of arrays; those of a Python dataset are checked when they are read.
+
+        Args:
+            place: argument that holds the arrays, for the message.
+
+        Raises:
+            DataError: an input has a number that is not finite. Some layers of MXNet drop NaN, so that no
+                loss shows it.
+        """
+        for name, array_N in zip(self.names or ("",), self._inputs if isinstance(self._inputs, list) else ()):
+            for begin in range(0, len(array_N), ROWS_PER_CHECK):
+                index = first_nonfinite(array_N[begin : begin + ROWS_PER_CHECK])
+                if index is not None:
+                    called = f"x[{name!r}]" if name else "x"
+                    raise DataError(f"{place}: {called} of sample {begin + index} is not finite (NaN or infinite).")
+
     @property
     def has_targets(self) -> bool:
         """Returns False for samples to predict for."""
@@ -76,7 +95,12 @@ class GivenSamples:
                     f"dataset: sample {index} has shape {shown_shapes(shapes)}, and the first one "
                     f"{shown_shapes(self.shapes)}. All must be equal."
                 )
-        return [np.stack(arrays_B) for arrays_B in zip(*samples)]
+        stacked = [np.stack(arrays_B) for arrays_B in zip(*samples)]
+        for array in stacked:
+            wrong = first_nonfinite(array)
+            if wrong is not None:
+                raise LoaderError(f"dataset: x of sample {chosen_B[wrong]} is not finite (NaN or infinite).")
+        return stacked
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """Returns the first inputs, scaled to 0 to 255, and the targets of samples for figures."""
@@ -90,6 +114,13 @@ class GivenSamples:
         if isinstance(self._inputs, list):
             return [np.asarray(array_N[index]) for array_N in self._inputs]
         return list(named_arrays(_parts_of(_item(self._inputs, index), index)[0]).values())
+
+
+def first_nonfinite(array: np.ndarray) -> Optional[int]:
+    """Returns the index of the first row with a number that is not finite; None if there is none."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return None
+    return int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(axis=1)))
 
 
 def splits_of(value: Any) -> Dict[str, GivenSamples]:

@@ -64,9 +64,11 @@ class EngineTrace:
         Raises:
             ValueError: the dump cannot be read, for example because the disk for temporary files is full.
         """
-        nd.waitall()
-        mx.profiler.set_state("stop")
         try:
+            try:
+                nd.waitall()
+            finally:
+                mx.profiler.set_state("stop")
             mx.profiler.dump(finished=False)
             text = self._file.read_text(encoding="utf-8")
         except (OSError, mx.MXNetError) as error:

@@ -24,7 +24,7 @@ class RunProgress:
     """Latest values of a run. `rich` renders them as two lines that fit any width: a progress bar, and values."""
 
     def __init__(self, run: RunInfo) -> None:
-        self.epochs_done = run.resumed_step // max(1, run.steps_per_epoch)
+        self.epochs_done = (run.resumed_step - run.epoch_origin) // max(1, run.steps_per_epoch)
         self._step = run.resumed_step
         self._row_epoch: int = self.epochs_done
         self._values: Dict[str, float] = {}
@@ -36,7 +36,7 @@ class RunProgress:
         self._samples_per_s: Optional[float] = None
         self._fullest_gpu: Optional[GpuMemory] = None
         self._total_steps = run.total_steps
-        self._steps_per_epoch = max(1, run.steps_per_epoch)
+        self._steps_per_epoch, self._epoch_origin = max(1, run.steps_per_epoch), run.epoch_origin
         self._monitor = run.monitor
         self._began_at = self._warm_at = (time.monotonic(), run.resumed_step)
         """(time, step) of the start of the run, and of the end of the first logged steps, which are slower."""
@@ -114,7 +114,7 @@ class RunProgress:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         total = self._total_steps or self._steps_per_epoch
-        done = self._step if self._total_steps else self._step % self._steps_per_epoch
+        done = self._step if self._total_steps else (self._step - self._epoch_origin) % self._steps_per_epoch
         remaining_s = self.remaining_s()
         bar = Table.grid(padding=(0, 1), expand=True)
         for ratio in (None, 1, None, None):
@@ -168,7 +168,7 @@ class RunProgress:
     def _epoch_of_total(self, epoch: int) -> str:
         if not self._total_steps:
             return f"epoch {epoch}"
-        total = -(-self._total_steps // self._steps_per_epoch)
+        total = -((self._epoch_origin - self._total_steps) // self._steps_per_epoch)
         return f"epoch {min(epoch, total):{len(str(total))}}/{total}"
 
     def _step_of_total(self) -> str:

@@ -92,10 +92,10 @@ class CustomLoss(Wrapped, UserLoss):
             num_outputs: number of arrays that the network returns.
 
         Returns:
-            True if the loss also returns a weight (B,) for each sample.
+            True if the loss declares that it returns the weights of the samples.
 
         Raises:
-            ConfigError: the loss fails, does not return one value per sample, or ignores its head gradient.
+            ConfigError: the loss fails, does not return what it declares, or ignores its head gradient.
         """
         from mxtrain.engine.backend import autograd, nd
 
@@ -130,11 +130,20 @@ class CustomLoss(Wrapped, UserLoss):
             if location:
                 raise ConfigError(f"{context}, and fails: {type(error).__name__}: {reason} ({location}).") from error
             raise ConfigError(f"{context}, and fails: {reason}. {remedy}") from error
-        if shapes not in ([score_shape[:1]], [score_shape[:1]] * 2):
+        if not shapes or any(shape != score_shape[:1] for shape in shapes):
             returned = " and ".join(map(str, shapes))
             raise ConfigError(
                 f"{context}, and for {score_shape[0]} samples returns the shape {returned}. It must return one value "
-                "per sample, (B,): end it with .mean(axis=1), not .mean(). A second value per sample is its weight."
+                "per sample, (B,): end it with .mean(axis=1), not .mean()."
+            )
+        weighted, parts = declared(block)
+        if len(shapes) != 1 + weighted + len(parts):
+            wanted = "the loss" + ", the weight of each sample" * weighted + "".join(f", {name}" for name in parts)
+            raise ConfigError(
+                f"loss: {self.name} returns {len(shapes)} arrays, and declares {1 + weighted + len(parts)}: {wanted}. "
+                "Declare further arrays as attributes of the class: weighted = True if the second one is the weight "
+                'of each sample (the loss of a batch is then sum(loss) / sum(weight)), and parts = ("NAME", ...) for '
+                "those that are only logged."
             )
         once, twice = gradients
         if once.any() and abs(twice - 2 * once).max() > 1e-3 * abs(once).max():
@@ -143,7 +152,33 @@ class CustomLoss(Wrapped, UserLoss):
                 "weighted, nor divided by the size of a batch that several devices share. Write it with log_softmax "
                 "and pick."
             )
-        return len(shapes) == 2
+        return weighted
+
+
+def declared(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:
+    """Returns `weighted` and `parts` of a user's loss, also if it is wrapped.
+
+    Raises:
+        ConfigError: they are no bool and no names.
+    """
+    own = block
+    while type(own).__module__ == "mxtrain.loss.blocks" and hasattr(own, "block"):  # wrappers of losses
+        own = own.block
+    weighted, parts = getattr(own, "weighted", False), getattr(own, "parts", ())
+    if not isinstance(weighted, bool):
+        raise ConfigError(f"loss: weighted={weighted!r:.60} of {type(own).__name__} must be True or False.")
+    names = tuple(parts) if isinstance(parts, (tuple, list)) else ("",)
+    usable = all(isinstance(name, str) and name.isidentifier() and name not in TAKEN for name in names)
+    if not usable or len(set(names)) < len(names):
+        raise ConfigError(
+            f"loss: parts={parts!r:.60} of {type(own).__name__} must be a tuple of different names of letters, digits "
+            f"and underscores, without {', '.join(TAKEN)}."
+        )
+    return weighted, names
+
+
+TAKEN = ("loss", "lr", "step", "epoch", "split", "samples_per_s", "part")
+"""Columns of metrics.jsonl that are no parts of a loss."""
 
 
 def _is_about_shapes(error: Exception) -> bool:

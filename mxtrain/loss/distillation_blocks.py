@@ -30,7 +30,19 @@ def activity(F, feature):
     return F.broadcast_div(map_BP, F.sqrt(F.sum(F.square(map_BP), axis=1, keepdims=True) + SMALL))
 
 
-class DistillationLoss(gluon.HybridBlock):
+class _LossAround(gluon.HybridBlock):
+    """Base class of losses around a task's loss. If that is no HybridBlock, they are computed operator by operator."""
+
+    def register_child(self, block, name=None):
+        # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
+        gluon.Block.register_child(self, block, name)
+
+    def hybridize(self, active=True, **kwargs):
+        is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
+        (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)
+
+
+class DistillationLoss(_LossAround):
     """Combines the task's loss with the distillation loss against a teacher.
 
     Inputs are (*outputs, *features, *targets, teacher output, *attention maps of the teacher). Returns the loss (B,),
@@ -51,9 +63,10 @@ class DistillationLoss(gluon.HybridBlock):
         feature_weight: float,
     ):  # fmt: skip
         super().__init__()
-        weights = vars(task_loss)  # Gluon's own losses have neither attribute
-        self.weighted = bool(weights.get("weighted", False)) and alpha > 0
-        self.least_weight = weights.get("least_weight", 0.0) if self.weighted else 0.0
+        self.weighted = bool(getattr(task_loss, "weighted", False)) and alpha > 0  # Gluon's own losses have none
+        self.least_weight = getattr(task_loss, "least_weight", 0.0) if self.weighted else 0.0
+        self.parts = tuple(getattr(task_loss, "parts", ())) if alpha else ()
+        self.must_count = bool(getattr(task_loss, "must_count", False)) and self.weighted
         self._num_outputs, self._num_features, self._alpha = num_outputs, num_features, alpha
         self._kind, self._temperature, self._feature_weight = kind, temperature, feature_weight
         if alpha:
@@ -75,10 +88,12 @@ class DistillationLoss(gluon.HybridBlock):
         if not self._alpha:
             return loss_B
         task_loss = self.task_loss(*arrays[:count], *arrays[end:teacher_index])
-        if not self.weighted:
+        if not self.weighted and not self.parts:
             return self._alpha * F.cast(task_loss, "float32") + loss_B
-        task_loss_B, weight_B = task_loss
-        return self._alpha * task_loss_B + loss_B * weight_B, weight_B
+        task_loss_B, *others = task_loss
+        if self.weighted:
+            loss_B = loss_B * others[0]
+        return (self._alpha * F.cast(task_loss_B, "float32") + loss_B, *others)
 
     def _soft(self, F, output, teacher):
         """Returns T^2 * KL(teacher || output) at temperature T, or the squared difference for values, (B,)."""
@@ -90,7 +105,7 @@ class DistillationLoss(gluon.HybridBlock):
         return self._temperature**2 * F.sum(F.exp(log_p_BK) * (log_p_BK - log_q_BK), axis=-1)
 
 
-class OutputsOnly(gluon.HybridBlock):
+class OutputsOnly(_LossAround):
     """Applies the task's loss to a network that returns features after its outputs; ignores the features.
 
     Args:
@@ -101,8 +116,9 @@ class OutputsOnly(gluon.HybridBlock):
 
     def __init__(self, task_loss: LossBlock, num_outputs: int, num_features: int):
         super().__init__()
-        weights = vars(task_loss)
-        self.weighted, self.least_weight = weights.get("weighted", False), weights.get("least_weight", 0.0)
+        self.weighted = getattr(task_loss, "weighted", False)
+        self.least_weight = getattr(task_loss, "least_weight", 0.0)
+        self.parts, self.must_count = getattr(task_loss, "parts", ()), getattr(task_loss, "must_count", False)
         self._begin, self._end = num_outputs, num_outputs + num_features
         self.task_loss = task_loss
 

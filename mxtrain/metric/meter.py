@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Tup
 import numpy as np
 
 from mxtrain.engine.backend import gluon, nd
+from mxtrain.errors import LossWeightError
 from mxtrain.metric.metrics import Metric
 
 if TYPE_CHECKING:
@@ -21,11 +22,16 @@ class LossWeights(NamedTuple):
     """True if the loss returns a weight for each sample; otherwise all weights are 1."""
     least: float = 0.0
     """Lower bound of the sum of the weights of a global batch."""
+    parts: Tuple[str, ...] = ()
+    """Names of parts of the loss, which are logged only; each is returned after the weight, (B,)."""
+    must_count: bool = False
+    """True if weights that sum to 0 are an error, because they are those of a user."""
 
     @classmethod
     def from_loss(cls, loss: LossBlock) -> LossWeights:
-        """Reads the attributes `weighted` and `least_weight` of a loss; Gluon's own losses have neither."""
-        return cls(getattr(loss, "weighted", False), getattr(loss, "least_weight", 0.0))
+        """Reads the attributes of a loss, see `LossBlock`; Gluon's own losses have none of them."""
+        names = ("weighted", "least_weight", "parts", "must_count")
+        return cls(*(getattr(loss, name, default) for name, default in zip(names, cls())))
 
 
 class MeterOutputs(NamedTuple):
@@ -48,8 +54,8 @@ UNWEIGHTED, ONE_OUTPUT = LossWeights(), MeterOutputs()
 class Meter(gluon.HybridBlock):
     """Sums the loss and all metrics over a batch into one vector, which one transfer can read.
 
-    Inputs are (loss (B,)[, weight (B,)], *outputs, *targets). The output of shape (width,) holds the sum of the loss,
-    the sum of the weights if the loss is weighted, then the sums of each metric.
+    Inputs are (loss (B,)[, weight (B,)], *parts (B,), *outputs, *targets). The output of shape (width,) holds the sum
+    of the loss, the sum of the weights if the loss is weighted, the sums of its parts, then the sums of each metric.
 
     Args:
         metrics: name -> metric; metrics computed on the host are ignored.
@@ -66,21 +72,24 @@ class Meter(gluon.HybridBlock):
         outputs: MeterOutputs = ONE_OUTPUT, dense: bool = False, training: bool = False,
     ):  # fmt: skip
         super().__init__()
-        weighted, self.least_weight = weights
-        self.weighted = weighted
+        self.weighted, self.least_weight, self._parts, self._must_count = weights
+        self._num_losses = 1 + self.weighted + len(self._parts)
         self._output_scale = outputs.scale
         # A training step without any weight is fine, and changes nothing; a validation of nothing must not be the best.
         self._loss_of_nothing = 0.0 if training else math.nan
         self._directions = {name: metric.better_direction for name, metric in metrics.items()}
+        self._directions.update(dict.fromkeys(self._parts, "min"))
         self._metrics = {name: metric for name, metric in metrics.items()
                          if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
         self._is_binary = outputs.is_binary
         num_classes = 2 if outputs.is_binary else num_classes
         self._num_classes, self._dense = num_classes, dense
         self._num_outputs = outputs.num_arrays if outputs.num_read is None else outputs.num_read
-        self._unread = slice(1 + weighted + self._num_outputs, 1 + weighted + outputs.num_arrays)
+        self._unread = slice(
+            self._num_losses + self._num_outputs, self._num_losses + outputs.num_arrays
+        )  # fmt: skip
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
-        self.width = 1 + weighted + sum(self._sizes)
+        self.width = self._num_losses + sum(self._sizes)
         self._dropped = (0, 0)
         self.hybridize(static_alloc=True)
 
@@ -99,10 +108,10 @@ class Meter(gluon.HybridBlock):
         arrays = (*arrays[:begin], *arrays[begin + outputs : len(arrays) - targets])
         # A hybridized block warns about unused inputs, so they are dropped before the call.
         read = [*arrays[: self._unread.start], *arrays[self._unread.stop :]]
-        return super().__call__(*(read if self._metrics else arrays[: 1 + self.weighted]))
+        return super().__call__(*(read if self._metrics else arrays[: self._num_losses]))
 
     def hybrid_forward(self, F, *arrays):
-        loss_arrays, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
+        loss_arrays, arrays = arrays[: self._num_losses], arrays[self._num_losses :]
         # Sum in float32: with amp, sums over a batch would overflow float16.
         sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in loss_arrays]
         if not arrays:
@@ -134,10 +143,22 @@ class Meter(gluon.HybridBlock):
         Args:
             sums: totals over all batches, (width,) float64.
             count: number of samples.
+
+        Raises:
+            LossWeightError: a user's loss gives all samples the weight 0.
         """
         weight = max(float(sums[1]), self.least_weight) if self.weighted else count
-        values = {"loss": float(sums[0] / weight) if weight else self._loss_of_nothing}
-        start = 1 + self.weighted
+        if self._must_count and count and not weight > 0:
+            raise LossWeightError(
+                f"loss: the weights of {count:,} samples sum to {weight:g}, so their loss sum(loss) / sum(weight) is "
+                "undefined. The second value that the loss returns is the weight of each sample, since it has "
+                "weighted = True."
+            )
+        places = {"loss": 0, **{name: 1 + self.weighted + number for number, name in enumerate(self._parts)}}
+        values = {
+            name: float(sums[place] / weight) if weight else self._loss_of_nothing for name, place in places.items()
+        }
+        start = self._num_losses
         for (name, metric), size in zip(self._metrics.items(), self._sizes):
             values[name] = metric.value(sums[start : start + size], count)
             start += size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Tuple
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
-from mxtrain.model.graph.symbol_block import keep_statistics
+from mxtrain.model.batch_norms import freeze_statistics
 from mxtrain.model.graph.trace import blocks_by_path
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def distinct_parameters(network: gluon.Block) -> Dict[str, gluon.Parameter]:
 
 
 def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
-    """Stops matched parameters from changing: no gradient, and no moving statistics for matched BatchNorms.
+    """Stops matched parameters from changing: no gradient, and fixed statistics for batch norms whose statistics match.
 
     Returns:
         The structural names that are frozen.
@@ -48,17 +48,12 @@ def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
     for name in frozen:
         parameters[name].lr_mult = 0.0
         parameters[name].grad_req = "null"
-    for path, block in blocks_by_path(network):
+    for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.Dense) and block.bias is not None and block.weight.lr_mult == 0:
             if block.bias.grad_req != "null":
                 # oneDNN computes a dense layer's bias gradient only together with its weight's, and leaves 0 otherwise.
                 block.weight.grad_req = "write"
-        statistics = {f"{path}.{name}".lstrip(".") for name in ("running_mean", "running_var")}
-        if isinstance(block, gluon.nn.BatchNorm) and statistics <= frozen:
-            # Else training would go on replacing them: they move without a gradient.
-            block._kwargs["use_global_stats"] = True
-        if isinstance(block, gluon.SymbolBlock):
-            keep_statistics(block, {parameters[name].name for name in frozen})
+    freeze_statistics(network, frozen)
     return sorted(frozen)
 
 

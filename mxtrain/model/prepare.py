@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Collection, List, Optional, Sequence, Union
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
+from mxtrain.model.batch_norms import let_statistics_move
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
-from mxtrain.model.graph.kernels import average_by_mean
+from mxtrain.model.graph.kernels import average_by_mean, normalise_as_images
 from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.shapes import first_line, infer_shapes
 from mxtrain.model.parameters import NORM_AND_BIAS, distinct_parameters, freeze, parameter_multipliers
@@ -114,6 +115,7 @@ def prepare_network(
         disable_gradients(network)
     refuse_too_large(network, [table.weight for table in remote_tables])
     average_by_mean(network, input_shape)
+    normalise_as_images(network, input_shape)
     valued = model.valued_parameters()
     initialize(network, model.init, seed, device if device is not None else mx.cpu(), remote_tables, valued)
     model.set_initial_values(network)
@@ -123,6 +125,8 @@ def prepare_network(
             network, find_weights(model.weights, model.published_name), model.classes_in_weights, output_names
         )  # fmt: skip
     freeze(network, model.freeze)
+    if learns:
+        let_statistics_move(network, input_shape)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
     return Prepared(network, report, dense_tables)
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL
+from mxtrain.engine.array_layout import restore_layout
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.engine.host_graph import HostGraph, NotForHost
 from mxtrain.kvstore.store import Reduction, Store
@@ -108,6 +109,11 @@ class Grid(Strategy):
         self.trainable = [reduction.name for reduction in self.reductions]
         self.values = {**parameters.values, **self._tables.tables}
         self.constants = parameters.constants
+        # Inference leaves these in a layout of oneDNN that only convolutions can read; updates fail on it.
+        self._blocked_weights = [
+            array for arrays in parameters.copies.values() for array in arrays
+            if array.ndim in (3, 5) and array.context.device_type == "cpu"
+        ]
         has_one_copy = len(devices) == 1 and is_alone
         self._executors = Executors(
             objective, self.layout, graph, pieces, parameters, self._workers, bool(self.rows), has_one_copy
@@ -183,6 +189,9 @@ class Grid(Strategy):
         for batch in self._tables.fitting(Batch(tuple(inputs), (), inputs[0].shape[0])):
             shares = split(self._tables.enter_evaluation(batch), num_replicas)
             outputs += [self._executors.predict(replica, share) for replica, share in enumerate(shares)]
+        if self._blocked_weights:
+            nd.waitall()
+            restore_layout(self._blocked_weights)
         parts = [[part.as_in_context(first) for part in output] for output in zip(*outputs)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
 

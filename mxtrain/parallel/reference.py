@@ -211,7 +211,7 @@ class Reference(Strategy):
         losses[0].backward(nd.full(losses[0].shape, head, ctx=losses[0].context, dtype=losses[0].dtype))
         if self._pieces is not None:
             self._pieces.backward()
-        if len(losses) > 1:
+        if self.objective.meter.weighted:
             weights[shards[0]] = nd.sum(losses[1].astype("float32")).reshape((1,))
         states[shards[0]] = [array.detach() for array in state_after]
 

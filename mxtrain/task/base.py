@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.loss.custom import CustomLoss
+from mxtrain.loss.custom import CustomLoss, declared
 from mxtrain.task.fit import check_fit
 from mxtrain.task.needs import CARRIED_ROWS
 from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
@@ -200,7 +200,7 @@ class Task(Spec):
         self, loss: gluon.Block, description: Description, shapes: Sequence[Tuple[int, ...]],
         target_shape: Optional[Tuple[int, ...]] = None,
     ) -> LossBlock:  # fmt: skip
-        """Calls a user's own loss once, sets its `weighted` by the result, and returns it. Returns other losses as is.
+        """Calls a user's own loss once, and returns it with the outputs that it declares. Returns other losses as is.
 
         Args:
             loss: block built from `description.loss`.
@@ -213,7 +213,11 @@ class Task(Spec):
         """
         if isinstance(description.loss, CustomLoss):
             target = None if target_shape is None else (2, *target_shape)
-            loss.weighted = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
+            loss.weighted = loss.must_count = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
+            loss.parts = declared(loss)[1]
+            taken = [name for name in loss.parts if name in description.metric]
+            if taken:
+                raise ConfigError(f"loss: its part '{taken[0]}' has the name of a metric. Choose another name.")
         return loss
 
     def build_meter(

@@ -127,7 +127,7 @@ class ActionList:
         self._controls = {
             name: Control(
                 name, self._decisions, weights, step.strategy.trainable, plan.steps_per_epoch, plan.total_steps, lr,
-                direction, say,
+                direction, say, plan.epoch_origin,
             )
             for name in self._actions
         }  # fmt: skip

@@ -55,7 +55,8 @@ class LargestLosses:
     def update(self, batch: Batch, outputs: Outputs) -> None:
         """Adds a batch; does not wait for the device."""
         assert batch.index_B is not None
-        self._losses.append(self._evaluator.losses(batch, outputs))
+        losses = self._evaluator.losses(batch, outputs)
+        self._losses.append(losses[: 1 + self._evaluator.weighted])  # without parts that are only logged
         self._index.append(batch.index_B)
 
     def indices(self, count: int) -> List[int]:

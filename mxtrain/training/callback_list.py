@@ -73,7 +73,7 @@ class CallbackList:
         for callback in self._callbacks:
             try:
                 callback.on_end(result)
-            except Exception as problem:
+            except BaseException as problem:  # also of Ctrl-C: the later ones include the status of the run
                 _LOG.exception("%s.on_end failed", type(callback).__name__)
                 error = error or problem
                 if result.exit_code == EXIT_FINISHED:
@@ -83,10 +83,25 @@ class CallbackList:
         return result
 
 
+LAYOUT_CHECKS = ("Check failed: !is_view", "IsDefaultData()")
+"""Checks of MXNet 1.9.1 that an operator without oneDNN kernels fails on arrays in oneDNN's memory layouts."""
+LAYOUT_REMEDY = (
+    "MXNet fails on the memory layout of an array behind a convolution, e.g. if a network's own code calls BatchNorm "
+    "on the output of Conv1D or Conv3D, or with axis=3. Use mxnet.gluon.nn.BatchNorm() for it, or set "
+    "MXNET_MKLDNN_ENABLED=0 in the environment."
+)
+
+
 def describe_error(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
     """Returns the class and the message, as the last line of a traceback has them; where memory was the cause a
     sentence, and what to do about it."""
-    return out_of_memory(error, less_memory) or f"{type(error).__name__}: {error}"
+    try:
+        message = str(error)
+    except Exception:  # an exception of the user's own class
+        message = "its message cannot be shown"
+    if any(check in message for check in LAYOUT_CHECKS):
+        message = f"{message.strip()}\n{LAYOUT_REMEDY}"
+    return out_of_memory(error, less_memory) or f"{type(error).__name__}: {message}"
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:

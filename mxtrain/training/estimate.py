@@ -78,7 +78,7 @@ def shown_time(seconds: float) -> str:
 
 
 def estimate_training(
-    objective: Objective, layout: Layout, steps_per_epoch: int, measures: bool = False
+    objective: Objective, layout: Layout, steps_per_epoch: int, num_samples: int, measures: bool = False
 ) -> Optional[Estimate]:  # fmt: skip
     """Estimates memory and time of this process; measures the machine for a fraction of a second if an epoch is long.
 
@@ -86,14 +86,17 @@ def estimate_training(
         objective: network, shapes, and the share of a batch.
         layout: the devices.
         steps_per_epoch: of training.
+        num_samples: of an epoch: a batch has at most all of them.
         measures: measures the machine also if an epoch is short.
 
     Returns:
         The estimate; None where the network cannot be traced.
     """
     precision = objective.precision
+    taken = min(num_samples / (objective.global_batch_size or objective.batch_size), 1.0)
+    batch_size = max(round(objective.batch_size * taken), 1)
     try:
-        traced = trace(objective.network, objective.input_shape, batch_size=objective.batch_size, training=True)
+        traced = trace(objective.network, objective.input_shape, batch_size=batch_size, training=True)
     except NotTraceable:
         return None
     step_bytes = activation_bytes(traced, precision.listed) / layout.num_parts

@@ -123,8 +123,14 @@ class Evaluator:
         """Returns "max" or "min": the better direction of "loss" or of a metric, by name."""
         return self._meter.direction(name)
 
+    @property
+    def weighted(self) -> bool:
+        """Returns True if the second array of `losses` is the weight of each sample."""
+        return self._meter.weighted
+
     def losses(self, batch: Batch, outputs: Outputs) -> List[nd.NDArray]:
-        """Returns the loss (B,) of each sample, and its weight (B,) if the loss is weighted. Asynchronous."""
+        """Returns the loss (B,) of each sample, its weight (B,) if the loss is weighted, and its parts. Asynchronous.
+        """
         return as_list(self._loss(*outputs, *batch.targets))
 
     def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:

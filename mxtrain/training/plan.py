@@ -52,6 +52,9 @@ class Plan:
     less_memory: str = LESS_MEMORY
     """Advice for a device with too little memory."""
 
+    epoch_origin: int = 0
+    """Step at which epoch 0 would have begun with `steps_per_epoch`; not 0 after a change of the batch size."""
+
     step_setting: str = ""
     """The setting that gives `max_steps`, as it is typed."""
 
@@ -86,27 +89,42 @@ class RunData:
                 loader.world = world
 
 
-def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
+def total_steps_of(trainer: Trainer, steps_per_epoch: int, epoch_origin: int = 0) -> Optional[int]:
     """Returns the number of steps of the whole run; None if only time limits it."""
-    return trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
+    return epoch_origin + trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
 
 
-def step_budget(trainer: Trainer, steps_per_epoch: int) -> Tuple[Optional[int], str]:
+def step_budget(trainer: Trainer, steps_per_epoch: int, epoch_origin: int = 0) -> Tuple[Optional[int], str]:
     """Returns the smaller one of the budgets in steps and in epochs: its steps, and the setting that gives it."""
     budgets = [(trainer.max_steps, f"trainer.max_steps={trainer.max_steps}")]
     if trainer.epoch_budget is not None:
-        budgets.append((trainer.epoch_budget * steps_per_epoch, f"trainer.epoch_budget={trainer.epoch_budget}"))
+        steps = epoch_origin + trainer.epoch_budget * steps_per_epoch
+        budgets.append((steps, f"trainer.epoch_budget={trainer.epoch_budget}"))
     return min(((steps, setting) for steps, setting in budgets if steps is not None), default=(None, ""))
 
 
-def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:
+def build_rate(
+    description: Description, steps_per_epoch: int, total_steps: Optional[int], epoch_origin: int
+) -> Callable[[int], float]:  # fmt: skip
+    """Returns the learning rate by the number of finished steps. Schedules in epochs follow the epochs of the run."""
+    schedule, base_lr = description.rates.schedule, description.rates.lr
+    if not epoch_origin or schedule.unit != "epochs":
+        return schedule.build(base_lr, steps_per_epoch, total_steps)
+    lr = schedule.build(base_lr, steps_per_epoch, None if total_steps is None else total_steps - epoch_origin)
+    return lambda step: lr(step - epoch_origin)
+
+
+def build_plan(
+    description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str, epoch_origin: int = 0
+) -> Plan:  # fmt: skip
     """Builds the plan: lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
-    total_steps = total_steps_of(trainer, steps_per_epoch)
+    total_steps = total_steps_of(trainer, steps_per_epoch, epoch_origin)
     by_steps = trainer.val_interval_unit == "steps"
-    max_steps, step_setting = step_budget(trainer, steps_per_epoch)
+    max_steps, step_setting = step_budget(trainer, steps_per_epoch, epoch_origin)
     return Plan(
-        lr=description.rates.schedule.build(description.rates.lr, steps_per_epoch, total_steps),
+        lr=build_rate(description, steps_per_epoch, total_steps, epoch_origin),
+        epoch_origin=epoch_origin,
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
         max_steps=max_steps,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from mxtrain.description.groups import Description
+from mxtrain.engine.backend import mx
 from mxtrain.engine.limits import measure_limits
 from mxtrain.engine.trace import EngineTrace, Operation
 from mxtrain.files.durable import replace_file
@@ -93,8 +94,9 @@ class Profiling:
             reports = self._report(step - NUM_STEPS)
             self._next, self._attempts = 10 * self._next, 0
         if self._trace is None and self._steps_done >= self._next:
-            self._trace = EngineTrace()
-            self._trace.start()
+            engine = EngineTrace()
+            engine.start()  # raises what earlier operators failed with: then there is nothing to stop
+            self._trace = engine
         if self._trace is not None:
             self._steps.append(BatchShape.from_batch(batch))
         self._steps_done += 1
@@ -153,8 +155,8 @@ class Profiling:
         engine, self._trace, self._steps = self._trace, None, []
         try:
             return engine.stop(self._devices)
-        except ValueError as error:
-            self._say(str(error))
+        except (ValueError, OSError, mx.MXNetError) as error:  # a failed step fails again in the wait for the engine
+            self._say(str(error).strip().splitlines()[-1])
             return []
 
 

@@ -79,7 +79,7 @@ def log_remarks(
     warnings = warnings_of(description, train.total, len(train), objective.meter, workers)
     for line in [*warnings, *few_samples(splits), *description.task.warnings(description, signature)]:
         log.warning("%s", line)
-    say_estimate(description, estimate_training(objective, layout, len(train)))
+    say_estimate(description, estimate_training(objective, layout, len(train), train.total))
 
 
 def say_estimate(description: Description, estimate: Optional[Estimate]) -> None:

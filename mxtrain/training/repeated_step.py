@@ -97,7 +97,7 @@ def repeat_step(
         gradients = gradient_statistics(network)
     except mx.base.MXNetError as error:
         raise ConfigError(f"{bundle.path}: the batch does not fit the network: {str(error).splitlines()[-1]}") from None
-    weight = losses[1].sum().asscalar() if len(losses) > 1 else facts["samples"]
+    weight = losses[1].sum().asscalar() if objective.meter.weighted else facts["samples"]
     loss = float(total.asscalar()) / max(float(weight), 1e-12)
     return RepeatedStep(layers, gradients, loss, verdict_of(bundle.inputs, layers, loss, gradients), remarks)
 

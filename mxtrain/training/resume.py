@@ -23,6 +23,9 @@ from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.config.specs import flatten, shown
+from mxtrain.data.base import open_splits
+from mxtrain.data.identity import differences as data_differences
+from mxtrain.data.identity import identify
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
@@ -67,6 +70,10 @@ best checkpoint is chosen, the weights at its start, and actions on the weights.
 
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.", "trainer.fold_repeats")
 """Settings that do not affect whether a finished run has work left."""
+
+BATCH_SIZE = "dataset.batch_size"
+DATA = "data"
+"""Name by which `checkpoint.changes` allows other data."""
 
 DATA_DEPENDENT = ("batch_size", "image_size")
 """Dataset settings whose value `auto` is resolved from the samples."""
@@ -151,18 +158,89 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
         )
 
 
-def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int) -> None:
-    """Checks that the batch size is that of the checkpoint, if it was `auto` in one of the two descriptions.
+def require_same_data(checkpoint: Checkpoint, config: Config, identity: JsonObject) -> None:
+    """Checks that the data are those of the checkpoint. Checkpoints of earlier versions do not hold their identity.
+
+    Args:
+        checkpoint: checkpoint to continue from.
+        config: description as plain nested dicts.
+        identity: of the data, see `mxtrain.data.identity`.
+
+    Raises:
+        CheckpointError: the data differ, and `checkpoint.changes` does not contain `data`; the message lists the parts.
+    """
+    before = checkpoint.state["run"].get("data")
+    changes = (config.get("checkpoint") or {}).get("changes") or ()
+    if before is None or DATA in changes:
+        return
+    other_samples = any(name.startswith("dataset.") and name != BATCH_SIZE for name in changes)
+    lines = data_differences(before, identity, files_only=other_samples)
+    if lines:
+        raise CheckpointError(
+            f"{checkpoint.path} was trained on other data:\n" + "\n".join(lines) + "\n"
+            "Start over with checkpoint.resume=never (which keeps the earlier files under previous/), choose another "
+            f"hydra.run.dir, or continue on these data with checkpoint.changes=[{DATA}]."
+        )
+
+
+def require_finished_on_same_data(checkpoint: Optional[Checkpoint], description: Description) -> None:
+    """Checks that a run that has nothing left to do was trained on the present data. Does not import MXNet.
+
+    Raises:
+        CheckpointError, DataError: the data differ, or cannot be read.
+    """
+    if checkpoint is not None and checkpoint.state["run"].get("data") is not None:
+        splits = open_splits(description.dataset)
+        require_same_data(checkpoint, description.config, identify(description.dataset, splits, {}))
+
+
+def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int, config: Config) -> None:
+    """Checks that the batch size is that of the checkpoint, unless `checkpoint.changes` allows another one. The
+    settings were compared before, but in one of the two descriptions it may have been `auto`.
 
     Raises:
         CheckpointError: the number of training samples has changed, or the user sets another batch size.
     """
     before = checkpoint.state["run"]["batch_size"]
-    if setting == "batch_size" and before != batch_size:
+    changes = (config.get("checkpoint") or {}).get("changes") or ()
+    if setting == "batch_size" and before != batch_size and BATCH_SIZE not in changes:
         raise CheckpointError(
             f"{checkpoint.path} was trained with dataset.batch_size={before}, and the training samples that are there "
             f"now, or the settings, make it {batch_size}. Type dataset.batch_size={before}."
         )
+
+
+def epoch_step_of(checkpoint: Checkpoint, batch_size: int) -> int:
+    """Returns the finished steps of the current epoch, in batches of the present size.
+
+    Args:
+        checkpoint: checkpoint to continue from.
+        batch_size: present samples of a step, global.
+
+    Raises:
+        CheckpointError: with the present size, no step of an epoch ends after the samples that the epoch has trained.
+    """
+    before, epoch_step = checkpoint.state["run"]["batch_size"], checkpoint.state["train"]["epoch_step"]
+    if before == batch_size:
+        return epoch_step
+    if epoch_step * before % batch_size:
+        raise CheckpointError(
+            f"{checkpoint.path} has trained {epoch_step * before:,} samples of an epoch, which are no whole number of "
+            f"batches of {batch_size}. First end the epoch with dataset.batch_size={before} "
+            f"trainer.epoch_budget={checkpoint.epoch + 1}, then change the batch size."
+        )
+    return epoch_step * before // batch_size
+
+
+def epoch_origin_of(checkpoint: Optional[Checkpoint], batch_size: int, steps_per_epoch: int) -> int:
+    """Returns the step at which epoch 0 would have begun if all epochs had the present number of steps; else 0.
+
+    Raises:
+        CheckpointError: see `epoch_step_of`.
+    """
+    if checkpoint is None:
+        return 0
+    return checkpoint.step - checkpoint.epoch * steps_per_epoch - epoch_step_of(checkpoint, batch_size)
 
 
 def same_cut(parallel: Parallel, checkpoint: Optional[Checkpoint], num_stages: int) -> Parallel:

@@ -7,6 +7,7 @@ The loop does not know about devices, precision or stores; these belong to the t
 
 from __future__ import annotations
 
+import logging
 import shlex
 import time
 from contextlib import closing
@@ -181,8 +182,7 @@ class Runner:
                 error = problem
                 message = describe_error(problem, self._plan.less_memory)
                 result = self._finalizer.failed(message, EXIT_CRASHED, self.state, self._recorder)
-            if self._profiling:
-                self._profiling.discard()
+            self._discard_profile_at_end()
             HEARTBEAT.end()
             result = self._callbacks.end(replace(result, wall_s=time.monotonic() - started), error)
         # Closing waits for the other workers, which only arrive here if all workers end the run together.
@@ -323,6 +323,13 @@ class Runner:
         for usage in self._profiling.before_step(self.state.step + 1, batch):
             self._callbacks.notify("on_usage", usage)
             self._callbacks.notify("on_scalars", usage.scalars(), self.state.step)
+
+    def _discard_profile_at_end(self) -> None:
+        try:
+            if self._profiling:
+                self._profiling.discard()
+        except Exception as problem:  # must not hide the error that ends the run, nor leave its state at "running"
+            logging.getLogger("mxtrain").warning("the profile could not be ended: %s", problem)
 
     def _watch_workers(self) -> None:
         times = self._workers.times
@@ -485,6 +492,7 @@ class Runner:
 
     def _rewind(self, checkpoint: Checkpoint) -> None:
         self.state = snapshot.restore(checkpoint, self._step)
+        self.state.epoch_step = resume.epoch_step_of(checkpoint, int(self._plan.identity["batch_size"]))
         self._recorder = self._build_recorder()
 
     def _build_recorder(self) -> Recorder:

@@ -320,6 +320,25 @@ def test_frozen_until_their_time(tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("placement", [(), ("parallel=pipeline", "parallel.stages=2")])
+def test_norms_frozen_in_either_way_have_the_same_statistics(tmp_path, placement) -> None:
+    common = (*PLAIN, *placement, "model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0",
+              "dataset.batch_size=400", "checkpoint.every_epochs=1", "checkpoint.keep_last=9", "trainer.max_epochs=2",
+              "trainer.val_interval=2")  # fmt: skip
+    patterns = "features.*.weight,features.*.bias,features.*.gamma,features.*.beta"
+    here(tmp_path / "frozen", *common, f"model.freeze=[{patterns}]")
+    here(tmp_path / "thawed", *common, "callback=unfreeze",
+         f"callback.unfreeze.groups=[{{patterns: [{patterns}], at: 1}}]")  # fmt: skip
+    _, first, *_ = checkpoints(tmp_path / "frozen")
+    frozen, thawed = (
+        open_checkpoint(tmp_path / run / "checkpoints" / first).arrays("model") for run in ("frozen", "thawed")
+    )
+    for name, array in frozen.items():
+        assert array.tobytes() == thawed[name].tobytes(), name
+    assert frozen["features.1.running_mean"].any()
+
+
+@pytest.mark.slow
 def test_swa_is_the_mean_of_checkpoints(tmp_path) -> None:
     """Against the mean of the kept checkpoints of a run without it, and statistics by plain Gluon."""
     import mxnet as mx

@@ -211,3 +211,26 @@ def test_code_of_a_teacher_is_not_run(teacher, tmp_path) -> None:
         (folder / "manifest.json").write_text(json.dumps(manifest))
     said = here(tmp_path / "run", *PLAIN, f"distillation.teacher={tmp_path / 'teacher'}", exit_code=2)
     assert "webbrowser_of_a_stranger.Open" in said and "distillation.trust_code=true" in said
+
+
+@pytest.mark.parametrize("features", [{}, {"a": "b"}])
+@pytest.mark.parametrize("training", [True, False])
+def test_loss_of_values_need_be_no_hybrid_block(features, training) -> None:
+    from mxtrain.engine.backend import gluon, nd
+    from mxtrain.loss.blocks import RegressionLoss
+    from mxtrain.loss.distillation import Distillation
+
+    rng = np.random.default_rng(0)
+    output, teacher, target = rng.normal(size=(3, 6)).astype(np.float32)
+    maps = [nd.ones((6, 2, 3))] if features else []
+    block = Distillation(teacher="x", alpha=0.3, features=features).build_loss(
+        RegressionLoss(gluon.loss.L2Loss(), 1.0, 2.0), "values", 1, training
+    )
+    block.hybridize()
+    arrays = [nd.array(output.reshape(6, 1)), *maps, nd.array(target)]
+    if training:
+        # A map of ones has this activity, so it adds nothing.
+        arrays += [nd.array(teacher.reshape(6, 1)), *(nd.ones((6, 3)) / np.sqrt(3) for _ in maps)]
+    own = 0.5 * (output - (target - 1) / 2) ** 2
+    expected = 0.3 * own + 0.7 * (output - teacher) ** 2 if training else own
+    np.testing.assert_allclose(block(*arrays).asnumpy(), expected, rtol=1e-5, atol=1e-6)

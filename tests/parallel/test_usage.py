@@ -145,3 +145,23 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     assert events.Scalars("operator_ms/FullyConnected")[0].value > 0
     assert events.Scalars("perf/bubble")[0].step == 13
     assert 0 <= events.Scalars("perf/bubble")[0].value <= 1
+
+
+def test_a_trace_that_did_not_start_is_not_stopped(monkeypatch) -> None:
+    """Waiting for the engine raises the error of an earlier step, which must stay the cause of the failure."""
+    from mxtrain.engine.trace import EngineTrace
+    from mxtrain.parallel.planner import Layout
+    from mxtrain.training.profiling import Computation, Profiling
+    from mxtrain.types import Batch
+
+    def fails(self, *devices):
+        raise RuntimeError("the error of a step")
+
+    layout = Layout([[mx.cpu(0)], [mx.cpu(1)]])
+    profiling = Profiling(layout, Computation(None, "float32", ()), None, print, 100)
+    profiling._next = 0
+    monkeypatch.setattr(EngineTrace, "start", fails)
+    with pytest.raises(RuntimeError, match="the error of a step"):
+        profiling.before_step(1, Batch((), (), 0))
+    monkeypatch.setattr(EngineTrace, "stop", fails)
+    profiling.discard()

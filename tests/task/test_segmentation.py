@@ -288,7 +288,7 @@ def test_a_loss_of_the_users_is_tried_before_training(describe_run: Any, name: s
 
 def test_a_loss_of_the_users_is_given_all_outputs(describe_run: Any, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "own_pixels.py").write_text(
-        "from mxnet.gluon import HybridBlock\n\n\nclass Own(HybridBlock):\n"
+        "from mxnet.gluon import HybridBlock\n\n\nclass Own(HybridBlock):\n    weighted = True\n\n"
         "    def hybrid_forward(self, F, scores, mask):\n"
         "        log_p = F.pick(F.log_softmax(scores, axis=1), F.relu(mask), axis=1)\n"
         "        return -F.sum(log_p * (mask >= 0), axis=(1, 2)), F.sum(mask >= 0, axis=(1, 2))\n"

@@ -88,5 +88,42 @@ def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.
     return whole_image - others
 
 
+def normalise_as_images(network: gluon.Block, input_shape: Shapes) -> None:
+    """Makes batch norms of series and volumes, or over another axis than 1, normalise images of the same values.
+
+    MXNet 1.9.1 has no oneDNN kernel for them, and its plain one fails (`!is_view`) on the layouts that oneDNN's
+    convolutions return for 3 and 5 axes.
+
+    Args:
+        network: takes samples of this shape.
+        input_shape: of one sample, or of each of its parts.
+    """
+    from mxtrain.engine.backend import gluon
+
+    norms = {path: block for path, block in blocks_by_path(network) if type(block) is gluon.nn.BatchNorm}
+    if not norms:
+        return
+    try:
+        nodes = trace(network, input_shape).nodes
+    except NotTraceable:
+        return
+    if not any(node.op in ("Convolution", "Deconvolution") for node in nodes):
+        return
+    for node in nodes:
+        if node.op == "BatchNorm" and node.layer in norms:
+            block, num_axes = norms[node.layer], len(nodes[node.inputs[0]].shape or ())
+            if num_axes in (3, 5) or num_axes == 4 and block._kwargs["axis"] != 1:
+                object.__setattr__(block, "hybrid_forward", functools.partial(_norm_of_image, block))
+
+
+def _norm_of_image(layer: gluon.nn.BatchNorm, F: OperatorModule, x: Array, **parameters: Array) -> Array:
+    options, axis = {**layer._kwargs, "axis": 1}, layer._kwargs["axis"]
+    moved = x if axis == 1 else F.SwapAxis(x, dim1=1, dim2=axis)
+    image_BCP1 = F.reshape(moved, shape=(0, 0, -1, 1))
+    arrays = (parameters[name] for name in ("gamma", "beta", "running_mean", "running_var"))
+    y = F.reshape_like(F.BatchNorm(image_BCP1, *arrays, name="fwd", **options), moved)
+    return y if axis == 1 else F.SwapAxis(y, dim1=1, dim2=axis)
+
+
 def _mean(F: OperatorModule, image_BCHW: Array) -> Array:
     return F.mean(image_BCHW, axis=(2, 3), keepdims=True)

@@ -4,7 +4,7 @@ Imports no MXNet until called."""
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Tuple
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -34,9 +34,14 @@ def replace_graph(block: gluon.SymbolBlock, graph: SymbolGraph) -> None:
     block._clear_cached_op()
 
 
+def norms_in(block: gluon.SymbolBlock) -> Dict[str, Tuple[Mapping[str, str], List[str]]]:
+    """Returns, for each batch norm, its options and the names of scale, shift, moving mean and variance."""
+    return {node["name"]: (node.get("attrs", {}), names) for node, names in _norms(graph_of(block))}
+
+
 def norms_of(block: gluon.SymbolBlock) -> List[List[str]]:
     """Names of scale, shift, moving mean and variance of each batch norm (`Parameter.name`)."""
-    return [names for _, names in _norms(graph_of(block))]
+    return [names for _, names in norms_in(block).values()]
 
 
 def keep_statistics(block: gluon.SymbolBlock, frozen: Collection[str]) -> None:

@@ -1,0 +1,120 @@
+"""Batch norms of a network: which normalise by the batch, and which by their moving statistics.
+
+One rule holds for each way to freeze parameters (`model.freeze`, `grad_req="null"`, `callback=unfreeze`, fixed scale
+and shift): a batch norm normalises by the batch and its statistics follow the data, unless `model.freeze` matches the
+statistics or the layer has `use_global_stats=True`. Imports no MXNet until called.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, NamedTuple, Set
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.graph.symbol_block import keep_statistics, norms_in
+from mxtrain.model.graph.trace import LAYER_ATTRIBUTE, NotTraceable, blocks_by_path, symbol_of
+from mxtrain.types import Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class _Norm(NamedTuple):
+    """A batch norm that normalises by the batch."""
+
+    layer: str
+    parameters: List[str]
+    """`Parameter.name` of scale, shift, moving mean and moving variance."""
+
+
+def freeze_statistics(network: gluon.Block, frozen: Collection[str]) -> None:
+    """Makes layers whose moving mean and variance are frozen normalise by these, so that they stay.
+
+    Args:
+        network: network with its layers.
+        frozen: structural names.
+    """
+    from mxtrain.engine.backend import gluon
+
+    names = {network._collect_params_with_prefix()[name].name for name in frozen}
+    for _, block in blocks_by_path(network):
+        if isinstance(block, gluon.nn.basic_layers._BatchNorm):
+            if {block.running_mean.name, block.running_var.name} <= names:
+                block._kwargs["use_global_stats"] = True
+        elif isinstance(block, gluon.SymbolBlock):
+            keep_statistics(block, names)
+
+
+def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
+    """Lets each batch norm that normalises by the batch have a backward pass: only there MXNet moves its statistics.
+
+    If neither scale nor shift has a gradient, and no layer before it has one, MXNet leaves the pass out. Such a norm
+    gets a gradient of its shift, which no optimizer applies.
+
+    Args:
+        network: initialised network in which parameters are frozen.
+        input_shape: shape of a sample, or of each of its parts.
+
+    Raises:
+        ConfigError: statistics are frozen, but the network's own code normalises by the batch.
+    """
+    parameters = {parameter.name: parameter for parameter in network.collect_params().values()}
+    for layer, (gamma, beta, mean, variance) in _norms_by_batch(network, input_shape, parameters):
+        if parameters[mean].lr_mult == parameters[variance].lr_mult == 0:
+            place = f"layer '{layer}'" if layer else "the network"
+            raise ConfigError(
+                f"model.freeze: the code of {place} calls BatchNorm itself, so its frozen statistics would change. "
+                "Give that call use_global_stats=True, or use mxnet.gluon.nn.BatchNorm()."
+            )
+        scale, shift = parameters[gamma], parameters[beta]
+        if scale.grad_req == shift.grad_req == "null":
+            shift.lr_mult = 0.0
+            # The setter refuses the shift of a layer with center=False.
+            shift._grad_req = "write"
+            if shift._data is not None:
+                shift._init_grad()
+
+
+def _norms_by_batch(
+    network: gluon.Block, input_shape: Shapes, parameters: Mapping[str, gluon.Parameter]
+) -> Iterator[_Norm]:  # fmt: skip
+    from mxtrain.engine.backend import gluon
+
+    known: Set[str] = set()
+    for path, block in blocks_by_path(network):
+        if isinstance(block, gluon.nn.basic_layers._BatchNorm):
+            arrays = (block.gamma, block.beta, block.running_mean, block.running_var)
+            norms = {block.name: (block._kwargs, [parameter.name for parameter in arrays])}
+        elif isinstance(block, gluon.SymbolBlock):
+            norms = norms_in(block)
+        else:
+            continue
+        for options, names in norms.values():
+            known.update(names)
+            if not _uses_statistics(options):
+                yield _Norm(path, names)
+    others = {name for name, parameter in parameters.items() if parameter.grad_req == "null"} - known
+    if any(not isinstance(parameters[name], gluon.parameter.Constant) for name in others):
+        yield from (norm for norm in _called_norms(network, input_shape) if known.isdisjoint(norm.parameters))
+
+
+def _called_norms(network: gluon.Block, input_shape: Shapes) -> Iterator[_Norm]:
+    """Yields the batch norms that the code of blocks calls."""
+    try:
+        symbol, _ = symbol_of(network, training=True, num_inputs=len(shapes_of(input_shape)))
+    except NotTraceable:
+        return
+    nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
+    for node in nodes:
+        attributes: Dict[str, str] = node.get("attrs", {})
+        if node["op"] in NORMS and not _uses_statistics(attributes):
+            names = [nodes[source]["name"] for source, *_ in node["inputs"][1:]]
+            yield _Norm(attributes.get(LAYER_ATTRIBUTE, ""), names)
+
+
+def _uses_statistics(options: Mapping[str, object]) -> bool:
+    return str(options.get("use_global_stats", False)) in ("True", "1")
+
+
+NORMS = ("BatchNorm", "_contrib_SyncBatchNorm", "_contrib_BatchNormWithReLU")
+"""Operators that normalise by the batch; their inputs are x, scale, shift, moving mean and moving variance."""
