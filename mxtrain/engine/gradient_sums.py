@@ -22,6 +22,7 @@ OVERWRITES: Mapping[str, Sequence[str]] = {
     "moments": ("moments",),
     "_contrib_boolean_mask": ("contrib.boolean_mask",),
     "_contrib_DeformableConvolution": ("contrib.DeformableConvolution",),
+    "SpatialTransformer": ("SpatialTransformer",),
     "elemwise_add": (),
 }
 """Operator in a graph -> its functions in `mxnet.nd`. The sum of two arrays is wrong in graphs only."""

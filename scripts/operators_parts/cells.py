@@ -187,7 +187,7 @@ class Cell:
             given = [self.mx.nd.array(x, dtype="float32") for x in (*inputs, *self.fixed)]
             return [y.asnumpy().astype(np.float64) for y in as_list(self.entry.call(self.mx.nd, *given))]
 
-        return None, differences(measure, self.values, max(self.entry.step, 4e-3))
+        return None, differences(measure, self.values, max(self.entry.step, 1e-3))
 
 
 def error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:

@@ -11,7 +11,6 @@ from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.engine.gradient_sums import OVERWRITES, overwritten_inputs
 
 SPLIT = np.linspace(-1, 1, 12).reshape(3, 4)
-OFFSETS = np.full((1, 8, 2, 2), 0.25)
 OPERATORS = {
     "clip": lambda F, x: F.clip(x, -0.5, 0.5),
     "method clip": lambda F, x: x.clip(-0.5, 0.5),
@@ -61,19 +60,28 @@ def test_gradients_of_two_batches_are_added_up(function, hybrid):
     np.testing.assert_allclose(found["add"], 2 * found["write"], rtol=1e-5)
 
 
+DEFORMABLE = {"kernel": (2, 2), "num_filter": 2, "no_bias": True}
+TRANSFORMER = {"target_shape": (3, 3), "transform_type": "affine", "sampler_type": "bilinear"}
+SAMPLERS = {
+    "DeformableConvolution": (lambda F, *a: F.contrib.DeformableConvolution(*a, **DEFORMABLE),
+                              [(1, 2, 3, 3), (1, 8, 2, 2), (2, 2, 2, 2)]),
+    "SpatialTransformer": (lambda F, *a: F.SpatialTransformer(*a, **TRANSFORMER), [(1, 2, 3, 3), (1, 6)]),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_gradients_of_deformable_convolution_are_added_up(hybrid):
-    arrays = [nd.random.normal(shape=(1, 2, 3, 3)), nd.array(OFFSETS), nd.random.normal(shape=(2, 2, 2, 2))]
-    names = ["x", "offset", "weight"]
+@pytest.mark.parametrize("function, shapes", SAMPLERS.values(), ids=SAMPLERS)
+def test_gradients_of_all_inputs_are_added_up(function, shapes, hybrid):
+    rng = np.random.RandomState(0)
+    arrays = [nd.array(rng.uniform(0.1, 0.4, shape)) for shape in shapes]
+    graph = nd.CachedOp(function(mx.sym, *map(mx.sym.var, "abc"[: len(shapes)])))
     found = {}
     for grad_req in ("write", "add"):
         for array in arrays:
             array.attach_grad(grad_req)
-        options = {"kernel": (2, 2), "num_filter": 2, "no_bias": True}
-        graph = nd.CachedOp(mx.sym.contrib.DeformableConvolution(*map(mx.sym.var, names), **options))
         for _ in range(2):
             with autograd.record():
-                y = graph(*arrays) if hybrid else nd.contrib.DeformableConvolution(*arrays, **options)
+                y = graph(*arrays) if hybrid else function(nd, *arrays)
             y.backward()
         found[grad_req] = [array.grad.asnumpy() for array in arrays]
     for one, both in zip(found["write"], found["add"]):
