@@ -92,7 +92,7 @@ def test_scores_are_those_of_numpy(batch: Any, rows: List[int]) -> None:
 WRONG_LINES: Dict[str, Any] = {
     "name": ({"features": {"town": "Ulm", "aeg": 1}}, "no feature 'aeg'. Did you mean 'age'"),
     "missing": ({"features": {"town": "Ulm"}}, "the feature 'age' is missing; null says that it is not known"),
-    "bool": ({"features": {"town": "Ulm", "age": True}}, "the feature 'age' must be a text, a number or null"),
+    "bool": ({"features": {"town": "Ulm", "age": True}}, "'true' in column 'age' is no number"),
     "text": ({"features": {"town": "Ulm", "age": "old"}}, "'old' in column 'age' is no number"),
     "digits": ({"features": {"town": "Ulm", "age": "1_0"}}, "'1_0' in column 'age' is no number"),
     "infinite": ({"features": {"town": "Ulm", "age": "inf"}}, "'inf' in column 'age' is no finite number"),

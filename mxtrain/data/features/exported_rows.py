@@ -222,11 +222,14 @@ class RowEncoder:
         numbers: List[float] = []
         begin = 0
         for column in self._columns:
-            given = text_of(cells[column["name"]])
+            value = cells[column["name"]]
+            given = text_of(value)
             cell = "" if given is None else given.strip()
             is_missing = given is None or cell in self._missing
             if column["kind"] == "number":
-                numbers += self._numbers(column, cell, is_missing, place)
+                # A number of JSON has a point whatever the decimal sign of texts is.
+                is_text = isinstance(value, (str, bool)) or value is None
+                numbers += self._numbers(column, cell, is_missing, place, self._decimal if is_text else ".")
             elif column["kind"] == "hashed":
                 code = hash_code(cell, column.get("canonical", False))
                 ids.append(begin + (0 if is_missing else FIRST_BUCKET + code % column["buckets"]))
@@ -238,8 +241,10 @@ class RowEncoder:
                 self.unseen.count(column["name"], cell if known is None and not is_missing else None)
         return [ids, numbers]
 
-    def _numbers(self, column: Mapping[str, Any], cell: str, is_missing: bool, place: str) -> List[float]:
-        found = None if is_missing else read_number(cell, self._decimal)
+    def _numbers(
+        self, column: Mapping[str, Any], cell: str, is_missing: bool, place: str, decimal: str
+    ) -> List[float]:  # fmt: skip
+        found = None if is_missing else read_number(cell, decimal)
         if found is None and not is_missing and cell not in MISSING_NUMBERS:
             raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no number")
         value = math.nan if found is None else found.value
