@@ -61,10 +61,10 @@ def prove_files(
         if found is None:
             continue
         expected = {name: array[row] for name, array in entered.items()}
-        for name, error in _errors(found, expected).items():
-            if not error <= MAX_ERROR:
-                raise NotProven(f"export: predict.py reads {place} differently from the run: {name} by {error:.1e}.")
-            largest = max(largest, error)
+        for name, difference in _errors(found, expected).items():
+            if not difference <= MAX_ERROR:
+                raise NotProven(f"export: predict.py reads {place} differently from the run: {name} by {difference:.1e}.")
+            largest = max(largest, difference)
         count += 1
     return count, largest
 

@@ -30,8 +30,8 @@ class LossWeights(NamedTuple):
     @classmethod
     def from_loss(cls, loss: LossBlock) -> LossWeights:
         """Reads the attributes of a loss, see `LossBlock`; Gluon's own losses have none of them."""
-        names = ("weighted", "least_weight", "parts", "must_count")
-        return cls(*(getattr(loss, name, default) for name, default in zip(names, cls())))
+        given = {name: getattr(loss, name) for name in cls._fields if hasattr(loss, name)}
+        return cls(**given)
 
 
 class MeterOutputs(NamedTuple):

@@ -12,7 +12,8 @@ from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, header_of
-from mxtrain.data.table.columns import Column, require_table, stream_rows
+from mxtrain.data.table.columns import require_table, stream_rows
+from mxtrain.data.table.text_rows import Column
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.interaction_cache import cached_interactions
 from mxtrain.recommendation.rows import Columns, read_pairs

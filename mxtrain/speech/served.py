@@ -13,8 +13,9 @@ from mxtrain.files.json_form import problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
-from mxtrain.speech.recording import FORMATS, is_recording, read_recording
+from mxtrain.speech.recording import is_recording, read_recording
 from mxtrain.speech.signature import AudioSignature
+from mxtrain.speech.sound_formats import FORMATS
 
 if TYPE_CHECKING:
     from mxtrain.data.exported_folder import ExportedFolder

@@ -36,7 +36,6 @@ from mxtrain.data.table.cells import (
     CellTexts,
     Decimal,
     WrittenColumn,
-    read_number,
     read_numbers,
     why_no_number,
 )
@@ -45,6 +44,7 @@ from mxtrain.data.table.columns import PARQUET, names_of_columns, read_columns, 
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, group_column, read_groups
 from mxtrain.data.table.rows import RowLoader, Rows
+from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import CheckpointError, DataError
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
 

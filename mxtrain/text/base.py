@@ -29,9 +29,10 @@ from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.signature import Signature
 from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
-from mxtrain.data.table.columns import TABLES, Column, numbered_rows
+from mxtrain.data.table.columns import TABLES, numbered_rows
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, read_groups
+from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.sources import LabelledTexts, Pair, TextSource

@@ -25,7 +25,8 @@ from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.data.corpus.shards import Shards, ShardWriter
 from mxtrain.data.loading.regular_files import FileId, exists, files_in, id_of, walk
 from mxtrain.data.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
-from mxtrain.data.table.columns import PARQUET, Column, Row, place_of, require_table, stream_rows
+from mxtrain.data.table.columns import PARQUET, Row, place_of, require_table, stream_rows
+from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.sources import LabelledTexts
 from mxtrain.text.stored import TextRecord, text_forms, write_texts

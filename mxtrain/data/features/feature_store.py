@@ -52,8 +52,9 @@ from mxtrain.data.table.cells import (
     why_no_number,
 )
 from mxtrain.data.table.column_kinds import as_typed
-from mxtrain.data.table.columns import PARQUET, Column, place_of, stream_rows
+from mxtrain.data.table.columns import PARQUET, place_of, stream_rows
 from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
+from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:

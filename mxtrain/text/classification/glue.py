@@ -27,7 +27,7 @@ from mxtrain.data.loading.regular_files import exists, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
-from mxtrain.data.table.columns import Column
+from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_finite
 from mxtrain.text.base import TextDataset

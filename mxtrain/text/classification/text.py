@@ -14,7 +14,8 @@ from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.regular_files import refuse_shared
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
-from mxtrain.data.table.columns import Column, names_of_columns, require_column
+from mxtrain.data.table.columns import names_of_columns, require_column
+from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 from mxtrain.text.base import TextDataset
 from mxtrain.text.signature import TextSplits

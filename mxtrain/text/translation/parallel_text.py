@@ -27,7 +27,8 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.regular_files import exists, files_in, first_of, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
-from mxtrain.data.table.columns import PARQUET, TABLES, Column, place_of, stream_rows
+from mxtrain.data.table.columns import PARQUET, TABLES, place_of, stream_rows
+from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.signature import TextSplits
 from mxtrain.text.stored import TextRecord
