@@ -51,7 +51,7 @@ from mxtrain.types import BY_HAND, CommandLine, RunInfo, Stateful
 if TYPE_CHECKING:
     from mxnet import Context, gluon
 
-    from mxtrain.annotations import Json
+    from mxtrain.annotations import Json, JsonObject
     from mxtrain.checkpoint import Checkpoint
     from mxtrain.checkpoint.store import CheckpointStore
     from mxtrain.data.loading.samples import Splits
@@ -190,9 +190,9 @@ class RunInputs:
     """Network with initial values."""
     teachers: Dict[str, Teacher]
     """Networks whose outputs this run learns from, by the name of their setting."""
-    data_fingerprint: Mapping[str, Json]
+    data_fingerprint: JsonObject
     """Fingerprint of the dataset for meta.json; empty on workers other than rank 0."""
-    data_identity: Mapping[str, Json]
+    data_identity: JsonObject
     """Identity of the data, as `data`, for checkpoints; empty on workers other than rank 0, which write none."""
     chooses_batch: bool
     """True if the batch size was chosen by the memory of the device; all workers must then agree on one."""

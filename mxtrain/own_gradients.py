@@ -9,7 +9,7 @@ is bounded.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def compare_own_gradients(exact: Objective, single: Objective, batch: Batch) -> 
         single: the same, from equal weights, in float32.
         batch: a training batch.
     """
-    if not any(is_own(block) for root in (exact.network, exact.loss) for _, block in blocks_by_path(root)):
+    if not any(_own_blocks(exact)):
         return OwnGradients()
     part = batch.slice(0, min(batch.size, NUM_SAMPLES)).cast("float64")
     calls = list(_recorded_calls(exact, part))
@@ -101,7 +101,7 @@ def _is_inside(layer: str, other: str) -> bool:
 
 
 def _own_blocks(objective: Objective) -> Iterator[Tuple[str, gluon.Block]]:
-    for root, prefix in ((objective.network, ""), (objective.loss, "(loss)")):
+    for root, prefix in ((objective.network, ""), (cast(gluon.Block, objective.loss), "(loss)")):
         yield from ((path, block) for path, block in blocks_by_path(root, prefix) if is_own(block))
 
 
@@ -206,7 +206,7 @@ class BlockComparison:
         if not self._heads or not self._exact.varied:
             return None
         exact = self._exact.gradients(self._heads)
-        floor = 1e-6 * max(np.linalg.norm(gradient) for gradient in exact.values())
+        floor = 1e-6 * max(float(np.linalg.norm(gradient)) for gradient in exact.values())
         for name in self._drawn(list(exact)):
             error = self._error(name, exact[name], floor)
             if error > TOLERANCE:
@@ -236,7 +236,7 @@ class BlockComparison:
         worst = 0.0
         for direction in self._directions(gradient):
             moved = direction != 0
-            slope = self._conclusive_slope(self._exact.varied[name], direction, np.linalg.norm(gradient[moved]))
+            slope = self._conclusive_slope(self._exact.varied[name], direction, float(np.linalg.norm(gradient[moved])))
             if slope is None:
                 continue
             length = max(float(np.linalg.norm(gradient[moved])), abs(slope), floor, 1e-12)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, List
 import numpy as np
 
 from mxtrain.cli.confusion_page import render_confusion
-from mxtrain.files.durable import replace_file
+from mxtrain.files.durable import HashedFile, replace_file
+from mxtrain.files.temporary import temporary_place
 from mxtrain.task.sample_results import LOSS, PREDICTED, SAMPLE, TRUE, Cells, SampleReader, SampleResults
 from mxtrain.types import Artifact, Figure, Table
 
@@ -33,7 +34,7 @@ class SampleFiles:
 
     def __init__(self, trained: Trained, source: Samples, split: str) -> None:
         self._trained, self._source = trained, source
-        self._stream = tempfile.TemporaryFile()
+        self._stream = tempfile.TemporaryFile(dir=temporary_place())
         reader = SampleReader(trained.description, trained.signature, source, split, trained.evaluator.decode)
         self.results = SampleResults(reader, self._stream, trained.evaluator.losses)
 
@@ -47,10 +48,10 @@ class SampleFiles:
         self.results.finish()
         if not self.results.columns:
             return
-        with tempfile.NamedTemporaryFile(dir=folder.path, delete=False) as stream:
-            self.results.copy_to(stream)
-        os.chmod(stream.name, 0o666 & ~_umask())
-        os.replace(stream.name, folder.path / PREDICTIONS)
+        temporary = folder.path / f".tmp-{PREDICTIONS}"
+        with HashedFile(temporary) as file:
+            self.results.copy_to(file)
+        os.replace(temporary, folder.path / PREDICTIONS)
         folder.note(PREDICTIONS)
         folder.write(self._worst(title))
         if self.results.confusion:
@@ -72,18 +73,13 @@ class SampleFiles:
         return [table, Figure(WORST, lambda most: draw_worst(self._source, worst, title))]
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def draw_worst(source: Samples, worst: List[Cells], title: str) -> object:
     """Draws the images with the largest losses, with two lines below each."""
     from mxtrain.task.sample_figure import draw_captioned, images_of
     from mxtrain.training.loaders import take
 
-    images = [images_of(take(source, [int(cells[SAMPLE])]))[0] for cells in worst]  # type: ignore[arg-type]
+    sources = [take(source, [int(cells[SAMPLE])]) for cells in worst]
+    images = [images_of(one)[0] for one in sources]  # type: ignore[arg-type]  # images are no pairs
     return draw_captioned(images, [captions_of(cells) for cells in worst], title)
 
 
@@ -93,4 +89,4 @@ def captions_of(cells: Cells) -> List[str]:
     if TRUE in cells:
         return [str(cells[TRUE]), f"{cells[PREDICTED]}, {loss}"]
     shown = [name for name in ("missed", "false_positives", "mean_iou", "mean_error") if name in cells]
-    return [", ".join(f"{name.replace('_', ' ')} {np.round(cells[name], 3)}" for name in shown), loss]  # type: ignore[call-overload]
+    return [", ".join(f"{name.replace('_', ' ')} {np.round(cells[name], 3)}" for name in shown), loss]

@@ -230,7 +230,9 @@ class Supervisor:
 
     def _forward_warning(self, workers: Sequence[Process]) -> None:
         """Forwards a warning of a scheduler once to each worker that can receive it: that sends heartbeats."""
-        for worker in workers if self._warning is not None else ():
+        if self._warning is None:
+            return
+        for worker in workers:
             if worker.has_reported and worker.spec.name not in self._warned:
                 self._warned.add(worker.spec.name)
                 worker.signal(self._warning)

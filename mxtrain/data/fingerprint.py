@@ -27,7 +27,7 @@ from mxtrain.errors import MxtrainError
 from mxtrain.files.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.base import BaseDataset, Samples, Splits
 
 MAX_FILES = 100_000
@@ -42,7 +42,7 @@ RUN_FOLDER = ".hydra"
 """Marks a folder as the directory of a run, which may be below the data when these are in the current folder."""
 
 
-def fingerprint(dataset: BaseDataset, splits: Splits) -> Dict[str, Json]:
+def fingerprint(dataset: BaseDataset, splits: Splits) -> JsonObject:
     """Returns the fingerprint of an opened dataset.
 
     Args:

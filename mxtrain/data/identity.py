@@ -8,7 +8,7 @@ moved and touched.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping
+from typing import TYPE_CHECKING, Dict, Iterator, List
 
 import numpy as np
 
@@ -31,7 +31,7 @@ MAX_DEPTH = 4
 """Sources within sources, e.g. the rows of a split of a table."""
 
 
-def identify(dataset: BaseDataset, splits: Splits, known: Mapping[str, Json]) -> Dict[str, Json]:
+def identify(dataset: BaseDataset, splits: Splits, known: JsonObject) -> Dict[str, Json]:
     """Returns the identity of an opened dataset.
 
     Args:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
 from mxtrain.engine.gradient_sums import OVERWRITES, has_gradient, overwritten_inputs
 from mxtrain.engine.max_pooling import has_max_pooling, inference_in_training_mode, pooled_inputs
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import SymbolGraph
 
 Flags = Sequence[Tuple[str, Any]]
 
@@ -40,7 +43,7 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
             if dict(flags).get("static_shape") and '"op": "RNN"' in text:
                 self._inference = cached_op(sym, [flag for flag in flags if flag[0] != "static_shape"])
             is_read = any(f'"op": "{op}"' in text for op in ("Pooling", *OVERWRITES))
-            graph = json.loads(text) if is_read else {"nodes": []}
+            graph: SymbolGraph = json.loads(text if is_read else '{"nodes": []}')
             self._pools, self._pooled = has_max_pooling(graph), pooled_inputs(graph)
             self._overwritten = overwritten_inputs(graph)
 

@@ -63,7 +63,8 @@ def prove_files(
         expected = {name: array[row] for name, array in entered.items()}
         for name, difference in _errors(found, expected).items():
             if not difference <= MAX_ERROR:
-                raise NotProven(f"export: predict.py reads {place} differently from the run: {name} by {difference:.1e}.")
+                reason = f"{name} by {difference:.1e}"
+                raise NotProven(f"export: predict.py reads {place} differently from the run: {reason}.")
             largest = max(largest, difference)
         count += 1
     return count, largest

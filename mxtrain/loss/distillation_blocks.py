@@ -35,11 +35,11 @@ class _LossAround(gluon.HybridBlock):
 
     def register_child(self, block, name=None):
         # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
-        gluon.Block.register_child(self, block, name)
+        gluon.Block.register_child(self, block, name)  # type: ignore[attr-defined]
 
     def hybridize(self, active=True, **kwargs):
         is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
-        (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)
+        (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)  # type: ignore[attr-defined]
 
 
 class DistillationLoss(_LossAround):

@@ -20,10 +20,10 @@ from typing import (
     Dict,
     Iterator,
     List,
-    NamedTuple,
     Optional,
     Sequence,
     Tuple,
+    Union,
 )
 
 import numpy as np
@@ -34,12 +34,12 @@ from mxtrain.metric.host import HostMetric
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json
     from mxtrain.data.base import Samples
     from mxtrain.data.checking.problems import DataPlace
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions
+    from mxtrain.files.durable import HashedFile
     from mxtrain.types import Batch
 
 FILE, SAMPLE, LOSS, WEIGHT, TRUE, PREDICTED = "file", "sample", "loss", "weight", "true", "predicted"
@@ -47,10 +47,11 @@ NUM_WORST = 24
 """Samples with the largest losses that are shown."""
 MAX_LISTED, MAX_LISTED_PER_CELL = 20_000, 200
 """Samples that are listed for the cells of a confusion matrix: of all cells, and of one."""
-Cells = Dict[str, "Json"]
+Cells = Dict[str, Any]
 
 
-class EvaluatedSample(NamedTuple):
+@dataclass(frozen=True)
+class EvaluatedSample:
     """A sample of an evaluation, on the host.
 
     Attributes:
@@ -192,7 +193,7 @@ class SampleResults:
             self._keep(index, cells)
 
     def _keep(self, index: int, cells: Cells) -> None:
-        loss = float(cells[LOSS])  # type: ignore[arg-type]  # it is a number
+        loss = float(cells[LOSS])
         item = (np.inf if loss != loss else loss, -index, cells)
         if len(self._heap) < NUM_WORST:
             heapq.heappush(self._heap, item)
@@ -211,7 +212,7 @@ class SampleResults:
         """Returns the rows with the largest losses, largest first; of equal losses the first sample."""
         return [cells for _, _, cells in sorted(self._heap, key=lambda item: item[:2], reverse=True)]
 
-    def copy_to(self, stream: BinaryIO) -> None:
+    def copy_to(self, stream: Union[BinaryIO, HashedFile]) -> None:
         """Writes a header and all rows in the order of the samples, each sample once."""
         self.finish()
         if self.columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from mxtrain.cadence import Cadence
 from mxtrain.description.groups import Description
@@ -14,7 +14,7 @@ from mxtrain.kvstore.world import World
 from mxtrain.process.stopping import GRACE_S, Budget
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.annotations import JsonObject
     from mxtrain.data.loading.loader import BatchLoader
     from mxtrain.training.evaluate import ShownSamples
 
@@ -40,7 +40,7 @@ class Plan:
     save: Cadence
     monitor: str
     direction: str
-    identity: Mapping[str, Json]
+    identity: JsonObject
     """Facts of the run in its checkpoints: the description and the signature of the network."""
     grace_s: float = GRACE_S
     """Seconds after a signal, when the process is ended if it has not saved and ended by itself."""
@@ -115,7 +115,7 @@ def build_rate(
 
 
 def build_plan(
-    description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str, epoch_origin: int = 0
+    description: Description, steps_per_epoch: int, identity: JsonObject, direction: str, epoch_origin: int = 0
 ) -> Plan:  # fmt: skip
     """Builds the plan: lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint

@@ -12,9 +12,10 @@ from typing import Any, Collection, Dict, Iterator, List, Literal, Mapping, Opti
 import yaml
 
 from mxtrain.data.checking.problems import Findings, Problem
-from mxtrain.data.table.cells import mixed_unit, read_number
+from mxtrain.data.table.cells import mixed_unit
 from mxtrain.data.table.columns import hint_at_separator, names_of_columns, stream_rows
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS
+from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Positive, Spec
