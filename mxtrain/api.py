@@ -41,7 +41,7 @@ from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.parts import LoadedParts, MeasuredParts, Parts, with_parts
 from mxtrain.task.fit import require_known_names, require_same_names
-from mxtrain.task.sample_results import SampleReader
+from mxtrain.task.sample_results import ResultReader
 from mxtrain.training.fold_results import read_folds
 from mxtrain.types import expand_path, shapes_of
 
@@ -552,7 +552,7 @@ class Run:
             name, source = choose_split(open_splits(opened), split)
             trained = load_trained(checkpoint, description, signature)
             evaluator = trained.evaluator
-            reader = SampleReader(description, signature, source, name, evaluator.decode)
+            reader = ResultReader(description, signature, source, name, evaluator.decode)
             loader = build_loader(
                 description, source, signature, trained.device, limit_batches=limit_batches, in_order=True
             )  # fmt: skip

@@ -49,7 +49,7 @@ ON_PURPOSE = ("BlockGrad", "_contrib_gradientmultiplier", "make_loss", "MakeLoss
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """One call of a block within the network."""
 
     layer: str
@@ -105,16 +105,16 @@ def _own_blocks(objective: Objective) -> Iterator[Tuple[str, gluon.Block]]:
         yield from ((path, block) for path, block in blocks_by_path(root, prefix) if is_own(block))
 
 
-def _recorded_calls(objective: Objective, batch: Batch) -> Iterator[Call]:
+def _recorded_calls(objective: Objective, batch: Batch) -> Iterator[RecordedCall]:
     """Runs network and loss once and yields the first call of each own block, parents first."""
-    found: Dict[str, Call] = {}
+    found: Dict[str, RecordedCall] = {}
     for root in (objective.network, objective.loss):
         root.hybridize(False)  # type: ignore[union-attr]  # a graph calls no hooks
     handles = []
     for layer, block in _own_blocks(objective):
 
         def keep(block: gluon.Block, arguments: Sequence[Any], layer: str = layer) -> None:
-            found.setdefault(layer, Call(layer, block, _copied(arguments)))
+            found.setdefault(layer, RecordedCall(layer, block, _copied(arguments)))
 
         handles.append(block.register_forward_pre_hook(keep))
     with autograd.train_mode():
@@ -192,7 +192,7 @@ class BlockRun:
 class BlockComparison:
     """Compares one block in float64 with finite differences, and in float32 with float64."""
 
-    def __init__(self, call: Call, other: gluon.Block) -> None:
+    def __init__(self, call: RecordedCall, other: gluon.Block) -> None:
         self._rng = np.random.RandomState(0)
         self._exact = BlockRun(call.block, call.arguments)
         self._single = BlockRun(other, _copied(call.arguments, "float32"))

@@ -36,13 +36,15 @@ SAMPLE_WORDS = re.compile(
 OTHER_MEANINGS = {
     "classes of Python's": {
         "mxtrain": "classes", "mxtrain.api": "classes", "mxtrain.cli.arguments": "classes",
-        "mxtrain.cli.compose": "classes", "mxtrain.cli.config_loader": "classes", "mxtrain.cli.restored": "classes",
+        "mxtrain.cli.compose": "classes", "mxtrain.cli.config_loader": "classes",
+        "mxtrain.cli.foreign_words": "classes", "mxtrain.cli.restored": "classes",
         "mxtrain.description.groups": "classes",
         "mxtrain.description.trust": "classes", "mxtrain.config.override_text": "classes",
     },
     "options of networks, which users' own have": {
         "mxtrain.training.loaders": "num classes", "mxtrain.training.network": "num classes",
     },
+    "names of operators": {"mxtrain.engine.gradient_sums": "mask", "mxtrain.own_gradients": "regression"},
     "names of options and settings": {"mxtrain.cli.setting_names": "image", "mxtrain.training.resume": "image"},
     "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
     "examples of what is typed, and the task of who types none": {

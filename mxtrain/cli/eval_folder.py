@@ -1,5 +1,4 @@
-"""The folder of an evaluation, which holds what one evaluation wrote: nothing of an earlier one, of other settings or
-of another checkpoint, stays beside it."""
+"""The folder of an evaluation. It holds the files of one evaluation only: those of an earlier one are removed."""
 
 from __future__ import annotations
 
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_text import read_json
+from mxtrain.runs.written_files import ARTIFACT_ENDINGS
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
     from mxtrain.types import Artifact
 
 METRICS = "metrics.json"
-ENDINGS = (".csv", ".png", ".wav", ".html")
-"""Of the files that an evaluation writes."""
 
 
 class EvaluationFolder:
@@ -63,4 +61,4 @@ class EvaluationFolder:
         except (OSError, ValueError, KeyError, TypeError):
             return []
         names = [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
-        return [name for name in names if name == Path(name).name and name.endswith(ENDINGS)]
+        return [name for name in names if name == Path(name).name and name.endswith(ARTIFACT_ENDINGS)]

@@ -11,7 +11,8 @@ from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 
 EVALUATION = re.compile(r"eval(/averaged/[^/]+)?/(train|val|test)(/[a-z_0-9-]+)*/metrics\.json")
-_ARTIFACTS = (".csv", ".png", ".wav")
+ARTIFACT_ENDINGS = (".csv", ".png", ".wav", ".html")
+"""Endings of the files that an evaluation writes besides metrics.json."""
 _TOP = "|".join(map(re.escape, (STATUS_FILE, META_FILE, ROWS_FILE, "metrics.csv", "train.log", "timeline.json")))
 _CHECKPOINT = r"[a-z][a-z0-9_]*\.(params|json)"
 _SHAPES = (
@@ -53,4 +54,4 @@ def _results(run_dir: str, metrics_file: str) -> Set[str]:
         return set()
     folder = PurePosixPath(metrics_file).parent
     listed = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    return {str(folder / name) for name in listed if name.endswith(_ARTIFACTS) and name == os.path.basename(name)}
+    return {str(folder / name) for name in listed if name.endswith(ARTIFACT_ENDINGS) and name == os.path.basename(name)}

@@ -68,7 +68,7 @@ class EvaluatedSample:
 
 
 @dataclass(frozen=True)
-class SampleReader:
+class ResultReader:
     """Converts batches of an evaluation to rows of samples.
 
     Attributes:
@@ -158,7 +158,7 @@ class SampleResults:
     """
 
     def __init__(
-        self, reader: SampleReader, stream: BinaryIO, losses: Callable[[Batch, Tuple[NDArray, ...]], List[NDArray]]
+        self, reader: ResultReader, stream: BinaryIO, losses: Callable[[Batch, Tuple[NDArray, ...]], List[NDArray]]
     ) -> None:
         self._reader, self._stream, self._losses = reader, stream, losses
         self._pending: List[Tuple[Batch, Optional[Predictions], List[NDArray]]] = []

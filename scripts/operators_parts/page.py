@@ -125,9 +125,14 @@ def _refused(rows: Sequence[Row]) -> str:
     for (name, text), conditions in by_cell.items():
         groups.setdefault((", ".join(conditions), text), []).append(f"`{name}`")
     return "\n".join(
-        f"| {', '.join(names) if len(names) < 40 else f'{len(names)} operators'} | {conditions} | {text} |"
+        f"| {', '.join(names) if len(names) < 40 else f'{len(names)} operators'} | {conditions} | {escaped(text)} |"
         for (conditions, text), names in groups.items()
     )
+
+
+def escaped(text: str) -> str:
+    """Escapes a message of MXNet, in which a browser would not show `<size_t>`: it reads it as an element of HTML."""
+    return text.replace("<", "&lt;")
 
 
 def _processor() -> str:

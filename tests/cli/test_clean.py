@@ -191,14 +191,17 @@ def test_all_that_mxtrain_writes_goes(tmp_path: Path) -> None:
     run = failed_run(tmp_path / "a")
     for file in (
         "train.log", "events.out.tfevents.1.host", "metrics.csv", "workers/worker-0.log", "workers/.lock", ".lock",
-        "eval/val/metrics.json", "eval/val/confusion.png", "replay/step-7/bundle.json", "replay/step-7/arrays.npz",
+        "eval/val/metrics.json", "eval/val/confusion.png", "eval/val/confusion.html",
+        "replay/step-7/bundle.json", "replay/step-7/arrays.npz",
         "averaged/last-5/model.params", "export/model.onnx", "export/signature.json", "export/reading/images.py",
         "slim/checkpoints/step-00000040/state.json", "previous/1/status.json", "tracker-mlflow.json",
         "previous/1/checkpoints/step-00000010/model.params", "checkpoints/.tmp-step-00000050-1/model.params",
     ):  # fmt: skip
         (run / file).parent.mkdir(parents=True, exist_ok=True)
         (run / file).write_text("x")
-    (run / "eval" / "val" / "metrics.json").write_text('{"files": ["confusion.png", "../../status.json"]}')
+    (run / "eval" / "val" / "metrics.json").write_text(
+        '{"files": ["confusion.png", "confusion.html", "../../status.json"]}'
+    )
     (run / "checkpoints" / ".tmp-empty").mkdir()
     plan = plan_whole(run)
     assert [one.path for one in plan.removable] == [str(run)], plan.kept

@@ -15,9 +15,9 @@ from PIL import Image
 from small_runs import CASES, with_data, write_data
 
 from mxtrain.cli import main
-from mxtrain.cli.confusion_page import render_confusion
 from mxtrain.data.checking.problems import DataPlace
-from mxtrain.task.sample_results import NUM_WORST, SampleReader, SampleResults, csv_line, location
+from mxtrain.task.confusion_page import render_confusion
+from mxtrain.task.sample_results import NUM_WORST, ResultReader, SampleResults, csv_line, location
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -53,7 +53,7 @@ def test_results_of_samples_add_up_to_those_of_the_split(case: str, describe_run
     source = splits.val
     loader = build_loader(description, source, signature, mx.cpu())
     results = SampleResults(
-        SampleReader(description, signature, source, "val", evaluator.decode), io.BytesIO(), evaluator.losses
+        ResultReader(description, signature, source, "val", evaluator.decode), io.BytesIO(), evaluator.losses
     )
     values = evaluator.measure(loader, results.update)
     stream = io.BytesIO()
