@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, MAX_PIXELS, ImageTooLarge
+from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
 from mxtrain.vision.images.pixels import ImageReader, read_error
 from mxtrain.vision.images.window import as_window
@@ -115,14 +115,15 @@ def describe_outputs(
     return None
 
 
-def read_image(content: bytes, name: str, signature: Dict[str, Any], max_pixels: int = MAX_PIXELS) -> PreparedImage:
+def read_image(content: bytes, name: str, signature: Dict[str, Any], max_pixels: Optional[int] = None) -> PreparedImage:
     """Decodes an image file, and crops or resizes it to the network's input, as in the evaluation of the trained run.
 
     Args:
         content: content of the file.
         name: name of the file, for messages.
         signature: signature of the folder.
-        max_pixels: largest allowed number of pixels, checked before the image is decoded.
+        max_pixels: largest allowed number of pixels, checked before the image is decoded; None = `MAX_PIXELS` of
+            `mxtrain.data.loading.opening`.
 
     Raises:
         ImageTooLarge: the image has more than `max_pixels`.

@@ -33,6 +33,7 @@ def simulate(spec: PruningSchedule, total_steps: int) -> Any:
     """Calls an action before each of `total_steps` steps, and the step at which it is repeated twice."""
     action, ranked, said = Recorder(spec), [], []
     run = SimpleNamespace(step=0, name="prune", total_steps=total_steps, steps_per_epoch=10,
+                          epoch_origin=0,
                           rank_validations=ranked.append, say=said.append)  # fmt: skip
     action.on_begin(run)
     for run.step in range(total_steps):

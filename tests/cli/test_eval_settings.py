@@ -136,9 +136,9 @@ def test_a_layer_that_is_not_there_is_refused_before_anything_is_measured(
 @pytest.mark.parametrize("task", ["masked_language_modeling", "regression", "classification dataset=glue model=bert"])
 def test_what_has_no_pixels_is_refused(describe_run: Any, task: str) -> None:
     description = describe_run(*f"task={task}".split())
-    with pytest.raises(ConfigError, match="^explain: it draws which pixels .* gives (text|numbers). Leave explain out"):
+    with pytest.raises(ConfigError, match="^explain: it draws which pixels .* gives (text|features). Leave"):
         description.task.check_explained(description)
-    with pytest.raises(ConfigError, match="^corrupt=fog: it changes the pixels .* gives (text|numbers). Leave corrupt"):
+    with pytest.raises(ConfigError, match="^corrupt=fog: it changes the pixels .* gives (text|features). Leave corrupt"):
         description.dataset.corrupted([], "fog", 1)
 
 

@@ -220,7 +220,7 @@ def test_whole_numbers_that_32_bits_do_not_hold_are_said(tmp_path: Path, caplog:
 
 def test_texts_among_numbers_are_shown_with_their_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "a,target\n1,2\n0x10,3\n")
-    with pytest.raises(DataError, match="'a' holds texts, such as '0x10' in line 3, .* Write them as numbers"):
+    with pytest.raises(DataError, match="'a' holds texts, such as '0x10' in line 3, .* Type dataset=feature_table"):
         NumberTable(train=path).open()
 
 

@@ -11,7 +11,7 @@ from sklearn.calibration import calibration_curve as sklearns_curve
 
 from mxtrain.engine.backend import nd
 from mxtrain.metric import binary
-from mxtrain.metric.meter import Meter
+from mxtrain.metric.meter import UNWEIGHTED, Meter, MeterOutputs
 
 RNG = np.random.RandomState(0)
 TARGETS = (RNG.rand(400) < 0.1).astype(np.float64)  # positive ones are rare
@@ -30,7 +30,7 @@ def test_it_is_scikit_learns(kind: Any) -> None:
 
 
 def test_log_loss_is_scikit_learns_also_of_certain_predictions() -> None:
-    meter = Meter({"log_loss": binary.LogLoss()}, 1)
+    meter = Meter({"log_loss": binary.LogLoss()}, 1, UNWEIGHTED, MeterOutputs(is_binary=True))
     scores, targets = np.append(SCORES, [60.0, -200.0]), np.append(TARGETS, [0.0, 1.0])
     sums = meter(nd.zeros(len(scores)), nd.array(scores).reshape((-1, 1)), nd.array(targets)).asnumpy()
     found = meter.values(sums.astype(float), len(scores))["log_loss"]
@@ -50,14 +50,15 @@ def test_the_calibration_curve_is_scikit_learns(strategy: Any) -> None:
     np.testing.assert_allclose(curve.probability_D, mean_D)
     assert curve.count_D.sum() == 400 and (curve.low_D <= mean_D).all() and (mean_D <= curve.high_D).all()
     wanted = sum(count * abs(p - s) for count, p, s in zip(curve.count_D, mean_D, share_D)) / 400
-    assert metric.of_samples(score_N, target_N) == pytest.approx(wanted) and wanted > 0.05
+    assert metric.of_classes(score_N[:, None], target_N[:, None]) == pytest.approx(wanted) and wanted > 0.05
     assert metric.signature == f"num_bins=7 strategy={strategy}"
 
 
 def test_right_probabilities_have_no_error() -> None:
     target_N = np.tile([0.0, 0.0, 0.0, 1.0], 25)
-    assert binary.ExpectedCalibrationError().of_samples(np.full(100, -np.log(3)), target_N) == pytest.approx(0)
-    assert binary.ExpectedCalibrationError().of_samples(np.full(100, np.log(3)), target_N) == pytest.approx(0.5)
+    for score, expected in ((-np.log(3), 0), (np.log(3), 0.5)):
+        error = binary.ExpectedCalibrationError().of_classes(np.full((100, 1), score), target_N[:, None])
+        assert error == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])
@@ -68,7 +69,7 @@ def test_metrics_of_one_class_are_undefined(size: int, target: float) -> None:
     precision = binary.AveragePrecision().of_samples(scores, targets)
     assert precision == 1.0 if target and size else np.isnan(precision)
     for metric in (binary.BrierScore(), binary.ExpectedCalibrationError()):
-        assert np.isnan(metric.of_samples(scores, targets)) == (not size)
+        assert np.isnan(metric.of_classes(scores[:, None], targets[:, None])) == (not size)
 
 
 def test_scores_tell_samples_apart_whose_probabilities_are_both_1_in_32_bits() -> None:

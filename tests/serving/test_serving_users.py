@@ -119,8 +119,8 @@ def test_cells_are_read_as_the_dataset_says() -> None:
         request = network.request({"user": "u2", "history": [], "features": {"town": town, "age": age}}, "here")
         score_I = network.scores(request, network.all_items())
         np.testing.assert_allclose(score_I, expected_scores(2, *expected), rtol=1e-5)
-    with pytest.raises(ValueError, match=r"'1\.234' in column 'age' is no number"):
-        network.request({"user": "u2", "history": [], "features": {"town": "Ulm", "age": "1.234"}}, "here")
+    with pytest.raises(ValueError, match=r"'1\.23' in column 'age' is no number"):
+        network.request({"user": "u2", "history": [], "features": {"town": "Ulm", "age": "1.23"}}, "here")
     assert exported_rows.MISSING_CELLS == frozenset(cells.MISSING_CELLS)
     assert exported_rows.MISSING_NUMBERS == frozenset(cells.MISSING_NUMBERS)
 

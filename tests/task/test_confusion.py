@@ -16,7 +16,7 @@ def test_rates_confusions_and_counts() -> None:
     rates, worst, counts, image = confusion_artifacts(TRUE, PREDICTED, ["a", "b", "c", "d"], "val, step 3")
     assert isinstance(rates, Table) and rates.header == ["class", "samples", "precision", "recall", "f1"]
     assert [row[:2] for row in rates.rows] == [["a", 3], ["b", 2], ["c", 1], ["d", 0]]
-    expected = [[1 / 3, 1 / 3, 1 / 3], [1 / 3, 1 / 2, 2 / 5], [0, 0, 0], [0, 0, 0]]
+    expected = [[1 / 3, 1 / 3, 1 / 3], [1 / 3, 1 / 2, 2 / 5], [0, 0, 0], [0, np.nan, np.nan]]
     np.testing.assert_allclose([row[2:] for row in rates.rows], expected)
     assert isinstance(worst, TextLines)
     assert worst.lines == ["2 x a taken for b", "1 x b taken for a", "1 x c taken for a"]

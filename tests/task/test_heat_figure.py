@@ -86,8 +86,8 @@ def test_images_of_any_size_and_number(shape: Any, count: int) -> None:
 
 def test_the_table_says_what_is_explained() -> None:
     found = [attribution(corner(1.0), facts={"sum": 2.0}), attribution(corner(1.0), index=3, facts={"sum": 4.0})]
-    table = heat_table(found, ["a.png"] * len(found))
-    assert list(table.header) == ["sample", "true", "predicted", "probability", "score", "sum"]
+    table = heat_table(found, ["a.png", "b.png"])
+    assert list(table.header) == ["file", "sample", "true", "predicted", "probability", "score", "sum"]
     assert [list(row) for row in table.rows] == [
-        [7, "cat", "dog", 0.75, 2.5, 2.0], [3, "cat", "dog", 0.75, 2.5, 4.0]
+        ["a.png", 7, "cat", "dog", 0.75, 2.5, 2.0], ["b.png", 3, "cat", "dog", 0.75, 2.5, 4.0]
     ]  # fmt: skip

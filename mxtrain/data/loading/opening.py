@@ -38,20 +38,21 @@ def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: Opt
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
     image = Image.open(io.BytesIO(content), formats=formats)
-    require_pixels(image.size, MAX_PIXELS if max_pixels is None else max_pixels)
+    require_pixels(image.size, max_pixels)
     return image
 
 
-def require_pixels(size: Tuple[int, int], max_pixels: int) -> None:
+def require_pixels(size: Tuple[int, int], max_pixels: Optional[int] = None) -> None:
     """Rejects images of too many pixels.
 
     Args:
         size: (width, height).
-        max_pixels: largest allowed number of pixels.
+        max_pixels: largest allowed number of pixels; None = `MAX_PIXELS`.
 
     Raises:
         ImageTooLarge: the image has more.
     """
     width, height = size
-    if width * height > max_pixels:
-        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {max_pixels:,} are read")
+    largest = MAX_PIXELS if max_pixels is None else max_pixels
+    if width * height > largest:
+        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {largest:,} are read")

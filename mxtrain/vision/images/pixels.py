@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import IMAGE_TOO_LARGE, UNREADABLE_IMAGE
-from mxtrain.data.loading.opening import FORMATS, MAX_PIXELS, ImageTooLarge, open_image, require_pixels
+from mxtrain.data.loading.opening import FORMATS, ImageTooLarge, open_image, require_pixels
 from mxtrain.errors import LoaderError
 from mxtrain.vision.images.dicom import DicomReader, is_dicom
 from mxtrain.vision.images.window import Window, linear_exact, require_grey
@@ -43,13 +43,14 @@ class ImageReader:
             struct.error and its own errors; `read_error` converts them to one message.
     """
 
-    def __init__(self, content: bytes, window: Window = "auto", max_pixels: int = MAX_PIXELS) -> None:
+    def __init__(self, content: bytes, window: Window = "auto", max_pixels: Optional[int] = None) -> None:
         """Reads the header.
 
         Args:
             content: content of the file.
             window: range of grey values, see `Decoding.window`.
-            max_pixels: largest allowed number of pixels, checked before the image is decoded.
+            max_pixels: largest allowed number of pixels, checked before the image is decoded; None = `MAX_PIXELS` of
+                `mxtrain.data.loading.opening`.
         """
         self._window = window
         self._dicom = DicomReader(content) if is_dicom(content) else None

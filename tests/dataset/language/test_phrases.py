@@ -56,5 +56,5 @@ def test_the_languages_differ_and_the_libraries_must_be_there(monkeypatch: pytes
     with pytest.raises(pydantic.ValidationError, match="source=de and target=de must differ"):
         NumberAndDatePhrases(source="de")
     monkeypatch.setitem(__import__("sys").modules, "num2words", None)
-    with pytest.raises(DataError, match="needs the package num2words .*pip install num2words"):
+    with pytest.raises(DataError, match="needs the package num2words .*pip install 'num2words"):
         phrases("en", "de", 5, 3)

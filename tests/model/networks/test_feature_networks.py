@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import nd
-from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomFields, CustomModel
 from mxtrain.model.features import FeatureModel, build_features
 from mxtrain.model.prepare import prepare_network
@@ -109,10 +108,12 @@ def test_wide_and_deep_is_its_formula(sizes: Tuple[int, ...], numbers: int, outp
     np.testing.assert_allclose(scores(network, inputs, sizes, numbers), wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("model", [FactorizationMachine(), DeepFM()])
-def test_interactions_of_pairs_give_one_score(model: FeatureModel) -> None:
-    with pytest.raises(ConfigError, match="gives one score for a sample, and 3 are wanted. Type model=wide_deep."):
-        model.build_features(3, SIZES, NUMBERS)
+@pytest.mark.parametrize("model", [FactorizationMachine(units=4), DeepFM(units=4, hidden=[5])])
+def test_interactions_of_pairs_give_a_score_per_class(model: FeatureModel) -> None:
+    """The scores of three classes, each from its own part of the weights."""
+    network, _ = prepared(model, SIZES, NUMBERS, 3)
+    found = scores(network, drawn(SIZES, NUMBERS), SIZES, NUMBERS)
+    assert found.shape == (BATCH, 3) and len({round(float(score), 6) for score in found[0]}) == 3
 
 
 def test_a_network_of_the_users_is_told_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
