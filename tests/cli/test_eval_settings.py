@@ -138,7 +138,7 @@ def test_what_has_no_pixels_is_refused(describe_run: Any, task: str) -> None:
     description = describe_run(*f"task={task}".split())
     with pytest.raises(ConfigError, match="^explain: it draws which pixels .* gives (text|features). Leave"):
         description.task.check_explained(description)
-    with pytest.raises(ConfigError, match="^corrupt=fog: it changes the pixels .* gives (text|features). Leave corrupt"):
+    with pytest.raises(ConfigError, match="^corrupt=fog: it changes the pixels .* gives (text|features). Leave"):
         description.dataset.corrupted([], "fog", 1)
 
 
