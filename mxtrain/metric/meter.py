@@ -30,8 +30,10 @@ class LossWeights(NamedTuple):
     @classmethod
     def from_loss(cls, loss: LossBlock) -> LossWeights:
         """Reads the attributes of a loss, see `LossBlock`; Gluon's own losses have none of them."""
-        given = {name: getattr(loss, name) for name in cls._fields if hasattr(loss, name)}
-        return cls(**given)
+        return cls(
+            getattr(loss, "weighted", False), getattr(loss, "least_weight", 0.0), getattr(loss, "parts", ()),
+            getattr(loss, "must_count", False),
+        )  # fmt: skip
 
 
 class MeterOutputs(NamedTuple):
