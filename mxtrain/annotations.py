@@ -86,10 +86,10 @@ class SymbolGraph(TypedDict, total=False):
 class LossBlock(Protocol):
     """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
 
-    With `parts = ("NAME", ...)` it returns after these one array (B,) for each name, which is only logged, as
+    With `parts = ("NAME", ...)` it then returns one array (B,) for each name, which is only logged, as
     sum(part) / sum(weight).
-    With `least_weight` the weights of a global batch count at least so much: where objects are counted, a batch without
-    any is learned from.
+    `least_weight` is a lower bound on the sum of the weights of a global batch, so that a batch without objects is
+    learned from if weights count objects.
     """
 
     def __call__(self, *arrays: NDArray) -> Returned: ...

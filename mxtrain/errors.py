@@ -112,7 +112,7 @@ class NonFiniteError(MxtrainError):
 
 
 class LossWeightError(MxtrainError):
-    """A loss gives all samples the weight 0."""
+    """The weights that a loss returned sum to 0."""
 
 
 class PeersLost(MxtrainError):

@@ -12,7 +12,7 @@ from mxtrain.callback import CallbackSpec
 from mxtrain.types import Callback, NonNegative, Positive, PositiveFloat
 
 CHILD = "MXTRAIN_CHAOS_FULL_DISK"
-"""Set for the processes of both runs: the path of a file that stands for a full disk while it exists."""
+"""Environment variable of the processes of both runs: path of a file; while it exists, the disk counts as full."""
 
 FaultKind = Literal["kill", "pause", "corrupt", "full", "delay"]
 

@@ -43,8 +43,8 @@ class GivenCallback(Given, CallbackSpec):
 
 
 class RowCallback(Callback):
-    """Calls a function with each row of metrics.jsonl, for training steps and for validations. Returns True if the
-    function has, which is warned of.
+    """Calls a function with each row of metrics.jsonl, for training steps and for validations. If the function returns
+    True, which stops nothing, the caller warns.
 
     Args:
         function: called with one argument, the row as a dict.

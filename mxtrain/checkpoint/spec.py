@@ -21,8 +21,8 @@ class CheckpointSpec(Spec):
     """auto: continue the run directory if it has a checkpoint; never: start over; otherwise the path of a checkpoint or
     run directory to start from."""
     changes: List[str] = []
-    """Settings, by their whole names, that may differ from those of the checkpoint that a run continues from, e.g.
-    [optimizer.lr], and `data` for other contents of the data. The result is not that of an unbroken run."""
+    """Full names of settings that may differ from those of the checkpoint to continue from, e.g. [optimizer.lr]; `data`
+    allows changed data. The result differs from that of an uninterrupted run."""
     every_steps: Optional[Positive] = None
     """Optimizer steps between checkpoints."""
     every_epochs: Optional[Positive] = 1
@@ -38,7 +38,7 @@ class CheckpointSpec(Spec):
     """Save a checkpoint at the end of the run, even if it is interrupted."""
     on_signal: Literal["stop", "save"] = "stop"
     """Reaction to SIGUSR1 and SIGUSR2, with which schedulers announce the end of a job (Slurm's --signal, submitit).
-    stop: save and end with exit code 75, as at the end of a budget; save: save and go on."""
+    stop: save and end with exit code 75, as at the end of a budget; save: save and continue."""
 
     def cadence(self) -> Cadence:
         """Returns the rule for saving in the middle of a run."""

@@ -135,8 +135,8 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     arguments = arguments if position is None else [*arguments[:position], *following]
     if sys.flags.optimize > 1:
         raise ConfigError(
-            f"PYTHONOPTIMIZE={sys.flags.optimize} (python -OO) removes the docstrings that MXNet builds its functions "
-            "with. Type `unset PYTHONOPTIMIZE` first; PYTHONOPTIMIZE=1 works, too."
+            f"PYTHONOPTIMIZE={sys.flags.optimize} (python -OO) removes docstrings, from which MXNet builds its "
+            "functions. Type `unset PYTHONOPTIMIZE` first; PYTHONOPTIMIZE=1 works, too."
         )
     command = COMMANDS[name]
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):

@@ -1,4 +1,4 @@
-"""Rejects overrides from a file that may be a stranger's: they are composed, and the result must be trusted."""
+"""Rejects overrides from an untrusted file unless the configuration that they compose is trusted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def require_trusted_words(
 ) -> None:  # fmt: skip
     """Rejects overrides that would run code of their author, or write outside of the run directory.
 
-    Only settings of the groups of a run are allowed: no flag, nothing below `hydra` (its callbacks import classes, its
-    logging opens files, its search path brings in other files), and no group that is moved there (`callback@hydra.x`).
+    Only settings of the groups of a run are allowed: no flags, no settings below `hydra` (its callbacks import classes,
+    its logging opens files, its search path adds files), and no group that is moved there (`callback@hydra.x`).
 
     Args:
         composer: the user's own configuration files.
@@ -59,14 +59,14 @@ def refuse_words(words: Sequence[str], path: str) -> None:
     if words:
         lines = "\n".join(f"  {printable_line(word, MAX_SHOWN)}" for word in words)
         raise ConfigError(
-            f"{path} holds words that can run code or write files outside of the run directory:\n{lines}\n"
+            f"{path} contains overrides that can run code or write files outside of the run directory:\n{lines}\n"
             f"{REMEDY}."
         )
 
 
 def _is_plain(word: str) -> bool:
-    """Returns True for an override, and False for a flag, a word that looks something up, and a key with other signs
-    than those of a setting."""
+    """Returns True for an override; False for a flag, an interpolation, and a key with characters that no setting
+    has."""
     is_key = re.fullmatch(r"[A-Za-z_][\w-]*([./][\w-]+)*", key_of(word), re.ASCII) is not None
     return is_key and is_override(word) and INTERPOLATION not in word
 

@@ -44,7 +44,8 @@ def find_role(description: Description) -> Optional[Member]:
     environment. None if it runs alone, or is the supervisor that starts the others.
 
     Raises:
-        ConfigError: what mpirun or srun started does not fit the description, or the scheduler cannot listen.
+        ConfigError: the processes that mpirun or srun started do not fit the description, or the scheduler cannot
+            listen.
         NotJoined: there is no scheduler.
     """
     member = find_member()

@@ -152,8 +152,8 @@ def node_of(placeholder: Type[Given], path: str, value: Any, described: Config) 
 
 
 def _named(group: str, value: Any) -> Dict[str, Any]:
-    """Returns path -> object for a group of any number of options. Objects without a name get that of their class, and
-    the parts of an mxnet.metric.CompositeEvalMetric are objects of their own."""
+    """Returns path -> object for a group of any number of options. Objects without a name get the name of their class;
+    a mxnet.metric.CompositeEvalMetric is unpacked."""
     if isinstance(value, Mapping):
         parts = {name: _parts_of(item) for name, item in value.items()}
         return {f"{group}.{name}" + (f"_{number}" if len(items) > 1 else ""): item

@@ -88,7 +88,7 @@ class PredictSettings(Spec):
     skip_unreadable: bool = False
     """Go on where a file cannot be read, and list these at the end."""
     sample: Optional[Positive] = None
-    """Predict for so many samples of a split of the run's own data instead of files; null: all, where split is
+    """Number of samples of a split of the run's own data to predict for, instead of files; null: all, if split is
     given."""
     split: Optional[Split] = None
     """Predict for this split of the run's own data instead of files; null: files, or with sample= the test split (else

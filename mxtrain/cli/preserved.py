@@ -75,12 +75,12 @@ def preserved_process() -> Iterator[None]:
     """Restores environment variables, log handlers and levels, warning filters, signal handlers, the current folder,
     the module search path and Hydra's global state at the end.
 
-    While other threads are in such a block, nothing is restored, because they need what they have set: the last one
-    restores the state from before the first. Variables that MXNet read when it was imported keep their effect, because
-    MXNet stays loaded.
+    While other threads are in such a block, nothing is restored, because they need the state that they have set. The
+    last thread restores the state from before the first. Variables that MXNet read when it was imported keep their
+    effect, because MXNet stays loaded.
 
     Raises:
-        ConfigError: the caller has switched MXNet to a mode in which nothing here works.
+        ConfigError: the caller has switched MXNet to a mode that mxtrain does not support.
     """
     refuse_modes_of_mxnet()
     with _LOCK:
@@ -110,7 +110,7 @@ def refuse_modes_of_mxnet() -> None:
 
     if autograd.is_recording() or autograd.is_training():
         raise ConfigError(
-            "this call is within autograd.record() or autograd.train_mode(): mxtrain records what it needs itself. "
+            "this call is within autograd.record() or autograd.train_mode(): mxtrain records operators itself. "
             "Leave the scope first."
         )
     if mx.util.is_np_array() or mx.util.is_np_shape():

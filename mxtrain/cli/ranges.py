@@ -95,7 +95,7 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
     parsed = {override.key_or_group for override in composer.parse(fixed)}
     for parameter in parameters:
         if setting_of(parameter.key).lstrip("+") in parsed:
-            raise ConfigError(f"{setting_of(parameter.key)}: it has one value and a range. Leave out one of both.")
+            raise ConfigError(f"{setting_of(parameter.key)}: it has both a value and a range. Leave out one of them.")
     return fixed, Space(parameters)
 
 

@@ -27,7 +27,7 @@ def serve(role: str, description_of: Callable[[], Description], start_timeout_s:
 
     Args:
         role: scheduler or server.
-        description_of: gives the run's description; only a server that updates asks for it.
+        description_of: returns the run's description; called only by servers that update parameters.
         start_timeout_s: see `mxtrain.cluster.node.run_node`.
     """
     return run_node(role, Serving(description_of), start_timeout_s)

@@ -267,7 +267,7 @@ def direction_of(description: Description, value: str = "", setting: str = "trai
     """Returns "min" if smaller values of `value` (e.g. val/loss; default `trainer.monitor`) are better, else "max".
 
     Raises:
-        ConfigError: its metric does not say it; the message names `setting`.
+        ConfigError: its metric has no direction; the message names `setting`.
     """
     return require_direction(description, setting, value or description.trainer.monitor)
 

@@ -118,9 +118,9 @@ def refuse_more(words: Sequence[str], subcommand: str) -> None:
 
 
 def read_trusted_study(folder: StudyFolder, settings: TuneSettings, parsed: Arguments) -> StudyDescription:
-    """Returns the description of a study, whose folder may be a stranger's.
+    """Returns the description of a study in an untrusted folder.
 
-    The caller must train what is returned, and not read study.json again: it may change.
+    The caller must train this description and not read study.json again, because the file may change.
 
     Args:
         folder: folder of the study.
@@ -128,7 +128,7 @@ def read_trusted_study(folder: StudyFolder, settings: TuneSettings, parsed: Argu
         parsed: command line.
 
     Raises:
-        ConfigError: the study would run code or write where only its file says, and --trust-code was not given.
+        ConfigError: the study would run code, or write to places, that only its file names, without --trust-code.
     """
     description = folder.read()
     folder.refuse_links()
@@ -157,7 +157,7 @@ def require_trusted_storage(
     """Refuses to create or connect to a database that only study.json names.
 
     Raises:
-        ConfigError: it names one that was not typed, and --trust-code was not given.
+        ConfigError: it names one that was not typed, without --trust-code.
     """
     storage = description.settings.storage
     if storage is not None and settings.storage is None and not parsed.trusts_code:
@@ -435,7 +435,7 @@ def reason_without_result(trials: Sequence[Any]) -> str:
     if pruned < len(trials):
         subject = f"{len(trials) - pruned} of {len(trials)} trials failed, and the others were"
     return (
-        f"{subject} pruned: no trial was trained to its end, so the study has no best one. n_trials=N adds some; "
+        f"{subject} pruned: no trial was trained to its end, so the study has no best one. n_trials=N adds trials; "
         "another study may have a larger min_epochs, or pruner=median"
     )
 

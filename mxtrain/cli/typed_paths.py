@@ -13,17 +13,17 @@ from mxtrain.errors import typed_name
 from mxtrain.types import expand_path
 
 READS_PATHS = re.compile(r"^# Of paths (\S+): (.+)$", re.MULTILINE)
-"""Line in the file of an option: endings with commas between them, `folder`, or `folder/NAME` of a folder that holds
-NAME; and the words to type for such a path, in which `SETTING=PATH` has the place of the path."""
+"""Comment in the file of an option that says for which paths it is meant: comma-separated extensions, `folder`, or
+`folder/NAME` for a folder that contains NAME; then the arguments to type, with PATH for the path."""
 
 
 def hint_for_path(group: str, option: str, files: ConfigFiles) -> str:
-    """Returns ` It is a path: type ...` for an option that is one; empty for other options.
+    """Returns ` It is a path: type ...` if an option is a path; otherwise an empty text.
 
     Args:
         group: a group, e.g. "dataset".
         option: the typed option.
-        files: our files and the user's.
+        files: configuration files of mxtrain and of the user.
     """
     path = Path(expand_path(option))
     ending, is_folder = path.suffix.lower(), path.is_dir()

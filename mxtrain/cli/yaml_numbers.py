@@ -1,7 +1,7 @@
-"""Numbers in YAML files that YAML 1.1 reads in another base than they are written in, which nobody means.
+"""Rejects numbers in YAML files that YAML 1.1 does not read as decimal.
 
-`010` is 8 there, `0x10` is 16 and `1:30` is 90 (https://yaml.org/type/int.html). The command line takes none of them as
-numbers, so files do not, either.
+`010` is 8, `0x10` is 16 and `1:30` is 90 in YAML 1.1 (https://yaml.org/type/int.html). The command line accepts none of
+them as numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Lets processes that a program outside of mxtrain has started find each other, without a wait that nothing limits.
+"""Connects processes that were started by another launcher, and limits their waits.
 
-A supervisor of mxtrain limits the start of its processes itself. ps-lite resolves no names, waits for ever without a
-word if the scheduler or another process is missing, and then does not react to signals.
+A supervisor of mxtrain limits the start of its processes itself. ps-lite resolves no names. If the scheduler or another
+process is missing, it waits forever without a message and does not react to signals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.world import World
 
 FIRST_LINE_S, NEXT_LINE_S = 3.0, 30.0
-"""Seconds of waiting until the first line about it, and between two lines."""
+"""Seconds until the first message about a wait, and between two messages."""
 POLL_S = 0.25
 _PROBE_S = 2.0
 ADDRESS, PORT, NODE = "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NODE_HOST"
@@ -119,8 +119,8 @@ def name_of(member: Member) -> str:
 def connect_store(kvstore: KVStore, world: World, timeout_s: float) -> Store:
     """Builds a gradient store, which waits for the other processes of the run.
 
-    It waits in a thread, so that signals end this process and the time is limited. With a supervisor of mxtrain, which
-    does both, it waits in this thread.
+    The store is built in another thread, so that signals end this process and the time is limited. If a supervisor of
+    mxtrain does both, it is built in this thread.
 
     Args:
         kvstore: description of the store.
@@ -128,7 +128,7 @@ def connect_store(kvstore: KVStore, world: World, timeout_s: float) -> Store:
         timeout_s: `cluster.start_timeout`.
 
     Raises:
-        NotJoined: another process has not come within this time.
+        NotJoined: another process has not connected within this time.
     """
     if HEARTBEAT.has_listener or not kvstore.distributed:
         return kvstore.build(world)
@@ -162,10 +162,10 @@ def _expected(environ: Mapping[str, str] = os.environ) -> str:
 
 
 class JoinWatch:
-    """Ends a scheduler or server whose run does not come together; its main thread is inside MXNet.
+    """Ends a scheduler or server if other processes of its run do not connect; its main thread is inside MXNet.
 
-    The kernel's list of TCP connections shows whether all have come: the scheduler has both ends of one to itself, and
-    one from each process; a server gets connections to the workers only when all processes are known.
+    The kernel's list of TCP connections shows if all are connected: the scheduler has both ends of a connection to
+    itself, and one from each process; a server gets connections to the workers only when all processes are known.
 
     Args:
         role: scheduler or server.
@@ -181,12 +181,12 @@ class JoinWatch:
         self._has_joined = self._is_local
 
     def has_joined(self) -> bool:
-        """Returns True once all processes of the run have come together."""
+        """Returns True once all processes of the run are connected."""
         self._has_joined = self._has_joined or count_connections() >= self._needed
         return self._has_joined
 
     def start(self) -> None:
-        """Watches in a thread until all have come together."""
+        """Watches in a thread until all processes are connected."""
         if not self._is_local:
             threading.Thread(target=self._watch, name="join-watch", daemon=True).start()
 
@@ -203,7 +203,7 @@ class JoinWatch:
 
 
 def count_connections(process: str = "self") -> int:
-    """Returns the number of established TCP connections of a process, whichever side has opened them."""
+    """Returns the number of established TCP connections of a process, incoming and outgoing."""
     own = set()
     for link in Path(f"/proc/{process}/fd").glob("*"):
         with suppress(OSError):

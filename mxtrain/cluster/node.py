@@ -35,8 +35,8 @@ def run_node(
 
     Args:
         role: scheduler or server.
-        control: (MXNet's store, command, its text), called in this thread. What it raises would be swallowed.
-        start_timeout_s: seconds in which all processes must have come together, if no supervisor watches this one.
+        control: function (MXNet's store, command, its text), called in this thread. MXNet swallows its exceptions.
+        start_timeout_s: seconds within which all processes must connect, if this one has no supervisor.
     """
     watch = JoinWatch(role, start_timeout_s)
     _end_with_workers(watch.has_joined)
@@ -65,9 +65,9 @@ def run_node(
 
 
 def _end_with_workers(has_joined: Callable[[], bool]) -> None:
-    """Ignores the first ending signal, for workers need the servers to save; the second one ends this process.
+    """Ignores the first ending signal, because workers need servers to save; the second one ends this process.
 
-    A thread waits for them: the main one is inside MXNet to the end. Threads that are started later take no signals.
+    A thread waits for the signals, because the main thread is inside MXNet. Threads that start later take no signals.
     """
     signals = set(ending_signals())
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)

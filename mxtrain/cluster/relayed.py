@@ -33,8 +33,8 @@ _BEAT = b"."
 
 
 class HeartbeatServer:
-    """Sends a byte every half second to relays without a stdin, so that they know that the supervisor lives, and the
-    numbers of signals for their workers: mpirun forwards some signals only.
+    """Sends heartbeats, a byte every half second, to relays without a stdin, and the numbers of signals for their
+    workers, because mpirun forwards only some signals.
 
     It never reads from a connection, so it needs no authentication.
 

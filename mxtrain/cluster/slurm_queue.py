@@ -1,4 +1,4 @@
-"""A job of srun that waits in Slurm's queue: its state is shown, and it is cancelled if the run ends meanwhile."""
+"""Shows the state of srun's job while it waits in Slurm's queue, and cancels the job if the run ends meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 from mxtrain.cluster.relayed import Channel
 
 FIRST_S, NEXT_S = 1.0, 10.0
-"""Seconds after the start until the state is asked for first, and between two questions."""
+"""Seconds from the start until the first query of the state, and between two queries."""
 _TIMEOUT_S = 5.0
 _QUEUED = re.compile(r"srun: job (\d+) queued")
 
@@ -27,7 +27,7 @@ class SlurmChannel(Channel):
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self.job = ""
-        """Number of the job while it waits in the queue, as far as srun has said so."""
+        """Id of the job while it waits in the queue, according to the output of srun; otherwise empty."""
         self._display = QueueDisplay(self._state)
 
     def exchange_messages(self) -> None:

@@ -229,7 +229,7 @@ class Supervisor:
             time.sleep(TICK_S)
 
     def _forward_warning(self, workers: Sequence[Process]) -> None:
-        """Forwards a warning of a scheduler once to each worker that can receive it: that sends heartbeats."""
+        """Forwards a warning of a scheduler once to each worker that sends heartbeats, and so can receive it."""
         if self._warning is None:
             return
         for worker in workers:

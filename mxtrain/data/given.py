@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 MOST_CLASS_LIKE = 20
-"""Largest number of different whole numbers for which float targets are taken for class indices in a remark."""
+"""Largest number of distinct whole numbers in float targets that a remark suggests to be class indices."""
 TASK_OF: Mapping[str, str] = {"class": "classification", "number": "regression"}
 """The task for each kind of target."""
 

@@ -103,7 +103,7 @@ class GivenSamples:
         return stacked
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """Returns the first inputs, scaled to 0 to 255, and the targets of samples for figures."""
+        """Returns the first input, scaled to 0 to 255, and the targets of samples, for figures."""
         input_B = self.read(index_B)[0]
         if input_B.dtype != np.uint8:
             low, high = float(input_B.min()), float(input_B.max())
@@ -171,7 +171,7 @@ def _samples_of(value: Any, split: str) -> GivenSamples:
         target_N = target_N[:, 0]
     size = len(inputs) if isinstance(inputs, Items) else len(inputs[0])
     if not size:
-        raise ConfigError(f"{place}: there are no samples in it.")
+        raise ConfigError(f"{place}: it contains no samples.")
     if target_N.ndim != 1 or len(target_N) != size or target_N.dtype.kind not in "fiub":
         raise ConfigError(
             f"{place}: targets are {target_N.dtype} of shape {target_N.shape}, for {size} inputs. Give one "
@@ -211,7 +211,7 @@ def _names_of(inputs: Any) -> List[str]:
 
 
 class Items:
-    """A dataset of the caller: the same as `__getitem__` and `__len__`, and never a list of arrays."""
+    """Wraps a dataset of the caller, so that a list is not taken for an array."""
 
     def __init__(self, dataset: Any):
         self._dataset = dataset

@@ -1,8 +1,7 @@
-"""Identity of the data of a run, which its checkpoints hold: whether a resumed run would train on the same data.
+"""Identity of the data of a run. Checkpoints store it to detect if a resumed run would train on other data.
 
-It extends `fingerprint` by what the training reads of labels: all texts of small files, such as tables, lists and
-annotations, and all numbers that sources hold in memory. Neither times nor paths of files count, so data may be copied,
-moved and touched.
+It extends `fingerprint` by the labels: the contents of small files, such as tables, lists and annotations, and all
+arrays of numbers in the sources. Times and paths of files do not count, so data may be copied, moved and touched.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ IMAGES_AND_SOUNDS = frozenset((
 ))  # fmt: skip
 """Extensions of files whose content `fingerprint` samples; the content of all others is read."""
 BUDGET_BYTES = 1 << 28
-"""Content that is read of files, and of arrays of each split: 0.2 s with SHA-256 at 1.3 GB/s."""
+"""Limit in bytes of the hashed content of files, and of the arrays of each split: 0.2 s with SHA-256 at 1.3 GB/s."""
 MAX_DEPTH = 4
-"""Sources within sources, e.g. the rows of a split of a table."""
+"""Depth of sources within sources, e.g. the rows of a split of a table."""
 
 
 def identify(dataset: BaseDataset, splits: Splits, known: JsonObject) -> Dict[str, Json]:
@@ -40,7 +39,7 @@ def identify(dataset: BaseDataset, splits: Splits, known: JsonObject) -> Dict[st
         known: `fingerprint` of the dataset; empty to compute it.
 
     Returns:
-        By setting a hash of the files, and by split the number of samples and a hash.
+        For each setting a hash of its files, and for each split its number of samples and a hash.
     """
     known = known or fingerprint(dataset, splits)
     sources = {"train": splits.train, "val": splits.val, "test": splits.test}
@@ -78,7 +77,7 @@ def differences(before: JsonObject, now: JsonObject, files_only: bool = False) -
         if old["samples"] != new["samples"]:
             lines.append(f"  data: {name} had {old['samples']:,} samples, now {new['samples']:,}")
         elif old != new:
-            lines.append(f"  data: the {old['samples']:,} samples or labels of {name} are others")
+            lines.append(f"  data: the {old['samples']:,} samples or labels of {name} differ")
     return lines
 
 

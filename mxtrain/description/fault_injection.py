@@ -1,4 +1,4 @@
-"""The descriptions into which faults can be injected (`debug=chaos`)."""
+"""Checks if faults can be injected into a run (`debug=chaos`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def find_chaos(description: Description) -> Optional[Chaos]:
 
 
 def delayable_links(description: Description) -> Sequence[int]:
-    """Returns what `SlowLinks.hold` can hold back: the ranks of workers that talk to servers, or the links of a ring.
+    """Returns the links that `SlowLinks.hold` can delay: ranks of workers that talk to servers, or links of a ring.
 
-    Returns nothing if there is a single process, or if some run on other machines.
+    Empty if there is a single process, or if some processes run on other machines.
     """
     store, cluster = description.kvstore, description.cluster
     if cluster.launcher != "local":
@@ -52,7 +52,7 @@ def check_faults(description: Description) -> None:
         return
     if description.kvstore.updates and description.cluster.workers > 1:
         raise ConfigError(
-            "debug=chaos with kvstore=dist_async: gradients are applied in the order in which they come, so no two "
+            "debug=chaos with kvstore=dist_async: gradients are applied in the order of their arrival, so no two "
             "runs are the same. Type kvstore=dist_sync."
         )
     if description.cluster.launcher != "local":
@@ -74,6 +74,6 @@ def check_faults(description: Description) -> None:
         )
     if "jsonl" not in description.logger or not description.checkpoint.saves:
         raise ConfigError(
-            "debug=chaos compares metrics.jsonl and resumes from checkpoints. Leave out what switches off logger=jsonl "
-            "or checkpoint."
+            "debug=chaos compares metrics.jsonl and resumes from checkpoints. Leave out settings that disable "
+            "logger=jsonl or checkpoint."
         )

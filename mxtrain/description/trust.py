@@ -1,7 +1,8 @@
 """Rejects untrusted code in a description that comes from a file (docs/decisions/0020-checkpoint-trust.md).
 
-Checkpoints, meta.json, replay bundles and studies may be a stranger's. Their descriptions name classes by import path,
-environment variables, programs and addresses. All of it is checked here before any is imported, set or opened.
+Checkpoints, meta.json, replay bundles and studies may come from somebody else. Their descriptions name classes by
+import path, environment variables, programs and addresses. All of these are checked before any is imported, set or
+opened.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PLACEHOLDER_MODULES = (
 )
 """Modules of the placeholders for Python objects, and of the task of custom loops, which no YAML file names."""
 STARTS_PROGRAMS = ("launcher", "hostfile", "python", "directory", "launcher_options", "environment", "interface")
-"""Settings of the group `cluster` that name hosts, programs or what these get."""
+"""Settings of the group `cluster` that name hosts, programs or their arguments."""
 ADDRESSES: Dict[str, Tuple[Optional[str], ...]] = {"uri": (None,), "repo": (".",)}
 """Settings of loggers that choose where a tracker connects or writes -> values that leave the choice to the user."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
@@ -56,12 +57,12 @@ def require_trusted(
     """Rejects a description that would run code of its author. Imports only mxtrain's own modules.
 
     Args:
-        config: configuration from the file, without this command's overrides; it may be a part of one.
+        config: configuration from the file, or a part of it, without this command's overrides.
         path: path of the file.
         command: command that reads it, for the message.
         overridden: settings and groups that this command's overrides replace, including everything nested below them.
         config_dirs: folders of the user (`--config-dir`). Classes that their YAML files name are trusted.
-        remedy: sentence that says what to do if the code is trusted; by default it names the flags of the command.
+        remedy: sentence with the remedy if the code is trusted; by default it names the flags of the command.
 
     Raises:
         ConfigError: the description names code that is not mxtrain's; the message lists all of it.

@@ -74,9 +74,9 @@ def unpacked(archive: Path, member: str, at_most: int = 4 * MAX_BYTES) -> Iterat
 def _damage(error: BaseException) -> str:
     """Returns a clause about an archive that a library could not read. Their own messages name internal states."""
     if isinstance(error, tarfile.ReadError) and "not a" in str(error):
-        return "is no archive: neither a ZIP file nor a tar file, which a web page of an error often is"
+        return "is no archive: neither a ZIP file nor a tar file. It may be an error page of the server"
     if isinstance(error, (RuntimeError, NotImplementedError)):
-        return "is an archive that is encrypted, or packed by a method that Python does not know"
+        return "is an archive that is encrypted, or compressed by a method that Python does not support"
     if isinstance(error, EOFError) or re.search("truncated|unexpected end|end of file", str(error)):
         return "is an archive that ends early"
     return "is a damaged archive"

@@ -101,7 +101,7 @@ def fetch(
 
 def _reason(error: OSError) -> str:
     reasons = {
-        errno.ENOSPC: "the disk is full", errno.EDQUOT: "your quota of the disk is used up",
+        errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is exceeded",
         errno.EACCES: "you have no permission", errno.EPERM: "you have no permission",
         errno.EROFS: "the file system is read-only", errno.ENAMETOOLONG: "its name is too long",
     }  # fmt: skip

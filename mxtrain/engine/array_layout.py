@@ -1,4 +1,4 @@
-"""The memory layout of arrays. Imports MXNet.
+"""Restores MXNet's plain memory layout of arrays. Imports MXNet.
 
 oneDNN's convolutions keep weights in blocks of channels. In inference MXNet 1.9.1 writes that layout into the parameter
 itself. Operators without oneDNN kernels convert arrays of 1, 2 and 4 axes only; for weights of Conv1D and Conv3D (3 and

@@ -1,8 +1,8 @@
 """Workarounds for operators of MXNet 1.9.1 that overwrite a gradient instead of adding to it. Imports no MXNet.
 
 With `grad_req="add"`, e.g. for parameters with `trainer.grad_accumulation`, the backward pass of some operators
-overwrites the gradient of an array that they read directly, or divides the sum (`mean`). So they read a copy, whose
-backward pass adds. The table in docs/internals/operators.md comes from a comparison of all operators.
+overwrites the gradient of an array that they read directly, or divides the sum (`mean`). So these operators get a copy,
+whose backward pass adds. The table in docs/internals/operators.md comes from a comparison of all operators.
 """
 
 from __future__ import annotations

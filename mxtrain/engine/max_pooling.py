@@ -27,7 +27,7 @@ INFERENCE: Mapping[str, Mapping[str, str]] = {
     "Dropout": {"p": "0"},
     "RNN": {"p": "0"},
 }
-"""Operator -> attributes with which it computes in training mode what it computes in inference mode."""
+"""Operator -> attributes with which its result in training mode equals that in inference mode."""
 
 
 def with_stored_positions(operator: Callable[..., Any], autograd: Any, copy: Callable[[Any], Any]) -> Any:
@@ -71,7 +71,7 @@ def has_max_pooling(graph: SymbolGraph) -> bool:
 
 
 def inference_in_training_mode(graph: SymbolGraph) -> str:
-    """Returns a copy of a graph, as JSON, that computes in training mode what the graph computes in inference mode."""
+    """Returns a copy of a graph, as JSON, whose results in training mode equal those of the graph in inference mode."""
     changed: SymbolGraph = json.loads(json.dumps(graph))
     _change(changed)
     return json.dumps(changed)

@@ -20,8 +20,8 @@ each condition below, and writes this page: {versions},
 with {threads}.
 {counts}
 
-The gradient is compared element by element with central differences of the reference. An error is the largest difference
-divided by the largest value. A cell is right if it is below {tolerance}. Each cell runs in its own process.
+The gradient is compared element by element with central differences of the reference. An error is the largest
+difference divided by the largest value. A cell is right if it is below {tolerance}. Each cell runs in its own process.
 
 `works around` means that the same call is right in mxtrain, `refuses` that a network with it gets an error before
 training ([decision 28](../decisions/0028-mxnet-numerical-errors.md),

@@ -69,7 +69,7 @@ def test_numbers_in_memory(kind, split) -> None:
     other[1234, 1] = 1
     before = identity(array, split)
     assert identity(array.copy(), split) == before
-    assert differences(before, identity(other, split)) == [f"  data: the 5,000 samples or labels of {split} are others"]
+    assert differences(before, identity(other, split)) == [f"  data: the 5,000 samples or labels of {split} differ"]
 
 
 def test_small_text_files_below_a_folder_are_read(tmp_path, monkeypatch) -> None:

@@ -28,7 +28,7 @@ Cell = Union[str, float, None]
 READS_JSON_LINES = True
 """Files in .json may hold lines of JSON as well, besides arrays of the network."""
 FORMS = (".csv", ".tsv", ".jsonl")
-"""Endings of files; others are lines of JSON if they begin with a brace, else CSV."""
+"""Extensions of files. Files with other extensions are JSON lines if they begin with a brace, otherwise CSV."""
 
 MISSING_CELLS, MISSING_NUMBERS = frozenset(ALL_MISSING), frozenset(ALL_MISSING_NUMBERS)
 """Defaults of `dataset.missing`, and further cells without a value in columns of numbers."""

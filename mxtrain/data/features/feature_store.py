@@ -77,7 +77,7 @@ class PlacedRows(Protocol):
 Store = TypeVar("Store", bound=PlacedRows)
 MISSING_CODE = 0
 _TARGET = "\0target"
-"""Key of the target among columns of numbers, which no column can have as its name."""
+"""Key of the target among columns of numbers; no column can have this name."""
 MOST_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
 _ROWS_AT_ONCE = 4096
@@ -107,8 +107,7 @@ class FeatureLayout(NamedTuple):
     Attributes:
         columns: the features.
         target: column of the target; None: there is none to read.
-        classes: the values of the target in the file, in the order of their labels from 0; empty: the target is a
-            number.
+        classes: values of the target in the file, in the order of their labels from 0; empty if the target is a number.
         missing: texts of cells without a value.
         header: True if the first row of a TSV or CSV file names the columns.
         form: see `stream_rows`.

@@ -1,4 +1,4 @@
-"""One spelling for each value of a cell, whatever file or program it comes from. Exported folders have a copy of this
+"""Canonical spelling of the values of cells from different files and programs. Exported folders have a copy of this
 module.
 
 The same value is `True` in a CSV file of pandas, `true` in JSON and a bool in Python; a whole number is `1` or, in a
@@ -42,7 +42,7 @@ def text_of(value: Any) -> Any:
 
 
 def canonical(text: str) -> str:
-    """Returns the one spelling of a truth value, a whole number or a time; other texts are unchanged.
+    """Returns the canonical spelling of a truth value, a whole number or a time; other texts are unchanged.
 
     Args:
         text: a cell, without space around it.
@@ -65,7 +65,7 @@ def canonical(text: str) -> str:
 
 
 def ids_of_texts(vocabulary: Sequence[str], first: int) -> Dict[str, int]:
-    """Returns the id of each value of a vocabulary, and of its `canonical` spelling if that is no value itself.
+    """Returns the id of each value of a vocabulary and of its `canonical` spelling; exact values take precedence.
 
     Args:
         vocabulary: values in the order of their ids.

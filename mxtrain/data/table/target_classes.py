@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 6
 SHARE_OF_CLASSES = 0.9
-"""Share of the rows that classes must have together, so that rows with other values are refused one by one."""
+"""If frequent values make up this share of the rows, rows with rarer values are errors."""
 MIN_ROWS_OF_CLASS = 5
-"""Rows of a class; a value with fewer rows may be a misspelling."""
+"""Smallest number of rows of a frequent value; a rarer value may be a misspelling."""
 MOST_CLASSES = 100
-"""Classes of a target that `dataset.classes` does not list; a target with more values is probably no class."""
+"""Largest number of classes that are taken from the data; a target with more values is probably not a class."""
 MOST_VALUES = 10 * MOST_CLASSES
-"""Different values that are counted: each class may have several spellings."""
+"""Largest number of distinct values that are counted; each class may have several spellings."""
 UNKNOWN = -1
 """The target of a row whose target is not known."""
 
@@ -44,8 +44,8 @@ def find_classes(
     Args:
         path: path of the file.
         target: the column.
-        missing: cells that mean that there is no value.
-        class_names: the classes, where the description names them.
+        missing: texts of missing cells.
+        class_names: classes of the description; empty to take them from the data.
 
     Raises:
         DataError: the target has a single value, too many values, or none of the given ones.
@@ -75,7 +75,7 @@ def find_classes(
         return names
     if len(names) == 2:
         log.info(
-            "%s, by %s: '%s' is the positive class, whose probability is predicted. Type %s for the other one.",
+            "%s, by %s: '%s' is the positive class, whose probability is predicted. Type %s for the other class.",
             typed_list("dataset.classes", names), path, names[1], typed_list("dataset.classes", names[::-1]),
         )  # fmt: skip
     else:
@@ -114,8 +114,8 @@ def _advice(names: Sequence[str], is_numeric: bool) -> str:
     if len(names) < 2:
         return "There is nothing to tell apart: name another column in dataset.target, or a file with all classes."
     if is_numeric:
-        return "Type task=regression to predict a number, or name the classes in dataset.classes if these are some."
-    return f"At most {MOST_CLASSES} are taken for classes. Name them in dataset.classes if each of them is one."
+        return "Type task=regression to predict a number, or list the values in dataset.classes if they are classes."
+    return f"At most {MOST_CLASSES} are taken for classes. List them in dataset.classes if each of them is a class."
 
 
 def _require_known(path: str, target: str, counts: Counter, class_names: Sequence[str]) -> None:

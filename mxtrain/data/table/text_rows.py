@@ -1,5 +1,4 @@
-"""Rows of tables in text files: separators, quotes, names of columns, objects of JSON. Exported folders have a copy of
-this module."""
+"""Reads the rows of tables in text files, CSV, TSV and JSON lines. Exported folders have a copy of this module."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from mxtrain.errors import DataError
 
 Column = Union[str, int]
 NamedRow = Tuple[int, List[str], Mapping[Column, Any]]
-"""The line that a row ends in, the names of columns, and cells by name or number."""
+"""Last line of a row, names of the columns, and cells by name or number."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _EXCEL = re.compile(r"sep=(.)\r?\n?")
-"""A first line of Excel's that says the separator."""
+"""First line by which Excel declares the separator."""
 
 log = logging.getLogger(__name__)
 

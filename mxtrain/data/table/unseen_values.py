@@ -1,4 +1,4 @@
-"""Counts values of categories that training has not seen. Exported folders have a copy of this module."""
+"""Counts values of categories that are unseen in training. Exported folders have a copy of this module."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Numbers in cells of tables, in plain and in written form. Exported folders have a copy of this module.
+"""Parses plain and formatted numbers in cells of tables. Exported folders have a copy of this module.
 
-A plain number is `1234.5`. A written number has signs for people: `$1,234.50`, `12.5%`, `(1,234)`, U+2212 as a minus.
-`12.5%` means 12.5. A column has one decimal sign, `dataset.decimal`: a point by default, and then a comma groups
-thousands; with a decimal comma, points, spaces and apostrophes do.
+A plain number is `1234.5`. A formatted number has further symbols: `$1,234.50`, `12.5%`, `(1,234)`, U+2212 as a minus.
+`12.5%` means 12.5. A column has one decimal sign, `dataset.decimal`. By default it is a point, and a comma groups
+thousands; with a decimal comma, points, spaces and apostrophes group thousands.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MINUS = str.maketrans("\u2212\u2013\ufe63\uff0d", "----")
 
 
 class WrittenNumber(NamedTuple):
-    """A number with the signs around it.
+    """A number with the symbols around it.
 
     Attributes:
-        value: the number, without what the unit means: 12.5 of `12.5%`.
-        unit: `%`, a sign of currency, or empty.
-        is_plain: whether nothing but a plain number is there.
+        value: the number, not scaled by its unit: 12.5 of `12.5%`.
+        unit: `%`, a currency symbol, or empty.
+        is_plain: True if the cell contains only a plain number.
     """
 
     value: float
@@ -47,7 +47,7 @@ class WrittenNumber(NamedTuple):
 
 
 def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
-    """Returns the number in a cell, plain or written; None if there is none."""
+    """Returns the plain or formatted number in a cell; None if it is no number."""
     plain = parse_number(text, allow_special=True) if decimal == "." else None
     if plain is not None:
         return WrittenNumber(plain)

@@ -514,7 +514,7 @@ def test_classes_are_found_where_rows_are_sorted_by_them(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("texts, given, words", [
     (["no"], {}, "'target' has 1 value: 'no'. There is nothing to tell apart"),
-    ([f"n{number}" for number in range(101)], {}, "has 101 values: .* At most 100 .* Name them in dataset.classes"),
+    ([f"n{number}" for number in range(101)], {}, "has 101 values: .* At most 100 .* List them in dataset.classes"),
     ([f"n{number}" for number in range(1001)], {}, "has more than 1,000 values: .* dataset.classes"),
     (["no", "yes"], {"classes": [0, 1]}, r"no row has the target '0' or '1'.*Type dataset.classes=\[no,yes\]"),
     (["1.5", "2.5", "3.5"], {}, "has 3 values: .* Type task=regression to predict a number"),
