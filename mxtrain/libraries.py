@@ -43,8 +43,8 @@ def require_library(name: str, package: str, needed_by: str, error_class: Type[M
 
     Args:
         name: name of the module.
-        package: what pip installs, or one of `EXTRAS`.
-        needed_by: what needs it, for the message.
+        package: package for pip, or one of `EXTRAS`.
+        needed_by: setting or feature that needs it, for the message.
         error_class: class of the error.
 
     Raises:
@@ -76,7 +76,7 @@ def check_versions(requirements: Sequence[str], needed_by: str, error_class: Typ
 
     Args:
         requirements: packages with their versions, as in `EXTRAS`.
-        needed_by: what needs them, for the message.
+        needed_by: setting or feature that needs them, for the message.
         error_class: class of the error.
 
     Raises:

@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 LIBRARIES = ("mxtrain", "mxnet", "gluoncv")
 """Packages whose blocks are not compared: tests compare their operators."""
 NUM_SAMPLES = 4
-"""Samples of the batch that are taken."""
+"""Largest number of samples of the batch to compare."""
 PER_CLASS = 3
-"""Blocks of one class that are compared at most."""
+"""Largest number of blocks of one class to compare."""
 NUM_TENSORS = 8
-"""Inputs and parameters of a block that are compared at most: the inputs first, parameters drawn at random."""
+"""Largest number of inputs and parameters of a block to compare: inputs first, then random parameters."""
 NUM_DIRECTIONS = NUM_ELEMENTS = 2
-"""Directions that move all elements of a tensor, and single elements besides the largest one, that are compared."""
+"""Number of random directions of a tensor, and of random elements besides the largest one, to compare."""
 STEPS = (1e-5, 1e-3, 1e-2)
-"""Steps of the differences. A wider one is taken if an operator computes in float32 whatever it is given."""
+"""Steps of the differences. Wider steps serve operators that always compute in float32."""
 AGREEMENT = 5e-3
-"""Largest relative difference between the slopes to either side. Beyond it a kink of a ReLU, a tie of a maximum or a
-jump lies within the step, or rounding counts, so the slope says nothing."""
+"""Largest relative difference between the slopes to either side. Beyond it the slope is inconclusive: a kink of a ReLU,
+a tie of a maximum or a jump lies within the step, or rounding dominates."""
 TOLERANCE = 1e-2
 """Largest difference from the gradient, over its length. Where the slopes to both sides agree, the error of their mean
 is at most half of their difference; the faults that were found in MXNet are at least 3e-2."""
 FLOAT32_TOLERANCE = 5e-2
-"""Largest difference between float32 and float64, over the length of the gradient: rounding puts single inputs of a
-ReLU on the other side of 0, of which a gradient feels percents."""
+"""Largest difference between float32 and float64, relative to the norm of the gradient. Rounding moves single inputs of
+a ReLU across 0, which changes a gradient by some percent."""
 ON_PURPOSE = ("BlockGrad", "_contrib_gradientmultiplier", "make_loss", "MakeLoss", "SoftmaxOutput",
               "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")  # fmt: skip
-"""Operators whose gradient differs from that of their value on purpose."""
+"""Operators whose gradient is intentionally not the derivative of their value."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _arrays(value: Any) -> List[nd.NDArray]:
 
 
 class BlockRun:
-    """A block with arguments of its own, in one precision."""
+    """Runs a block in one precision, with its own copy of the arguments."""
 
     def __init__(self, block: gluon.Block, arguments: Sequence[Any]) -> None:
         self.block, self.arguments = block, arguments
@@ -211,7 +211,7 @@ class BlockComparison:
             error = self._error(name, exact[name], floor)
             if error > TOLERANCE:
                 return name, error, "float64"
-        if self._draws():  # other numbers in another precision
+        if self._draws():  # random numbers differ between precisions
             return None
         single = self._single.gradients(self._heads)
         for name, gradient in exact.items():

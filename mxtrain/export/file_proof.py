@@ -1,7 +1,7 @@
 """Proves that an exported folder reads files as the trained run does.
 
-The files of a few samples are read by the module that the folder has a copy of. Its inputs must be those that the
-loader of the run returns; with the same inputs the outputs are those of `proof`.
+The module of which the folder has a copy reads the files of a few samples. Its inputs must be equal to those of the
+run's loader. The outputs for equal inputs are proven by `proof`.
 """
 
 from __future__ import annotations

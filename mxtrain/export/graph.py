@@ -258,9 +258,9 @@ class OperatorCall:
     def size_tensor(self, target: Size) -> str:
         """Returns one dimension as an int64 tensor (1,), computed from those of the node's or the graph's inputs.
 
-        It tries, in this order: a constant, an integer multiple of one known dimension, of the product of two, an
-        integer fraction of one, one of `STRIDES` rounded up, and the sum of one and a constant. The formula must be
-        right in all probes.
+        It tries, in this order: a constant; an integer multiple of a known dimension, or of the product of two; an
+        integer fraction of a dimension; a dimension divided by one of `STRIDES` and rounded up; a dimension plus a
+        constant. The formula must be right in all probes.
 
         Raises:
             ShapeNotExpressible: none of these is right.

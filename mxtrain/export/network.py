@@ -33,8 +33,8 @@ SEQUENCES = {"text": "length", "symbols": "length", "frames": "time", "interacti
 MIN_OPEN_LENGTH = 5
 """Sequences of fewer steps keep a fixed length."""
 ADDED_PIXELS = ((0, 0), (33, 70), (95, 31))
-"""Pixels added to height and width in each probe: mostly odd numbers, since a formula that is right for multiples of a
-network's stride may be wrong between them."""
+"""Pixels added to height and width in each probe. Mostly odd numbers, because a formula that is right for multiples of
+a network's stride may be wrong for other sizes."""
 INTEGRAL = 0.02
 """Largest distance of a pixel, from 0 to 255, to the nearest integer. Pixels of 8-bit files are not exact integers
 after normalisation in float32 was undone."""

@@ -34,8 +34,8 @@ Case = Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]
 NUM_SAMPLES = 4
 """Number of samples of the larger batch of the proof."""
 ADDED_PIXELS = {"height": (33, 0, 18), "width": (15, 17, 0)}
-"""Pixels added to images in further cases of the proof: height and width apart, and odd, since networks that halve and
-double sizes treat those between multiples of their stride in another way."""
+"""Pixels added to images in further cases of the proof. Height and width differ and are odd, because networks that
+halve and double sizes behave differently for sizes that are no multiples of their stride."""
 TRUNCATED = (1 / 3, 0)
 """Parts of sequences that are cut off in further cases, at least one step."""
 RESIZED_ROWS = (2, 1, 1)
@@ -176,7 +176,7 @@ def prove(
 def differs_at_other_sizes(session: Any, cases: Sequence[Case], unordered: Sequence[str]) -> bool:
     """Returns True if the samples as they are give MXNet's outputs, alone or as a batch, but another case does not.
 
-    Then an open size has to be fixed. If no case is right, a layer is wrong, which `prove` names.
+    Then an open size has to be fixed. If no case is right, `prove` names the wrong layer.
     """
     return 0 < sum(_agrees(session, case, unordered) for case in cases) < len(cases)
 
@@ -270,12 +270,12 @@ def with_onnx(
 
 
 class DisturbedStrategy:
-    """Wraps a strategy and adds noise to the outputs of the network, to measure how far a metric moves with it.
+    """Wraps a strategy and adds noise to the outputs of the network, to measure its effect on a metric.
 
     Args:
-        strategy: computes with MXNet.
+        strategy: strategy that computes with MXNet.
         error: largest noise, relative to the largest number of an output.
-        seed: of the noise.
+        seed: seed of the noise.
     """
 
     def __init__(self, strategy: Any, error: float, seed: int):
@@ -309,16 +309,15 @@ def compare_metrics(
 ) -> Dict[str, Dict[str, float]]:  # fmt: skip
     """Returns the value of each metric in MXNet and in onnxruntime.
 
-    A metric of predictions that are nearly tied, such as the detections of a network that has hardly learned, moves in
-    steps with the last bits of the outputs. A difference is allowed if noise of this size moves MXNet's own value by a
-    third of it or more.
+    If predictions are nearly tied, such as the detections after a few training steps, a metric depends on the last bits
+    of the outputs. A difference is allowed if noise of this size changes MXNet's own value by a third of it or more.
 
     Args:
         expected, actual: metrics by MXNet and by onnxruntime.
         measure_disturbed: seed -> metrics by MXNet with noise in the outputs, called only if a metric differs.
 
     Raises:
-        NotProven: two values differ by more than `MAX_METRIC_ERROR` and than noise explains.
+        NotProven: two values differ by more than `MAX_METRIC_ERROR`, and by more than noise explains.
     """
     pairs = {name: {"mxnet": float(value), "onnxruntime": float(actual[name])}
             for name, value in expected.items() if name != "samples_per_s"}  # fmt: skip

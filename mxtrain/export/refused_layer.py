@@ -15,10 +15,10 @@ MAX_REASON = 300
 
 
 def refused_layer(graph: OnnxGraph, inputs: Mapping[str, np.ndarray], error: UnusableFolder) -> Unsupported:
-    """Returns the error for a graph that onnxruntime does not load or run: a mistake of a converter, not of the folder.
+    """Returns the error for a graph that onnxruntime does not load or run because of a mistake in a converter.
 
-    onnxruntime often names an operator behind the wrong one, where shapes clash. So beginnings of the graph are tried:
-    the layer with which they first fail, or give another shape than MXNet, is the wrong one.
+    onnxruntime often names a later operator, whose input shapes do not fit. So the first operators of the graph are run
+    by themselves, with a bisection for the first one that fails or returns another shape than MXNet.
 
     Args:
         graph: the converted graph.
@@ -39,7 +39,7 @@ def refused_layer(graph: OnnxGraph, inputs: Mapping[str, np.ndarray], error: Unu
 
 
 def _problem(graph: OnnxGraph, count: int, inputs: Mapping[str, np.ndarray]) -> str:
-    """Returns why the first operators of a graph cannot be computed rightly; empty if they can."""
+    """Returns the reason if the first operators of a graph fail or return wrong shapes; otherwise an empty text."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class DiffersAtOtherSizes(NotProven):
-    """Outputs are MXNet's for the sizes of the samples, and others for other sizes."""
+    """Outputs agree with MXNet for the sizes of the samples, but not for other sizes."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def choose_sizes(
             except UnusableFolder as error:
                 raise refused_layer(graph, cases[0][0], error) from error
             if differs_at_other_sizes(session, cases, order_dependent(graph, network.output_names)):
-                raise DiffersAtOtherSizes("export: onnxruntime computes something else than MXNet for other sizes.")
+                raise DiffersAtOtherSizes("export: the outputs of onnxruntime and MXNet differ for other sizes.")
             return Candidate(graph, inputs, cases, model, session), _why_fixed(wanted, inputs, reason)
         except (ShapeNotExpressible, DiffersAtOtherSizes, mx.MXNetError) as error:
             reason = reason or error

@@ -143,7 +143,7 @@ def _is_endings(value: Any) -> bool:
 
 
 def _is_tokenizer(value: Any) -> bool:
-    """Returns True for facts without a file, and for those of a tokenizer."""
+    """Returns True for values without a file, and for those of a tokenizer."""
     if not isinstance(value, dict) or "file" not in value:
         return True
     name = value["file"]
@@ -175,7 +175,7 @@ SCHEMA: Dict[str, Tuple[Callable[[Any], bool], str]] = {
               "lowercase, max_length, special, pad, unknown, first, last, bos and eos"),
     "writes": (_is_endings, "an object with endings of files, such as .wav"),
 }  # fmt: skip
-"""Fields of signature.json: is the value right, and what is allowed. Folders of earlier versions lack some."""
+"""Field of signature.json -> check of its value, and the allowed values. Folders of earlier versions lack some."""
 
 
 def read_signature(folder: str, needed: Collection[str] = ()) -> Dict[str, Any]:
@@ -804,7 +804,7 @@ def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: 
 
 
 def files_of(names: Sequence[str], endings: Sequence[str]) -> List[str]:
-    """Returns files as they are, and for folders the files in them and below with these endings, sorted by path.
+    """Returns files as given, and for folders all files in them and in subfolders with these endings, sorted by path.
 
     Hidden files and folders are skipped, and links to folders are not followed.
 
@@ -832,7 +832,7 @@ def files_of(names: Sequence[str], endings: Sequence[str]) -> List[str]:
 
 
 def show_progress(done: int, total: int) -> None:
-    """Writes the number of files to standard error, if that is a terminal, rows go elsewhere, and there are several."""
+    """Writes the number of read files to standard error if it is a terminal, and standard output is not one."""
     if total > 1 and sys.stderr.isatty() and not sys.stdout.isatty():
         end = "\r\x1b[K" if done == total else ""
         print(f"\r{done} of {total} files{end}", end="", file=sys.stderr, flush=True)

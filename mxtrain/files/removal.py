@@ -1,4 +1,4 @@
-"""Removes files below a folder through descriptors, so that no link that is put in their way is followed.
+"""Removes files below a folder through descriptors, so that no link is followed that replaces a folder meanwhile.
 
 A path is looked up anew by each system call, so another user who can write to a parent folder may exchange a folder for
 a link between two calls. A descriptor stays with the folder that was opened.
@@ -49,8 +49,8 @@ def mount_of(fd: int) -> Tuple[int, str]:
 
 
 def list_files(folder: int) -> Tuple[List[str], List[str]]:
-    """Returns the paths of all regular files and empty folders (with / at the end) below a folder, and those of links,
-    mounted folders and all else, which are not entered."""
+    """Returns the paths of all regular files and empty folders (ending in /) below a folder, and the paths of all other
+    entries, such as links and mounted folders, which are not entered."""
     files: List[str] = []
     others: List[str] = []
     _list_into(folder, "", mount_of(folder), files, others)
@@ -77,7 +77,7 @@ def _list_into(folder: int, prefix: str, mount: Tuple[int, str], files: List[str
 
 
 def remove_files(folder: int, paths: Sequence[str]) -> None:
-    """Removes regular files below a folder, and the folders in it that are empty then.
+    """Removes regular files below a folder, and then its empty subfolders.
 
     Args:
         folder: descriptor of the folder.

@@ -34,7 +34,7 @@ def remove_unused(folder: Path) -> None:
 
 
 def remove_abandoned(parent: Path, prefix: str) -> None:
-    """Removes this user's folders with these names whose processes have ended; those of living processes are locked."""
+    """Removes this user's folders with these names whose processes have ended. Living processes lock their folders."""
     for folder in parent.glob(f"{glob.escape(prefix)}*"):
         with contextlib.suppress(OSError):
             if folder.lstat().st_uid == os.getuid():

@@ -52,7 +52,7 @@ class TrackerConnection:
     """A note for users about the run, e.g. the command that uploads an offline run; empty if there is none."""
 
     refused: Sequence[str] = ()
-    """Settings and points that the service refuses whatever is done, for a warning. They are not sent again."""
+    """Settings and points that the service always rejects, for a warning. They are not sent again."""
 
     def log(self, points: Sequence[Point]) -> None:
         """Sends points; returns when the service, or its client library's own file, has them."""

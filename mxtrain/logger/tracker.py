@@ -43,9 +43,9 @@ class Tracker(Logger):
     when the process was killed are sent again; otherwise they are left out, so that none is stored twice."""
 
     refused_in_names: ClassVar[str] = r"[\x00-\x1f\x7f]"
-    """Regular expression of what the service does not take in the names of settings and curves."""
+    """Regular expression for characters that the service does not accept in names of settings and curves."""
     longest_name: ClassVar[int] = 250
-    """Characters of a name that the service takes."""
+    """Largest number of characters in a name."""
 
     queue_size: Positive = 20_000
     """Points that wait in memory while the service does not answer; later ones are left to `push`."""
@@ -65,9 +65,9 @@ class Tracker(Logger):
         return False
 
     def accepted_name(self, name: str) -> str:
-        """Returns a name that the service takes: the same one if possible, else one that differs for each name.
+        """Returns a name that the service accepts: the same name if possible, otherwise a unique replacement.
 
-        The name depends on nothing else, so a run that is continued has the same one.
+        The result depends only on the name, so a resumed run uses the same one.
         """
         accepted = re.sub(self.refused_in_names, "_", name)
         if accepted == name and len(name) <= self.longest_name:
@@ -76,7 +76,8 @@ class Tracker(Logger):
         return accepted[: self.longest_name - len(suffix)] + suffix
 
     def push_words(self, run_dir: str) -> str:
-        """Returns the words of the command that sends the rest of a run later, with what chooses the destination."""
+        """Returns the arguments of the command that sends the rest of a run later, with the settings of the
+        destination."""
         changed = {
             name: value for name, value in self
             if name not in ("queue_size", "timeout_s") and value != type(self).model_fields[name].get_default()

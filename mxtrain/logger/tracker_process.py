@@ -159,7 +159,7 @@ class TrackerSession:
             self._warn_refused()
 
     def _accepted(self, name: str) -> str:
-        """Returns the name of a setting or curve for the service, and notes a warning if it is another one."""
+        """Returns the name of a setting or curve for the service, and adds a warning if the name was changed."""
         accepted = self._tracker.accepted_name(name)
         if accepted != name and name not in self._renamed:
             self._renamed.add(name)

@@ -83,13 +83,13 @@ class SigmoidBCE(Loss):
 
 
 class ClassCrossEntropy(Loss):
-    """Cross entropy of the classes of a table. With two classes it is that of one score and its sigmoid, with more the
-    softmax cross entropy; the mean over samples."""
+    """Cross entropy of the classes of a table, averaged over samples: binary cross entropy of one score for two
+    classes, softmax cross entropy for more."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     pos_weight: PositiveFloat = 1.0
-    """With two classes, weight of a positive sample; see `BinaryCrossEntropy`."""
+    """Weight of positive samples, for two classes only; see `BinaryCrossEntropy`."""
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.loss.blocks import BinaryCrossEntropyLoss, SoftmaxCrossEntropyLoss

@@ -64,7 +64,7 @@ class ClassMetric(HostMetric):
         if score_NK.shape[1] == 1:
             return self.of_samples(score_NK[:, 0], target_NK[:, 0])
         odds_NK = log_odds(score_NK)
-        # A class that none or all of the samples have cannot be told apart from the rest.
+        # Ranking against the rest is undefined for a class that no or every sample has.
         kept = np.flatnonzero((target_NK.min(axis=0, initial=1) < 1) & (target_NK.max(axis=0, initial=0) > 0))
         values = [self.of_samples(odds_NK[:, k], target_NK[:, k]) for k in kept]
         return float(np.mean(values)) if values else self.of_samples(odds_NK[:, 0], target_NK[:, 0])

@@ -25,7 +25,7 @@ def perplexity(entropy: float) -> float:
 
 
 def ratio(total: float, count: float) -> float:
-    """Returns a mean; NaN if it is over nothing, so that it is neither the best value nor part of another mean."""
+    """Returns a mean; NaN without samples, so that it is neither the best value nor part of another mean."""
     return float(total / count) if count > 0 else math.nan
 
 
@@ -43,8 +43,8 @@ class Metric(Spec):
     """If true, it needs predictions on the host (see `metric.host`), and training steps do not measure it."""
 
     better: Optional[Literal["max", "min"]] = None
-    """max = larger values of the metric are better; min = smaller ones; null = as its class says. A metric of your own
-    needs it, or `direction` in its class, if it is monitored."""
+    """max = larger values of the metric are better; min = smaller values; null = the direction of its class. A
+    monitored metric of your own needs this setting, or `direction` in its class."""
 
     @property
     def better_direction(self) -> Literal["max", "min", "unknown"]:
@@ -326,7 +326,7 @@ class F1(ConfusionMetric):
 class MCC(ConfusionMetric):
     """Matthews' correlation, over any number of classes (MXNet's `pcc`).
 
-    The value is NaN if all labels are of one class, and 0 for a network that predicts one class for labels of several.
+    The value is NaN if all labels are of one class, and 0 if labels of several classes get the same prediction.
     Source: Gorodkin 2004.
     """
 

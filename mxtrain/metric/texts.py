@@ -156,9 +156,9 @@ class SacrebleuMetric(TextMetric):
 class Bleu(SacrebleuMetric):
     """BLEU of a corpus as sacrebleu computes it with effective order, from 0 to 100.
 
-    It is the usual BLEU of n-grams up to 4 words, unless no predicted text has as many: then the orders that occur
-    count, as the usual score is 0 even for texts that equal their references. The value is NaN if all references are
-    empty. Source: Papineni et al. 2002; Post, https://arxiv.org/abs/1804.08771.
+    It is the usual BLEU of n-grams up to 4 words if any predicted text has four words. Otherwise only the orders that
+    occur count, because the usual score is 0 even for texts that equal their references. The value is NaN if all
+    references are empty. Source: Papineni et al. 2002; Post, https://arxiv.org/abs/1804.08771.
     """
 
     of_single_samples: ClassVar[bool] = False  # a text of fewer than four words has no 4-grams

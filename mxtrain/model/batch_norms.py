@@ -1,4 +1,4 @@
-"""Batch norms of a network: which normalise by the batch, and which by their moving statistics.
+"""Selects the batch norms of a network that normalise by the batch or by their moving statistics.
 
 One rule holds for each way to freeze parameters (`model.freeze`, `grad_req="null"`, `callback=unfreeze`, fixed scale
 and shift): a batch norm normalises by the batch and its statistics follow the data, unless `model.freeze` matches the
@@ -28,7 +28,7 @@ class _Norm(NamedTuple):
 
 
 def freeze_statistics(network: gluon.Block, frozen: Collection[str]) -> None:
-    """Makes layers whose moving mean and variance are frozen normalise by these, so that they stay.
+    """Makes batch norms with frozen moving mean and variance normalise by these, so that they do not change.
 
     Args:
         network: network with its layers.
@@ -46,10 +46,10 @@ def freeze_statistics(network: gluon.Block, frozen: Collection[str]) -> None:
 
 
 def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
-    """Lets each batch norm that normalises by the batch have a backward pass: only there MXNet moves its statistics.
+    """Ensures that batch norms that normalise by the batch have a backward pass, in which MXNet updates statistics.
 
-    If neither scale nor shift has a gradient, and no layer before it has one, MXNet leaves the pass out. Such a norm
-    gets a gradient of its shift, which no optimizer applies.
+    MXNet skips this pass if scale, shift and all earlier layers have no gradient. Such a norm gets a gradient of its
+    shift, which no optimizer applies.
 
     Args:
         network: initialised network in which parameters are frozen.

@@ -1,8 +1,8 @@
 """Pooling over windows, and over the whole image.
 
-MXNet's "full" convention rounds the number of windows up, so that the last ones may lie partly or wholly behind the
-padding. ONNX's `ceil_mode` drops windows that lie wholly behind it, and counts its elements otherwise. So the elements
-behind the padding are written out here, and the number of windows is rounded down.
+MXNet's "full" convention rounds the number of windows up, so the last windows may lie partly or completely behind the
+padding. ONNX's `ceil_mode` drops windows completely behind the padding, and counts elements differently. So the input
+is padded explicitly, and the number of windows is rounded down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sizes = Tuple[int, ...]
 
 
 class Windows(NamedTuple):
-    """Windows of a pooling operator, a number for each axis of the image.
+    """Windows of a pooling operator. Each attribute has a number for each axis of the image.
 
     Attributes:
         kernel, stride: sizes and distances of the windows.

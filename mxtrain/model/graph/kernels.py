@@ -89,14 +89,14 @@ def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.
 
 
 def normalise_as_images(network: gluon.Block, input_shape: Shapes) -> None:
-    """Makes batch norms of series and volumes, or over another axis than 1, normalise images of the same values.
+    """Makes batch norms of series and volumes, or over another axis than 1, reshape their input to images.
 
-    MXNet 1.9.1 has no oneDNN kernel for them, and its plain one fails (`!is_view`) on the layouts that oneDNN's
+    MXNet 1.9.1 has no oneDNN kernel for these, and its plain kernel fails (`!is_view`) on the layouts that oneDNN's
     convolutions return for 3 and 5 axes.
 
     Args:
-        network: takes samples of this shape.
-        input_shape: of one sample, or of each of its parts.
+        network: initialised network.
+        input_shape: shape of one sample, or of each of its parts.
     """
     from mxtrain.engine.backend import gluon
 

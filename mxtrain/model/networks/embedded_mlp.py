@@ -12,8 +12,8 @@ from mxtrain.model.networks.embedding_table import EmbeddingTable
 
 
 class EmbeddedMLP(gluon.HybridBlock):
-    """Applies dense layers to the vectors of all ids side by side, followed by the numbers: ids (B, F), and numbers
-    (B, N) if there are some, to (B, K).
+    """Applies dense layers to the concatenated embeddings of ids (B, F), and to numbers (B, N) if the table has any.
+    Returns (B, K).
 
     Args:
         mlp: network of inputs (B, F * U + N).
