@@ -56,10 +56,17 @@ def has_gradient(value: object) -> bool:
 
 def overwritten_inputs(graph: SymbolGraph) -> List[int]:
     """Returns the positions of a graph's inputs that such an operator reads directly, in the graph or in one of its
-    loops and branches."""
+    loops and branches.
+
+    A sum that is an output of the graph is left out: MXNet cannot infer the storage type of the gradient of such a
+    graph if its inputs are results of other operators, as copies are.
+    """
     nodes = graph["nodes"]
     inputs = [number for number, node in enumerate(nodes) if node["op"] == "null"]
+    heads = {number for number, *_ in graph.get("heads", ())}
     read = {
-        source for node in nodes if node["op"] in OVERWRITES or node.get("subgraphs") for source, *_ in node["inputs"]
-    }
+        source for number, node in enumerate(nodes)
+        if node.get("subgraphs") or node["op"] in OVERWRITES and not (node["op"] == "elemwise_add" and number in heads)
+        for source, *_ in node["inputs"]
+    }  # fmt: skip
     return [position for position, number in enumerate(inputs) if number in read]

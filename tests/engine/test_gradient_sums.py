@@ -92,12 +92,13 @@ def test_operators_have_these_names_in_graphs():
     """Or they would not be found there."""
     x = mx.sym.var("x")
     named = [mx.sym.clip(x, 0, 1), mx.sym.flip(x, axis=0), mx.sym.split_v2(x, (1,), axis=0), mx.sym.cumsum(x, axis=0),
-             mx.sym.mean(x), mx.sym.moments(x, axes=(0,)), x + x]  # fmt: skip
+             mx.sym.mean(x), mx.sym.moments(x, axes=(0,)), mx.sym.mean(x + x)]  # fmt: skip
     for symbol in named:
         graph = json.loads(symbol.tojson())
         assert overwritten_inputs(graph) == [0]
         assert {node["op"] for node in graph["nodes"]} - {"null"} <= set(OVERWRITES)
-    assert overwritten_inputs(json.loads((mx.sym.exp(x) * 2).tojson())) == []
+    for symbol in (mx.sym.exp(x) * 2, x + x):  # of a sum that is an output MXNet cannot infer the storage type
+        assert overwritten_inputs(json.loads(symbol.tojson())) == []
 
 
 def test_only_arrays_with_a_gradient_are_copied(monkeypatch):
