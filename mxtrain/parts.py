@@ -1,4 +1,4 @@
-"""Keyword arguments of the Python API that choose the parts of a run: a group of options each, or an object."""
+"""Types of the keyword arguments of the Python API that select the parts of a run: options, settings or objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class MeasuredParts(TypedDict, total=False):
-    """Parts that an evaluation may replace."""
+    """Parts of a run that an evaluation may replace."""
 
     loss: Union[Option, gluon.Block, None]
     metric: Union[
@@ -57,7 +57,7 @@ class SessionParts(MeasuredParts, total=False):
 
 
 class Parts(SessionParts, total=False):
-    """Parts of a run: all groups of options."""
+    """All parts of a run, one for each group of options."""
 
     task: Optional[Option]
 

@@ -15,7 +15,7 @@ MANY = 3
 """Number of validations with the same value, counted from the first one, after which a run warns."""
 
 ROUNDING = 1e-7
-"""Relative difference of metrics that rounding to float32 makes; bounds on metrics are compared with this tolerance."""
+"""Relative tolerance for bounds on metrics: the error of rounding to float32."""
 LEAST_FALL = 1e-3
 """Relative decrease of the loss from which the warning says that the network learns."""
 

@@ -152,7 +152,7 @@ def test_the_estimate_counts_the_batch_that_is_taken(share, whole, num_samples, 
     monkeypatch.setattr(estimate, "trace", trace)
     objective = SimpleNamespace(
         precision=None, network=None, input_shape=(3,), batch_size=share, global_batch_size=whole
-    )  # fmt: skip
+    )
     assert estimate.estimate_training(objective, None, 1, num_samples) is None and traced == [expected]
 
 

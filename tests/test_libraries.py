@@ -78,7 +78,7 @@ def make_installed(folder: Path, monkeypatch: Any, **versions: str) -> None:
 )  # fmt: skip
 def test_another_installed_version_is_named_before_the_import(
     tmp_path: Path, monkeypatch: Any, extra: str, versions: Dict[str, str], said: str
-) -> None:  # fmt: skip
+) -> None:
     make_installed(tmp_path, monkeypatch, **versions)
     monkeypatch.setattr(importlib, "import_module", lambda name: name)
     if not said:

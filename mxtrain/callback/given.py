@@ -56,7 +56,7 @@ class RowCallback(Callback):
     def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> bool:  # type: ignore[override]  # see above
         return any([self._function(dict(row)) is True for row in rows])
 
-    def on_validation(self, validation: Validation, progress: Progress) -> bool:  # type: ignore[override]
+    def on_validation(self, validation: Validation, progress: Progress) -> bool:  # type: ignore[override]  # see above
         return self._function(dict(validation.row)) is True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -153,12 +154,12 @@ def run(arguments: Sequence[str]) -> int:
     title = f"{split}, step {checkpoint.step}"
     try:
         results = EvaluationFolder(folder)
-        samples = SampleFiles(trained, source, split)
-        measured = measure(trained, source, source, settings.limit_batches, hardest, samples.results)
-        facts: Dict[str, Json] = {
-            "split": split, "part": measured.coverage, "step": checkpoint.step, "samples": measured.num_samples,
-        }  # fmt: skip
-        write_measured(measured, facts, split, results, samples)
+        with closing(SampleFiles(trained, source, split)) as samples:
+            measured = measure(trained, source, source, settings.limit_batches, hardest, samples.results)
+            facts: Dict[str, Json] = {
+                "split": split, "part": measured.coverage, "step": checkpoint.step, "samples": measured.num_samples,
+            }  # fmt: skip
+            write_measured(measured, facts, split, results, samples)
         if corrupted:
             artifacts = measure_corruptions(measured, trained, corrupted, source, settings, title)
             write_and_show(artifacts, facts, EvaluationFolder(folder / CORRUPTED))
@@ -236,7 +237,7 @@ def measure(
 
 def write_measured(
     measured: Measured, facts: Mapping[str, Json], split: str, results: EvaluationFolder, samples: SampleFiles
-) -> None:  # fmt: skip
+) -> None:
     """Writes and prints the results of the uncorrupted split."""
     values, part, count, step = measured.values, measured.coverage, measured.num_samples, facts["step"]
     artifacts = measured.report.artifacts(f"{split}, step {step}")
@@ -245,7 +246,6 @@ def write_measured(
     samples.write(results, f"{split}, step {step}")
     results.write_values({**facts, **values})
     show_artifacts(artifacts)
-    samples.close()
     shown = "  ".join(f"{name} {format_value(value)}" for name, value in values.items() if name != "samples_per_s")
     of_part = f"{part} only, " if part else ""
     print(f"{split}: {shown}  ({of_part}{count} samples, step {step}, {values['samples_per_s']:.0f} samples/s)")

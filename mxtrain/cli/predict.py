@@ -151,16 +151,31 @@ def run(arguments: Sequence[str]) -> int:
             refuse_none(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
+    print_counts(task, settings, rows, folder, list(unreadable.values()))
+    return 0
+
+
+def print_counts(
+    task: Task, settings: PredictSettings, rows: CountingIterator, folder: Optional[Path], reasons: Sequence[str]
+) -> None:
+    """Prints the number of predictions that were written to files, and the files that could not be read.
+
+    Args:
+        task: task of the run.
+        settings: settings of the command.
+        rows: the written rows.
+        folder: folder of a file for each prediction; None if there is none.
+        reasons: a line for each file that could not be read.
+    """
     holding = f": {task.format_count(rows.listed)}" if task.list_field[0] else ""
     if folder is not None:
         count_text = f"{rows.count} {'file' if rows.count == 1 else 'files'}"
         print(f"{count_text} written to {folder}{'' if settings.output else holding}", file=sys.stderr)
     if settings.output:
         print(f"{rows.count} prediction{'' if rows.count == 1 else 's'} written to {settings.output}{holding}")
-    if unreadable:
-        lines = "".join(f"\n  {reason}" for reason in unreadable.values())
-        print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
-    return 0
+    if reasons:
+        lines = "".join(f"\n  {reason}" for reason in reasons)
+        print(f"files without a prediction, for they cannot be read: {len(reasons)}{lines}", file=sys.stderr)
 
 
 def refuse_samples(task: Task, names: Sequence[str], setting: str) -> None:

@@ -28,7 +28,7 @@ MAX_LINE_FILE = 1 << 28
 
 def prove_files(
     reader: str, signature: Mapping[str, Any], source: Samples, sampled: Sampled, entered: Mapping[str, np.ndarray]
-) -> Tuple[int, float]:  # fmt: skip
+) -> Tuple[int, float]:
     """Compares the inputs that the folder's reader makes of files with those of the run.
 
     Args:

@@ -109,7 +109,7 @@ def _rows(arrays: Mapping[str, np.ndarray], count: int) -> Dict[str, np.ndarray]
 
 def _resized(
     arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Input], number: int
-) -> Optional[Dict[str, np.ndarray]]:  # fmt: skip
+) -> Optional[Dict[str, np.ndarray]]:
     """Changes the size of open dimensions: truncates sequences, and extends images by repeating them.
 
     Returns None if only the batch dimension is open, or sequences are too short for another length.

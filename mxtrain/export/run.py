@@ -209,7 +209,7 @@ def export_network(
         error = max(errors.values(), default=0.0)
         metrics = compare_metrics(
             measure(trained), measure(compared), lambda seed: measure(disturbed(trained, error, seed))
-        )  # fmt: skip
+        )
         task_parts = task.export_parts(description, signature, trained.strategy, sampled.arrays)
         if task_parts:
             stage("proof: the parts of the network")

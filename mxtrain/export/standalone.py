@@ -6,7 +6,7 @@ images, tokenizers or sentencepiece for texts.
     python predict.py --check               repeats the proof: MXNet's outputs for a few samples
 
 predict.py and reading/ are code of the folder: run them only if you trust where the folder comes from. `mxtrain export
-check FOLDER` repeats the proof of a stranger's folder, and executes nothing of it.
+check FOLDER` repeats the proof of an untrusted folder without executing its code.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _are_parts(value: Any) -> bool:
 def _is_endings(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(one, str) and one.startswith(".") and one == os.path.basename(one) for one in value.values()
-    )  # fmt: skip
+    )
 
 
 def _is_tokenizer(value: Any) -> bool:
@@ -420,7 +420,7 @@ def _check_proof_array(place: str, name: str, array: np.ndarray) -> None:
 
 def proven_cases(
     session: Any, arrays: Dict[str, np.ndarray], part: str = ""
-) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:  # fmt: skip
+) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:
     """Returns the cases of the proof of a network, see `cases_of`, whose inputs are those of the network.
 
     Raises:
@@ -577,7 +577,7 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
 
 def checked_inputs(
     given: Dict[str, Any], specs: List[Dict[str, Any]], path: str, fixed: str = ""
-) -> Dict[str, np.ndarray]:  # fmt: skip
+) -> Dict[str, np.ndarray]:
     """Returns arrays with the names, shapes and types of the inputs of a network.
 
     Args:

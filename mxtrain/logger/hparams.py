@@ -29,7 +29,7 @@ _WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers",
 
 def select_hparams(
     config: Config, swept: Sequence[str] = (), choices: Optional[Mapping[str, str]] = None
-) -> Dict[str, Value]:  # fmt: skip
+) -> Dict[str, Value]:
     """Selects the settings in which runs usually differ, by dotted key; settings that a sweep varies come first.
 
     The group's name is the key of its option (`model: lenet`), or of its class if the option is not known

@@ -79,6 +79,19 @@ class CustomLoss(Wrapped, UserLoss):
         """Calls the user's class or function with its arguments."""
         return call_target(self.target, self.arguments, "loss")
 
+    def _explanation(self, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]]) -> Tuple[str, str]:
+        """Returns the beginning of errors, which names the inputs of the loss, and the remedy if it fails."""
+        given = f"loss: {self.name} is given scores"
+        if target_shape is not None:
+            scores_text = f"(B, {', '.join(map(str, score_shape[1:]))})"
+            labels_text = f"(B, {', '.join(map(str, target_shape[1:]))})"
+            return f"{given} {scores_text} and class indices {labels_text}", "Write one that takes these."
+        if self.dense_labels:
+            remedy = "Type loss.dense_labels=false if it takes class indices."
+            return f"{given} (B, K) and probabilities (B, K)", remedy
+        remedy = "Type loss.dense_labels=true if it takes probabilities (one-hot)."
+        return f"{given} (B, K) and class indices (B,)", remedy
+
     def check(
         self, block: LossBlock, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
         num_outputs: int = 1,
@@ -99,17 +112,7 @@ class CustomLoss(Wrapped, UserLoss):
         """
         from mxtrain.engine.backend import autograd, nd
 
-        if self.dense_labels:
-            context = f"loss: {self.name} is given scores (B, K) and probabilities (B, K)"
-            remedy = "Type loss.dense_labels=false if it takes class indices."
-        else:
-            context = f"loss: {self.name} is given scores (B, K) and class indices (B,)"
-            remedy = "Type loss.dense_labels=true if it takes probabilities (one-hot)."
-        if target_shape is not None:
-            scores_text = f"(B, {', '.join(map(str, score_shape[1:]))})"
-            labels_text = f"(B, {', '.join(map(str, target_shape[1:]))})"
-            context = f"loss: {self.name} is given scores {scores_text} and class indices {labels_text}"
-            remedy = "Write one that takes these."
+        context, remedy = self._explanation(score_shape, target_shape)
         try:
             scores = nd.zeros(score_shape)
             scores.attach_grad()

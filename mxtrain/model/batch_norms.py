@@ -77,7 +77,7 @@ def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
 
 def _norms_by_batch(
     network: gluon.Block, input_shape: Shapes, parameters: Mapping[str, gluon.Parameter]
-) -> Iterator[_Norm]:  # fmt: skip
+) -> Iterator[_Norm]:
     from mxtrain.engine.backend import gluon
 
     known: Set[str] = set()

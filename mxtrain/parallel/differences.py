@@ -23,14 +23,14 @@ LOW_TOLERANCE = 0.2
 
 @dataclass(frozen=True)
 class WrongGradient:
-    """A gradient that differs from that of the value.
+    """A gradient that differs from the derivative of its block's value.
 
     Attributes:
         layer: structural name of the block; "" is the network itself, "(loss)" the loss.
         kind: class of the block.
         tensor: the parameter, or "input 0".
-        error: difference over the length of the gradient.
-        dtype: "float64", compared with finite differences, or "float32", compared with float64.
+        error: norm of the difference divided by the norm of the gradient.
+        dtype: "float64" if it was compared with finite differences, "float32" if it was compared with float64.
     """
 
     layer: str
@@ -85,8 +85,8 @@ class Verification:
         layers: the placement against the whole network on one device, both in float64, in the network's order.
         tolerance: largest relative difference that passes.
         steps: how many were compared.
-        bits: in float32, or with amp, the placement against one device that makes the same sums in the same order,
-            where there is such an order: every bit must agree. Else empty.
+        bits: in float32, or with amp, the placement against one device that adds in the same order: every bit must
+            agree. Empty if there is no such order.
         remarks: what was changed for the comparison.
         low: with amp, both sides in the low precision: the length of the difference of all gradients of the first step
             together, over their length. None without amp.

@@ -9,7 +9,7 @@ from typing import Iterator
 
 _LOCK = threading.Lock()
 _pauses = [0, False]
-"""Number of blocks that threads are in, and whether the collector was enabled before the first."""
+"""Number of active blocks of all threads, and the state of the collector before the first."""
 
 
 @contextmanager

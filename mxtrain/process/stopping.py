@@ -52,7 +52,7 @@ def was_told_to_end(exit_code: int, cause: str) -> bool:
 
     Args:
         exit_code: exit code of the run.
-        cause: `Stop.cause`, which tells a warning from a budget: both have the same exit code.
+        cause: `Stop.cause`, which distinguishes a warning from a budget, because both have the same exit code.
     """
     return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(_WARNED))
 
@@ -219,7 +219,7 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
 
 @contextmanager
 def forwarded_warnings(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Passes the warnings of a scheduler on to a process of a run, besides keeping them. In the main thread only."""
+    """Keeps the warnings of a scheduler, and forwards them to a process of a run. Call it in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 LEAST_VARIANCE = 2.0**-19
-"""Smallest variance that is no rounding error of float32 sums, relative to the mean of the squares."""
+"""Variance, relative to the mean of the squares, below which it may be a rounding error of float32 sums."""
 
 
 def sums_of(F: OperatorModule, *arrays: Array) -> Array:

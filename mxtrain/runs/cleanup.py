@@ -1,10 +1,10 @@
 """Finds files of runs that are no longer needed, and deletes them.
 
-A run that is in use, that can be continued, or whose trial a study trains now is left alone. Of a finished run the best
-and the last checkpoint stay. Deleting takes the lock of the run directory first.
+A run is kept if it is in use, can be continued, or belongs to a running trial of a study. Of a finished run the best
+and the last checkpoint are kept. Deleting takes the lock of the run directory first.
 
-Only files that mxtrain wrote are deleted: the plan lists them one by one, and they are removed through descriptors, as
-others may be able to exchange a folder for a link (docs/decisions/0145-deletion-by-descriptors.md).
+Only files that mxtrain wrote are deleted. The plan lists each of them, and they are removed through descriptors,
+because other users may replace a folder by a link (docs/decisions/0145-deletion-by-descriptors.md).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Removable:
     size: int
     reason: str
     files: Sequence[str] = ()
-    """Paths in the run directory, all of them of files that mxtrain wrote."""
+    """Paths of files in the run directory that mxtrain wrote."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Content:
     foreign: Sequence[str]
 
     def below(self, folder: str) -> Tuple[List[str], List[str]]:
-        """Returns the files in a folder of the run directory, and those of them that are not mxtrain's."""
+        """Returns the files in a folder of the run directory, and the files among them that mxtrain did not write."""
         return ([path for path in self.files if path.startswith(folder)],
                 [path for path in self.foreign if path.startswith(folder)])  # fmt: skip
 
@@ -246,10 +246,10 @@ def delete(plan: CleanupPlan) -> List[Kept]:
 
 
 def _delete_parts(run: str, folder: int, parts: Sequence[Removable], plan: CleanupPlan) -> None:
-    """Deletes parts of a run, whose directory is `folder` from here on, whatever its path leads to.
+    """Deletes parts of a run through the descriptor `folder` of its directory, whatever its path now leads to.
 
     Raises:
-        OSError, RunDirectoryError, CheckpointError: something could not be deleted, or is not as it was.
+        OSError, RunDirectoryError, CheckpointError: something cannot be deleted, or has changed since.
     """
     if not os.path.samestat(os.fstat(folder), plan.folders[run]):
         raise OSError("it was exchanged meanwhile")

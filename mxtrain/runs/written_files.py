@@ -1,4 +1,4 @@
-"""Tells the files that mxtrain wrote into a run directory from those that somebody else put there, by their paths."""
+"""Distinguishes files that mxtrain wrote into a run directory from other files, by their paths."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def foreign_files(run_dir: str, files: Collection[str], others: Collection[str])
     Args:
         run_dir: path of the run directory.
         files: relative paths of its regular files and empty folders.
-        others: relative paths of everything else that is no folder.
+        others: relative paths of all other entries except folders.
     """
     results = {file for path in files if EVALUATION.fullmatch(path) for file in (path, *_results(run_dir, path))}
     return [*others, *(path for path in files if not _WRITTEN.fullmatch(path) and path not in results)]

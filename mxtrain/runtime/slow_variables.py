@@ -40,7 +40,7 @@ SLOW_VALUES: Dict[str, SlowValue] = {
     **dict.fromkeys(
         ("DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA"), SlowValue("SSE41|AVX", "oneDNN then uses old instructions only")
     ),
-}  # fmt: skip
+}
 """Variable of MXNet, OpenMP or oneDNN -> slow values."""
 THREADS = "OMP_NUM_THREADS"
 

@@ -4,11 +4,11 @@ Slow and silent clients (slowloris) are disconnected: uvicorn limits neither the
 and its limit on connections rejects all new clients as soon as enough idle connections are open. Here, the connection
 that has been idle longest is closed instead.
 
-Clients that send without reading are not read from any further: uvicorn parses as many pipelined requests as arrive,
-and keeps an object for each. If a client reads nothing of its answer for a time, the connection is aborted.
+Reading pauses for clients that send without reading, because uvicorn parses all pipelined requests that arrive and
+keeps an object for each. If a client reads nothing of its answer for a time, the connection is aborted.
 
-A client that sends a long body which is refused gets the answer: the connection ends only after the rest of the body
-was read and discarded, since closing a socket with unread data resets it and destroys what was sent.
+A client that sends a long rejected body gets the answer. The connection ends only after the rest of the body was read
+and discarded, because closing a socket with unread data resets it and destroys the answer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MAX_HEAD_BYTES = 1 << 16
 MAX_JOINED_BYTES = 1 << 16
 """Larger bodies are not copied behind their head."""
 MAX_PIPELINED = 4
-"""Requests of a connection that wait behind the one that is answered, before no more of it is parsed."""
+"""Number of waiting requests of a connection at which parsing pauses."""
 PARSED_BYTES = 1 << 11
-"""Bytes that are parsed at once: they may hold some more requests."""
+"""Bytes that are parsed at once. They may contain some further requests."""
 LINGER_S = 10.0
 """Seconds for which the rest of a refused body is read and discarded."""
 _TOO_LARGE = (
@@ -44,8 +44,8 @@ class ConnectionLimits:
         header_s: seconds for the head of a request.
         idle_s: seconds between two requests.
         write_s: seconds in which a client must read a part of its answer.
-        max_unread: bytes of unread answers of all connections together; beyond, the one that has not been read for the
-            longest time is aborted.
+        max_unread: bytes of unread answers of all connections together. Beyond it, the connection whose client has not
+            read for the longest time is aborted.
         max_connections: number of open connections.
         count: called with the number of open connections when it changes.
     """
@@ -77,7 +77,7 @@ class HeadJoiningTransport:
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, linger: Callable[[], bool]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._transport, self._loop, self._linger, self._head = transport, loop, linger, b""
 
     def __getattr__(self, name: str) -> Any:
@@ -108,11 +108,11 @@ class HeadJoiningTransport:
 
 
 class LimitedFlow(FlowControl):
-    """Reads on only when all that has arrived is parsed, whoever asks for it.
+    """Ignores requests to resume reading until all received bytes are parsed.
 
     Args:
         transport: transport of the connection.
-        holds_bytes: True while something is to be parsed.
+        holds_bytes: function that returns True while received bytes wait to be parsed.
     """
 
     def __init__(self, transport: asyncio.Transport, holds_bytes: Callable[[], bool]) -> None:
@@ -120,7 +120,7 @@ class LimitedFlow(FlowControl):
         self._holds_bytes = holds_bytes
 
     def resume_reading(self) -> None:
-        """Reads on, unless something is to be parsed."""
+        """Resumes reading unless received bytes wait to be parsed."""
         if not self._holds_bytes():
             super().resume_reading()
 
@@ -170,7 +170,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._parse_held()
 
     def _parse_held(self) -> None:
-        """Parses what has arrived, as far as the connection takes requests."""
+        """Parses received bytes until too many requests wait."""
         while self._held and len(self.pipeline) < MAX_PIPELINED:
             data, self._held = self._held[:PARSED_BYTES], self._held[PARSED_BYTES:]
             self._parse(data)
@@ -263,7 +263,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._write_timer = None
 
     def _linger(self) -> bool:
-        """Begins to discard the rest of a body; False if there is none, or that is being done already."""
+        """Begins to discard the rest of a body. Returns False if there is none, or if discarding has begun."""
         if self._is_lingering or self.cycle is None or not self.cycle.more_body or self.cycle.disconnected:
             return False
         self._is_lingering = True

@@ -43,8 +43,8 @@ class ServeSettings(Spec):
     """Size of the JSON of a body, or of a table as text, in MB; larger ones get 413. All requests wait while JSON is
     parsed. Arrays can be larger with the protocol's binary extension."""
     max_pending_mb: PositiveFloat = 512.0
-    """Bodies of all requests together in MB; 503 beyond. Also the unread answers of all connections together; beyond,
-    the connection that has not read for the longest time is closed."""
+    """Limit in MB of the bodies of all requests together; 503 beyond it. Also the limit of the unread answers of all
+    connections together; beyond it, the connection that has not read for the longest time is closed."""
     max_pixels: Positive = 50_000_000
     """Pixels of an image, by its header, before it is decoded."""
     max_scale: PositiveFloat = 4.0

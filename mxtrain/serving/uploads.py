@@ -1,4 +1,4 @@
-"""Bodies of `predict` as clients send them: with the content types of forms, programs and browsers, or inside JSON."""
+"""Reads files from bodies of `predict`: files with various content types, forms, and Base64 in JSON."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mxtrain.serving.readers import JSON_TYPE
 
 FORM_TYPE, CURL_TYPE = "multipart/form-data", "application/x-www-form-urlencoded"
 UNKNOWN_TYPES = ("", "application/octet-stream", CURL_TYPE)
-"""Content types that say nothing of the content; the last one is that of `curl --data`."""
+"""Content types that do not describe the content; the last one is that of `curl --data`."""
 OTHER_NAMES = {
     "image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png", "image/x-ms-bmp": "image/bmp",
     "audio/mp3": "audio/mpeg", "audio/x-flac": "audio/flac", "application/csv": "text/csv", "text/json": JSON_TYPE,
 }  # fmt: skip
 SELF_DESCRIBING = ("image", "sound")
-"""Kinds of samples whose files say by themselves what they are."""
+"""Kinds of samples whose format is detected from the content of the file."""
 MAX_PARTS, MAX_PART_HEAD = 20, 1 << 13
-"""Fields of a form, and bytes of the head of one."""
+"""Largest number of fields of a form, and largest number of bytes in the header of a field."""
 
 
 class Upload(NamedTuple):
@@ -144,7 +144,7 @@ def file_of_json(values: Mapping[str, Any], model: ServedModel) -> Optional[Uplo
 
 
 def hint_for(header: str) -> str:
-    """Returns what may be wrong with a file of this content type that cannot be read; empty if nothing is known."""
+    """Returns a hint for a file of this content type that cannot be read; empty if there is none."""
     is_curl = header.partition(";")[0].strip().lower() == CURL_TYPE
     return " curl's --data changes files: use --data-binary @FILE." if is_curl else ""
 

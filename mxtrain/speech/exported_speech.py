@@ -25,7 +25,7 @@ PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 
 
 class OtherCoding(ValueError):
-    """The sound of a WAV file is coded in a way that is not read here."""
+    """The encoding of a WAV file is not supported without libsndfile."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:

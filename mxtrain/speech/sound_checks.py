@@ -13,7 +13,7 @@ from mxtrain.speech.sound_length import Read, find_sound_bytes
 
 UNREADABLE_AUDIO, SILENT_AUDIO, CUT_AUDIO = "unreadable_audio", "silent_audio", "cut_audio"
 LEAST_RANGE = 2.0**-15
-"""Difference of the largest and the smallest sample, below which a recording is silent: one step of 16 bits."""
+"""Difference of the largest and the smallest sample below which a recording is silent: one step of 16 bits."""
 
 
 class SoundProblem(NamedTuple):

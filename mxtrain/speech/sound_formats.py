@@ -7,7 +7,7 @@ import re
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au", ".sph", ".w64", ".caf")
 """Extensions of the recordings that `predict` reads from folders."""
 FORMATS = "WAV, RF64, W64, FLAC, Ogg, MP3, AIFF, AU, CAF and NIST SPHERE"
-"""The formats that are read. libsndfile knows more, such as MATLAB's: few files, and many advisories."""
+"""Supported formats. libsndfile supports more, such as MATLAB's, which are rare and had many security advisories."""
 HEAD = re.compile(
     rb"RIF[FX].{4}WAVE|RF64.{4}WAVE|riff|fLaC|OggS|ID3|\xff[\xe0-\xff]|FORM.{4}AIF[FC]|\.snd|dns\.|caff|NIST_1A",
     re.DOTALL,

@@ -27,7 +27,7 @@ MOST_NAMED = 12
 
 
 class FeatureDataset(BaseDataset):
-    """Rows of categories and numbers, and a class; or a number, if `target_is_number`."""
+    """Rows of categories and numbers with a class as target, or with a number if `target_is_number`."""
 
     signature_class: ClassVar[Type[Signature]] = FeatureSignature
     sample_type: ClassVar[str] = "features"

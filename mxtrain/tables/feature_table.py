@@ -49,8 +49,8 @@ class FeatureTable(FeatureFiles):
     target: str = "target"
     """Column to predict."""
     classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2)]] = "auto"
-    """Values of the target as they are written, for task=tabular; the second of two is the positive one, whose
-    probability is predicted. auto = the values that the target has, in order, which is said."""
+    """Values of the target as written in the file, for task=tabular. The second of two classes is the positive class.
+    auto = all values of the target in order, which are logged."""
     features: Optional[Names] = None
     """Columns that the network reads; null = all except the target, ids and row numbers."""
     columns: Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)] = {}

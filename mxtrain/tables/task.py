@@ -62,7 +62,7 @@ class TabularClassification(Task):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         count = self.num_classes(signature)
@@ -75,7 +75,7 @@ class TabularClassification(Task):
 
     def export_outputs(
         self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:  # fmt: skip
+    ) -> Dict[str, Array]:
         return {} if self.num_classes(signature) == 1 else {"probabilities": F.softmax(outputs[0])}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:

@@ -76,9 +76,9 @@ class Task(Spec):
     """Kind of the first output, if a network can learn from another one's: "scores" of K choices, (B, K), or "values",
     (B, ...); empty: it cannot."""
     has_results: ClassVar[bool] = False
-    """True if `result` or metrics have values of single samples besides their loss."""
+    """True if `result` or metrics return values of single samples in addition to the loss."""
     decodes_slowly: ClassVar[bool] = False
-    """True if predictions take many steps, so that `eval` makes them only if a metric needs them."""
+    """True if a prediction takes many steps. Then `eval` predicts only if a metric needs it."""
     has_classes: ClassVar[bool] = False
     """True if each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
     can_balance: ClassVar[bool] = True

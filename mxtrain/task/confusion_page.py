@@ -27,7 +27,7 @@ section td{text-align:left}
 
 def render_confusion(
     count_of: Mapping[Key, int], listed: Mapping[Key, Sequence[Cells]], class_names: Sequence[str], title: str
-) -> str:  # fmt: skip
+) -> str:
     """Returns the page as HTML.
 
     Args:

@@ -94,7 +94,7 @@ class ResultReader:
 
     def rows(
         self, batch: Batch, predictions: Optional[Predictions], losses: Sequence[np.ndarray]
-    ) -> Iterator[Tuple[int, Cells]]:  # fmt: skip
+    ) -> Iterator[Tuple[int, Cells]]:
         """Yields index and row of each sample of a batch.
 
         Args:

@@ -89,7 +89,7 @@ class Vocabulary:
 
 
 MOST_TEXTS = 10_000
-"""Number of texts of a file whose unknown tokens are counted."""
+"""Largest number of texts of a file in which unknown tokens are counted."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:

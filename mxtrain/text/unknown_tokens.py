@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mxtrain.text.tokenizing.base import BaseTokenizer
 
 MOST_TEXTS, MOST_EXAMPLES = 10_000, 3
-"""Number of texts that are examined, and of words that are named."""
+"""Largest number of texts to examine, and of words to show."""
 
 
 def unknown_sentences(tokenizer: BaseTokenizer, texts: Sequence[str]) -> List[str]:

@@ -29,7 +29,7 @@ class Agreement:
         (EXIT_BUDGET, "SIGUSR1 or SIGUSR2 received by another worker"),
         (EXIT_BUDGET, "trainer.max_time reached"),
     )
-    """Exit code and cause of each kind of stop, where another worker saw the reason."""
+    """Exit code and cause of each kind of stop on workers that did not cause it."""
 
     def __init__(self, store: Store, lag: int):
         self._store, self._lag = store, lag

@@ -23,14 +23,15 @@ STOP_BY_ACTION = "a callback cannot stop a run. Give an mxtrain.callback.Action,
 
 
 def call_hook(owner: object, hook: str, values: Sequence[object], instead: str, warned: Set[str]) -> None:
-    """Calls a method of a callback or an action. If it asks to stop as in other libraries, it says how to do it here.
+    """Calls a method of a callback or an action. If it tries to stop the run as in other libraries, explains the
+    supported way.
 
     Args:
         owner: the callback or action.
         hook: name of the method.
         values: its arguments.
-        instead: sentence that says how a run is stopped.
-        warned: hooks that were warned of in this run; it is added to.
+        instead: sentence about the supported way to stop a run.
+        warned: hooks with a warning in this run; updated.
 
     Raises:
         RuntimeError: it raised StopIteration.

@@ -105,7 +105,7 @@ def step_budget(trainer: Trainer, steps_per_epoch: int, epoch_origin: int = 0) -
 
 def build_rate(
     description: Description, steps_per_epoch: int, total_steps: Optional[int], epoch_origin: int
-) -> Callable[[int], float]:  # fmt: skip
+) -> Callable[[int], float]:
     """Returns the learning rate by the number of finished steps. Schedules in epochs follow the epochs of the run."""
     schedule, base_lr = description.rates.schedule, description.rates.lr
     if not epoch_origin or schedule.unit != "epochs":
@@ -116,7 +116,7 @@ def build_rate(
 
 def build_plan(
     description: Description, steps_per_epoch: int, identity: JsonObject, direction: str, epoch_origin: int = 0
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Builds the plan: lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
     total_steps = total_steps_of(trainer, steps_per_epoch, epoch_origin)

@@ -65,8 +65,8 @@ OF_WHOLE_RUNS = (
     "trainer.limit_test_batches", "trainer.test", "early_stopping.*", "callback.*", "checkpoint.resume",
     "checkpoint.changes*", "model.weights", "kvstore._target_",
 )  # fmt: skip
-"""Settings of `FREE` on which the result of a whole run depends: its schedule, its end, the validations among which the
-best checkpoint is chosen, the weights at its start, and actions on the weights."""
+"""Settings of `FREE` that affect the result of a whole run: its schedule, its end, the validations from which the best
+checkpoint is selected, the initial weights, and actions on the weights."""
 
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.", "trainer.fold_repeats")
 """Settings that do not affect whether a finished run has work left."""
@@ -108,7 +108,7 @@ def changes_result(path: str, whole_run: bool = False) -> bool:
 
     Args:
         path: dotted path of the setting.
-        whole_run: False: what a step computes; True: also what a run from its first step to its end results in.
+        whole_run: if True, the result of a whole run counts; if False, only the computation of a step.
     """
     if path in BOUND or (whole_run and any(fnmatch.fnmatch(path, pattern) for pattern in OF_WHOLE_RUNS)):
         return True

@@ -171,8 +171,8 @@ class StudyFolder:
         """Creates the folder and its files; keeps files that another command has created at the same time.
 
         Returns:
-            The description, with the name and the number of trials of a study that exists already. Nothing else is
-            taken from its file, which may be a stranger's.
+            The description, with the name and the number of trials of an existing study. Nothing else is read from its
+            file, which may be untrusted.
 
         Raises:
             ConfigError: another study began here meanwhile, or the folder cannot be written.

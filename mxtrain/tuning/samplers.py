@@ -203,8 +203,7 @@ def draw(trial: optuna.trial.Trial, space: Space) -> Values:
     """Draws the values of a trial. Values that the trial already has are kept.
 
     Raises:
-        ConfigError: a value that the storage has is none of the range. It may be a stranger's, and would be typed in an
-            override.
+        ConfigError: a recorded value is not in its range. The storage may be untrusted, and values become overrides.
     """
     from optuna.distributions import CategoricalDistribution, IntDistribution
 

@@ -94,7 +94,7 @@ class Job:
 def environment() -> Dict[str, str]:
     """Returns the environment of a training process, which finds this copy of mxtrain from any folder.
 
-    The working folder of a study is not on the path of its processes: a module of a stranger in it would be imported.
+    The working folder of a study is not on the path of its processes, because it may contain untrusted modules.
     """
     own = str(Path(__file__).resolve().parents[2])
     if own in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
@@ -108,7 +108,7 @@ class Worker:
 
     Args:
         folder: folder of the study.
-        description: what is trained. It is not read again from the folder, which others may be able to change.
+        description: description of the study. It is not read again from the folder, which others may change.
         say: function that shows a line of progress.
     """
 
@@ -258,7 +258,7 @@ class Worker:
 
     def _train(self, job: Job) -> None:
         """Trains a trial from its current state to its end, or until it is pruned."""
-        refuse_links(self._folder.path, (job.run_dir.name,))  # the folder may be a stranger's
+        refuse_links(self._folder.path, (job.run_dir.name,))  # the folder may be untrusted
         settings_text = " ".join(override_words(job.values)) or "no settings differ"
         self._say(f"{self._title(job)}: {settings_text}")
         rung = 0

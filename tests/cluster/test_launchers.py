@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence
 
 import pytest
-from bench_parts.network import SEARCH, Network, hostfile
+from bench_parts.network import Network, hostfile
 from bench_parts.network import unsupported_reason as reason_against_hosts
 from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
 
@@ -294,25 +294,6 @@ def test_a_launcher_that_is_missing_is_named(tmp_path: Path, launcher: str, prog
 
 
 # srun.
-
-
-def slurm_reason() -> str:
-    if os.getuid() != 0:
-        return "an own Slurm needs root"
-    missing = [name for name in ("munged", "slurmctld", "slurmd", "srun") if shutil.which(name, path=SEARCH) is None]
-    return f"{', '.join(missing)} not installed (apt-get install slurm-wlm munge)" if missing else ""
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Dict[str, str]]:
-    """The environment in which srun finds a Slurm with two nodes, both on this machine."""
-    reason = slurm_reason()
-    if reason:
-        pytest.skip(reason)
-    from slurm import Slurm
-
-    with ExitStack() as stack:
-        yield Slurm(stack).environment
 
 
 SRUN = ("cluster.launcher=slurm", "cluster.interface=lo", "cluster.launcher_options=[-N2]")

@@ -8,30 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
+from typing import Callable, Dict, List
 
 import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
-from test_launchers import slurm_reason
 
 from mxtrain.cluster.slurm_queue import QueueDisplay
 
 FILES = ROOT / "examples" / "slurm"
 LONG = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=100000", "early_stopping=off")
 TIMEOUT_S = 180
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Dict[str, str]]:
-    reason = slurm_reason()
-    if reason:
-        pytest.skip(reason)
-    from slurm import Slurm
-
-    with ExitStack() as stack:
-        yield Slurm(stack).environment
 
 
 class Jobs:
@@ -47,7 +34,7 @@ class Jobs:
     def run(self, *command: str) -> str:
         done = subprocess.run(
             command, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=True
-        )  # fmt: skip
+        )
         return done.stdout.strip()
 
     def submit(self, file: str, *words: str, options: List[str]) -> str:

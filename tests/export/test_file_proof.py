@@ -136,7 +136,7 @@ def test_progress_goes_to_a_terminal_that_gets_no_rows(monkeypatch: pytest.Monke
 
 def test_folder_predicts_for_the_images_of_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     from served_folders import write_pixels
 
     from mxtrain.vision import exported_images

@@ -48,7 +48,7 @@ def test_odd_sizes_are_proven_apart_and_in_batches(segmentation: Any, tmp_path: 
 
 def test_a_size_that_cannot_be_open_is_named_as_fixed(
     segmentation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     # Right for multiples of the stride alone, as the conversion once was.
     monkeypatch.setitem(CONVERTERS, "slice_like", lambda call: call.x())
     folder = tmp_path / "out"
@@ -96,7 +96,7 @@ WRONG: Dict[str, Any] = {
 @pytest.mark.parametrize("operator", WRONG)
 def test_a_graph_that_onnxruntime_refuses_names_the_layer(
     norm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setitem(CONVERTERS, operator, WRONG[operator])
     layer = {"Convolution": "0", "GroupNorm": "1", "FullyConnected": "3"}[operator]
     said = rf"operator {operator} \(.*, in layer '{layer}'\) has no conversion to ONNX that onnxruntime takes \(.+\)\. "

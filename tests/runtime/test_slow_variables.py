@@ -21,7 +21,7 @@ from mxtrain.runtime.slow_variables import SLOW_VALUES, slow_variables
 ])  # fmt: skip
 def test_more_threads_than_cores_are_named_with_the_right_number(
     threads: str, devices: int, cores: int, right: Any
-) -> None:  # fmt: skip
+) -> None:
     found = slow_variables({"OMP_NUM_THREADS": threads}, devices, cores)
     assert len(found) == (right is not None)
     if right is not None:

@@ -324,7 +324,7 @@ def test_export_of_a_killed_server_is_removed_by_the_next_one(tmp_path: Path, mo
 
 def test_a_run_is_exported_into_a_folder_that_the_next_server_removes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(serve, "holds_checkpoint", lambda folder: True)
     monkeypatch.setattr(serve.subprocess, "run", lambda command, **options: SimpleNamespace(returncode=0))

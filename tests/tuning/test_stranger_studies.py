@@ -120,7 +120,7 @@ FILES: Dict[str, Dict[str, Any]] = {
     "database of a tracker": {"overrides": ["logger=[mlflow]", "logger.mlflow.uri=sqlite:///{W}/ml.db"]},
     "folder of a tracker": {"overrides": ["logger=[aim]", "logger.aim.repo={W}"]},
     "storage": {"settings": {"storage": "sqlite:///{W}/made.db"}},
-}  # fmt: skip
+}
 
 
 def placed(value: Any, folder: Path) -> Any:

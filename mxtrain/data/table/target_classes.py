@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 def find_classes(
     path: str, target: str, missing: Sequence[str], class_names: Optional[Sequence[str]] = None
-) -> List[str]:  # fmt: skip
+) -> List[str]:
     """Returns the classes of a target from the rows of a file; logs them if they are not 0 and 1.
 
     Of two classes, the positive one is last. All rows are read, once for each file: a class may be rare, and the file

@@ -100,7 +100,7 @@ def name_cells(rows: Iterator[Tuple[int, List[str]]], header: bool) -> Iterator[
 
 def read_cells(
     path: Path, lines: TextIO, ending: str, header: bool = True, may_be_quoted: bool = True
-) -> Iterator[Tuple[int, List[str]]]:  # fmt: skip
+) -> Iterator[Tuple[int, List[str]]]:
     """Yields the last line and the cells of each row.
 
     Args:

@@ -1,5 +1,4 @@
-"""The part of an image that becomes the input of a network, and its size there. Exported folders have a copy of this
-module.
+"""Computes the crop and the size of images for the input of a network. Exported folders have a copy of this module.
 
 Legend: C channels.
 """

@@ -42,6 +42,7 @@ def as_window(value: Union[str, List[str], List[float]]) -> Window:
     """
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     window = require_window(single)
+    # The types that `require_window` has checked:
     return str(window) if isinstance(window, str) else tuple(window)  # type: ignore[arg-type,return-value]
 
 

@@ -16,7 +16,7 @@ def test_share_and_examples() -> None:
     assert unknown_sentences(WORDS, texts) == [
         "0.385 of the tokens (5 of 13) are unknown from training, such as those of 'remember', 'forget', 'or'. All "
         "unknown tokens enter the network alike."
-    ]  # fmt: skip
+    ]
     assert unknown_sentences(WORDS, ["a film", "to"]) == [] == unknown_sentences(WORDS, [])
 
 
