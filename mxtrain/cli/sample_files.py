@@ -13,7 +13,7 @@ from mxtrain.task.sample_results import ResultReader, SampleResults
 
 if TYPE_CHECKING:
     from mxtrain.cli.eval_folder import EvaluationFolder
-    from mxtrain.data.base import Samples
+    from mxtrain.data.base import Samples, Source
     from mxtrain.trained import Trained
 
 PREDICTIONS = "predictions.csv"
@@ -50,10 +50,15 @@ class SampleFiles:
         os.replace(temporary, folder.path / PREDICTIONS)
         folder.note(PREDICTIONS)
         sample_type = self._trained.description.dataset.sample_type
-        folder.write(worst_samples(self.results, self._source, sample_type, title))
+        folder.write(worst_samples(self.results, self._take, sample_type, title))
         for name, page in sample_pages(self.results, self._trained.signature, title).items():
             replace_file(folder.path / name, page.encode("utf-8", "backslashreplace"))
             folder.note(name)
+
+    def _take(self, index: int) -> Source:
+        from mxtrain.training.loaders import take
+
+        return take(self._source, [index])  # type: ignore[return-value]  # only samples of images are read: no pairs
 
     def close(self) -> None:
         """Removes the temporary file."""

@@ -12,7 +12,7 @@ from mxtrain.cli.config_files import ConfigFiles
 from mxtrain.errors import typed_name
 from mxtrain.types import expand_path
 
-READS_PATHS = re.compile(r"^# Of paths (\S+): (.+)$", re.MULTILINE)
+READS_PATHS = re.compile(r"^# For paths (\S+): (.+)$", re.MULTILINE)
 """Comment in the file of an option that says for which paths it is meant: comma-separated extensions, `folder`, or
 `folder/NAME` for a folder that contains NAME; then the arguments to type, with PATH for the path."""
 

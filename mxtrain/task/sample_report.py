@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List
+from typing import TYPE_CHECKING, Callable, Dict, List
 
 import numpy as np
 
@@ -11,19 +11,22 @@ from mxtrain.task.sample_results import LOSS, PREDICTED, SAMPLE, TRUE, Cells, Sa
 from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Samples
+    from mxtrain.data.base import Source
     from mxtrain.data.signature import Signature
+
+    Take = Callable[[int], Source]
+    """Function (index of a sample) -> a source with this sample alone."""
 
 WORST, PAGE = "worst", "confusion.html"
 
 
-def worst_samples(results: SampleResults, source: Samples, sample_type: str, title: str) -> List[Artifact]:
+def worst_samples(results: SampleResults, take: Take, sample_type: str, title: str) -> List[Artifact]:
     """Returns the samples with the largest losses as a table, and for images also as a figure.
 
     Args:
         results: results of all samples.
-        source: evaluated split.
-        sample_type: type of its samples, such as `images`.
+        take: reads a sample of the split.
+        sample_type: type of the samples, such as `images`.
         title: title of the figure.
     """
     worst = results.worst
@@ -31,7 +34,7 @@ def worst_samples(results: SampleResults, source: Samples, sample_type: str, tit
     table = Table(WORST, results.columns, rows, is_shown=False)
     if sample_type != "images":
         return [table]
-    return [table, Figure(WORST, lambda most: draw_worst(source, worst, title))]
+    return [table, Figure(WORST, lambda most: draw_worst(take, worst, title))]
 
 
 def sample_pages(results: SampleResults, signature: Signature, title: str) -> Dict[str, str]:
@@ -41,13 +44,11 @@ def sample_pages(results: SampleResults, signature: Signature, title: str) -> Di
     return {PAGE: render_confusion(results.confusion, results.listed, list(signature.class_names), title)}
 
 
-def draw_worst(source: Samples, worst: List[Cells], title: str) -> object:
+def draw_worst(take: Take, worst: List[Cells], title: str) -> object:
     """Draws the images with the largest losses, with two lines below each."""
     from mxtrain.task.sample_figure import draw_captioned, images_of
-    from mxtrain.training.loaders import take
 
-    sources = [take(source, [int(cells[SAMPLE])]) for cells in worst]
-    images = [images_of(one)[0] for one in sources]  # type: ignore[arg-type]  # images are no pairs
+    images = [images_of(take(int(cells[SAMPLE])))[0] for cells in worst]
     return draw_captioned(images, [captions_of(cells) for cells in worst], title)
 
 

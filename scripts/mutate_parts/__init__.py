@@ -1,1 +1,1 @@
-"""Mutation testing: which changes of the program does no test notice?"""
+"""Mutation testing: finds changes of the program that no test detects."""

@@ -31,13 +31,13 @@ RECORDED = {
         "tests/logger",
     ),
 }  # fmt: skip
-"""Tests that are quick for what they see."""
+"""Quick tests that cover much code."""
 LONGEST_S = 60.0
-"""Of the tests of one change together."""
+"""Limit in seconds for all tests of one change."""
 
 
 def faults(arguments: argparse.Namespace, copy: Copy) -> int:
-    """Each fault alone must make one of its tests fail."""
+    """Applies each fault by itself, and checks that one of its tests fails."""
     survivors = 0
     for number, fault in enumerate(FAULTS):
         if arguments.only and arguments.only not in fault.name:
@@ -60,7 +60,7 @@ def faults(arguments: argparse.Namespace, copy: Copy) -> int:
 
 
 def record(arguments: argparse.Namespace, copy: Copy) -> int:
-    """Writes which tests run which line."""
+    """Records the tests that run each line."""
     patterns = [pattern for area in GROUPS[arguments.group].values() for pattern in area]
     files = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
     tests = [name for name in arguments.tests or RECORDED[arguments.group] if (ROOT / name).exists()]
@@ -73,7 +73,7 @@ def record(arguments: argparse.Namespace, copy: Copy) -> int:
 
 
 def recorded() -> Dict[str, Any]:
-    """All records as one."""
+    """Joins all records."""
     lines: Dict[str, Dict[str, List[str]]] = {}
     seconds: Dict[str, float] = {}
     for path in sorted(RECORDS.glob("*.json")):
@@ -86,7 +86,7 @@ def recorded() -> Dict[str, Any]:
 
 
 def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
-    """A line of JSON for each change: what it was, and whether a test noticed."""
+    """Writes a line of JSON for each change, with the change and the result of the tests."""
     known = recorded()
     mutants = draw(copy.folder, arguments.seed, arguments.count, arguments.group)[arguments.first : arguments.last]
     with open(arguments.output, "a") as written:

@@ -1,5 +1,4 @@
-"""Runs the sweep in processes of their own, so that an operator that ends or hangs one is a row and not the end, and
-writes docs/internals/operators.md."""
+"""Runs the sweep in separate processes, because operators may crash or hang, and writes docs/internals/operators.md."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def _read(child: subprocess.Popen[str], rows: Dict[int, Row]) -> bool:
 
 
 def main() -> None:
-    """Sweeps with one and two threads, then what is wrong again with mxtrain, and writes the page."""
+    """Sweeps with one and two threads, repeats wrong operators with mxtrain, and writes the page."""
     parser = argparse.ArgumentParser(prog="scripts/operators", description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="names of operators; the page is printed, not written")
     options = parser.parse_args()

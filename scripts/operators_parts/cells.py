@@ -103,7 +103,7 @@ def has_bfloat16() -> bool:
 
 
 def is_skipped(entry: Entry, condition: Condition) -> bool:
-    """Returns True if a condition says nothing about an operator."""
+    """Returns True if a condition does not apply to an operator."""
     if condition.name == "bfloat16" and not has_bfloat16():
         return True
     if condition.dtype in LOW and ("mod" in entry.name or "%" in entry.name):

@@ -1,4 +1,4 @@
-"""The page docs/internals/operators.md, from the cells of the sweep."""
+"""Formats the page docs/internals/operators.md from the cells of the sweep."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def page(plain: Sequence[Tuple[int, Sequence[Row]]], mended: Sequence[Row]) -> s
 
     Args:
         plain: number of threads, and the cells of MXNet alone.
-        mended: the cells with mxtrain, of the operators that are wrong somewhere.
+        mended: cells with mxtrain, for operators with a wrong cell.
     """
     rows = [row for _, found in plain for row in found]
     counts = Counter(row["result"] for row in rows)

@@ -1,4 +1,4 @@
-"""Another batch size on resume: epochs and schedules go on, steps are counted on, each exactly once."""
+"""Another batch size on resume: epochs, schedules and the step number continue, and no sample is trained twice."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""All ways from a file to a description pass the one trust check: a new call site has to be put into a list here."""
+"""All code that turns a file into a description calls the trust check. New call sites must be added to a list here."""
 
 from __future__ import annotations
 

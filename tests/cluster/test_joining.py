@@ -1,4 +1,4 @@
-"""Processes that an outside program starts: names of hosts, a scheduler that is missing, waits that end."""
+"""Processes of other launchers: host names, missing schedulers, limits of waits."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_gradients_of_all_inputs_are_added_up(function, shapes, hybrid):
 
 
 def test_operators_have_these_names_in_graphs():
-    """Or they would not be found there."""
+    """`overwritten_inputs` finds operators by these names."""
     x = mx.sym.var("x")
     named = [mx.sym.clip(x, 0, 1), mx.sym.flip(x, axis=0), mx.sym.split_v2(x, (1,), axis=0), mx.sym.cumsum(x, axis=0),
              mx.sym.mean(x), mx.sym.moments(x, axes=(0,)), mx.sym.mean(x + x)]  # fmt: skip

@@ -32,7 +32,7 @@ def gradient_at_maxima(rows=EVERY):
 
 
 def gradient_of(function, rows=EVERY, train_mode=True):
-    """Of the sum of HEAD times the outputs. The memory that it takes is filled with other numbers before."""
+    """Returns the gradient of the sum of HEAD times the outputs. Fills memory with other numbers before."""
     nd.full((4, 8, 8), 123456789, dtype="int32").wait_to_read()
     x = nd.array(DATA.reshape(4, 128))
     x.attach_grad()
@@ -116,7 +116,7 @@ def windows_of(shape, kernel):
 @pytest.mark.parametrize("kind", ["max", "avg", "sum", "lp"])
 @pytest.mark.parametrize("is_global", [False, True])
 def test_gradient_of_pooling_of_a_view_is_that_of_its_copy(shape, kind, is_global):
-    """Maxima against NumPy; the other kinds, whose gradient is right, against themselves."""
+    """Compares the gradient of a view with that of a copy, and of maxima with NumPy, too."""
     ndim = len(shape) - 2
     values = np.random.RandomState(2).uniform(0.1, 1, shape).astype(np.float32)
     found = []
@@ -150,7 +150,7 @@ class Norms(gluon.HybridBlock):
 
 @pytest.mark.parametrize("hybrid", HYBRID, ids=str)
 def test_gradient_in_inference_mode(hybrid):
-    """Statistics are read and not changed, and nothing is dropped, as in inference."""
+    """Statistics do not change, and nothing is dropped, as in inference."""
     block = Norms()
     block.initialize()
     block.norm.running_var.set_data(nd.full((8,), 4 - 1e-5))

@@ -70,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def of_pandas(value: Any) -> str:
-    """As to_csv writes a column with missing cells: whole numbers are floats."""
+    """Writes whole numbers as floats, as `to_csv` does in columns with missing cells."""
     return "" if value is None else str(float(value) if type(value) is int else value)
 
 

@@ -1,4 +1,4 @@
-"""Sizes that an export calls open are open; a size that cannot be open is named as fixed everywhere."""
+"""Exports compute all sizes that they declare as open, and report sizes that cannot be open as fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's loss declares what it returns besides the loss: weights of samples, and parts that are only logged."""
+"""Further outputs that a user's loss declares: weights of samples, and parts that are only logged."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The direction in which a metric gets better: of the built-in ones, and asked for those of users."""
+"""Directions of metrics: built-in metrics declare one, monitored metrics of users need one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of metrics for samples that do not define them: NaN, never a number."""
+"""Metrics are NaN if the samples do not define a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of batch norms whose scale and shift do not learn: they follow the data unless they are frozen themselves.
+"""Statistics of batch norms with fixed scale and shift: they follow the data unless they are frozen themselves.
 
 Expected values are computed with NumPy: after one step with momentum 0.9 the mean is 0.1 times the mean of the batch.
 """

@@ -180,7 +180,7 @@ def test_budgets_are_told_from_warnings() -> None:
 
 
 class Votes:
-    """A store of two workers, of which the other one votes as it is told."""
+    """A store of two workers; the vote of the other worker is given."""
 
     world = World(0, 2)
 

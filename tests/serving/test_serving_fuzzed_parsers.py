@@ -1,4 +1,4 @@
-"""Bodies and headers that no client should send, in this process: each is answered with a sentence, none with 500."""
+"""Malformed bodies and headers, in this process: each gets an error message, none the status 500."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values by which trials are judged: none is judged before its first validation, and the seed decides the brackets."""
+"""Pruning of trials: none is pruned before its first validation, and the seed determines the brackets."""
 
 from __future__ import annotations
 
