@@ -65,7 +65,7 @@ def test_threads_compose_what_they_ask_for_and_leave_the_process_as_it_was() -> 
 def test_blocks_that_overlap_restore_the_state_from_before_the_first(
     order: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In each order of leaving; a block that is left takes nothing from those that are not."""
+    """Blocks end in each order; a block that ends does not change the state of the others."""
     monkeypatch.setenv("MXTRAIN_TEST_CHANGED", "before")
     before = state()
     entered, leave, left = ([threading.Event() for _ in range(3)] for _ in range(3))

@@ -66,8 +66,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def tracker_of(name: Optional[str], overrides: Sequence[str], composer: Composer) -> Tracker:
-    """Builds the tracker from the command line alone: a run directory may be a stranger's, and its settings would send
-    your keys to a server of theirs."""
+    """Builds the tracker from the command line alone, because settings of an untrusted run directory could send your
+    keys to another server."""
     known = [option for option in composer.options("logger") if option not in FILES]
     if not name:
         raise ConfigError(f"push needs tracker=NAME, one of {', '.join(known)}.")

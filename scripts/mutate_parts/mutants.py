@@ -60,7 +60,7 @@ class Mutant:
 
 
 def draw(root: Path, seed: int, count: int, group: str = "engine") -> List[Mutant]:
-    """Draws `count` changes, the same number in each area as far as it has so many; the first ones are a sample of all.
+    """Draws `count` changes, the same number in each area if it has enough; the first ones are a sample of all.
 
     Args:
         root: checkout.

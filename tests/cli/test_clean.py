@@ -162,7 +162,7 @@ def test_the_best_of_two_equal_checkpoints_is_that_of_the_run(tmp_path: Path) ->
     assert {os.path.basename(one.path) for one in plan.removable} == {"step-00000040"}
 
 
-# Files of others, and folders that are exchanged for links meanwhile.
+# Files that mxtrain did not write, and folders that are replaced by links meanwhile.
 
 
 def failed_run(path: Path) -> Path:
@@ -178,7 +178,7 @@ def plan_whole(*runs: Path) -> Any:
     "eval/val/holiday.png", "slim/mine", ".hydra/mine.yaml", "previous/mine", "checkpoints/step-00000010/mine.txt",
     "averaged/a/b/model.params", "workers/mine/x.log", "previous/photos/model.params", "empty/", "checkpoints/mine/",
 ])  # fmt: skip
-def test_a_run_with_files_of_somebody_else_stays_and_they_are_named(tmp_path: Path, file: str) -> None:
+def test_run_with_other_files_is_kept_and_the_files_are_named(tmp_path: Path, file: str) -> None:
     run, other = failed_run(tmp_path / "a"), failed_run(tmp_path / "b")
     (run / file).parent.mkdir(parents=True, exist_ok=True)
     (run / file).mkdir() if file.endswith("/") else (run / file).write_text("mine")

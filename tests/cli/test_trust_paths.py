@@ -83,7 +83,7 @@ def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() 
 
 
 def test_every_text_of_a_tracker_is_an_address_or_a_name() -> None:
-    """A description of a stranger may name a project, but no server, database or folder."""
+    """An untrusted description may name a project, but no server, database or folder."""
     names = {"experiment", "project", "entity", "workspace", "mode", "service", "package", "install"}
     found: Set[str] = set()
     for file in (PACKAGE / "logger").glob("*.py"):

@@ -1,4 +1,4 @@
-"""A study.json of a stranger: `tune` runs no code that only this file names, and writes and connects nowhere else."""
+"""Untrusted study.json: `tune` runs no code, writes no file and opens no connection that only this file names."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_study_of_mxtrains_own_parts_needs_no_trust(
     assert trained[0].overrides == content["overrides"]
 
 
-def test_what_the_user_trusts_or_types_is_trained(
+def test_trusted_or_typed_words_are_trained(
     stranger: Stranger, trained: List[StudyDescription], capsys: pytest.CaptureFixture
 ) -> None:
     stranger.change(flags=["--config-dir", "conf"], overrides=["callback=evil"])

@@ -16,7 +16,7 @@ SIZES_TO_SUGGEST = (16, 32, 64, 96, 128, 224, 299, 331)
 
 
 class WrongOutputs(ConfigError):
-    """The outputs of a network have other shapes than those that the task needs."""
+    """The outputs of a network have wrong shapes for the task."""
 
 
 def infer_shapes(network: gluon.Block, input_shape: Shapes, required_shapes: Optional[Sequence[Shape]] = None) -> None:
