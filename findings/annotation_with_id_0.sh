@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # pycocotools 2.0.11
 # Guess: the ids of annotations are names, and 0 is as good as any other.
-# What happened: COCOeval writes the id of the matched annotation beside each detection and takes 0 for "not matched". The annotation with id
-# 0 is never found: perfect detections of two objects with ids 0 and 1 have an average precision of 0.25, of one with id 0 0. Ids of
-# images may be 0. Source: pycocotools/cocoeval.py, evaluateImg (dtm) and accumulate. Exit code 0 as long as this is so.
+# What happened: COCOeval writes the id of the matched annotation beside each detection and takes 0 for "not matched".
+# The annotation with id 0 is never found: perfect detections of two objects with ids 0 and 1 have an average precision
+# of 0.25, of one with id 0 0. Ids of images may be 0. Source: pycocotools/cocoeval.py, evaluateImg (dtm) and
+# accumulate. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
@@ -25,9 +26,12 @@ def precision(ids, first_image=1):
     images = range(first_image, first_image + len(ids))
     truth = COCO()
     truth.dataset = {
-        "images": [{"id": image, "width": 100, "height": 100} for image in images], "categories": [{"id": 1, "name": "a"}],
-        "annotations": [{"id": id_, "image_id": image, "category_id": 1, "bbox": box, "area": 400, "iscrowd": 0}
-                        for id_, image in zip(ids, images)],
+        "images": [{"id": image, "width": 100, "height": 100} for image in images],
+        "categories": [{"id": 1, "name": "a"}],
+        "annotations": [
+            {"id": id_, "image_id": image, "category_id": 1, "bbox": box, "area": 400, "iscrowd": 0}
+            for id_, image in zip(ids, images)
+        ],
     }
     truth.createIndex()
     detected = truth.loadRes([{"image_id": image, "category_id": 1, "bbox": box, "score": 0.9} for image in images])
@@ -39,8 +43,15 @@ def precision(ids, first_image=1):
 
 
 with contextlib.redirect_stdout(io.StringIO()):
-    found = {"1, 2": precision((1, 2)), "0, 1": precision((0, 1)), "0": precision((0,)), "1, 2, images from 0": precision((1, 2), 0)}
-print(f"pycocotools {importlib.metadata.version('pycocotools')}: average precision of perfect detections by ids of annotations")
+    found = {
+        "1, 2": precision((1, 2)),
+        "0, 1": precision((0, 1)),
+        "0": precision((0,)),
+        "1, 2, images from 0": precision((1, 2), 0),
+    }
+print(
+    f"pycocotools {importlib.metadata.version('pycocotools')}: average precision of perfect detections by ids of annotations"
+)
 for name, value in found.items():
     print(f"  {name:20} {value}")
 assert found["1, 2"] == found["1, 2, images from 0"] == 1 and found["0, 1"] < 0.3 and found["0"] == 0

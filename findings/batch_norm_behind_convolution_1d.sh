@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
 # Guess: Conv1D and BatchNorm train together, as Conv2D and BatchNorm do.
-# What happened: with 4 or 12 channels they do. With a multiple of 8 (8, 16, 32) the backward pass raises "Check failed: !is_view",
-# in 1D and in 3D, also after hybridize; inference works. The likely reason is that oneDNN keeps the output of such
-# convolutions in blocks of channels and BatchNorm in 1D and 3D reads a view of it. Seen on a CPU with AVX-512.
+# What happened: with 4 or 12 channels they do. With a multiple of 8 (8, 16, 32) the backward pass raises "Check failed:
+# !is_view", in 1D and in 3D, also after hybridize; inference works. The likely reason is that oneDNN keeps the output
+# of such convolutions in blocks of channels and BatchNorm in 1D and 3D reads a view of it. Seen on a CPU with AVX-512.
 # Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"

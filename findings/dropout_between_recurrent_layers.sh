@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
-# Guess: dropout=0.9 drops outputs between the layers of gluon.rnn.LSTM in training, on each device, and sequence_length ends sequences.
-# What happened: on the CPU both arguments are taken and do nothing: two passes in training mode are equal to the last bit, and equal to
-# those of inference; a bidirectional LSTM with use_sequence_length gives the same result for lengths 1 and 4. Exit code 0 as long as this is so.
+# Guess: dropout=0.9 drops outputs between the layers of gluon.rnn.LSTM in training, on each device, and sequence_length
+# ends sequences.
+# What happened: on the CPU both arguments are taken and do nothing: two passes in training mode are equal to the last
+# bit, and equal to those of inference; a bidirectional LSTM with use_sequence_length gives the same result for lengths
+# 1 and 4. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # onnxruntime 1.32.0, onnx 1.23.2
 # Guess: a model with external data that is given as bytes is refused, as nobody knows its folder.
-# What happened: the file of weights is looked up in the current working directory. Started in the folder of another export with the same
-# names it runs, with the weights of the other model. A path finds the file beside the model from everywhere.
-# Exit code 0 as long as this is so.
+# What happened: the file of weights is looked up in the current working directory. Started in the folder of another
+# export with the same names it runs, with the weights of the other model. A path finds the file beside the model from
+# everywhere. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
@@ -43,7 +43,9 @@ found = {}
 for folder in ("one", "../two"):
     os.chdir(folder)
     found[folder] = run(path), run(content)
-print(f"onnxruntime {onnxruntime.__version__}, onnx {onnx.__version__}: output of model one (right: 1), as a path and as bytes")
+print(
+    f"onnxruntime {onnxruntime.__version__}, onnx {onnx.__version__}: output of model one (right: 1), as a path and as bytes"
+)
 print(f"  in the folder of model one: {found['one']}\n  in the folder of model two: {found['../two']}")
 assert found == {"one": (1, 1), "../two": (1, 2)}
 PYTHON

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
 # Guess: the gradient of LeakyReLU(act_type="selu") (gluon.nn.SELU) agrees with differences of its values.
-# What happened: the values are right; the gradient below 0 is not, in float64 either: 0.0028 instead of 0.0875 at -3. Units that are
-# negative learn too slowly, and nothing reports it. elu is right. Exit code 0 as long as this is so.
+# What happened: the values are right; the gradient below 0 is not, in float64 either: 0.0028 instead of 0.0875 at -3.
+# Units that are negative learn too slowly, and nothing reports it. elu is right. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

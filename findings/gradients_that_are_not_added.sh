@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
 # Guess: with grad_req="add" two backward passes give twice the gradient, whatever the operator is.
-# What happened: the backward passes of clip, flip, split_v2 and cumsum overwrite the gradient of an array that they read directly,
-# so only the last pass counts (a ratio of 1). Those of mean and moments add, and then divide the sum by the number of elements,
-# 4 here (1 + 1 / 4). Others (exp, sum, relu) add (2). Exit code 0 as long as this is so.
+# What happened: the backward passes of clip, flip, split_v2 and cumsum overwrite the gradient of an array that they
+# read directly, so only the last pass counts (a ratio of 1). Those of mean and moments add, and then divide the sum by
+# the number of elements, 4 here (1 + 1 / 4). Others (exp, sum, relu) add (2). Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
-# Guess: gamma and beta of GroupNorm have one number for each channel, as in the paper (section 3.1: "a per-channel linear transform"),
-# PyTorch and ONNX (since opset 21).
-# What happened: they have one number for each group, in gluon.nn and in the operator; an array of one number for each channel is refused.
-# A converted GroupNorm with different factors inside a group can't be written as one layer.
+# Guess: gamma and beta of GroupNorm have one number for each channel, as in the paper (section 3.1: "a per-channel
+# linear transform"), PyTorch and ONNX (since opset 21).
+# What happened: they have one number for each group, in gluon.nn and in the operator; an array of one number for each
+# channel is refused. A converted GroupNorm with different factors inside a group can't be written as one layer.
 # Source: Wu and He, Group Normalization, https://arxiv.org/abs/1803.08494. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
-# Guess: a network that is exported and imported again (gluon.SymbolBlock.imports) can be initialized again as before: the weights by the
-# initializer, biases and means 0, gammas and running variances 1.
-# What happened: the parameters of an imported block have no initializer of their own, so the given one fills all of them: running variances
-# become negative with Normal or Uniform; Xavier raises an error at the first bias, in the forward pass.
-# Exit code 0 as long as this is so.
+# Guess: a network that is exported and imported again (gluon.SymbolBlock.imports) can be initialized again as before:
+# the weights by the initializer, biases and means 0, gammas and running variances 1.
+# What happened: the parameters of an imported block have no initializer of their own, so the given one fills all of
+# them: running variances become negative with Normal or Uniform; Xavier raises an error at the first bias, in the
+# forward pass. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
@@ -42,7 +42,11 @@ net.hybridize()
 net(x)
 net.export("net")
 print(f"mxnet {mx.__version__}: running variances after initialize(..., force_reinit=True)")
-own, normal, xavier = again(net, mx.init.Normal(1)), again(imported(), mx.init.Normal(1)), again(imported(), mx.init.Xavier())
+own, normal, xavier = (
+    again(net, mx.init.Normal(1)),
+    again(imported(), mx.init.Normal(1)),
+    again(imported(), mx.init.Xavier()),
+)
 print(f"  network, Normal:          {own.min()} to {own.max()}")
 print(f"  imported network, Normal: {normal.min():.2f} to {normal.max():.2f}")
 print(f"  imported network, Xavier: {xavier}")

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
-# Guess: `x.reshape(shape)` and `nd.reshape(x, shape)` are the same function, so MaxPool of either has the same gradient.
-# What happened: the method returns a view. Max pooling of a view (or of `x[1:3]`) has the right value, and its gradient goes to
-# random elements of each window: MXNet's own kernel computes the value, and oneDNN's backward pass reads positions of maxima
-# that nobody has written. The same in `autograd.record(train_mode=False)`. Exit code 0 as long as this is so.
+# Guess: `x.reshape(shape)` and `nd.reshape(x, shape)` are the same function, so MaxPool of either has the same
+# gradient.
+# What happened: the method returns a view. Max pooling of a view (or of `x[1:3]`) has the right value, and its gradient
+# goes to random elements of each window: MXNet's own kernel computes the value, and oneDNN's backward pass reads
+# positions of maxima that nobody has written. The same in `autograd.record(train_mode=False)`. Exit code 0 as long as
+# this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # mlflow-skinny 3.17.2
-# Guess: log_batch logs the metrics that it can and names the one that it refuses, or none of them reaches a run in log_metric either.
-# What happened: a name outside its alphabet ("acc@5", "acc (val)") makes log_batch raise an error and log nothing of the call, while the same
-# metrics, logged one by one, are all there but one. A caller that reports a failure of logging and goes on has an
-# empty run.
+# Guess: log_batch logs the metrics that it can and names the one that it refuses, or none of them reaches a run in
+# log_metric either.
+# What happened: a name outside its alphabet ("acc@5", "acc (val)") makes log_batch raise an error and log nothing of
+# the call, while the same metrics, logged one by one, are all there but one. A caller that reports a failure of logging
+# and goes on has an empty run.
 # Source: mlflow/utils/validation.py, _validate_batch_log_data. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"

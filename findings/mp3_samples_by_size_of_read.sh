@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # soundfile 0.14.0 with libsndfile 1.2.2 (mpg123)
 # Guess: decoding is deterministic, so reading an MP3 file in blocks gives the samples of one read.
-# What happened: mono MP3 differs in the last bits (up to 9e-8) by the size of the reads, and so between soundfile.read and blocks or
-# two loaders that read ahead differently; a stereo file, Ogg Vorbis and FLAC don't differ. A hash of decoded samples is no identity of a
-# recording. Exit code 0 as long as this is so.
+# What happened: mono MP3 differs in the last bits (up to 9e-8) by the size of the reads, and so between soundfile.read
+# and blocks or two loaders that read ahead differently; a stereo file, Ogg Vorbis and FLAC don't differ. A hash of
+# decoded samples is no identity of a recording. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
-# Guess: an optimizer treats each parameter by itself, so a parameter moves the same way beside others that it has nothing to do with.
-# What happened: Nadam keeps one product of its momentum schedule for all parameters and multiplies it at each update of each of them,
-# so the steps of a parameter depend on how many others there are (and the rank of a parameter in their order). Adam, AdaMax and FTML don't.
-# Source: python/mxnet/optimizer/optimizer.py, Nadam.update, "self.m_schedule = self.m_schedule * momentum_t".
-# Exit code 0 as long as this is so.
+# Guess: an optimizer treats each parameter by itself, so a parameter moves the same way beside others that it has
+# nothing to do with.
+# What happened: Nadam keeps one product of its momentum schedule for all parameters and multiplies it at each update of
+# each of them, so the steps of a parameter depend on how many others there are (and the rank of a parameter in their
+# order). Adam, AdaMax and FTML don't.
+# Source: python/mxnet/optimizer/optimizer.py, Nadam.update, "self.m_schedule = self.m_schedule * momentum_t". Exit code
+# 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # optuna 4.5.0
 # Guess: a trial that is alone in its study is not pruned by a pruner that compares trials, whatever it reports.
-# What happened: SuccessiveHalvingPruner, which lets the only trial go on with any number, prunes it at the first NaN. MedianPruner,
-# PercentilePruner and PatientPruner let it go on for ever. So a loss of NaN ends all trials of a search, or none, by the pruner.
+# What happened: SuccessiveHalvingPruner, which lets the only trial go on with any number, prunes it at the first NaN.
+# MedianPruner, PercentilePruner and PatientPruner let it go on for ever. So a loss of NaN ends all trials of a search,
+# or none, by the pruner.
 # Source: optuna/pruners/_successive_halving.py, prune. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # optuna 4.5.0
 # Guess: two studies with the same seeded sampler, pruner and objective prune the same trials.
-# What happened: HyperbandPruner draws the bracket of a trial from a hash of the name of the study and its number, and a study without a name
-# gets a random one. So the same search prunes other trials each time; it repeats only with a study_name.
+# What happened: HyperbandPruner draws the bracket of a trial from a hash of the name of the study and its number, and a
+# study without a name gets a random one. So the same search prunes other trials each time; it repeats only with a
+# study_name.
 # Source: optuna/pruners/_hyperband.py, _get_bracket_id (crc32). Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
@@ -40,7 +41,13 @@ def hyperband(name):
 median = [pruned(None, optuna.pruners.MedianPruner()) for _ in range(2)]
 named, unnamed = [hyperband("a"), hyperband("a")], [hyperband(None), hyperband(None), hyperband("b")]
 print(f"optuna {optuna.__version__}: trials of the same seed, C complete, P pruned")
-for name, (letters, _) in [("name a", named[0]), ("name a", named[1]), ("no name", unnamed[0]), ("no name", unnamed[1]), ("name b", unnamed[2])]:
+for name, (letters, _) in [
+    ("name a", named[0]),
+    ("name a", named[1]),
+    ("no name", unnamed[0]),
+    ("no name", unnamed[1]),
+    ("name b", unnamed[2]),
+]:
     print(f"  Hyperband, {name:8} {letters}")
 assert median[0] == median[1] and named[0] == named[1]
 assert all(params == named[0][1] for _, params in unnamed) and len({letters for letters, _ in [*named, *unnamed]}) > 2

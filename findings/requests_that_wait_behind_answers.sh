@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # uvicorn 0.54.0 with httptools
-# Guess: a client that sends requests without waiting for answers is read no further while requests of its connection wait
-# (flow control: reading is paused when a request comes in behind one that is being answered).
-# What happened: each answer that ends resumes reading although others still wait, so each answer lets more requests in than it takes from
-# the queue: it grows with the number of answers. Here a client of the loopback sends 5 times 20 requests, at most 100.
+# Guess: a client that sends requests without waiting for answers is read no further while requests of its connection
+# wait (flow control: reading is paused when a request comes in behind one that is being answered).
+# What happened: each answer that ends resumes reading although others still wait, so each answer lets more requests in
+# than it takes from the queue: it grows with the number of answers. Here a client of the loopback sends 5 times 20
+# requests, at most 100.
 # Source: uvicorn/protocols/http/httptools_impl.py, on_response_complete. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
@@ -60,7 +61,9 @@ async def main():
 
 
 waiting, paused = asyncio.run(main())
-print(f"uvicorn {importlib.metadata.version('uvicorn')}: requests that wait after 20, 40, 60, 80, 100 were sent, one answered after each 20")
+print(
+    f"uvicorn {importlib.metadata.version('uvicorn')}: requests that wait after 20, 40, 60, 80, 100 were sent, one answered after each 20"
+)
 print(f"  {waiting}, reading paused: {paused}")
 assert all(paused) and waiting == [19, 38, 57, 76, 95]
 PYTHON

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # hydra-core 1.3.8, omegaconf 2.3.1
 # Guess: "x=TEXT" on the command line of Hydra sets what "x: TEXT" sets in its file.
-# What happened: files are YAML 1.1 (on, yes, 1:30, 0123, 0x1f are true, true, 90, 83, 31), overrides have a grammar of their own, which
-# takes all of these as strings; nan and inf are numbers on the command line and strings in a file, .nan and .inf the other way round.
-# Values that the command line shows as set (time=1:30) are of another type than those in the file, without a message.
+# What happened: files are YAML 1.1 (on, yes, 1:30, 0123, 0x1f are true, true, 90, 83, 31), overrides have a grammar of
+# their own, which takes all of these as strings; nan and inf are numbers on the command line and strings in a file,
+# .nan and .inf the other way round. Values that the command line shows as set (time=1:30) are of another type than
+# those in the file, without a message.
 # Source: https://hydra.cc/docs/advanced/override_grammar/basic/ (Primitives). Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # onnx 1.23.2
 # Guess: saving a model over itself with save_as_external_data either replaces the file of weights or is refused.
-# What happened: it is refused (FileExistsError) only if a file of that name lies in the current working directory, with or without a model
-# there. In the folder of the model, if it is another one, the old file is not noticed: the new weights are appended to it, so it doubles
-# and triples at each save. Source: onnx/external_data_helper.py, convert_model_to_external_data (which looks for `location` itself) and
-# save_external_data (which seeks to the end). Exit code 0 as long as this is so.
+# What happened: it is refused (FileExistsError) only if a file of that name lies in the current working directory, with
+# or without a model there. In the folder of the model, if it is another one, the old file is not noticed: the new
+# weights are appended to it, so it doubles and triples at each save. Source: onnx/external_data_helper.py,
+# convert_model_to_external_data (which looks for `location` itself) and save_external_data (which seeks to the end).
+# Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
@@ -26,7 +27,9 @@ def save(folder, weight):
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "add", values[:1], values[1:], [weights])
     path = os.path.join(folder, "model.onnx")
     try:
-        onnx.save_model(helper.make_model(graph), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+        onnx.save_model(
+            helper.make_model(graph), path, save_as_external_data=True, location="weights.bin", size_threshold=0
+        )
     except FileExistsError as error:
         return f"{type(error).__name__}: {error}"
     assert numpy_helper.to_array(onnx.load(path).graph.initializer[0])[0] == weight

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # mxnet 1.9.1
-# Guess: a forward pass in training mode moves the running statistics of BatchNorm once, whether or not a backward pass follows.
-# What happened: they move in the backward pass. A forward pass alone leaves (0, 1); two backward passes of one forward pass move them
-# twice; with gamma and beta frozen (and nothing in front that is trained) they never move, although the head behind is trained and
-# the layer normalizes with the statistics of the batch. So statistics can't be collected anew without computing gradients.
-# Exit code 0 as long as this is so.
+# Guess: a forward pass in training mode moves the running statistics of BatchNorm once, whether or not a backward pass
+# follows.
+# What happened: they move in the backward pass. A forward pass alone leaves (0, 1); two backward passes of one forward
+# pass move them twice; with gamma and beta frozen (and nothing in front that is trained) they never move, although the
+# head behind is trained and the layer normalizes with the statistics of the batch. So statistics can't be collected
+# anew without computing gradients. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # jiwer 4.0.0
 # Guess: words are what white space separates, so a tab or a line break between two words changes no word error rate.
-# What happened: only spaces separate. "a<tab>b" is one word, so its rate against "a b" is 1 and the other way round 2; a line break, a
-# no-break space and the wide space of Chinese and Japanese texts do the same, while two spaces count as one. Exit code 0 as long as this is so.
+# What happened: only spaces separate. "a<tab>b" is one word, so its rate against "a b" is 1 and the other way round 2;
+# a line break, a no-break space and the wide space of Chinese and Japanese texts do the same, while two spaces count as
+# one. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
@@ -15,7 +16,9 @@ import importlib.metadata
 import jiwer
 
 separators = {"two spaces": "  ", "tab": "\t", "line break": "\n", "no-break space": "\u00a0", "wide space": "\u3000"}
-print(f"jiwer {importlib.metadata.version('jiwer')}: word error rate of 'a b' against texts with another separator, and turned round")
+print(
+    f"jiwer {importlib.metadata.version('jiwer')}: word error rate of 'a b' against texts with another separator, and turned round"
+)
 found = {}
 for name, separator in separators.items():
     text = f"a{separator}b"
