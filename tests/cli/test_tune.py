@@ -191,14 +191,18 @@ def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -
     assert {trial.params["optimizer.lr"]: (trial.number, trial.value) for trial in trials_of(study)} == {
         lr: (1 - trial.number, trial.value) for lr, trial in by_lr.items()}  # fmt: skip
     assert {number: (study / str(1 - number) / "status.json").read_bytes() for number in range(2)} == ends
-    # A mistake that only a trial's own process finds; the first trial of a further call meets it.
     file = study / "study.json"
     description = json.loads(file.read_text())
-    description["overrides"].append("model.hiden=3")
     description["settings"].update(n_trials=3, sampler="random")
+    file.write_text(json.dumps({**description, "overrides": [*description["overrides"], "model.hiden=3"]}))
+    refused = mxtrain("tune", "study", PYTHONPATH=PYTHONPATH)
+    assert refused.returncode == 2 and "Did you mean 'model.hidden'" in refused.stderr
+    assert len(trials_of(study)) == 2  # no trial was started
+    # A mistake that only a trial's own process finds; the first trial of a further call meets it.
+    description["overrides"].append("model.weights=nowhere.params")
     file.write_text(json.dumps(description))
     stopped = mxtrain("tune", "study", PYTHONPATH=PYTHONPATH)
-    assert stopped.returncode == 2 and "model.hidden" in stopped.stderr and "goes on" in stopped.stderr
+    assert stopped.returncode == 2 and "nowhere.params" in stopped.stderr and "goes on" in stopped.stderr
     assert [trial.state.name for trial in trials_of(study)][2:] == ["RUNNING"]
     worker = mxtrain("tune", "worker", "study", PYTHONPATH=PYTHONPATH)
     assert worker.returncode == 2 and "the study has stopped: trial 2" in worker.stderr

@@ -83,7 +83,8 @@ def test_its_steps_make_a_server(tmp_path: Path) -> None:
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path, env={})  # fmt: skip
     try:
         assert process.stdout is not None
-        port = int(re.findall(r":(\d+)$", process.stdout.readline().strip())[0])
+        # After two seconds, a line of progress comes first.
+        port = next(int(match[1]) for line in process.stdout if (match := re.search(r":(\d+)$", line.strip())))
         image = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v2/models/digits/predict", json.dumps({"input": image.tolist()}).encode(),
