@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
-    from mxtrain.engine.predictions import Decode
+    from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.recommendation.source import Interactions
@@ -132,15 +132,23 @@ class Recommendation(Task):
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("outputs hold only candidates; `build_decode_with` scores all items")
 
+    def result_predictions(self, decode: Decode, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
+        """Returns the scores of all items, (B, I); for ratings the predicted ratings, (B,)."""
+        if batch.targets[0].ndim == 1:
+            return outputs[0].astype("float32").reshape((-1,))
+        return decode(outputs, batch)
+
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
-        """Returns user, held-out item, and the rank of the item among all that the user has in no split, from 1."""
+        """Returns user, held-out item, and the rank of the item among all that the user has in no split, from 1; for
+        ratings user, item, and the true and the predicted rating."""
         from mxtrain.recommendation.ranking import ranks_in
 
         users: Interactions = source  # type: ignore[assignment]  # of its own samples
-        item_1 = sample.targets[0][:1]
-        rank = int(ranks_in(sample.prediction[None], item_1)[0]) + 1
-        return {"user": users.catalog.users[users.user_N[sample.index]], "item": users.catalog.items[int(item_1[0])],
-                "rank": rank}  # fmt: skip
+        names, item = users.catalog, int(users.item_N[sample.index])
+        pair = {"user": names.users[users.user_N[sample.index]], "item": names.items[item]}
+        if RecommendationSignature.cast(signature).has_ratings:
+            return {**pair, "true": float(sample.targets[0]), "predicted": float(sample.prediction)}
+        return {**pair, "rank": int(ranks_in(sample.prediction[None], np.array([item]))[0]) + 1}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the highest-scoring items that the user does not have, best first."""

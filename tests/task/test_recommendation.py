@@ -283,6 +283,13 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
         inputs.append(nd.array([len(row) for row in rows]))
     (found,) = made.runner._evaluator._strategy.predict(inputs)
     wrong = found.asnumpy()[:, 0] - test.rating_N
+    with open(folder / "predictions.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    users, items = ([names[index] for index in index_N] for names, index_N in (
+        (test.catalog.users, test.user_N), (test.catalog.items, test.item_N)))  # fmt: skip
+    assert [(row["user"], row["item"], float(row["true"])) for row in rows] == [*zip(users, items, test.rating_N)]
+    assert [float(row["predicted"]) for row in rows] == pytest.approx(found.asnumpy()[:, 0], abs=1e-5)
+    assert "rank" not in rows[0]
     assert result.metrics["test/root_mean_squared_error"] == pytest.approx(float(np.sqrt((wrong**2).mean())), abs=1e-5)
     capsys.readouterr()
     assert run(["predict", str(tmp_path / "run"), "all", "top_k=1"]) == 0
