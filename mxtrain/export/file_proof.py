@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
+from mxtrain.data.checking.checks import content_place_of
 from mxtrain.errors import MxtrainError
 from mxtrain.export.proof import NotProven, Sampled
 from mxtrain.export.standalone import MAX_ERROR, MAX_GIVEN_BYTES, read_regular, relative_error
@@ -45,7 +46,8 @@ def prove_files(
     Raises:
         NotProven: an input differs, or the folder cannot read a file.
     """
-    read = getattr(importlib.import_module(reader), "inputs_of_file", None)
+    module = importlib.import_module(reader)
+    read, max_error = getattr(module, "inputs_of_file", None), getattr(module, "MAX_INPUT_ERROR", MAX_ERROR)
     if read is None or sampled.index_B is None:
         return 0, 0.0
     largest, count = 0.0, 0
@@ -62,7 +64,7 @@ def prove_files(
             continue
         expected = {name: array[row] for name, array in entered.items()}
         for name, difference in _errors(found, expected).items():
-            if not difference <= MAX_ERROR:
+            if not difference <= max_error:
                 reason = f"{name} by {difference:.1e}"
                 raise NotProven(f"export: predict.py reads {place} differently from the run: {reason}.")
             largest = max(largest, difference)
@@ -71,17 +73,20 @@ def prove_files(
 
 
 def _place(source: Samples, index: int) -> Optional[DataPlace]:
-    """Returns the source location of a sample; None if it does not come from a file."""
+    """Returns the source location from which a sample is read; None if it does not come from a file."""
     make = getattr(source, "checks", None)
     try:
-        place: Optional[DataPlace] = None if make is None else make().place(index)
+        place: Optional[DataPlace] = None if make is None else content_place_of(make(), index)
     except (NotImplementedError, MxtrainError):
         return None
     return place if place is not None and place.file and place.record is None and os.path.isfile(place.file) else None
 
 
 def _content(place: DataPlace) -> Optional[bytes]:
-    """Returns the file of a sample, or the first line and the line of a sample; None for other forms of tables."""
+    """Returns the file of a sample, or the first line and the line of a sample; None for other forms of tables, and for
+    files that are too large."""
+    if os.path.getsize(place.file) > (MAX_GIVEN_BYTES if place.line is None else MAX_LINE_FILE):
+        return None
     if place.line is None:
         return read_regular(place.file, MAX_GIVEN_BYTES)
     if not place.file.lower().endswith((".csv", ".tsv", ".jsonl")):

@@ -28,6 +28,11 @@ class OtherCoding(ValueError):
     """The encoding of a WAV file is not supported without libsndfile."""
 
 
+MAX_INPUT_ERROR = 2.0**-10
+"""Largest relative error of inputs: one step of float16, to which frames are rounded. SciPy, with which mxtrain
+resamples, computes in float32, so sounds differ in the last bit."""
+
+
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     return ("a WAV file of any rate, of 8 to 32 bits, floats, A-law or mu-law; with the package soundfile also FLAC, "

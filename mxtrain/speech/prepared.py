@@ -158,6 +158,12 @@ class Recordings(TranscribedSource):
         """See `TranscribedSource.place`."""
         return self.utterances[index].place
 
+    def content_place(self, index: int) -> DataPlace:
+        """See `TranscribedSource.content_place`."""
+        utterance = self.utterances[index]
+        is_whole = not utterance.begin_s and utterance.duration_s is None
+        return DataPlace(utterance.path) if is_whole else DataPlace(record=index)
+
     def read(self, index: int, *, seed: int, epoch: int, train: bool) -> np.ndarray:
         """See `TranscribedSource.read`."""
         row = int(self._row_N[index])

@@ -58,6 +58,10 @@ class TranscribedSource:
         """Returns the source location of a sample."""
         return DataPlace(record=index)
 
+    def content_place(self, index: int) -> DataPlace:
+        """Returns the recording of a sample; without a file if the sample is a part of a recording, or of none."""
+        return self.place(index)
+
     def label_of(self, index: int) -> np.ndarray:
         """Returns the characters of a transcript, (L,)."""
         return self.label.value[self.label.begin[index] : self.label.begin[index + 1]]
@@ -92,6 +96,10 @@ class FrameChecks(SourceChecks):
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
         return self._source.place(index)
+
+    def content_place(self, index: int) -> DataPlace:
+        """See `ChecksWithContents`."""
+        return self._source.content_place(index)
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""

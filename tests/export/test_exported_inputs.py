@@ -259,7 +259,8 @@ def test_help_says_what_is_code_of_the_folder_and_check_ends_with_a_verdict(
     assert standalone.main(["--help"], place) == 0
     said = capsys.readouterr().out
     assert "predict.py and reading/ are code of the folder" in said and "mxtrain export\ncheck FOLDER" in said
-    assert "untrusted" not in said
+    checked = said.partition("check FOLDER")[2].split("\n\n")[0]
+    assert "of an untrusted folder without executing its code" in checked and said.count("untrusted") == 1
     assert standalone.main(["--check"], place) == 0
     assert capsys.readouterr().out.endswith(f"{place}: proven\n")
 

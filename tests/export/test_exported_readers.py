@@ -234,6 +234,7 @@ def test_recordings_are_recognised_as_by_the_run(
         *kept, "dataset=speech_manifest", f"dataset.train={tmp_path}/train.jsonl", "dataset.val_fraction=0.3",
         "dataset.features.sample_rate=8000", "dataset.features.num_mels=16",
     )  # fmt: skip
+    assert json.loads((exported / "export.json").read_text())["files"] == 4
     files = [tmp_path / f"given{number}.wav" for number in range(4)]
     for path, form in zip(files, ((8000, 1, 2), (44100, 2, 2), (8000, 1, 1), (16000, 1, 3))):
         write_wav(path, *form)

@@ -5,25 +5,35 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
 from PIL import Image
+from test_exported_readers import write_wav
 from test_one_reader_of_images import FILES, signature_of
 
+from mxtrain.data.checking.checks import SubsetChecks
+from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.corpus.shards import Ragged
 from mxtrain.data.features.feature_columns import FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn, open_store
 from mxtrain.export import file_proof, standalone
 from mxtrain.export.file_proof import prove_files
 from mxtrain.export.proof import NotProven, Sampled
+from mxtrain.speech.alphabet import Alphabet
+from mxtrain.speech.features import Features
+from mxtrain.speech.prepared import Recordings, compute_utterance
+from mxtrain.speech.utterances import Utterance
 from mxtrain.vision.images import pixels
 from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.settings import Decoding
 
 IMAGES, ROWS = "mxtrain.vision.exported_images", "mxtrain.data.features.exported_rows"
+SPEECH = "mxtrain.speech.exported_speech"
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +53,28 @@ def image_case(folder: Path, **more: Any) -> Tuple[str, Dict[str, Any], Any, Sam
     index_B = np.array([0, 2, 1, 3, 4, 5])
     image_BCHW, _ = source.fetch(index_B, seed=0, epoch=0, train=False)
     return IMAGES, signature_of(decoding, "uint8", **more), source, Sampled([], [], index_B), {"input": image_BCHW}
+
+
+def speech_case(folder: Path) -> Tuple[str, Dict[str, Any], Any, Sampled, Dict[str, np.ndarray]]:
+    """A manifest of a recording, of its beginning, of its end, and of nothing; taken in another order."""
+    path, features = folder / "tone.wav", Features(sample_rate=8000, num_mels=16)
+    write_wav(path, 8000, 1, 2)
+    utterances = [
+        Utterance(file, "a", DataPlace(str(path), line), begin_s, duration_s) for line, (file, begin_s, duration_s) in
+        enumerate(((str(path), 0.0, None), (str(path), 0.0, 0.5), (str(path), 0.5, None), ("", 0.0, None)), start=1)
+    ]  # fmt: skip
+    frames = [compute_utterance(one, features).frames_TF for one in utterances[:3]]
+    begin = np.cumsum([0, *map(len, frames)])
+    feature = Ragged(np.concatenate(frames), begin)
+    recordings = Recordings(utterances, feature, np.array([0, 1, 2, 2]), Alphabet(["a"]))
+    frame_BTF = np.zeros((4, 128, 16), np.float32)
+    for row, index in enumerate((3, 2, 1, 0)):
+        own_TF = recordings.read(index, seed=0, epoch=0, train=False)
+        frame_BTF[row, : len(own_TF)] = own_TF
+    inputs = [{"name": "input0", "shape": ["batch", "time", 16], "dtype": "float32"}]
+    signature = {"task": "speech_recognition", "signature": {"audio": features.model_dump()}, "inputs": inputs}
+    source = SimpleNamespace(checks=lambda: SubsetChecks(recordings.checks(), np.array([3, 2, 1, 0])))
+    return SPEECH, signature, source, Sampled([], [], np.arange(4)), {"input0": frame_BTF}
 
 
 def table_case(folder: Path, ending: str) -> Tuple[str, Dict[str, Any], Any, Sampled, Dict[str, np.ndarray]]:
@@ -82,6 +114,29 @@ def test_lines_of_tables_are_read_again(ending: str, tmp_path: Path) -> None:
     entered["input0"][1, 0] += 1
     with pytest.raises(NotProven, match=rf"predict.py reads .*\{ending}, line \d differently from the run: input0 by"):
         prove_files(reader, signature, source, sampled, entered)
+
+
+def test_whole_recordings_of_a_manifest_are_read_again(tmp_path: Path) -> None:
+    reader, signature, source, sampled, entered = speech_case(tmp_path)
+    count, error = prove_files(reader, signature, source, sampled, entered)
+    assert count == 1 and error < 1e-6
+    assert [str(source.checks().place(index))[-6:] for index in range(4)] == ["line 4", "line 3", "line 2", "line 1"]
+    frame_TF = entered["input0"][3, :90]  # the rest is padding
+    step, place = 2.0**-10 * np.abs(frame_TF).max(), np.unravel_index(np.abs(frame_TF).argmin(), frame_TF.shape)
+    frame_TF[place] += 0.95 * step
+    assert prove_files(reader, signature, source, sampled, entered)[0] == 1, "less than a step of float16"
+    frame_TF[place] += 0.1 * step
+    with pytest.raises(NotProven, match=r"predict.py reads '.*tone.wav' differently from the run: input0 by"):
+        prove_files(reader, signature, source, sampled, entered)
+
+
+def test_files_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, images = table_case(tmp_path, ".csv"), image_case(tmp_path)
+    monkeypatch.setattr(file_proof, "MAX_LINE_FILE", (tmp_path / "rows.csv").stat().st_size)
+    monkeypatch.setattr(file_proof, "MAX_GIVEN_BYTES", (tmp_path / "0.bin").stat().st_size - 1)
+    assert prove_files(*table) == (3, 0.0) and prove_files(*images) == (3, 0.0)
+    monkeypatch.setattr(file_proof, "MAX_LINE_FILE", file_proof.MAX_LINE_FILE - 1)
+    assert prove_files(*table) == (0, 0.0)
 
 
 def test_another_scale_of_the_decoder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,14 @@ class ChecksWithTexts(Protocol):
 
 
 @runtime_checkable
+class ChecksWithContents(Protocol):
+    """Checks of samples that are not read from their place, such as recordings in a manifest."""
+
+    def content_place(self, index: int) -> DataPlace:
+        """Returns the source location from which a sample is read; without a file if it is only a part of one."""
+
+
+@runtime_checkable
 class CheckableSource(Protocol):
     """A source that says how its samples are checked."""
 
@@ -142,10 +150,19 @@ class SubsetChecks:
         """See `SourceChecks`."""
         return texts_of(self._checks, int(self._index_N[index]))
 
+    def content_place(self, index: int) -> DataPlace:
+        """See `ChecksWithContents`."""
+        return content_place_of(self._checks, int(self._index_N[index]))
+
 
 def texts_of(checks: Checks, index: int) -> Sequence[str]:
     """Returns the texts of a sample that are tokenized, if the checks provide them."""
     return checks.texts(index) if isinstance(checks, ChecksWithTexts) else ()
+
+
+def content_place_of(checks: Checks, index: int) -> DataPlace:
+    """Returns the source location from which a sample is read: its place, unless the checks provide another."""
+    return checks.content_place(index) if isinstance(checks, ChecksWithContents) else checks.place(index)
 
 
 def checks_of(source: Any) -> Checks:
