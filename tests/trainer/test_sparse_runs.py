@@ -49,7 +49,8 @@ def test_a_sparse_run_has_the_dense_runs_weights_and_goes_on_from_its_checkpoint
     dense = train("dense", *ADAM, "trainer.sparse_grad=false")
     sparse = train("sparse", *ADAM, "trainer.sparse_grad=true")
     assert sparse.weights_sha256 == dense.weights_sha256
-    assert sparse.metrics == dense.metrics
+    # The predictions of validation may differ in the last bit of float32: rows are gathered in another place.
+    assert sparse.metrics == pytest.approx(dense.metrics, rel=1e-7)
     for number, form in ((3, "true"), (6, "false"), (None, "true")):
         budget = f"trainer.max_steps={'null' if number is None else number}"
         broken = train("broken", *ADAM, f"trainer.sparse_grad={form}", budget)
