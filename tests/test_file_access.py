@@ -22,19 +22,20 @@ ALLOWED = {
     },
     "folders, opened as such": {
         "checkpoint/run_directory.py", "export/folder.py", "files/unused_folders.py", "native/__init__.py",
-        "private_sockets/folder.py",
+        "private_sockets/folder.py", "files/removal.py",
     },
     "files that this process, or another of its run, has written": {
         "engine/trace.py", "cluster/launcher.py", "cluster/remote.py", "vision/images/make_record.py",
     },
     "output, through `files.durable`": {"cli/output_file.py", "logger/files.py", "training/lr_range.py"},
+    "the table of connections of a process, from /proc": {"cluster/joining.py"},
     "an archive that `regular_files` opened, and new files in a folder made for them": {
         "download/archives.py", "training/replay_bundle.py",
     },
     "output, in a new folder": {"export/folder.py"},
     "files of installed packages and imported modules": {
         "description/provenance.py",
-        "cli/choices.py", "cli/compose.py", "cli/config_files.py", "description/trust.py",
+        "cli/choices.py", "cli/compose.py", "cli/config_files.py", "description/trust.py", "cli/typed_paths.py",
         "tables/breast_cancer.py", "data/digits.py", "tables/number_table.py",
         "vision/detection/digit_scenes.py",
         "text/question_answering/numpydoc_questions.py", "text/language_modeling/python_documentation.py",

@@ -37,7 +37,7 @@ def test_resumed_run_keeps_its_batch(tmp_path, describe_run, caplog) -> None:
     first = build_run(describe_run(*words, "trainer.max_steps=1"), tmp_path / "run")
     first.runner.train(first.info)
     add(200)
-    second = build_run(describe_run(*words, "trainer.max_steps=2"), tmp_path / "run")
+    second = build_run(describe_run(*words, "trainer.max_steps=2", "checkpoint.changes=[data]"), tmp_path / "run")
     assert second.runner.state.step == 1
     assert "dataset.batch_size=8, as chosen when this run began (auto would now choose 16)" in caplog.text
     second.runner.train(second.info)
