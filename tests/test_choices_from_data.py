@@ -194,5 +194,6 @@ def test_bundled_data_keep_their_batches(describe_run: Any) -> None:
     dataset = describe_run("task=token_classification").dataset
     assert dataset.batch_size == "auto" and dataset.for_size(32_571).batch_size == 32
     assert np.all([describe_run(word).dataset.batch_size == size for word, size in (
-        ("dataset=digits", 64), ("task=tabular", 32), ("dataset=number_table", 32), ("task=masked_language_modeling", 32),
+        ("dataset=digits", 64), ("task=tabular", 32), ("dataset=number_table", 32),
+        ("task=masked_language_modeling", 32),
     )])  # fmt: skip

@@ -84,7 +84,8 @@ def test_fixed_sizes_are_named_and_stages_are_shown(
     assert f"\n{sentence}\n" in capsys.readouterr().out
     assert stages == [
         "reading the data", "loading the weights", "reading samples", "tracing and converting the network",
-        "proof: comparing onnxruntime with MXNet", "proof: reading files", "measuring the metric of both",
+        "proof: comparing onnxruntime with MXNet", "measuring the metric of both",
+        "proof: reading files",
     ]  # fmt: skip
     stages.clear()
     mxtrain.load(exported.parent).export(exported.parent / "small", quantize="int8", max_loss=1, limit_batches=1)
