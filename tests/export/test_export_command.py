@@ -89,7 +89,8 @@ def test_fixed_sizes_are_named_and_stages_are_shown(
     ]  # fmt: skip
     stages.clear()
     mxtrain.load(exported.parent).export(exported.parent / "small", quantize="int8", max_loss=1, limit_batches=1)
-    assert stages[-3:] == ["calibration: making model.onnx int8", "measuring the metric of both", "timing"]
+    assert stages[-4:] == ["calibration: making model.onnx int8", "measuring the metric of both", "timing",
+                           "proof: reading files"]  # fmt: skip
 
 
 MAKES = "import sys, time; from pathlib import Path; from mxtrain.export.folder import new_folder\n" \
