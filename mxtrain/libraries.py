@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.metadata
 import shlex
 import sys
-from importlib.machinery import PathFinder
 from typing import Any, Dict, Sequence, Tuple, Type
 
 from mxtrain.errors import DataError, MxtrainError
@@ -34,7 +34,7 @@ def installing(*packages: str) -> str:
     """Returns the command that installs packages, or an extra, into this environment."""
     requirements = [requirement for package in packages for requirement in EXTRAS.get(package, (package,))]
     # Exported folders have a copy of this module, and run without MXNet.
-    pinned = [] if PathFinder.find_spec("mxnet") is None else [NUMPY]
+    pinned = [] if importlib.machinery.PathFinder.find_spec("mxnet") is None else [NUMPY]
     return shlex.join([sys.executable, "-m", "pip", "install", *requirements, *pinned])
 
 
