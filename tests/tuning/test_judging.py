@@ -147,7 +147,7 @@ def test_a_file_lists_ranges_of_one_setting(tmp_path: Path) -> None:
     with Composer() as composer:
         space = split_space(composer, [], str(file))[1]
         assert [one for one in space.parameters if one.key.startswith("optimizer")] == [MLP, LENET]
-        with pytest.raises(ConfigError, match="optimizer.lr: it has one value and a range"):
+        with pytest.raises(ConfigError, match="optimizer.lr: it has both a value and a range"):
             split_space(composer, ["optimizer.lr=1"], str(file))
         file.write_text("optimizer.lr:\n  - {values: 'log(1,2)', when: {model: mlp}}\n  - log(2,3)\n")
         with pytest.raises(ConfigError, match=r"optimizer.lr has several ranges, and log\(2,3\) does not say when"):

@@ -60,7 +60,7 @@ def test_other_overrides_are_the_same_for_all_trials(composer) -> None:
 
 @pytest.mark.parametrize("typed, said", [
     (["a=log(0,1)"], "a: a logarithmic range begins above 0"), (["a=interval(2,1)"], "a: 2 is above 1"),
-    (["a=1", "a=interval(0,1)"], "a: it has one value and a range"), (["a=glob(x*)"], "a study takes choice"),
+    (["a=1", "a=interval(0,1)"], "a: it has both a value and a range"), (["a=glob(x*)"], "a study takes choice"),
     (["a=lgo(1e-4,1)"], "there is no range 'lgo'. Did you mean 'log'?"),
     (["a=intervall(0,1)"], "Did you mean 'interval'?"), (["a=logint(1,8)"], "Did you mean 'log_int'?"),
     (["a=log(1e-4)"], "a=log(1e-4): log takes two numbers"), (["a=log(1e-4;1e-1)"], "log takes two numbers"),
