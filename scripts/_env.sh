@@ -296,7 +296,13 @@ _lend_library() {
 # The locks are complete, so pip resolves nothing. Packages without a wheel are built with the tools of build.txt, not
 # with whatever is newest today.
 _install() {
-  local folder="$1" log="$1/pip.log"; shift
+  local folder="$1" log="$1/pip.log" setting; shift
+  # No option of pip's takes these settings of its files back.
+  setting="$("$folder/bin/python" -m pip config list 2>/dev/null < /dev/null |
+    sed -nE '/^(global|install)\.(target|prefix|root|user|require-virtualenv|no-binary|only-binary)=/p' | head -n 1 || true)"
+  [[ -z "$setting" ]] || _fail "pip's configuration has $setting, which keeps packages out of the environment. Remove it" \
+    "(python3 -m pip config unset ${setting%%=*}), or leave pip's files out this time: PIP_CONFIG_FILE=/dev/null before" \
+    "this command."
   if ! _with_progress 5 "$log" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
     --progress-bar off --require-hashes --no-deps --no-build-isolation --use-pep517 "$@"; then
     _fail "installing failed; the last lines are above, all of them in $log. Run this again to retry; what was" \

@@ -190,6 +190,29 @@ exit 0
     assert done.stdout.splitlines()[-1:] == [f"{tmp_path / 'elsewhere'} unset"], (done.stdout, done.stderr)
 
 
+@pytest.mark.parametrize("setting", ["global.target='/x'", "install.prefix='/x'", "global.user='true'"])
+def test_a_setting_of_pip_that_sends_packages_elsewhere_is_named(checkout: Path, tmp_path: Path, setting: str) -> None:
+    path = _tools(tmp_path / "bin")
+    for tool in ("mkdir", "cp", "chmod"):
+        with contextlib.suppress(FileExistsError):
+            (path / tool).symlink_to(shutil.which(tool))
+    fake = f"""#!/bin/bash
+case "$*" in
+  *fits*) echo fits ;;
+  *version_info*) echo 311 ;;
+  "-m venv "*) mkdir -p "${{@: -1}}/bin"; cp "$0" "${{@: -1}}/bin/python" ;;
+  *"pip config list"*) printf '%s\n' "global.index-url='https://target.example/prefix='" "{setting}" ;;
+  *"pip install"*) echo installed >> "{tmp_path}/installed" ;;
+esac
+"""
+    _program(path / "python3.11", fake)
+    done = _run(checkout, "train", path=path)
+    name = setting.partition("=")[0]
+    assert done.returncode == 2 and not (tmp_path / "installed").exists()
+    assert f"pip's configuration has {setting}," in done.stderr and f"pip config unset {name})" in done.stderr
+    assert "PIP_CONFIG_FILE=/dev/null" in done.stderr
+
+
 def test_a_checkout_that_cannot_be_written_gets_a_sentence(checkout: Path, tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin")
     _program(path / "python3.11", "#!/bin/sh\ncase \"$2\" in *fits*) echo fits ;; *) echo 311 ;; esac\n")
