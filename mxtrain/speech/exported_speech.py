@@ -17,6 +17,7 @@ import numpy as np
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.speech.log_mel import FrameNumbers, StoredNumbers, log_mel, stored
 from mxtrain.speech.prefix_beam import prefix_beam_search
+from mxtrain.speech.resampling import resampled
 from mxtrain.speech.sound_checks import problem_of_length, problem_of_missing, problem_of_sound
 from mxtrain.speech.sound_formats import ENDINGS as ENDINGS
 from mxtrain.speech.sound_formats import FORMATS, HEAD, MOST_CHANNELS, MOST_SECONDS, RATES
@@ -26,11 +27,6 @@ PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 
 class OtherCoding(ValueError):
     """The encoding of a WAV file is not supported without libsndfile."""
-
-
-MAX_INPUT_ERROR = 2.0**-10
-"""Largest relative error of inputs: one step of float16, to which frames are rounded. SciPy, with which mxtrain
-resamples, computes in float32, so sounds differ in the last bit."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
@@ -248,32 +244,3 @@ def _mu_law() -> np.ndarray:
     code = ~np.arange(256) & 255
     value = ((((code & 15) << 3) + 132) << (code >> 4 & 7)) - 132
     return (np.where(code & 128, -value, value) / 2.0**15).astype(np.float32)
-
-
-def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
-    """Resamples sound with the polyphase filter of `scipy.signal.resample_poly` (Kaiser window, beta 5).
-
-    Args:
-        sound_S: sound.
-        source_rate: its sample rate in Hz.
-        rate: sample rate of the result in Hz.
-    """
-    common = math.gcd(source_rate, rate)
-    up, down = rate // common, source_rate // common
-    if up == down:
-        return sound_S
-    half = 10 * max(up, down)
-    place_H = np.arange(-half, half + 1)
-    filter_H = np.sinc(place_H / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
-    filter_H = filter_H * (up / filter_H.sum())
-    # Sample m of the result is at position m * down of the input upsampled with up - 1 zeros between samples.
-    resampled_M = np.zeros(-(-len(sound_S) * up // down), np.float32)
-    taps = 2 * half // up + 1
-    for begin in range(0, len(resampled_M), 1 << 16):
-        middle_M1 = (np.arange(begin, min(begin + (1 << 16), len(resampled_M))) * down)[:, None]
-        index_MT = -(-(middle_M1 - half) // up) + np.arange(taps)
-        tap_MT = middle_M1 - index_MT * up + half
-        is_inside = (index_MT >= 0) & (index_MT < len(sound_S)) & (tap_MT >= 0) & (tap_MT <= 2 * half)
-        value_MT = np.where(is_inside, sound_S[np.clip(index_MT, 0, len(sound_S) - 1)], 0)
-        resampled_M[begin : begin + len(middle_M1)] = (value_MT * filter_H[np.clip(tap_MT, 0, 2 * half)]).sum(axis=1)
-    return resampled_M

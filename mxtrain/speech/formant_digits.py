@@ -16,7 +16,7 @@ from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.features import Features
 from mxtrain.speech.formant import DIGITS, PHONEMES, SILENCE, VERSION, say
-from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_writer
+from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_key, feature_writer
 from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Positive, Range
 
@@ -59,7 +59,7 @@ class FormantDigits(AlignedDataset):
             return compute(sound_S, features, are_centred=True)
 
         plan: List[Json] = [[_seed(aligned), list(aligned.symbols), list(aligned.durations)] for aligned in utterances]
-        cache_key: Json = [VERSION, features.model_dump(), plan]
+        cache_key: Json = [VERSION, feature_key(features), plan]
         write = feature_writer(len(utterances), compute_one, count_workers(self.num_workers))
         what = f"features of {len(utterances)} rows of digits"
         return prepare("formant_digits", cache_key, feature_forms(features), write, what=what, total=len(utterances))

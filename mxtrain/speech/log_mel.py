@@ -10,11 +10,6 @@ from typing import Any, Mapping, Protocol
 
 import numpy as np
 
-try:
-    from scipy.fft import rfft  # computes in float32, twice as fast
-except ImportError:  # in an exported folder
-    from numpy.fft import rfft
-
 LEAST_POWER = 1e-10
 """Added to the power of a band, so that silence has a logarithm: 100 dB below a full sine wave."""
 LEAST_DEVIATION = 1e-3
@@ -129,15 +124,16 @@ def log_mel(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
     if features.preemphasis:
         sound_S = np.append(sound_S[:1], sound_S[1:] - np.float32(features.preemphasis) * sound_S[:-1])
     sound_S = np.pad(sound_S, (0, max(features.window - len(sound_S), 0))).astype(np.float32)
-    window = np.hanning(features.window + 1)[:-1].astype(np.float32)  # periodic Hann window
-    filter_PF = mel_filters(features).astype(np.float32)
+    # In float32, which SciPy and NumPy 2 compute with, rounding errors of loud tones cover the quiet bands.
+    window = np.hanning(features.window + 1)[:-1]  # periodic Hann window, float64
+    filter_PF = mel_filters(features)
     view_TW = np.lib.stride_tricks.sliding_window_view(sound_S, features.window)[:: features.step]
     frames_TF = np.empty((len(view_TW), features.num_mels), np.float32)
     for begin in range(0, len(view_TW), _FRAMES_AT_ONCE):  # an hour of sound would take 3 GB at once
         part = slice(begin, begin + _FRAMES_AT_ONCE)
-        spectrum_TP = rfft(view_TW[part] * window, features.fft_size, axis=1)
+        spectrum_TP = np.fft.rfft(view_TW[part] * window, features.fft_size, axis=1)
         power_TP = np.square(spectrum_TP.real) + np.square(spectrum_TP.imag)
-        frames_TF[part] = np.log(power_TP @ filter_PF + np.float32(LEAST_POWER))
+        frames_TF[part] = np.log(power_TP @ filter_PF + LEAST_POWER)
     if features.normalize == "utterance":
         # Sums over many frames need float64.
         frames_TF -= frames_TF.mean(axis=0, dtype=np.float64).astype(np.float32)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
 FEATURE, PROBLEM, SECONDS = "feature", "problem", "seconds"
+FRAMES_VERSION = 2
+"""Version of the computation of frames; those of other versions in the cache are not used."""
 _BYTES_PER_BLOCK = 32 << 20
 """Bytes of features per commit; an interrupted preparation continues after the last commit."""
 
@@ -78,7 +80,7 @@ def features_of(
     number = {path: index for index, path in enumerate(paths)}
     parts: List[Json] = [[number[utterance.path], utterance.begin_s, utterance.duration_s] for utterance in utterances]
     contents = contents_of(paths, f"content of the files for {what}", num_threads)
-    cache_key: Json = [features.model_dump(), [content.sha256 for content in contents], parts]
+    cache_key: Json = [feature_key(features), [content.sha256 for content in contents], parts]
     write = feature_writer(
         len(utterances), lambda index: compute_utterance(utterances[index], features, are_centred), num_threads
     )
@@ -90,6 +92,11 @@ def features_for_now(utterances: Sequence[Utterance], features: Features, num_th
     """Returns the features of utterances in a store that is deleted together with the returned object."""
     write = feature_writer(len(utterances), lambda index: compute_utterance(utterances[index], features), num_threads)
     return prepare_for_now("features", feature_forms(features), write)
+
+
+def feature_key(features: Features) -> Json:
+    """Returns the part of the key of prepared frames that determines their computation."""
+    return [FRAMES_VERSION, features.model_dump()]
 
 
 def feature_forms(features: Features) -> Mapping[str, ArrayForm]:

@@ -5,7 +5,6 @@ Legend: S samples of sound.
 
 from __future__ import annotations
 
-import math
 import os
 from typing import BinaryIO, Optional, Tuple
 
@@ -15,6 +14,7 @@ from mxtrain.data.checking.problems import UNREADABLE_AUDIO
 from mxtrain.data.loading.regular_files import open_regular
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.regular_files import AnyPath
+from mxtrain.speech.resampling import resampled
 from mxtrain.speech.sound_checks import CUT_AUDIO as CUT_AUDIO
 from mxtrain.speech.sound_checks import SILENT_AUDIO as SILENT_AUDIO
 from mxtrain.speech.sound_checks import SoundProblem, problem_of_length, problem_of_missing, problem_of_sound
@@ -51,16 +51,6 @@ def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: O
     return resampled(sound_S, source_rate, rate)
 
 
-def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
-    """Resamples sound with a polyphase filter."""
-    if source_rate == rate:
-        return sound_S
-    import scipy.signal
-
-    common = math.gcd(source_rate, rate)
-    return scipy.signal.resample_poly(sound_S, rate // common, source_rate // common).astype(np.float32)
-
-
 def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[np.ndarray, int]:
     """Returns the sound (S, channels) of a part of a file, and its sample rate in Hz."""
     import soundfile
@@ -81,7 +71,8 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
             if begin > sound.frames:
                 fact = f"is cut: it ends after {sound.frames / rate:.2f} s, and {begin_s:.2f} s are asked for."
                 raise RecordingError(fact, kind=CUT_AUDIO)
-            sound.seek(begin)
+            if begin:  # libsndfile rounds some samples of MP3 files differently after a seek
+                sound.seek(begin)
             sound_SC = sound.read(min(count, sound.frames - begin), dtype="float32", always_2d=True)
             missing = count - len(sound_SC)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:

@@ -25,8 +25,9 @@ from mxtrain.files.temporary import temporary_place
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.features import Features
-from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_writer
-from mxtrain.speech.recording import read_recording, resampled
+from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_key, feature_writer
+from mxtrain.speech.recording import read_recording
+from mxtrain.speech.resampling import resampled
 from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Positive, Range
 
@@ -99,7 +100,7 @@ class SpokenDigits(AudioDataset):
             sound_S = sounds.value[sounds.begin[index] : sounds.begin[index + 1]].astype(np.float32) / np.float32(32768)
             return compute(resampled(sound_S, RATE, features.sample_rate), features)
 
-        cache_key: Json = [features.model_dump(), espeak_version(), [list(utterance) for utterance in spoken]]
+        cache_key: Json = [feature_key(features), espeak_version(), [list(utterance) for utterance in spoken]]
         write = feature_writer(len(spoken), compute_one, threads)
         what = f"features of {len(spoken)} spoken digits"
         return prepare("features", cache_key, feature_forms(features), write, what=what, total=len(spoken))

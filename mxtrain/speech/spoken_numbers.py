@@ -18,8 +18,8 @@ from mxtrain.speech.aligned import Aligned
 from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.espeak_library import espeak_library
-from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_writer
-from mxtrain.speech.recording import resampled
+from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_key, feature_writer
+from mxtrain.speech.resampling import resampled
 from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Positive
 
@@ -82,7 +82,7 @@ class SpokenNumbers(AlignedDataset):
             sound_S = sounds.value[sounds.begin[index] : sounds.begin[index + 1]].astype(np.float32) / np.float32(32768)
             return compute(resampled(sound_S, source_rate, features.sample_rate), features, are_centred=True)
 
-        cache_key: Json = [features.model_dump(), espeak_library().version, [list(item) for item in plan]]
+        cache_key: Json = [feature_key(features), espeak_library().version, [list(item) for item in plan]]
         write = feature_writer(len(plan), compute_one, count_workers(self.num_workers))
         what = f"features of {len(plan)} spoken numbers"
         return prepare("spoken_numbers", cache_key, feature_forms(features), write, what=what, total=len(plan))
