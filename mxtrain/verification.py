@@ -204,7 +204,7 @@ def refuse_incomparable(description: Description) -> None:
 def refuse_float32_only(network: gluon.Block) -> None:
     """Raises a `ConfigError` if MXNet cannot compute a layer in float64 on one device."""
     for path, block in blocks_by_path(network):
-        if isinstance(block, (gluon.contrib.nn.SyncBatchNorm, gluon.nn.BatchNormReLU)):
+        if isinstance(block, gluon.contrib.nn.SyncBatchNorm):
             raise ConfigError(
                 f"verify: MXNet has no float64 for layer '{path}', a {type(block).__name__}. Put a BatchNorm in its "
                 "place for the comparison."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain import native
 from mxtrain.engine.cached_op import corrected
+from mxtrain.engine.fused_norms import in_two_operators
 from mxtrain.engine.gradient_sums import OVERWRITES, with_added_gradients
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
@@ -86,6 +87,9 @@ for _module in (mx.nd, mx.nd.op):
     setattr(_module, "Pooling", with_stored_positions(getattr(_module, "Pooling"), mx.autograd, _copy))  # noqa: B009, B010
 for _module in (mx.npx, mx.nd.numpy_extension):
     setattr(_module, "pooling", with_stored_positions(getattr(_module, "pooling"), mx.autograd, _copy))  # noqa: B009, B010
+for _module in (mx.nd, mx.sym):
+    _relu = functools.partial(_module.Activation, act_type="relu")
+    _module.contrib.BatchNormWithReLU = in_two_operators(_module.contrib.BatchNormWithReLU, _module.BatchNorm, _relu)
 
 
 def _add_gradients(path: str) -> None:

@@ -1,10 +1,11 @@
-"""Corrects hybridized graphs of MXNet 1.9.1: inference of recurrent operators, and gradients."""
+"""Corrects hybridized graphs of MXNet 1.9.1: inference of recurrent operators, moving statistics, and gradients."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
+from mxtrain.engine.fused_norms import FUSED, separated
 from mxtrain.engine.gradient_sums import OVERWRITES, has_gradient, overwritten_inputs
 from mxtrain.engine.max_pooling import has_max_pooling, inference_in_training_mode, pooled_inputs
 
@@ -22,8 +23,8 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
     training or the one for inference, depending on earlier content of the memory, and their last bits differ. So graphs
     with this operator run inference without static shapes. In training only `is_train` matters, so it is unchanged.
 
-    Gradients: see `mxtrain.engine.max_pooling` (arrays inside of a graph are no views, only its inputs can be) and
-    `mxtrain.engine.gradient_sums`.
+    Moving statistics: see `mxtrain.engine.fused_norms`. Gradients: see `mxtrain.engine.max_pooling` (arrays inside of a
+    graph are no views, only its inputs can be) and `mxtrain.engine.gradient_sums`.
 
     Args:
         cached_op: mxnet.nd.CachedOp.
@@ -36,10 +37,13 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
         __slots__ = ("_flags", "_inference", "_overwritten", "_pooled", "_pools", "_recorded_inference", "_sym")
 
         def __init__(self, sym: Any, flags: Flags = ()) -> None:
+            text = sym.tojson()
+            if f'"op": "{FUSED}"' in text:
+                sym = load_json(json.dumps(separated(json.loads(text))))
+                text = sym.tojson()
             super().__init__(sym, flags)
             self._sym, self._flags = sym, flags
             self._inference = self._recorded_inference = None
-            text = sym.tojson()
             if dict(flags).get("static_shape") and '"op": "RNN"' in text:
                 self._inference = cached_op(sym, [flag for flag in flags if flag[0] != "static_shape"])
             is_read = any(f'"op": "{op}"' in text for op in ("Pooling", *OVERWRITES))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 INFERENCE: Mapping[str, Mapping[str, str]] = {
     "BatchNorm": {"use_global_stats": "True"},
     "_contrib_SyncBatchNorm": {"use_global_stats": "True"},
-    "_contrib_BatchNormWithReLU": {"use_global_stats": "True"},
     "Dropout": {"p": "0"},
     "RNN": {"p": "0"},
 }

@@ -175,7 +175,7 @@ def changed(symbol, op, attribute):
 def test_graphs_in_training_mode_compute_inference():
     x = mx.sym.var("x")
     contrib = mx.sym.contrib
-    norms = {"BatchNorm": mx.sym, "_contrib_SyncBatchNorm": contrib, "_contrib_BatchNormWithReLU": contrib}
+    norms = {"BatchNorm": mx.sym, "_contrib_SyncBatchNorm": contrib}
     for op, module in norms.items():
         options = {"key": "a", "ndev": 1} if "Sync" in op else {}
         norm = getattr(module, op.replace("_contrib_", ""))(x, *map(mx.sym.var, "abcd"), **options)

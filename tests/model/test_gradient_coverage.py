@@ -21,7 +21,6 @@ LEFT_OUT = {
     "Block HybridBlock SymbolBlock Sequential HybridSequential Lambda HybridLambda Concurrent Loss": "compute nothing",
     "RecurrentCell HybridRecurrentCell ModifierCell SequentialRNNCell": "compute nothing",
     "Conv3DTranspose": "MXNet computes it on no CPU",
-    "BatchNormReLU": "is computed by oneDNN alone, in float32, with a kink at 0: too coarse for differences",
     "SparseEmbedding": "has sparse gradients",
     "SDMLLoss": "reads shapes, so it is tried as a function",
 }

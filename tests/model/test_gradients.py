@@ -321,6 +321,7 @@ NORMS = [
         )
         for train in (True, False)
     ),
+    Case("BatchNormReLU", lambda: nn.BatchNormReLU(), [(3, 4, 3, 2)]),
     Case("SyncBatchNorm", lambda: contrib.nn.SyncBatchNorm(in_channels=4, num_devices=1), [(3, 4, 3, 2)], **IN_FLOAT32),
     *(
         Case(f"InstanceNorm {name}", lambda: nn.InstanceNorm(scale=True), [shape], **IN_FLOAT32)

@@ -37,11 +37,13 @@ STEPS = 4 * 13
 @pytest.fixture(autouse=True)
 def own_handlers() -> Iterator[None]:
     numbers = (*EXIT_CODES, *WARNINGS)
+    given = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests run under nohup
     before = [signal.getsignal(number) for number in numbers]
     yield
     after = [signal.getsignal(number) for number in numbers]
     for number, handler in zip(numbers, before):
         signal.signal(number, handler)
+    signal.signal(signal.SIGHUP, given)
     assert after == before and SignalStop.warning is None
     Signalling.number = None
 

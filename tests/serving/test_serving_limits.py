@@ -309,11 +309,12 @@ def test_a_refused_body_that_never_ends_is_cut_off(impatient: Served) -> None:
 
 
 def test_sighup_drains_but_nohup_does_not(folder: Path) -> None:
-    with Served(folder / "ids", "drain_s=0.2") as served:
-        served.process.send_signal(signal.SIGHUP)
-        assert served.process.wait(20) == 0
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
+        with Served(folder / "ids", "drain_s=0.2") as served:
+            served.process.send_signal(signal.SIGHUP)
+            assert served.process.wait(20) == 0
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with Served(folder / "ids", "drain_s=0.2") as served:
             served.process.send_signal(signal.SIGHUP)
             time.sleep(0.5)
