@@ -50,6 +50,8 @@ def test_statistics_and_gradients_after_a_step(make, hybrid) -> None:
         np.testing.assert_allclose(moving_mean, 0.1 * mean, rtol=1e-4)
         (moving_variance,) = (value for name, value in values.items() if name.endswith("_var"))
         np.testing.assert_allclose(moving_variance, 0.9 + 0.1 * variance, rtol=1e-4)
+    if hybrid:
+        assert FUSED not in block._cached_op._sym.tojson()
     normal = (BATCH - mean[:, None, None]) / np.sqrt(variance + 1e-3)[:, None, None]
     expected = np.maximum(normal + 0.5, 0)
     np.testing.assert_allclose(output.asnumpy(), expected, rtol=1e-3, atol=1e-5)
