@@ -7,7 +7,7 @@ import importlib.machinery
 import importlib.metadata
 import shlex
 import sys
-from typing import Any, Dict, Sequence, Tuple, Type
+from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple, Type
 
 from mxtrain.errors import DataError, MxtrainError
 
@@ -82,6 +82,16 @@ def check_versions(requirements: Sequence[str], needed_by: str, error_class: Typ
     Raises:
         DataError, or `error_class`: there is such a package; the message has both versions and the command.
     """
+    for text, name, installed in wrong_versions(requirements):
+        raise error_class(f"{needed_by} needs {text}, and {name} {installed} is installed: {installing(text)}")
+
+
+def wrong_versions(requirements: Iterable[str]) -> Iterator[Tuple[str, str, str]]:
+    """Yields the requirement, name and installed version of each package that is installed in another version.
+
+    Args:
+        requirements: packages with their versions, as in `EXTRAS`.
+    """
     try:
         from packaging.requirements import Requirement
     except ImportError:  # in an exported folder, which has a copy of this module: nothing is compared there
@@ -93,6 +103,4 @@ def check_versions(requirements: Sequence[str], needed_by: str, error_class: Typ
         except importlib.metadata.PackageNotFoundError:
             continue
         if not requirement.specifier.contains(installed, prereleases=True):
-            raise error_class(
-                f"{needed_by} needs {text}, and {requirement.name} {installed} is installed: {installing(text)}"
-            )
+            yield text, requirement.name, installed

@@ -12,6 +12,7 @@ from typing import Any, Dict
 import pytest
 
 from mxtrain.cli import serve
+from mxtrain.cli.diagnosis import _other_versions
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.libraries import EXTRAS, NUMPY, installing, require_library
 from mxtrain.logger.wandb import Wandb
@@ -98,3 +99,12 @@ def test_trackers_dicom_and_serve_check_versions(tmp_path: Path, monkeypatch: An
         require_pydicom("scan.dcm")
     with pytest.raises(ConfigError, match=r"serve needs fastapi>=0.115,<1, and fastapi 0.1 is installed"):
         serve.run([str(tmp_path)])
+
+
+def test_the_doctor_names_packages_in_other_versions(tmp_path: Path, monkeypatch: Any) -> None:
+    before = _other_versions()
+    make_installed(tmp_path, monkeypatch, sentencepiece="0.2.3", optuna="5.0")
+    (finding,) = (finding for finding in _other_versions() if finding not in before)
+    assert (finding.what, finding.state) == ("sentencepiece", "missing")
+    assert finding.value == "0.2.3; mxtrain needs sentencepiece>=0.2.1,<0.2.2"
+    assert finding.remedy.endswith("-m pip install 'sentencepiece>=0.2.1,<0.2.2' numpy==1.23.5")

@@ -15,7 +15,7 @@ from typing import Dict, List, Literal, Mapping, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.cli.program import tensorboard
-from mxtrain.libraries import NUMPY, installing
+from mxtrain.libraries import EXTRAS, NUMPY, installing, wrong_versions
 from mxtrain.model.published import cached_weights, models_folder
 from mxtrain.native import NO_COMPILER
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
@@ -248,6 +248,16 @@ def _features(probe: ProbeResult) -> List[Finding]:
         _package("TensorBoard", "tensorboard", installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
         _package("mxtrain tune", "optuna", installing("optuna>=4.4,<6", "cmaes>=0.12,<1")),
         _package("joblib sweeps", "hydra-joblib-launcher", installing("hydra-joblib-launcher<1.4")),
+        *_other_versions(),
+    ]
+
+
+def _other_versions() -> List[Finding]:
+    """Returns the optional packages that the commands and data that need them would refuse."""
+    requirements = sorted({text for extra in EXTRAS.values() for text in extra})
+    return [
+        Finding(name, "missing", f"{version}; mxtrain needs {text}", installing(text))
+        for text, name, version in wrong_versions(requirements)
     ]
 
 
