@@ -71,7 +71,7 @@ def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
     if role != "worker":
         return Member(role)
     size = _number(environ, "DMLC_NUM_WORKER")
-    rank = _rank(environ)
+    rank = _rank(environ, size)
     if not 0 <= rank < size:
         raise ConfigError(f"this worker has the rank {rank}, but DMLC_NUM_WORKER={size}.")
     return Member(role, World(rank, size))
@@ -90,13 +90,15 @@ def _horovod_member(environ: Mapping[str, str]) -> Optional[Member]:
     return Member("worker", World(_number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")))
 
 
-def _rank(environ: Mapping[str, str]) -> int:
+def _rank(environ: Mapping[str, str], size: int) -> int:
     for name in (WORKER, "DMLC_WORKER_ID", "DMLC_TASK_ID"):
         if name in environ:
             return _number(environ, name)
     try:  # Kubeflow's MXJob
         return int(json.loads(environ["MX_CONFIG"])["task"]["index"])
     except (KeyError, TypeError, ValueError):
+        if size == 1:
+            return 0
         raise ConfigError(
             f"DMLC_ROLE=worker, but no variable says which: set {WORKER}, DMLC_WORKER_ID or DMLC_TASK_ID to a number "
             "from 0, another one for each worker."

@@ -67,16 +67,29 @@ def run_node(
 def _end_with_workers(has_joined: Callable[[], bool]) -> None:
     """Ignores the first ending signal, because workers need servers to save; the second one ends this process.
 
-    A thread waits for the signals, because the main thread is inside MXNet. Threads that start later take no signals.
+    A thread waits for the signals, because the main thread is inside MXNet. Threads that start later take no signals,
+    but those that a library such as OpenBLAS started before do. Python writes signals to a pipe in any thread.
     """
     signals = set(ending_signals())
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)  # required by set_wakeup_fd
+    for number in signals:
+        signal.signal(number, lambda number, frame: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
+    def next_signal() -> int:
+        while True:
+            (number,) = os.read(reader, 1)
+            if number in signals:
+                return int(number)
+
     def wait() -> None:
-        first = signal.sigwait(signals)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        first = next_signal()
         if not has_joined():
             os._exit(EXIT_CODES[first])
         print(f"{signal.Signals(first).name}: ending with the workers; once more quits at once", flush=True)
-        os._exit(EXIT_CODES[signal.sigwait(signals)])
+        os._exit(EXIT_CODES[next_signal()])
 
     threading.Thread(target=wait, name="mxtrain-signals", daemon=True).start()

@@ -164,7 +164,10 @@ def _decoded(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as sound:
             _require_layout(sound.samplerate, sound.channels, sound.frames, name)
-            sound_SC = sound.read(dtype="float32", always_2d=True)
+            if sound.seekable():  # as `read_recording`, for the last bits of MP3 files
+                sound.seek(0)
+            # Codings without seeking, such as GSM 6.10, are read only with a number of samples.
+            sound_SC = sound.read(sound.frames, dtype="float32", always_2d=True)
             return sound_SC, sound.samplerate, sound.frames - len(sound_SC)
     except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
         raise ValueError(f"{name} is no recording that can be read: {error}") from error

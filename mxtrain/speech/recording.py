@@ -71,7 +71,7 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
             if begin > sound.frames:
                 fact = f"is cut: it ends after {sound.frames / rate:.2f} s, and {begin_s:.2f} s are asked for."
                 raise RecordingError(fact, kind=CUT_AUDIO)
-            if begin:  # libsndfile rounds some samples of MP3 files differently after a seek
+            if begin or sound.seekable():  # also to 0: a seek changes the last bits of MP3 files
                 sound.seek(begin)
             sound_SC = sound.read(min(count, sound.frames - begin), dtype="float32", always_2d=True)
             missing = count - len(sound_SC)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any, Dict, Generator, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Generator, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -96,7 +96,8 @@ def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     columns = signature["facts"].get("columns") or []
     pair = " (the two texts of a pair with a tab between them)" * (len(columns) > 1)
-    table_format = f", or a .csv or .tsv file with the columns {', '.join(columns)}" if columns and all(columns) else ""
+    forms = ", or a .csv, .tsv, .jsonl or .parquet file with the columns "
+    table_format = forms + ", ".join(columns) if columns and all(columns) else ""
     return f"a text file in UTF-8, a text in each line{pair}{table_format}"
 
 
@@ -111,13 +112,13 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: the file cannot be read, or a text is too long.
     """
-    task, text = folder.signature["task"], decoded_text(content, name)
+    task = folder.signature["task"]
     predictors = {
         "language_modeling": predict_continuations, "translation": predict_translations,
         "token_classification": predict_tags,
     }  # fmt: skip
     predict_rows = predictors.get(task, predict_classes)
-    lines = numbered_texts(folder, text, name, keeps_empty=task == "translation")
+    lines = numbered_texts(folder, content, name, keeps_empty=task == "translation")
     for line, texts in lines:
         for one in texts:
             require_length(one, f"{name}:{line}")
@@ -141,28 +142,39 @@ def _warn_unknown(folder: ExportedFolder, texts: Sequence[str], name: str) -> No
 
 
 def numbered_texts(
-    folder: ExportedFolder, text: str, name: str, keeps_empty: bool
+    folder: ExportedFolder, content: bytes, name: str, keeps_empty: bool
 ) -> List[Tuple[int, Tuple[str, ...]]]:  # fmt: skip
-    """Returns the line number and the texts of each sample; the two texts of a pair are separated by a tab.
+    """Returns the line number and the texts of each sample; the two texts of a pair are separated by a tab. Rows of
+    Parquet are numbered from 0.
 
     Args:
         folder: exported folder, which knows the columns of tables.
-        text: content of the file.
+        content: content of the file.
         name: name of the file.
         keeps_empty: True to keep empty lines, so that line numbers of inputs and outputs agree.
+
+    Raises:
+        ValueError: the file cannot be read, or a cell of a table is null.
     """
     columns = folder.signature["facts"].get("columns") or []
     form = next((form for form in FORMS if name.lower().endswith(form)), "")
     if form and columns and all(isinstance(column, str) for column in columns):
-        rows = ((int(place.rpartition(":")[2]), cells) for place, cells in
-                read_table(text.encode(), name, form, columns))  # fmt: skip
-        return [(line, tuple(text_of(cells[column]) or "" for column in columns)) for line, cells in rows]
-    lines = text.split("\n")
+        rows = read_table(content, name, form, columns)
+        return [(int(place.rpartition(":")[2]), tuple(_text_in(cells, column, place) for column in columns))
+                for place, cells in rows]  # fmt: skip
+    lines = decoded_text(content, name).split("\n")
     lines = lines[:-1] if not lines[-1] else lines
     numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1)]
     is_pair = len(columns) > 1
     return [(number, tuple(line.split("\t")) if is_pair else (line,)) for number, line in numbered
             if keeps_empty or line.strip()]  # fmt: skip
+
+
+def _text_in(cells: Mapping[str, Any], column: str, place: str) -> str:
+    text = text_of(cells[column])
+    if text is None:
+        raise ValueError(f"{place}: '{column}' is null, which is no text")
+    return str(text)
 
 
 def predict_classes(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:

@@ -18,7 +18,7 @@ from running import ROOT, SMALL, status
 
 from mxtrain.cluster import joining
 from mxtrain.cluster.joining import JoinWatch, NotJoined, Wait, connect_store, count_connections, find_scheduler
-from mxtrain.cluster.member import Member
+from mxtrain.cluster.member import Member, find_member
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import World
 
@@ -54,6 +54,13 @@ def test_names_become_addresses(listener: socket.socket) -> None:
 def test_wrong_variables_are_refused(host: str, port: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         find_scheduler(WORKER, 0, {"DMLC_PS_ROOT_URI": host, "DMLC_PS_ROOT_PORT": port})
+
+
+def test_a_single_worker_needs_no_number() -> None:
+    environ = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1"}
+    assert find_member(environ) == Member("worker", World(0, 1))
+    with pytest.raises(ConfigError, match="no variable says which: set MXTRAIN_WORKER"):
+        find_member({**environ, "DMLC_NUM_WORKER": "2"})
 
 
 def test_the_largest_port_is_taken() -> None:
@@ -152,7 +159,8 @@ def test_connections_show_whether_all_have_come(listener: socket.socket) -> None
 def launched(run_dir: Path, role: str, port: int, *overrides: str, host: str = "localhost") -> subprocess.Popen:
     variables = {
         **environment(port, host), "DMLC_ROLE": role, "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1",
-        "DMLC_WORKER_ID": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "3",  # threads that take signals
     }  # fmt: skip
     return subprocess.Popen(
         [sys.executable, "-m", "mxtrain", f"hydra.run.dir={run_dir}", *SMALL, "trainer.max_epochs=1",

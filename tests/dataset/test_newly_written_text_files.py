@@ -238,6 +238,15 @@ def test_values_spelled_alike_are_said(tmp_path: Path, caplog: Any) -> None:
     assert "the values 'York' and 'york' of 'town' differ in case, spaces, the encoding of accents" in caplog.text
 
 
+def test_spellings_of_one_value_are_not_reported(tmp_path: Path, caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    rows = [(("True", "true", "false")[number % 3], ("1", "1.0")[number % 2], str(number % 2)) for number in range(30)]
+    columns = {"vip": "category", "code": "category"}
+    path = write(tmp_path / "a.csv", table([("vip", "code", "target"), *rows], ","))
+    FeatureTable(train=path, columns=columns).open()
+    assert "differ in case" not in caplog.text
+
+
 def test_words_that_pandas_quoted_are_named(tmp_path: Path, caplog: Any) -> None:
     write(tmp_path / "train.txt", '"""" O\nAda B-PER\n\n' * 20)
     splits = Conll(root=str(tmp_path), val=None, test=None).open()

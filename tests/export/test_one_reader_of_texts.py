@@ -35,7 +35,7 @@ def test_tables_of_texts_have_the_same_lines_and_texts(name: str, tmp_path: Path
     path.write_bytes(TABLES[name].encode())
     trained = [(line, texts) for line, texts in numbered_rows(path, ["text"], True)]
     folder: Any = Folder()
-    assert numbered_texts(folder, TABLES[name], name, False) == trained
+    assert numbered_texts(folder, TABLES[name].encode(), name, False) == trained
 
 
 class Words:

@@ -19,6 +19,7 @@ from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_
 from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_of
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS as ALL_MISSING_NUMBERS
+from mxtrain.data.table.parquet import read_parquet
 from mxtrain.data.table.text_rows import add_inner, name_cells, read_cells, refuse_long_rows
 from mxtrain.data.table.unseen_values import UnseenValues
 from mxtrain.data.table.written_numbers import read_number
@@ -27,7 +28,8 @@ from mxtrain.errors import DataError, nearest
 Cell = Union[str, float, None]
 READS_JSON_LINES = True
 """Files in .json may hold lines of JSON as well, besides arrays of the network."""
-FORMS = (".csv", ".tsv", ".jsonl")
+PARQUET, PARQUET_HEAD = ".parquet", b"PAR1"
+FORMS = (".csv", ".tsv", ".jsonl", PARQUET)
 """Extensions of files. Files with other extensions are JSON lines if they begin with a brace, otherwise CSV."""
 
 MISSING_CELLS, MISSING_NUMBERS = frozenset(ALL_MISSING), frozenset(ALL_MISSING_NUMBERS)
@@ -43,8 +45,8 @@ bucket. 0 is a missing value."""
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     names = ", ".join(column["name"] for column in columns_of(signature["signature"]))
-    return (f"a .csv file whose first row names the columns (.tsv: separated by tabs), or lines of JSON (.jsonl); it "
-            f"needs {names}")  # fmt: skip
+    return (f"a .csv file whose first row names the columns (.tsv: separated by tabs), lines of JSON (.jsonl), or with "
+            f"the package pyarrow a .parquet file; it needs {names}")  # fmt: skip
 
 
 def columns_of(values: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -73,7 +75,8 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
     Args:
         folder: exported folder.
-        content: content of a CSV file, of a TSV file if the name ends in .tsv, or of lines of JSON.
+        content: content of a CSV file, of a TSV or Parquet file if the name ends in .tsv or .parquet, or of lines of
+            JSON.
         name: name of the file.
 
     Raises:
@@ -103,16 +106,20 @@ def read_table(
     """Yields the source location and the cells of each row of a table, as training reads them.
 
     Args:
-        content: text in UTF-8.
+        content: text in UTF-8, or Parquet.
         name: name of the table, for messages.
-        form: one of `FORMS`: ".csv", ".tsv" or ".jsonl".
+        form: one of `FORMS`: ".csv", ".tsv", ".jsonl" or ".parquet", whose rows are numbered from 0.
         names: columns that must be there.
 
     Raises:
-        ValueError: a column is missing, or the text is no table.
+        ValueError: a column is missing, the text is no table, or pyarrow is not installed, which reads Parquet.
     """
-    if content[:4] == b"PAR1":
-        raise ValueError(f"{name} is Parquet, which this folder does not read: write it as CSV or as lines of JSON")
+    if form == PARQUET:
+        yield from _parquet_rows(content, name, names)
+        return
+    if content[:4] == PARQUET_HEAD:
+        raise ValueError(f"{name} is Parquet, which is read only of files whose names end in {PARQUET}: write it as "
+                         "CSV or as lines of JSON")  # fmt: skip
     if form == ".jsonl":
         for line, value in json_lines_of(content, name):
             yield f"{name}:{line}", cells_of(value, names, f"{name}:{line}")
@@ -134,6 +141,17 @@ def read_table(
             missing = next((column for column in names if column not in map(str.strip, header)), None)
             if missing is not None:
                 raise ValueError(f"{name} has no column '{missing}'; it has {', '.join(header)}")
+    except DataError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+
+
+def _parquet_rows(content: bytes, name: str, names: Sequence[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    try:
+        for number, header, row in read_parquet(io.BytesIO(content), Path(name), list(names)):
+            missing = next((column for column in names if column not in row), None)
+            if missing is not None:
+                raise ValueError(f"{name} has no column '{missing}'; it has {', '.join(header)}")
+            yield f"{name}:{number}", {column: text_of(row[column]) for column in names}
     except DataError as error:
         raise ValueError(str(error).rstrip(".")) from error
 

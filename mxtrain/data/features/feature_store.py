@@ -43,7 +43,7 @@ from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.text_stream import ending_of
-from mxtrain.data.table.cell_text import hash_code, mixed_truth
+from mxtrain.data.table.cell_text import canonical, hash_code, mixed_truth
 from mxtrain.data.table.cells import (
     LARGEST_NUMBER,
     WrittenColumn,
@@ -242,7 +242,7 @@ class _Writing:
             advance(len(batch))
         texts = {name: list(code_of) for name, code_of in self._code_of.items()}
         for name, values in texts.items():
-            alike = spelled_alike(values) if len(values) <= _MOST_COMPARED else []
+            alike = spelled_alike(dict.fromkeys(map(canonical, values))) if len(values) <= _MOST_COMPARED else []
             if alike:
                 spellings = " and ".join(map(repr, alike[0][:4]))
                 self._messages[f"alike {name}"] = (

@@ -18,7 +18,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.regular_files import exists, files_in, first_of, nearest_there
+from mxtrain.data.loading.regular_files import exists, files_in, first_of, nearest_there, open_regular
 from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.data.table.cell_text import text_of
 from mxtrain.data.table.parquet import parquet_names, read_parquet
@@ -100,9 +100,10 @@ def stream_rows(
     if form:
         require_file(path)
     if ending == PARQUET:
-        as_texts = ((number, names, {name: text_of(value) for name, value in row.items()})
-                    for number, names, row in read_parquet(path, [str(column) for column in columns]))  # fmt: skip
-        yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
+        with open_regular(path) as (file, _):
+            as_texts = ((number, names, {name: text_of(value) for name, value in row.items()})
+                        for number, names, row in read_parquet(file, path, list(map(str, columns))))  # fmt: skip
+            yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
         return
     # newline="": Python's csv module needs the line ends inside of quoted cells unchanged.
     with open_text(path, "" if ending == ".csv" else "\n", findings) as lines:
@@ -153,7 +154,8 @@ def names_of_columns(path: Union[str, Path]) -> List[str]:
     path = Path(path)
     ending = require_table(path)
     if ending == PARQUET:
-        return parquet_names(path)
+        with open_regular(path) as (file, _):
+            return parquet_names(file, path)
     with open_text(path, "" if ending == ".csv" else "\n", STRICT) as lines:
         if ending == ".jsonl":
             names = next((names for _, names, _ in _read_jsonl(path, lines, STRICT)), [])

@@ -1,13 +1,12 @@
-"""Rows of Parquet files, read in batches by pyarrow, which is an extra."""
+"""Rows of Parquet files, read in batches by pyarrow, which is an extra. Exported folders have a copy of this module."""
 
 from __future__ import annotations
 
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple
 
-from mxtrain.data.loading.regular_files import open_regular
 from mxtrain.errors import DataError
 from mxtrain.libraries import installing, require_library
 
@@ -18,14 +17,21 @@ _OUT_OF_RANGE = "<value out of range"
 """Beginning of the text that pyarrow writes for a time beyond the calendar."""
 
 
-def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
+def read_parquet(
+    file: BinaryIO, path: Path, columns: List[str]
+) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:  # fmt: skip
     """Yields the number of each row from 0, the names of all columns, and the cells of the requested columns that
     exist; `a.b` is the field b of structs in a, as Hugging Face's translation.en.
+
+    Args:
+        file: the opened file.
+        path: its path, for messages.
+        columns: requested columns.
 
     Raises:
         DataError: pyarrow is not installed, or the file is no Parquet.
     """
-    with _opened(path) as table:
+    with _opened(file, path) as table:
         types = _types_of(table.schema_arrow)
         names = [name for name, kind in types.items() if not _is_struct(kind)]
         existing = [name for name in columns if name in types]
@@ -39,9 +45,9 @@ def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str
                 number += 1
 
 
-def parquet_names(path: Path) -> List[str]:
+def parquet_names(file: BinaryIO, path: Path) -> List[str]:
     """Returns the names of all columns; raises as `read_parquet`."""
-    with _opened(path) as table:
+    with _opened(file, path) as table:
         return [name for name, kind in _types_of(table.schema_arrow).items() if not _is_struct(kind)]
 
 
@@ -71,15 +77,14 @@ def _column_of(batch: Any, name: str) -> Any:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(file: BinaryIO, path: Path) -> Iterator[Any]:
     _require_safe(path)
     parquet = require_library("pyarrow.parquet", "parquet", f"{path}: Parquet")
     damaged = require_library("pyarrow", "parquet", "Parquet").ArrowException
-    with open_regular(path) as (file, _):
-        try:
-            yield parquet.ParquetFile(file)
-        except (damaged, OSError) as error:
-            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+    try:
+        yield parquet.ParquetFile(file)
+    except (damaged, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
 def _require_safe(path: Path) -> None:
