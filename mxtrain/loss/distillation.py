@@ -58,7 +58,7 @@ class Distillation(Spec):
 
         Args:
             task_loss: the task's loss.
-            kind: kind of the outputs, "scores" or "values"; see `Task.distils`.
+            kind: kind of the outputs, "scores", "score" or "values"; see `distillation_blocks`.
             num_outputs: number of outputs that the task's loss reads; the features follow them.
             training: if False, the loss is the task's own.
         """

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from mxtrain.annotations import LossBlock
 
 SMALL = 1e-12
-SCORES, VALUES = "scores", "values"
-"""Kinds of outputs, see `Task.distils`."""
+SCORES, SCORE, VALUES = "scores", "score", "values"
+"""Kinds of outputs, see `Task.distils`; "score": one score (B, 1), whose sigmoid is the probability of the second of
+two classes."""
 
 
 def activity(F, feature):
@@ -50,7 +51,7 @@ class DistillationLoss(_LossAround):
 
     Args:
         task_loss: the task's loss of (*outputs, *targets).
-        kind: kind of the outputs, "scores" or "values".
+        kind: kind of the outputs, "scores", "score" or "values".
         num_outputs: number of outputs.
         num_features: number of features and of attention maps.
         alpha: weight of the task's loss; 0: it is not computed, and each sample has weight 1.
@@ -99,6 +100,8 @@ class DistillationLoss(_LossAround):
         """Returns T^2 * KL(teacher || output) at temperature T, or the squared difference for values, (B,)."""
         if self._kind == VALUES:
             return F.sum(F.square(F.Flatten(output) - F.Flatten(teacher)), axis=-1)
+        if self._kind == SCORE:
+            output, teacher = (F.concat(F.zeros_like(score_B1), score_B1, dim=1) for score_B1 in (output, teacher))
         log_q_BK = F.log_softmax(output, temperature=self._temperature)
         log_p_BK = F.log_softmax(teacher, temperature=self._temperature)
         # T^2 keeps the size of the gradients independent of T. Source: Hinton et al., section 2.

@@ -143,3 +143,22 @@ def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: n
     count = len(label_R)
     empty = np.empty((count, 0), np.uint32)
     return FeatureStore(name, numbers, (), value_RN.astype(np.float32), empty, label_R)
+
+
+def numeric(dataset: FeatureDataset, numeric_class: Type[FeatureDataset]) -> FeatureDataset:
+    """Returns a dataset with the same settings whose target is a number.
+
+    Args:
+        dataset: dataset with a setting `classes`.
+        numeric_class: class of the result.
+
+    Raises:
+        ConfigError: classes are given.
+    """
+    classes = dataset.classes  # type: ignore[attr-defined]
+    if classes != "auto":
+        raise ConfigError(
+            f"dataset.classes={classes}: task=regression predicts a number. Type task=tabular, or leave "
+            "dataset.classes out."
+        )
+    return numeric_class(**{field: getattr(dataset, field) for field in type(dataset).model_fields})

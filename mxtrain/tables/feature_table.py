@@ -29,8 +29,8 @@ from mxtrain.data.table.columns import names_of_columns
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
-from mxtrain.errors import ConfigError, DataError
-from mxtrain.tables.feature_dataset import store_of
+from mxtrain.errors import DataError
+from mxtrain.tables.feature_dataset import numeric, store_of
 from mxtrain.tables.feature_files import FeatureFiles
 from mxtrain.tables.number_table import DIABETES, read_diabetes
 from mxtrain.types import Names
@@ -79,14 +79,7 @@ class FeatureTable(FeatureFiles):
         Raises:
             ConfigError: classes are given, and a number is predicted.
         """
-        if name != "regression":
-            return self
-        if self.classes != "auto":
-            raise ConfigError(
-                f"dataset.classes={self.classes}: task=regression predicts a number. Type task=tabular, or leave "
-                "dataset.classes out."
-            )
-        return NumericFeatureTable(**{field: getattr(self, field) for field in type(self).model_fields})
+        return self if name != "regression" else numeric(self, NumericFeatureTable)
 
     def exported_facts(self) -> Dict[str, Json]:
         """See `BaseDataset.exported_facts`: how cells are read."""

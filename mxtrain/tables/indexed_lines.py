@@ -10,9 +10,8 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.files.text_numbers import parse_integer, parse_number
+from mxtrain.files.text_numbers import parse_finite, parse_integer, parse_number
 
-LABELS = {0.0: 0, -1.0: 0, 1.0: 1}
 LARGEST_ID = int(np.iinfo(np.int32).max)
 LARGEST_VALUE = float(np.finfo(np.float32).max)
 _PLAIN_PAIRS = re.compile(r"(?:(?:[^ :]*:)?[0-9+\-]+:[0-9+\-.eE]+(?: |$))*", re.ASCII)
@@ -22,11 +21,11 @@ class IndexedRow(NamedTuple):
     """A parsed line.
 
     Attributes:
-        label: 0 or 1; None if the line has no target, or an invalid one.
+        target: the number; None if the line has no target, or an invalid one.
         ids, values: ids and values of the features.
     """
 
-    label: Optional[int]
+    target: Optional[float]
     ids: List[int]
     values: List[float]
 
@@ -59,10 +58,10 @@ def parse_row(cells: Sequence[str], with_target: bool) -> IndexedRow:
         WrongLine: the line is invalid.
     """
     has_target = with_target or ":" not in cells[0]
-    label = label_of(cells[0]) if has_target else None
-    if label is None and with_target:
-        raise WrongLine(f"the target is '{cells[0]:.100}'; allowed are 0 or -1, and 1.", is_target=True)
-    if has_target and label is None and parse_number(cells[0], allow_special=True) is None:
+    target = parse_finite(cells[0]) if has_target else None
+    if target is None and with_target:
+        raise WrongLine(f"the target is '{cells[0]:.100}', which is no finite number.", is_target=True)
+    if has_target and target is None and parse_number(cells[0], allow_special=True) is None:
         raise WrongLine(f"'{cells[0]:.100}' is neither a target nor index:value.")
     pairs = [cell.split(":") for cell in cells[has_target:]]
     try:
@@ -78,13 +77,7 @@ def parse_row(cells: Sequence[str], with_target: bool) -> IndexedRow:
         raise WrongLine(f"the index {invalid_id} is not from 0 to {LARGEST_ID - 1:,}.")
     if not all(-LARGEST_VALUE <= value <= LARGEST_VALUE for value in values):  # is false for a NaN
         raise WrongLine("a value is no finite number of 32 bits.")
-    return IndexedRow(label, ids, values)
-
-
-def label_of(text: str) -> Optional[int]:
-    """Returns the class of a target, 0 or 1; None if it is not allowed."""
-    number = parse_number(text, allow_special=True)
-    return None if number is None else LABELS.get(number)
+    return IndexedRow(target, ids, values)
 
 
 def _is_pair(pair: Sequence[str]) -> bool:

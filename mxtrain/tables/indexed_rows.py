@@ -5,9 +5,10 @@ Legend: R rows of a file, B batch, L ids of a row.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -28,22 +29,19 @@ from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.table.cells import number_of
-from mxtrain.data.table.target_classes import UNKNOWN
+from mxtrain.data.table.target_classes import MOST_VALUES, UNKNOWN, choose_classes, count_once, named_choices
 from mxtrain.errors import DataError
-from mxtrain.tables.indexed_lines import LABELS, IndexedRow, WrongLine, cells_of, padded_rows, parse_row
+from mxtrain.files.text_numbers import parse_finite
+from mxtrain.tables.indexed_lines import IndexedRow, WrongLine, cells_of, padded_rows, parse_row
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.features.feature_columns import FeatureColumns
 
 _FORMS = {
-    "id": ArrayForm("int32", (), True), "value": ArrayForm("float32", (), True), "label": ArrayForm("int32"),
-    "place": ArrayForm("int64"),
+    "id": ArrayForm("int32", (), True), "value": ArrayForm("float32", (), True), "place": ArrayForm("int64"),
 }  # fmt: skip
 _ROWS_AT_ONCE = 4096
-_LOOKED_AT, _LEAST_SHARE = 1000, 0.1
-"""Number of first lines whose targets are checked, and the share of invalid targets above which the whole file is
-refused instead of single lines."""
 LONGEST_ROW = 10_000
 """Maximum number of features of a row, unless `max_features` is set."""
 
@@ -54,7 +52,7 @@ class IndexedStore:
 
     Attributes:
         ids, values: feature ids and values of all rows.
-        label_R: target of each row, int32: a class index or `UNKNOWN`.
+        label_R: target of each row: class index or `UNKNOWN`, int32; or the target number, float64, NaN if unknown.
         file: path of the file.
         number_R: line number of each row.
         shards: store of the arrays; the reference keeps its files from being removed.
@@ -75,77 +73,113 @@ class IndexedStore:
         return DataPlaces([self.file], self.number_R[row_N])
 
 
-def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> IndexedStore:
+def open_indexed(
+    path: str, with_target: bool, classes: Sequence[str] = (), findings: Findings = STRICT
+) -> IndexedStore:  # fmt: skip
     """Opens the rows of a file, which are parsed on first use and cached.
 
     Args:
         path: path of the file, possibly compressed (.gz).
         with_target: True if each line must begin with a target; otherwise a target is optional.
+        classes: the targets in the order of their labels from 0; empty if the target is a number.
         findings: collects invalid lines, which are skipped.
 
     Raises:
         DataError: the file cannot be read.
     """
+    forms = {**_FORMS, "label": ArrayForm("int32" if classes else "float64")}
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        rows = read_indexed(path, with_target, findings)
+        rows = read_indexed(path, with_target, classes, findings)
         while batch := list(islice(rows, _ROWS_AT_ONCE)):
-            length_R = np.array([len(row.ids) for _, row in batch], np.int64)
+            length_R = np.array([len(row.ids) for _, _, row in batch], np.int64)
             values: Dict[str, np.ndarray] = {
-                "id": np.array([item for _, row in batch for item in row.ids], np.int32),
-                "value": np.array([item for _, row in batch for item in row.values], np.float32),
-                "label": np.array([UNKNOWN if row.label is None else row.label for _, row in batch], np.int32),
-                "place": np.array([line for line, _ in batch], np.int64),
+                "id": np.array([item for _, _, row in batch for item in row.ids], np.int32),
+                "value": np.array([item for _, _, row in batch for item in row.values], np.float32),
+                "label": np.array([label for _, label, _ in batch], forms["label"].dtype),
+                "place": np.array([line for line, _, _ in batch], np.int64),
             }
             writer.append(len(batch), values, {"id": length_R, "value": length_R})
             advance(len(batch))
         return {}
 
     if findings.keeps_going:
-        shards = prepare_for_now("indexed", _FORMS, write)
+        shards = prepare_for_now("indexed", forms, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
-        cache_key: Json = [content.sha256, with_target]
-        shards = prepare("indexed", cache_key, _FORMS, write, what=f"rows of {path}")
+        cache_key: Json = [content.sha256, with_target, list(classes)]
+        shards = prepare("indexed", cache_key, forms, write, what=f"rows of {path}")
         content.require_unchanged()  # the cache key is the hash of the content before it was parsed
     return IndexedStore(
         shards.ragged("id"), shards.ragged("value"), shards.array("label"), path, shards.array("place"), shards
     )
 
 
-def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[Tuple[int, IndexedRow]]:
-    """Yields number and content of each line of a file in libsvm or libffm format, see `parse_row`."""
+def read_indexed(
+    path: str, with_target: bool, classes: Sequence[str], findings: Findings
+) -> Iterator[Tuple[int, float, IndexedRow]]:  # fmt: skip
+    """Yields number, label and content of each line of a file in libsvm or libffm format, see `parse_row`."""
+    label_of = labels_by_number(classes)
+    remedy = "Correct or remove it, or name all classes in dataset.classes." if classes else "Correct or remove it."
     with open_text(path, "\n", findings) as lines:
-        first = list(islice(lines, _LOOKED_AT))
-        if with_target:
-            _refuse_other_targets(path, first)
-        for line, text in enumerate(chain(first, lines), start=1):
+        for line, text in enumerate(lines, start=1):
             cells = cells_of(text)
             if not cells:
                 continue
+            place = DataPlace(path, line)
             try:
-                yield line, parse_row(cells, with_target)
+                row = parse_row(cells, with_target)
             except WrongLine as wrong:
-                place, kind = DataPlace(path, line), LABEL_RANGE if wrong.is_target else UNREADABLE_ROW
+                kind = LABEL_RANGE if wrong.is_target else UNREADABLE_ROW
                 findings.refuse(Problem(kind, place, f"{place}: {wrong}", "Correct or remove it."))
+                continue
+            if not classes:
+                yield line, math.nan if row.target is None else row.target, row
+                continue
+            label = UNKNOWN if row.target is None else label_of.get(row.target, UNKNOWN)
+            if label == UNKNOWN and with_target:
+                fact = f"the target is '{cells[0]:.100}'; allowed are {named_choices(map(number_text, label_of))}."
+                findings.refuse(Problem(LABEL_RANGE, place, f"{place}: {fact}", remedy))
+                continue
+            yield line, label, row
 
 
-def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
-    """Raises a `DataError` if many of the first lines have targets that are not allowed, such as 1 and 2."""
-    texts = [cells[0] for line in lines if (cells := cells_of(line))]
-    counts = Counter(number for text in texts if (number := number_of(text)) == number)
-    other_targets = {number: count for number, count in counts.items() if number not in LABELS}
-    if sum(other_targets.values()) < max(3, len(texts) * _LEAST_SHARE):
-        return
-    examples = " and ".join(f"{number:g}" for number in sorted(counts)[:5])
-    remedy = (
-        "Subtract 1 from them, so that 2 becomes 1 = yes: awk '{$1 -= 1} 1' FILE > NEW." if set(counts) == {1, 2}
-        else "Write 1 for yes and 0 for no. A number is predicted by task=regression dataset=number_table."
-    )  # fmt: skip
-    raise DataError(
-        f"{path}: the targets of the first lines are {examples}{' and so on' if len(counts) > 5 else ''}; allowed are "
-        f"0 or -1, and 1. {remedy}"
-    )
+def labels_by_number(classes: Sequence[str]) -> Dict[float, int]:
+    """Returns the label of each target. If the classes are 0 and 1, the target -1 is also 0."""
+    label_of = {number_of(name): label for label, name in enumerate(classes)}
+    if set(label_of) == {0.0, 1.0}:
+        label_of[-1.0] = label_of[0.0]
+    return label_of
+
+
+def find_indexed_classes(path: str) -> List[str]:
+    """Returns the classes of a file from the targets of all lines: 0 and 1 for targets -1 and 1.
+
+    Raises:
+        DataError: the target has a single value or too many values.
+    """
+
+    def count() -> Counter:
+        counts: Counter = Counter()
+        with open_text(path, "\n") as lines:
+            for text in lines:
+                cells = cells_of(text)
+                target = parse_finite(cells[0]) if cells else None
+                if target is not None:
+                    counts[number_text(target)] += 1
+                if len(counts) > MOST_VALUES:
+                    break
+        return counts
+
+    counts = count_once(path, ["libsvm"], count)
+    if "1" in counts and "0" not in counts and "-1" in counts:
+        counts["0"] = counts.pop("-1")
+    return choose_classes(counts, path, "the target")
+
+
+def number_text(number: float) -> str:
+    """Returns a number as text, whole numbers without a point."""
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 class IndexedRows(FeatureRows):

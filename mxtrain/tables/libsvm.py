@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
 
-from mxtrain.data.base import Samples, Splits
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_store import open_inputs
 from mxtrain.data.signature import Signature
-from mxtrain.tables.feature_dataset import FeatureDataset
+from mxtrain.data.table.cells import CellTexts, number_of
+from mxtrain.tables.feature_dataset import FeatureDataset, numeric
 from mxtrain.tables.feature_files import Names, files_of, open_all
-from mxtrain.tables.indexed_rows import IndexedRows, measure_indexed, open_indexed
+from mxtrain.tables.indexed_rows import IndexedRows, find_indexed_classes, measure_indexed, open_indexed
 from mxtrain.types import BatchSize, OpenFraction, Positive
 
 
@@ -20,12 +24,14 @@ class Libsvm(FeatureDataset):
     """A line for each row: `target index:value ...` (libsvm), or `target field:index:value ...` (libffm, whose fields
     are not used).
 
-    Targets are 0 or -1, and 1. Values enter as they are.
+    Targets are numbers: classes, of which 0 or -1 and 1 are the usual two, or with task=regression values. Values of
+    features enter as they are.
     """
 
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression")
     sample_type: ClassVar[str] = "indexed_features"
-    model_hints: ClassVar[Mapping[str, str]] = dict.fromkeys(("", "tabular"), "model=factorization_machine")
     model_option: ClassVar[str] = "factorization_machine"
+    model_hints: ClassVar[Mapping[str, str]] = dict.fromkeys(("", *tasks), f"model={model_option}")
     exported_reader: ClassVar[str] = "mxtrain.tables.exported_indexed"
 
     train: Names = None
@@ -34,6 +40,9 @@ class Libsvm(FeatureDataset):
     """File or files of validation rows; null = val_fraction of the training rows."""
     test: Names = None
     """File or files of test rows; null = test_fraction of the training rows."""
+    classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2)]] = "auto"
+    """Targets that are classes, for task=tabular. The second of two classes is the positive class. auto = all targets
+    of the first training file in order, which are logged."""
     max_features: Optional[Positive] = None
     """Maximum number of features of a row; further ones are dropped; null = as many as the longest training row has, at
     most 10,000."""
@@ -49,6 +58,33 @@ class Libsvm(FeatureDataset):
     test_fraction: OpenFraction = 0.15
     """Share of the training rows held out for testing where there is no file of them."""
 
+    @pydantic.model_validator(mode="after")
+    def _check_classes(self) -> Libsvm:
+        if self.classes != "auto":
+            numbers = [number_of(name) for name in self.classes]
+            if any(number != number for number in numbers) or len(set(numbers)) < len(numbers):
+                raise ValueError(f"classes={self.classes} must be different numbers, as targets of libsvm files are")
+        return self
+
+    def for_task(self, name: str) -> BaseDataset:
+        """Returns this dataset; its target is a number for task=regression.
+
+        Raises:
+            ConfigError: classes are given, and a number is predicted.
+        """
+        return self if name != "regression" else numeric(self, NumericLibsvm)
+
+    def class_names(self) -> Tuple[str, ...]:
+        """Returns the names of the targets from 0 on; empty if the target is a number.
+
+        Raises:
+            DataError: the first training file has a single target or too many ones.
+        """
+        if self.classes != "auto":
+            return tuple(self.classes)
+        first = self.train[0] if isinstance(self.train, list) else self.train
+        return tuple(find_indexed_classes(str(first)))
+
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
         return self.examine(STRICT)
@@ -56,9 +92,10 @@ class Libsvm(FeatureDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         files = files_of(self.train, self.val, self.test, findings)
-        stores = open_all(files, lambda path: open_indexed(path, True, findings), findings)
+        classes = self.class_names()
+        stores = open_all(files, lambda path: open_indexed(path, True, classes, findings), findings)
         rows = {name: IndexedRows(stores_of_split) for name, stores_of_split in stores.items()}  # type: ignore[arg-type]  # rows of their own
-        return self.split(f"dataset.train={files['train'][0]}", ("0", "1"), self._measure, **rows)
+        return self.split(f"dataset.train={files['train'][0]}", classes, self._measure, **rows)
 
     def _measure(self, rows: FeatureRows) -> FeatureColumns:
         num_ids, length = measure_indexed(rows, self.max_features, self.max_index)
@@ -68,5 +105,25 @@ class Libsvm(FeatureDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens all rows of the files, with or without targets; a source location is `file:line`."""
-        stores, places = open_inputs(names, lambda path: open_indexed(path, False), skip_unreadable, unreadable)
+        stores, places = open_inputs(
+            names, lambda path: open_indexed(path, False, signature.class_names), skip_unreadable, unreadable
+        )  # fmt: skip
         return IndexedRows(stores), places  # type: ignore[arg-type]  # rows of their own
+
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        if self.target_is_number:
+            return self, signature
+        return self.model_copy(update={"classes": list(signature.class_names)}), signature
+
+
+class NumericLibsvm(Libsvm):
+    """A `Libsvm` dataset whose target is a number, for task=regression."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+
+    @property
+    def target_is_number(self) -> bool:
+        return True
+
+    def class_names(self) -> Tuple[str, ...]:
+        return ()

@@ -38,6 +38,7 @@ class TabularClassification(Task):
     model_option: ClassVar[str] = "wide_deep"
     loss_option: ClassVar[str] = "class_cross_entropy"
     metric_option: ClassVar[str] = "log_loss"
+    distils: ClassVar[str] = "scores"
     has_classes: ClassVar[bool] = True
     has_results: ClassVar[bool] = True
 

@@ -34,7 +34,7 @@ class Regression(Task):
     """
 
     name: ClassVar[str] = "regression"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("feature_table",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("feature_table", "libsvm")
     model_option: ClassVar[str] = "mlp"
     loss_option: ClassVar[str] = "l2"
     metric_option: ClassVar[str] = "root_mean_squared_error"

@@ -27,7 +27,8 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     loss = task.build_loss(description, signature, training)
     spec = description.distillation
     if spec.teacher is not None:
-        loss = spec.build_loss(loss, task.distils, len(task.output_shapes(description, signature)), training)
+        kind = "score" if task.distils == "scores" and task.num_classes(signature) == 1 else task.distils
+        loss = spec.build_loss(loss, kind, len(task.output_shapes(description, signature)), training)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
     meter = task.build_meter(description, signature, LossWeights.from_loss(loss), training)
     if spec.teacher is not None:

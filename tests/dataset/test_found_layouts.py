@@ -16,7 +16,6 @@ from PIL import Image
 from mxtrain.data.checking.problems import STRICT
 from mxtrain.errors import DataError
 from mxtrain.tables.criteo import NAMES, Criteo
-from mxtrain.tables.libsvm import Libsvm
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.detection.coco import Coco
 from mxtrain.vision.detection.list_file import read_list
@@ -230,19 +229,6 @@ def test_marked_key_point_outside_its_image_is_refused_or_taken_for_unmarked(
 def test_unmarked_key_point_may_lie_anywhere(tmp_path: Path) -> None:
     write_coco(tmp_path, [-100, 4, 0, 5, 6, 1])
     CocoKeyPoints(root=str(tmp_path), **COCO).open()
-
-
-def test_targets_one_and_two_of_libsvm_are_answered_once(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("".join(f"{n % 2 + 1} 1:0.5 2:{n}\n" for n in range(40)))
-    with pytest.raises(DataError, match="targets of the first lines are 1 and 2; .*awk '{.1 -= 1} 1' FILE > NEW"):
-        Libsvm(train=str(path)).open()
-    path.write_text("".join(f"{n % 4}.5 1:0.5\n" for n in range(40)))
-    with pytest.raises(DataError, match="are 0.5 and 1.5 and 2.5 and 3.5; .*task=regression"):
-        Libsvm(train=str(path)).open()
-    path.write_text("".join(f"{9 if n == 7 else n % 2} 1:0.5\n" for n in range(40)))
-    with pytest.raises(DataError, match="line 8: the target is '9'"):
-        Libsvm(train=str(path)).open()
 
 
 def test_header_of_criteo_is_answered_once(tmp_path: Path) -> None:

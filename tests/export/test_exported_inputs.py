@@ -166,12 +166,15 @@ def test_users_with_histories_are_recommended_the_items_of_the_run(
 
 
 @pytest.mark.slow
-def test_sparse_rows_are_predicted_as_by_the_run(export: Export, tmp_path: Path) -> None:  # noqa: F811
+@pytest.mark.parametrize("task, count", [("tabular", 2), ("tabular", 3), ("regression", 60)])
+def test_sparse_rows_are_predicted_as_by_the_run(
+    export: Export, tmp_path: Path, task: str, count: int  # noqa: F811
+) -> None:
     draw = np.random.default_rng(0)
-    rows = [" ".join([str(number % 2), *(f"{k}:{draw.normal():.3f}" for k in sorted(draw.choice(30, 5, False)))])
+    rows = [" ".join([str(number % count), *(f"{k}:{draw.normal():.3f}" for k in sorted(draw.choice(30, 5, False)))])
             for number in range(60)]  # fmt: skip
     (tmp_path / "train.svm").write_text("\n".join(rows) + "\n")
-    exported = export("task=tabular", "dataset=libsvm", f"dataset.train={tmp_path}/train.svm", "model.units=4", *FOUR)
+    exported = export(f"task={task}", "dataset=libsvm", f"dataset.train={tmp_path}/train.svm", "model.units=4", *FOUR)
     given = tmp_path / "given.svm"
     given.write_text("1 0:0.5 7:-2.5e-1 # comment\n\n3:1 99:4\n0\n2:7:0.25 1:1:1 4:1:2 5:1:1 6:1:1 8:1:1 9:1:1\n")
     require_equal(predicted(exported, given), rows_of_run(exported, given))

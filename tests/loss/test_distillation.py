@@ -54,6 +54,50 @@ def test_loss_of_scores_and_maps(alpha, labels) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
+def test_loss_of_one_score_of_two_classes() -> None:
+    """One score of the second class is learned from as the scores 0 and s of both."""
+    from mxtrain.engine.backend import nd
+    from mxtrain.loss.blocks import BinaryCrossEntropyLoss
+    from mxtrain.loss.distillation import Distillation
+
+    rng = np.random.default_rng(0)
+    score, teacher = (rng.normal(scale=3, size=(6, 1)).astype(np.float32) for _ in range(2))
+    target = rng.integers(2, size=6)
+    spec = Distillation(teacher="x", temperature=3.0, alpha=0.3)
+    block = spec.build_loss(BinaryCrossEntropyLoss(1.0), "score", 1, True)
+    block.hybridize()
+    found = block(*map(nd.array, (score, target, teacher))).asnumpy()
+    both, known = (np.concatenate([np.zeros((6, 1)), values], axis=1) for values in (score, teacher))
+    own = np.log1p(np.exp(np.where(target == 1, -1, 1) * score[:, 0]))
+    np.testing.assert_allclose(found, 0.3 * own + 0.7 * divergence(known, both, 3.0), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_rows_of_tables_are_distilled(tmp_path, count) -> None:
+    """The first loss of a run against NumPy, for one score of two classes and for three scores."""
+    import mxnet as mx
+
+    rng = np.random.default_rng(0)
+    names = np.array(["a", "b", "c"][:count])
+    lines = [f"{x:.3f},{'no' if x > 0 else 'yes'},{names[k % count]}" for k, x in enumerate(rng.normal(size=60))]
+    (tmp_path / "t.csv").write_text("\n".join(["x,y,kind", *lines]) + "\n")
+    table = (*PLAIN, "task=tabular", "dataset=feature_table", f"dataset.train={tmp_path / 't.csv'}",
+             "dataset.target=kind", "model=mlp", "metric=log_loss")  # fmt: skip
+    here(tmp_path / "teacher", *table, "trainer.max_epochs=2", "trainer.seed=5")
+    here(tmp_path / "run", *table, f"distillation.teacher={tmp_path / 'teacher'}", "distillation.alpha=0",
+         "trainer.overfit_batches=1", "optimizer=sgd", "optimizer.lr=1e-12", "trainer.max_steps=1",
+         exit_code=75)  # fmt: skip
+    student, other = mxtrain.load(tmp_path / "run", which="last"), mxtrain.load(tmp_path / "teacher")
+    batch = next(iter(student.batches("train", "dataset.eval_batch_size=100")))
+    inputs = [mx.nd.array(batch[name], dtype=batch[name].dtype) for name in batch if name.startswith("input")]
+    score, known = (run.network(*inputs).asnumpy() for run in (student, other))
+    assert score.shape[1] == (1 if count == 2 else 3)
+    if count == 2:
+        score, known = (np.concatenate([np.zeros_like(values), values], axis=1) for values in (score, known))
+    assert rows(tmp_path / "run")[0]["loss"] == pytest.approx(divergence(known, score, 4.0).mean(), rel=1e-4)
+
+
 @pytest.mark.parametrize("overrides, said", [
     (["distillation.teacher=x", "distillation.labels=false", "distillation.alpha=0.5"], "Leave alpha out"),
     (["distillation.teacher=x", "distillation.temperature=0"], "temperature"),

@@ -323,6 +323,8 @@ class _Writing:
             if label_of[text] == UNKNOWN:
                 fact = f"the target is {repr(text) if text else 'empty'}; allowed are {named_choices(self._label_of)}."
                 alternative = ", or name all classes in dataset.classes" if self._layout.is_described and text else ""
+                if not self._layout.is_described:
+                    alternative = "; rows of this dataset have two classes, by definition"
                 self._refuse(LABEL_RANGE, lines[index], fact, f"Correct it{alternative}.")
         label_R = np.array([label_of[text] for text in texts], np.int32)
         kept_R &= label_R != UNKNOWN

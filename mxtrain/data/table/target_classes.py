@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from mxtrain.data.corpus.content import contents_of
 from mxtrain.data.corpus.preparing import Advance, prepare
@@ -16,7 +16,7 @@ from mxtrain.data.table.column_kinds import GUESSED_ROWS, silent_rows
 from mxtrain.errors import DataError, typed_list
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.annotations import Json, JsonObject
 
 MOST_NAMED = 6
 SHARE_OF_CLASSES = 0.9
@@ -53,7 +53,20 @@ def find_classes(
     if class_names is not None:
         _require_known(path, target, _count(path, target, missing, GUESSED_ROWS), class_names)
         return list(class_names)
-    counts = _count_all(path, target, missing)
+    return choose_classes(_count_all(path, target, missing), path, f"'{target}'")
+
+
+def choose_classes(counts: Counter, path: str, target: str) -> List[str]:
+    """Returns the classes of a target from the number of rows of each value; logs them if they are not 0 and 1.
+
+    Args:
+        counts: number of rows of each value.
+        path: path of the file, for messages.
+        target: the target, for messages.
+
+    Raises:
+        DataError: the target has a single value or too many values.
+    """
     if not counts or _share(counts, ("0", "1")) == 1.0:
         return ["0", "1"]
     count_of = _by_class(counts)
@@ -68,7 +81,7 @@ def find_classes(
     if len(names) < 2 or len(names) > MOST_CLASSES or (len(names) > 2 and is_measured):
         few = f"{len(names):,}" if len(counts) <= MOST_VALUES else f"more than {MOST_VALUES:,}"
         raise DataError(
-            f"{path}: '{target}' has {few} value{'s' * (len(names) != 1)}: {_named(names)}. "
+            f"{path}: {target} has {few} value{'s' * (len(names) != 1)}: {_named(names)}. "
             f"{_advice(names, is_numeric)}"
         )
     if names == ["0", "1"]:
@@ -79,10 +92,10 @@ def find_classes(
             typed_list("dataset.classes", names), path, names[1], typed_list("dataset.classes", names[::-1]),
         )  # fmt: skip
     else:
-        log.info("%s: '%s' has %s classes, by number of rows: %s", path, target, len(names), described)
+        log.info("%s: %s has %s classes, by number of rows: %s", path, target, len(names), described)
     if sum(count_of[name] for name in names) < total:
         rare = [name for name in count_of if name not in names]
-        log.warning("%s: the values %s of '%s' have fewer than %s rows each and are not taken for classes.",
+        log.warning("%s: the values %s of %s have fewer than %s rows each and are not taken for classes.",
                     path, _named(rare), target, MIN_ROWS_OF_CLASS)  # fmt: skip
     return names
 
@@ -100,14 +113,26 @@ def _count(path: str, target: str, missing: Sequence[str], most_rows: Optional[i
 
 def _count_all(path: str, target: str, missing: Sequence[str]) -> Counter:
     """Counts the values of a target, or reads the counts from the cache."""
+    settings = [ending_of(path), target, list(missing)]
+    return count_once(path, settings, lambda: _count(path, target, missing, None))
+
+
+def count_once(path: str, settings: Sequence[Json], count: Callable[[], Counter]) -> Counter:
+    """Returns the number of rows of each value of a target, counted once for each content of a file.
+
+    Args:
+        path: path of the file.
+        settings: what the counts depend on besides the content.
+        count: counts the values.
+    """
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        return {"counts": list(map(list, _count(path, target, missing, None).items()))}
+        return {"counts": list(map(list, count().items()))}
 
     (content,) = contents_of([path], f"content of {path}")
-    cache_key = [content.sha256, ending_of(path), target, list(missing)]
+    cache_key = [content.sha256, *settings]
     prepared = prepare("target_counts", cache_key, {}, write, what=f"classes of {path}", is_shown=False)
-    return Counter({text: count for text, count in prepared.facts["counts"]})
+    return Counter({text: number for text, number in prepared.facts["counts"]})
 
 
 def _advice(names: Sequence[str], is_numeric: bool) -> str:

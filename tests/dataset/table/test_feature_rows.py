@@ -390,6 +390,9 @@ def test_criteos_lines_that_cannot_be_used(tmp_path: Path, check: Any) -> None:
                      ("label_range", "train.txt", 6)]  # fmt: skip
     with pytest.raises(DataError, match="line 8: it has 39 columns|line 4: the row has 41 cells, and the first row 40"):
         dataset.open()
+    (tmp_path / "train.txt").write_text("\n".join([*lines[:3], lines[5]]) + "\n")
+    with pytest.raises(DataError, match="line 4: the target is '2'; allowed are '0' and '1'. .*two classes, by defin"):
+        dataset.open()
     (tmp_path / "train.txt").write_text("")
     with pytest.raises(DataError, match="train.txt leaves no training samples: there is none in it.$"):
         dataset.open()

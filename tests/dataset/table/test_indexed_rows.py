@@ -102,8 +102,9 @@ def test_the_network_is_the_formula_over_all_values(units: int) -> None:
 @pytest.mark.parametrize(
     "line, words",
     [
-        ("2 1:1", "line 5: the target is '2'; allowed are 0 or -1, and 1. Correct or remove it."),
-        ("1:1 2:1", "line 5: the target is '1:1'; allowed"),
+        ("2 1:1", "line 5: the target is '2'; allowed are '0', '1' and '-1'. Correct or remove it, or name all cl"),
+        ("1:1 2:1", "line 5: the target is '1:1', which is no finite number. Correct or remove it."),
+        ("1e999 2:1", "line 5: the target is '1e999', which is no finite number."),
         ("1 1:1 two:2", "line 5: 'two:2' is no index:value, and no field:index:value."),
         ("1 1:1 2", "line 5: '2' is no index:value"),
         ("1 1:x", "line 5: '1:x' is no index:value"),
@@ -128,6 +129,92 @@ def test_lines_that_cannot_be_used_are_refused_and_listed(tmp_path: Path, check:
     kind = "label_range" if "target" in words else "unreadable_row"
     assert check(Libsvm(train=path)) == [(kind, "t.txt", 5)]
     assert sum(check.census.num_samples.values()) == 59
+
+
+def labels_of(path: Path, targets: List[str], **given: Any) -> Tuple[List[str], List[Any]]:
+    path.write_text("".join(f"{target} 1:{n}\n" for n, target in enumerate(targets)))
+    dataset = Libsvm(train=str(path), val_fraction=0.1, test_fraction=0.0, **given)
+    splits = dataset.for_task("regression" if given.pop("number", False) else "tabular").open()
+    stores = splits.train.stores  # type: ignore[attr-defined]
+    return list(splits.class_names), np.concatenate([store.label_R for store in stores]).tolist()
+
+
+@pytest.mark.parametrize(
+    "targets, names",
+    [
+        (["-1", "+1"], ["0", "1"]),
+        (["0", "1.0"], ["0", "1"]),
+        (["1", "1"], ["0", "1"]),
+        (["2", "1"], ["1", "2"]),
+        (["-1", "0"], ["-1", "0"]),
+        (["-1", "2"], ["-1", "2"]),
+        (["1", "0", "-1"], ["-1", "0", "1"]),
+        (["10", "9", "1e1", "+3"], ["3", "9", "10"]),
+    ],
+)
+def test_classes_are_the_targets_of_all_lines(tmp_path: Path, targets: List[str], names: List[str]) -> None:
+    """-1 is 0 of the classes 0 and 1, and a class of its own beside 0."""
+    labels = [names.index(f"{float(target):g}" if f"{float(target):g}" in names else "0") for target in targets]
+    # Sorted, so that the first lines do not have all classes.
+    assert labels_of(tmp_path / "a.txt", [target for target in targets for _ in range(600)]) == (
+        names, [label for label in labels for _ in range(600)],
+    )  # fmt: skip
+
+
+def test_given_classes_and_other_targets(tmp_path: Path) -> None:
+    targets = ["3", "1", "2"] * 10
+    assert labels_of(tmp_path / "a.txt", targets, classes=[3, 1, "2.0"]) == (["3", "1", "2.0"], [0, 1, 2] * 10)
+    with pytest.raises(DataError, match="line 3: the target is '2'; allowed are '1' and '3'. .*in dataset.classes"):
+        labels_of(tmp_path / "a.txt", targets, classes=[1, 3])
+    with pytest.raises(DataError, match="a.txt: the target has 3 values: '0.5', '1.5', '2'. Type task=regression"):
+        labels_of(tmp_path / "a.txt", ["0.5", "1.5", "2"] * 10)
+    with pytest.raises(DataError, match="a.txt: the target has more than 1,000 values: '1000', '1001', .*=regression"):
+        labels_of(tmp_path / "a.txt", [str(n) for n in range(2000, 0, -1)])  # counted up to the 1,001st value
+    with pytest.raises(DataError, match="a.txt: the target has 1 value: '7'. There is nothing to tell apart"):
+        labels_of(tmp_path / "a.txt", ["7"] * 10)
+    for wrong in (["1", "1.0"], ["1", "yes"]):
+        with pytest.raises(ValueError, match="must be different numbers"):
+            Libsvm(train="a.txt", classes=wrong)
+
+
+def test_targets_of_regression_are_the_numbers(tmp_path: Path, check: Any) -> None:
+    from mxtrain.errors import ConfigError
+
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{n}.5 1:{n}\n" for n in range(40)))
+    dataset = Libsvm(train=str(path)).for_task("regression")
+    splits = dataset.open()
+    signature = dataset.infer_signature(splits, None)  # type: ignore[arg-type]
+    target_N = splits.train.read_labels()  # type: ignore[attr-defined]
+    assert (target_N == splits.train.row_N + 0.5).all() and list(splits.class_names) == []  # type: ignore[attr-defined]
+    assert signature.target_mean == pytest.approx(target_N.mean())
+    path.write_text(path.read_text() + "inf 1:1\nyes 1:1\n")
+    with pytest.raises(DataError, match="line 41: the target is 'inf', which is no finite number. Correct or remove"):
+        dataset.open()
+    assert check(dataset) == [("label_range", "a.txt", 41), ("label_range", "a.txt", 42)]
+    with pytest.raises(ConfigError, match="task=regression predicts a number"):
+        Libsvm(train=str(path), classes=[0, 1]).for_task("regression")
+
+
+@pytest.mark.parametrize("task", ["tabular", "regression"])
+def test_trained_dataset_needs_no_training_rows(tmp_path: Path, task: str) -> None:
+    """Classes are those of the checkpoint, and targets of lines to predict for may be others, or none."""
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{n % 3} 1:{n}\n" for n in range(60)))
+    dataset = Libsvm(train=str(path)).for_task(task)
+    signature = dataset.infer_signature(dataset.open(), None)  # type: ignore[arg-type]
+    path.unlink()
+    restored, _ = dataset.restored(signature, (), "run")
+    names = ("0", "1", "2") if task == "tabular" else ()
+    assert restored.class_names() == names == tuple(signature.class_names)  # type: ignore[attr-defined]
+    assert restored.classes == (list(names) or "auto")  # type: ignore[attr-defined]
+    new = tmp_path / "new.txt"
+    new.write_text("2 1:1\n1:1\n7 1:1\nnan 1:1\n")
+    source, places = restored.open_inputs([str(new)], signature, False, {})
+    found = source.read_labels()  # type: ignore[attr-defined]
+    expected = [2, -1, -1, -1] if task == "tabular" else [2.0, np.nan, 7.0, np.nan]
+    np.testing.assert_array_equal(found, np.array(expected))
+    assert list(places) == [f"{new}:{line}" for line in (1, 2, 3, 4)]
 
 
 def test_huge_index_and_row_need_a_setting(tmp_path: Path) -> None:
