@@ -95,8 +95,9 @@ class GivenMetric(Given, HostMetric):
         Raises:
             ConfigError: it is no number.
         """
-        is_number = isinstance(value, numbers.Real) or getattr(value, "size", 0) == 1  # an array of one element
-        if not is_number:
+        if getattr(value, "size", 0) == 1:  # an array of one element, of NumPy or MXNet
+            value = np.asarray(value.asnumpy() if hasattr(value, "asnumpy") else value).item()
+        if not isinstance(value, numbers.Real):
             raise ConfigError(
                 f"{self.given_as}: {self.object} returned {value!r:.60} (of type {type(value).__name__}): a metric "
                 "must return one number. NaN means that it is undefined."

@@ -185,8 +185,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _parse(self, data: bytes) -> None:
-        if self._timer is not None:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)  # and of bodies, until `_wait` for the next head
         super().data_received(data)
         if self._timer is None or self.transport.is_closing():
             return

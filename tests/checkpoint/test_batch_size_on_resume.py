@@ -1,13 +1,15 @@
 """Another batch size on resume: epochs, schedules and the step number continue, and no sample is trained twice."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from running import here, rows, status
 
 from mxtrain.errors import CheckpointError
-from mxtrain.training.resume import epoch_origin_of, epoch_step_of
+from mxtrain.training.plan import build_rate, step_budget, total_steps_of
+from mxtrain.training.resume import epoch_origin_of, epoch_step_of, require_same_batch
 
 CHANGE = "checkpoint.changes=[dataset.batch_size]"
 PLAIN = ("model=mlp", "model.hidden=[8]", "early_stopping=off", "optimizer=sgd", "optimizer.lr=0.1",
@@ -38,6 +40,49 @@ def test_samples_of_an_epoch_are_whole_batches() -> None:
     assert epoch_step_of(Stored(46, 2, 6, 64), 128) == 3
     with pytest.raises(CheckpointError, match="448 samples .* batches of 128.*batch_size=64 trainer.epoch_budget=3"):
         epoch_step_of(Stored(47, 2, 7, 64), 128)
+
+
+@pytest.mark.parametrize("setting, config, is_refused", [
+    ("batch_size", {}, True), ("batch_size", {"checkpoint": {"changes": ["optimizer.lr"]}}, True),
+    ("batch_size", {"checkpoint": {"changes": ["dataset.batch_size"]}}, False), ("num_steps", {}, False),
+])  # fmt: skip
+def test_another_batch_size_must_be_allowed(setting, config, is_refused) -> None:
+    """Settings of other names were compared with the whole description."""
+    checkpoint = Stored(40, 2, 0, 64)
+    require_same_batch(checkpoint, "batch_size", 64, config)
+    if is_refused:
+        with pytest.raises(CheckpointError, match="Type dataset.batch_size=64"):
+            require_same_batch(checkpoint, setting, 32, config)
+    else:
+        require_same_batch(checkpoint, setting, 32, config)
+
+
+@pytest.mark.parametrize("unit, origin, total, expected", [
+    ("epochs", 20, 60, (0.1, 10, 40, 5)), ("epochs", 20, None, (0.1, 10, None, 5)),
+    ("epochs", 0, 60, (0.1, 10, 60, 25)), ("steps", 20, 60, (0.1, 10, 60, 25)),
+])  # fmt: skip
+def test_schedules_in_epochs_count_from_their_origin(unit, origin, total, expected) -> None:
+    def build(lr, steps_per_epoch, total_steps):
+        return lambda step: (lr, steps_per_epoch, total_steps, step)
+
+    rates = SimpleNamespace(schedule=SimpleNamespace(unit=unit, build=build), lr=0.1)
+    assert build_rate(SimpleNamespace(rates=rates), 10, total, origin)(25) == expected
+
+
+def test_lengths_in_epochs_count_from_their_origin() -> None:
+    trainer = SimpleNamespace(max_epochs=4, max_steps=None, epoch_budget=3)
+    assert total_steps_of(trainer, 10, 20) == 60
+    assert step_budget(trainer, 10, 20) == (50, "trainer.epoch_budget=3")
+
+
+@pytest.mark.slow
+def test_a_change_within_an_epoch(tmp_path) -> None:
+    here(tmp_path, *PLAIN, "trainer.max_epochs=3", "trainer.max_steps=15", "dataset.batch_size=100", exit_code=75)
+    here(tmp_path, *PLAIN, "trainer.max_epochs=3", "dataset.batch_size=200", CHANGE)
+    found = [(row["epoch"], row["step"]) for row in rows(tmp_path) if row["split"] == "train"]
+    assert [step for _, step in found] == list(range(1, len(found) + 1))
+    assert [epoch for epoch, _ in found].count(1) == 13  # and 2 of the second epoch, or 1 of the present size
+    assert sum(epoch == 2 and step > 15 for epoch, step in found) == [epoch for epoch, _ in found].count(3) - 1
 
 
 @pytest.mark.slow

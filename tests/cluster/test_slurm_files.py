@@ -14,8 +14,6 @@ from typing import Callable, Dict, List
 import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
 
-from mxtrain.cluster.slurm_queue import QueueDisplay
-
 FILES = ROOT / "examples" / "slurm"
 LONG = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=100000", "early_stopping=off")
 TIMEOUT_S = 180
@@ -116,15 +114,3 @@ def test_the_page_names_every_file() -> None:
     named = re.findall(r"\]\(../../examples/slurm/(\S+)\)", page)
     assert sorted(named) == sorted(path.name for path in FILES.iterdir())
     assert all("--signal=USR1@120" in path.read_text() for path in FILES.iterdir())
-
-
-def test_a_state_is_shown_when_it_changes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    states = iter(["", "A", "A", "B"])
-    display = QueueDisplay(lambda: next(states))
-    for now[0] in (0.5, 1.0, 5.0, 11.0, 21.0, 31.0):
-        display.update()
-    display.close()
-    display.update()
-    assert capsys.readouterr().err == "A\nB\n"

@@ -88,10 +88,150 @@ def test_small_text_files_below_a_folder_are_read(tmp_path, monkeypatch) -> None
     (tmp_path / "7.xml").write_text("<name>dog</name>")
     assert digest() != before
     before = digest()
-    (tmp_path / "a.JPG").write_bytes(b"image")  # its name and size count elsewhere
+    for name in ("a.JPG", "b.dcm", "c.rec", "d.wav", "e.flac", "f.avi"):
+        (tmp_path / name).write_bytes(b"image")  # its name and size count elsewhere
     assert digest() == before
     monkeypatch.setattr(identity, "BUDGET_BYTES", 10)
     assert digest() == hashlib.sha256().hexdigest()
+
+
+def held(*arrays):
+    """A source with these arrays."""
+    source = Source(np.zeros(3), "array")
+    source._held = list(arrays)
+    return source
+
+
+def hash_of(*arrays):
+    splits = Splits(train=held(*arrays), val=None, test=None, class_names=())
+    known = {"files": {}, "splits": {"train": {"samples": 5, "sha256": "a"}}}
+    return identify(FeatureTable(train="nowhere.csv", target="x"), splits, known)["splits"]["train"]["sha256"]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int32", "uint8", "float32"])
+def test_numbers_of_all_types_count(dtype) -> None:
+    array = np.zeros((4, 3), dtype)
+    other = array.copy()
+    other[2, 1] = 1
+    assert hash_of(array) != hash_of(other)
+    assert hash_of(other.T) == hash_of(np.ascontiguousarray(other.T)) != hash_of(other)  # its shape differs
+    assert hash_of(array) != hash_of(array.reshape(3, 4))
+    assert hash_of(array[:0]) != hash_of(array[:0].astype("float64"))
+
+
+def test_texts_and_mapped_files_in_memory_do_not_count(tmp_path) -> None:
+    mapped = np.memmap(tmp_path / "x", "float32", "w+", shape=(3,))
+    before = hash_of(mapped, np.array(["a"]))
+    mapped[0] = 1
+    assert hash_of(mapped, np.array(["b"])) == before == hash_of()
+
+
+def test_arrays_beyond_the_limit_count_by_their_shapes(monkeypatch) -> None:
+    from mxtrain.data import identity
+
+    zeros, ones = np.zeros(10, np.float32), np.ones(10, np.float32)
+    monkeypatch.setattr(identity, "BUDGET_BYTES", 40)
+    assert hash_of(zeros) != hash_of(ones)
+    assert hash_of(zeros, zeros) == hash_of(zeros, ones) != hash_of(zeros)
+    monkeypatch.setattr(identity, "BUDGET_BYTES", 39)
+    assert hash_of(zeros) == hash_of(ones) != hash_of(zeros[1:])
+
+
+def test_sources_within_sources(monkeypatch) -> None:
+    from mxtrain.data import identity
+
+    def nested(depth, array):
+        source = held(array)
+        for _ in range(depth):
+            source = held(source)
+        return source
+
+    for depth in (0, identity.MAX_DEPTH, identity.MAX_DEPTH + 1):
+        arrays = list(identity._arrays(nested(depth, np.arange(3)), set()))
+        assert len(arrays) == (depth <= identity.MAX_DEPTH)
+    loop = held(np.arange(3))
+    loop.again = [loop, held(loop)]
+    assert len(list(identity._arrays(loop, set()))) == 1
+    assert identity.MAX_DEPTH == 4
+
+
+def test_a_known_fingerprint_is_extended(tmp_path) -> None:
+    write_table(tmp_path / "mine.csv")
+    dataset = FeatureTable(train=str(tmp_path / "mine.csv"), target="bought")
+    found = [
+        identify(dataset, dataset.open(), {
+            "files": {"train": {"sha256": files}}, "splits": {"train": {"samples": 5, "sha256": split}},
+        }) for files, split in (("a", "a"), ("b", "a"), ("a", "b"))
+    ]  # fmt: skip
+    assert found[0]["splits"]["train"]["samples"] == 5 and list(found[0]["splits"]) == ["train"]
+    assert differences(found[0], found[1]) == ["  data: the files of dataset.train have other names or contents"]
+    assert differences(found[0], found[2]) == ["  data: the 5 samples or labels of train differ"]
+
+
+def test_splits_come_and_go() -> None:
+    with_split = {"files": {"val": "a"}, "splits": {"val": {"samples": 5, "sha256": "a"}}}
+    without = {"files": {}, "splits": {}}
+    assert differences(with_split, without) == ["  data: val had 5 samples, now 0"]
+    assert differences(without, with_split) == ["  data: val had 0 samples, now 5"]
+
+
+def test_order_and_total_size_of_small_files(tmp_path, monkeypatch) -> None:
+    import hashlib
+
+    from mxtrain.data import identity
+
+    def digest():
+        found = hashlib.sha256()
+        identity._hash_files(found, [str(tmp_path)])
+        return found.hexdigest()
+
+    (tmp_path / "a.txt").write_text("123456")
+    (tmp_path / "b.txt").write_text("abcdef")
+    before, walk = digest(), identity.walk_files
+    monkeypatch.setattr(identity, "walk_files", lambda *given, **more: reversed(list(walk(*given, **more))))
+    assert digest() == before
+    monkeypatch.setattr(identity, "BUDGET_BYTES", 11)  # for one of them
+    one = digest()
+    (tmp_path / "b.txt").write_text("654321")
+    assert digest() == one != before
+    monkeypatch.setattr(identity, "BUDGET_BYTES", 12)
+    assert digest() not in (one, before)
+
+    def fail(*given, **more):
+        raise OSError
+
+    monkeypatch.setattr(identity, "open_regular", fail)
+    assert digest() not in (one, before, hashlib.sha256().hexdigest())
+
+
+FILES, SPLITS = {"files": {"train": "b"}, "splits": {}}, {"files": {}, "splits": {"train": {"samples": 4}}}
+
+
+@pytest.mark.parametrize("changes, now, is_refused", [
+    ([], FILES, True), ([], SPLITS, True), (["data"], FILES, False), (["data"], SPLITS, False),
+    (["dataset.image_size"], SPLITS, False), (["dataset.image_size"], FILES, True),
+    (["dataset.batch_size"], SPLITS, True), (["optimizer.lr"], SPLITS, True),
+])  # fmt: skip
+def test_changes_that_allow_other_data(changes, now, is_refused) -> None:
+    from types import SimpleNamespace
+
+    from mxtrain.errors import CheckpointError
+    from mxtrain.training.resume import require_finished_on_same_data, require_same_data
+
+    data = {"files": {"train": "a"}, "splits": {"train": {"samples": 5}}}
+    now = {**data, **{key: value for key, value in now.items() if value}}
+    checkpoint = SimpleNamespace(path="step-1", state={"run": {"data": data}})
+    config = {"checkpoint": {"changes": changes}}
+    if is_refused:
+        with pytest.raises(CheckpointError, match="step-1 was trained on other data"):
+            require_same_data(checkpoint, config, now)
+    else:
+        require_same_data(checkpoint, config, now)
+    require_same_data(checkpoint, config, data)
+    older = SimpleNamespace(path="step-1", state={"run": {}})
+    require_same_data(older, config, now)
+    for none in (older, None):
+        require_finished_on_same_data(none, None)  # does not open the dataset
 
 
 @pytest.mark.slow

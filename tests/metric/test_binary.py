@@ -78,3 +78,4 @@ def test_scores_tell_samples_apart_whose_probabilities_are_both_1_in_32_bits() -
     assert binary.RocAuc().of_samples(score_N, np.float32([0, 1, 1])) == 1.0
     with np.errstate(all="raise", under="ignore"):
         np.testing.assert_allclose(binary.sigmoid(np.array([-800.0, 0.0, 800.0])), [0, 0.5, 1], atol=1e-300)
+    assert binary.sigmoid(np.float32([20]))[0] == pytest.approx(1 / (1 + np.exp(-20)), rel=1e-15)

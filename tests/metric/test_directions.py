@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict
 
 import numpy as np
@@ -13,8 +14,11 @@ import mxtrain
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run as command
 from mxtrain.config.specs import import_target
+from mxtrain.description.rules import require_direction
 from mxtrain.errors import ConfigError
 from mxtrain.metric.given import GivenMetric
+from mxtrain.metric.meter import LossWeights, Meter
+from mxtrain.metric.metrics import Accuracy
 
 CONF = Path(mxtrain.__file__).parents[1] / "conf/metric"
 ASKED = "it is not known if smaller or larger values of 'own' are better. Type metric.own.better=min for an error"
@@ -83,6 +87,14 @@ def test_metrics_of_mxnet_have_their_directions_and_composite_ones_are_unpacked(
     named = mxtrain.compose(metric={"all": composite, "one": metric.MAE()}, **given)["metric"]
     assert {"all_1", "all_2", "all_3", "one"} <= set(named)
     assert mxtrain.compose("metric.mae.better=max", metric=metric.MAE(), **given)["metric"]["mae"]["better"] == "max"
+
+
+def test_directions_by_name() -> None:
+    description: Any = SimpleNamespace(metric={"accuracy": Accuracy(), "own": Accuracy(better="min")})
+    for name, direction in (("val/loss", "min"), ("val/accuracy", "max"), ("train/own", "min")):
+        assert require_direction(description, "objectives", name) == direction
+    meter = Meter({"accuracy": Accuracy()}, 2, LossWeights(parts=("size",)))
+    assert [meter.direction(name) for name in ("loss", "size", "accuracy")] == ["min", "min", "max"]
 
 
 OWN_CLASS = """

@@ -21,6 +21,7 @@ from mxtrain.metric.metrics import (
     Perplexity,
     RootMeanSquaredError,
     TokenPerplexity,
+    perplexity,
 )
 from mxtrain.recommendation.ranking import HitRateAmongAll, NDCGAmongSampled, Ranks
 from mxtrain.reinforcement.metrics import EpisodeReturn, ExplainedVariance
@@ -37,6 +38,11 @@ from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
 def test_sums_over_nothing_are_undefined(metric: Metric) -> None:
     with np.errstate(all="raise"):
         assert math.isnan(metric.value(np.zeros(metric.size(2)), 0))
+
+
+def test_perplexity_beyond_the_largest_float_is_infinite() -> None:
+    assert perplexity(699.0) == math.exp(699) and perplexity(709.9) == perplexity(1e9) == math.inf
+    assert math.isnan(perplexity(math.nan))
 
 
 def test_ranks_of_nothing_are_undefined() -> None:

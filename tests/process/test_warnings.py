@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Iterator, List, Optional
+from typing import Any, Callable, ClassVar, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -16,11 +16,16 @@ from running import ROOT, SMALL, Process, assert_same, checkpoints, has_steps, h
 
 from mxtrain.cli import main
 from mxtrain.cluster.process import LaunchSpec, LocalProcess
+from mxtrain.cluster.process import Process as ClusterProcess
+from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.supervisor import Supervisor, _signal_before_training
 from mxtrain.kvstore.world import World
 from mxtrain.process.stopping import (
     EXIT_CODES,
+    SignalReader,
     SignalStop,
     Stop,
+    Terminated,
     ending_signals,
     forwarded_warnings,
     startup_signals,
@@ -125,6 +130,9 @@ def test_a_warning_during_start_up_counts_when_training_begins() -> None:
         signal.raise_signal(signal.SIGUSR2)
         with SignalStop() as signals:
             assert signals.stop == Stop("interrupted", 75, "SIGUSR2 received")
+            SignalStop.warning = None  # taken
+        assert SignalStop.warning is None  # the run does not give it back to the command
+        signal.raise_signal(signal.SIGUSR2)
         with SignalStop(stops_when_warned=False) as signals:
             assert signals.stop is None
             assert signals.take_save_request() and not signals.take_save_request()
@@ -148,6 +156,51 @@ def test_a_warning_neither_kills_nor_starts_the_grace_time(monkeypatch: pytest.M
         signal.raise_signal(signal.SIGHUP)
         wait_for(lambda: killed)
     assert killed == [143]
+
+
+def test_a_hangup_during_start_up_unwinds_the_process() -> None:
+    with pytest.raises(Terminated), startup_signals():
+        signal.raise_signal(signal.SIGHUP)
+        time.sleep(1)
+
+
+def test_the_grace_time_begins_with_the_first_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: List[int] = []
+    monkeypatch.setattr(os, "_exit", killed.append)
+    with SignalStop(grace_s=60), SignalReader(lambda number: None, 0.2):  # which handles them without an exception
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.15)
+        signal.raise_signal(signal.SIGINT)
+        wait_for(lambda: killed)
+    assert killed[0] == 143
+
+
+def test_a_warning_after_a_signal_changes_nothing_and_kills_no_program() -> None:
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL  # which ends a process
+    for numbers, exit_code in (((signal.SIGTERM, signal.SIGUSR1), 143), ((signal.SIGUSR1,), 75)):
+        with SignalStop() as signals:
+            for number in numbers:
+                signal.raise_signal(number)
+                time.sleep(0.05)
+            assert signals.stop is not None and signals.stop.exit_code == exit_code
+
+
+def test_other_signals_do_not_stop_a_run() -> None:
+    before = signal.signal(signal.SIGWINCH, lambda number, frame: None)
+    try:
+        with SignalStop() as signals:
+            signal.raise_signal(signal.SIGWINCH)
+            time.sleep(0.05)
+            assert signals.stop is None
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+def test_the_thread_that_reads_signals_takes_none() -> None:
+    with SignalReader(lambda number: None, None) as reader:
+        fields = Path(f"/proc/self/task/{reader._thread.native_id}/status").read_text().split()
+        blocked = int(fields[fields.index("SigBlk:") + 1], 16)
+    assert all(blocked >> number - 1 & 1 for number in (*EXIT_CODES, *WARNINGS))
 
 
 def test_a_handler_of_the_program_gets_the_warning_after_the_run_has_saved() -> None:
@@ -187,12 +240,13 @@ class Votes:
     world = World(0, 2)
 
     def __init__(self, other: List[float]) -> None:
-        self._other = np.array(other)
+        self._other, self.given = np.array(other), [0.0]
 
     def wants_regroup(self) -> bool:
         return False
 
     def total(self, votes: List[float]) -> np.ndarray:
+        self.given = votes
         return np.array(votes) + self._other
 
 
@@ -205,7 +259,9 @@ def test_workers_agree_on_the_stop_of_one_of_them(kind: int, exit_code: int, cau
     assert Agreement(Votes(other), 0).now(None) == Stop("interrupted", exit_code, cause)  # type: ignore[arg-type]
     own = {0: "SIGTERM received", 1: "SIGINT received", 2: "SIGUSR1 received", 3: "trainer.max_time=1 seconds reached"}
     mine = Stop("interrupted", exit_code, own[kind])
-    assert Agreement(Votes([0.0] * 5), 0).now(mine) is mine  # type: ignore[arg-type]
+    store = Votes([0.0] * 5)
+    assert Agreement(store, 0).now(mine) is mine  # type: ignore[arg-type]
+    assert store.given == other  # of this kind only: the others learn it
     warned = Stop("interrupted", 75, own[2])
     both = Agreement(Votes([0.0, 0.0, 0.0, 1.0, 0.0]), 0).now(warned)  # type: ignore[arg-type]
     assert both is warned
@@ -239,9 +295,61 @@ def test_warnings_are_forwarded_to_the_process_of_a_trial() -> None:
     code = "import signal, sys, time; signal.signal(12, lambda *_: sys.exit(75)); print(flush=True); time.sleep(20)"
     with startup_signals(), subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
+        before = signal.getsignal(signal.SIGUSR2)
         with forwarded_warnings(process):
             signal.raise_signal(signal.SIGUSR2)
+        assert signal.getsignal(signal.SIGUSR2) is before
         assert process.wait(10) == 75 and SignalStop.warning == signal.SIGUSR2
+
+
+class ScriptedWorker(ClusterProcess):
+    """A worker whose end and heartbeats are given, by the number of times that the supervisor has listened."""
+
+    pid, host, state, started_at = 1, "here", "S", None
+
+    def __init__(self, end: Tuple[int, int], events: Mapping[int, Callable[[], object]]) -> None:
+        super().__init__(LaunchSpec("worker 0", [], {}))
+        self.signals: List[int] = []
+        self._end, self._events, self._listened = end, events, 0
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        return self._end[1] if self._listened >= self._end[0] else None
+
+    def listen(self) -> None:
+        self._listened += 1
+        if self._listened >= 2:
+            self.receive({"step": 0, "batches": 1, "waits": False, "generation": 0})
+        self._events.get(self._listened, int)()
+
+    def signal(self, number: int) -> None:
+        assert self.has_reported  # before, it cannot receive it
+        self.signals.append(number)
+
+    def kill(self) -> None:
+        pass
+
+    close = kill
+
+
+def test_a_supervisor_forwards_each_warning_once_and_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SignalStop, "warning", signal.SIGUSR1)  # during start-up
+    monkeypatch.setattr("mxtrain.cluster.supervisor.TICK_S", 0.001)
+    workers = [
+        ScriptedWorker((6, 1), {}),
+        ScriptedWorker((9, 75), {6: lambda: signal.raise_signal(signal.SIGUSR2)}),
+    ]  # fmt: skip
+    supervisor = Supervisor(Cluster(workers=1, backoff=0.0), lambda number, stack: [workers[number]], list, str)
+    assert supervisor.run() == 75
+    assert [worker.signals for worker in workers] == [[signal.SIGUSR1], [signal.SIGUSR1, signal.SIGUSR2]]
+
+
+@pytest.mark.parametrize("exit_code, number", [(143, signal.SIGTERM), (-1, signal.SIGHUP), (130, signal.SIGINT)])
+def test_signals_that_end_one_worker_before_training_are_sent_to_the_others(exit_code: int, number: int) -> None:
+    worker = ScriptedWorker((0, exit_code), {})
+    assert _signal_before_training([worker]) == number
+    worker.receive({"step": 1, "batches": 1, "waits": False, "generation": 0})
+    assert _signal_before_training([worker]) is None
 
 
 @pytest.mark.parametrize("number, exit_code", [(signal.SIGUSR1, 75), (signal.SIGHUP, 143)])

@@ -27,6 +27,7 @@ def test_more_threads_than_cores_are_named_with_the_right_number(
     if right is not None:
         assert f"OMP_NUM_THREADS={threads} " in found[0] and f"Type runtime.threads={right}, or unset it" in found[0]
         assert f"{int(threads) * devices} threads" in found[0]
+        assert f" is too much for {'one CPU device' if devices == 1 else f'{devices} CPU devices'} on " in found[0]
 
 
 @pytest.mark.parametrize("name, value, devices, is_slow", [
@@ -37,7 +38,13 @@ def test_more_threads_than_cores_are_named_with_the_right_number(
     ("MXNET_MKLDNN_ENABLED", "0", 1, True), ("MXNET_MKLDNN_ENABLED", "1", 1, False),
     ("OMP_WAIT_POLICY", "active", 2, True),
     ("OMP_WAIT_POLICY", "active", 1, False), ("DNNL_MAX_CPU_ISA", "AVX2", 1, False), ("DNNL_VERBOSE", "1", 1, True),
-    ("MXNET_BACKWARD_DO_MIRROR", "", 1, False),
+    ("MXNET_BACKWARD_DO_MIRROR", "", 1, False), ("MXNET_BACKWARD_DO_MIRROR", "true", 1, True),
+    ("MXNET_ONEDNN_ENABLED", " 0 ", 1, True), ("MXNET_EXEC_BULK_EXEC_TRAIN", "False", 1, True),
+    ("MXNET_EXEC_ENABLE_INPLACE", "off", 1, True), ("MXNET_EXEC_ENABLE_INPLACE", "1", 1, False),
+    ("MXNET_PROFILER_AUTOSTART", "1", 1, True), ("MXNET_PROFILER_AUTOSTART", "0", 1, False),
+    ("MXNET_GPU_MEM_POOL_TYPE", "Unpooled", 1, True), ("OMP_DYNAMIC", "1", 1, True), ("OMP_DYNAMIC", "true", 1, True),
+    ("ONEDNN_MAX_CPU_ISA", "sse41", 1, True), ("ONEDNN_MAX_CPU_ISA", "avx", 1, True),
+    ("MKLDNN_VERBOSE", "2", 1, True), ("ONEDNN_VERBOSE", "0", 1, False),
 ])  # fmt: skip
 def test_values_of_variables_that_slow(name: str, value: str, devices: int, is_slow: bool) -> None:
     found = slow_variables({name: value}, devices, 8)

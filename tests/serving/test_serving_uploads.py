@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-from types import SimpleNamespace
 from typing import Any, List
 
 import numpy as np
@@ -15,7 +14,6 @@ from PIL import Image
 from served_here import ask
 
 from mxtrain.serving.models import ServedModel
-from mxtrain.serving.uploads import file_of_json
 
 pytestmark = pytest.mark.slow
 PIXELS = np.arange(16, dtype=np.uint8).reshape(4, 4) * 15
@@ -125,14 +123,3 @@ def test_versions_and_heads(models: List[ServedModel]) -> None:
         assert (whole[0], head[0]) == (200, 200) and whole[2][b"content-type"] == head[2][b"content-type"], got
     ((status, _, _),) = ask(models, ("HEAD", f"{path}/infer", {}, b""))
     assert status == 405
-
-
-def test_json_of_a_table_or_a_text_is_told_apart() -> None:
-    def model(kind: str, *types: str) -> Any:
-        return SimpleNamespace(reader=SimpleNamespace(kind=kind, media_types=types))
-
-    assert file_of_json({"json": "x"}, model("json", "application/json")) is None, "a column of this name"
-    assert file_of_json({"text": "é"}, model("text", "text/plain")) == ("é".encode(), "text/plain")
-    assert file_of_json({"image": ""}, model("text", "text/plain")) is None
-    assert file_of_json({"sound": "QQ=="}, model("sound", "audio/wav")) == (b"A", "audio/wav")
-    assert file_of_json({"text": "a"}, SimpleNamespace(reader=None)) is None  # type: ignore[arg-type]
