@@ -108,7 +108,7 @@ def build_rate(
 ) -> Callable[[int], float]:
     """Returns the learning rate by the number of finished steps. Schedules in epochs follow the epochs of the run."""
     schedule, base_lr = description.rates.schedule, description.rates.lr
-    if not epoch_origin or schedule.unit != "epochs":
+    if schedule.unit != "epochs":
         return schedule.build(base_lr, steps_per_epoch, total_steps)
     lr = schedule.build(base_lr, steps_per_epoch, None if total_steps is None else total_steps - epoch_origin)
     return lambda step: lr(step - epoch_origin)

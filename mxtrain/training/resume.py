@@ -221,8 +221,6 @@ def epoch_step_of(checkpoint: Checkpoint, batch_size: int) -> int:
         CheckpointError: with the present size, no step of an epoch ends after the samples that the epoch has trained.
     """
     before, epoch_step = checkpoint.state["run"]["batch_size"], checkpoint.state["train"]["epoch_step"]
-    if before == batch_size:
-        return epoch_step
     if epoch_step * before % batch_size:
         raise CheckpointError(
             f"{checkpoint.path} has trained {epoch_step * before:,} samples of an epoch, which are no whole number of "

@@ -212,25 +212,27 @@ def draw(trial: optuna.trial.Trial, space: Space) -> Values:
         if not parameter.exists_with(values):
             continue
         key, distribution = parameter.key, distribution_of(parameter)
-        if isinstance(distribution, CategoricalDistribution):
-            values[key] = trial.suggest_categorical(key, distribution.choices)
-        else:
+        try:
+            if isinstance(distribution, CategoricalDistribution):
+                values[key] = trial.suggest_categorical(key, distribution.choices)
+                continue
             suggest = trial.suggest_int if isinstance(distribution, IntDistribution) else trial.suggest_float
             values[key] = suggest(
                 key, distribution.low, distribution.high, step=distribution.step, log=distribution.log
             )
+        except ValueError as error:  # Optuna compares choices and types
+            raise ConfigError(
+                f"trial {trial.number} is recorded with other values of {key} than {parameter.range_text()}. Begin "
+                "another study in another folder."
+            ) from error
         _require_in_range(trial.number, parameter, values[key])
     return values
 
 
 def _require_in_range(number: int, parameter: TunedSetting, value: Value) -> None:
-    if parameter.kind == "choice":
-        is_possible = value in parameter.choices
-    else:
-        rounding = 1e-9 * (abs(parameter.low) + abs(parameter.high))
-        low, high = parameter.low - rounding, parameter.high + rounding
-        is_possible = isinstance(value, (int, float)) and low <= value <= high
-    if not is_possible:
+    rounding = 1e-9 * (abs(parameter.low) + abs(parameter.high))
+    low, high = parameter.low - rounding, parameter.high + rounding
+    if not isinstance(value, (int, float)) or not low <= value <= high:
         raise ConfigError(
             f"trial {number} is recorded with {parameter.key}={str(value)[:80]!r}, which is not in "
             f"{parameter.range_text()}. Begin another study in another folder."

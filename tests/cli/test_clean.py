@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
 from run_directories import size_of, tree, write_checkpoint, write_run
@@ -298,3 +298,152 @@ def test_links_and_pipes_in_place_of_files_keep_a_run(tmp_path: Path) -> None:
     plan = plan_whole(*sorted(tmp_path.glob("*-*")), tmp_path / "linked")
     assert plan.removable == [] and len(plan.kept) == 7 and delete(plan) == []
     assert tree(tmp_path) == before
+
+
+# Which runs and checkpoints go.
+
+
+@pytest.mark.parametrize("state, exit_code, best, content, goes", [
+    ("failed", 1, None, "", True), ("interrupted", 130, None, "", True), ("pruned", 75, None, "", True),
+    ("stopped_early", 0, None, "", False), ("finished", 0, None, "", False), ("failed", 1, 0.5, "", False),
+    ("failed", 0, None, "", False), ("failed", 1, None, "previous/1/status.json", False),
+    ("failed", 1, None, "averaged/last-5/model.params", False),
+])  # fmt: skip
+def test_runs_without_a_result_are_empty(
+    tmp_path: Path, state: str, exit_code: int, best: Any, content: str, goes: bool
+) -> None:
+    run = write_run(tmp_path / "a", state=state, exit_code=exit_code, best=best, step=0)
+    if content:
+        (run / content).parent.mkdir(parents=True)
+        (run / content).write_text("{}")
+    plan = plan_cleanup([read_run(str(run))], BY_DEFAULT)
+    assert [one.kind for one in plan.removable] == ["empty"] * goes
+
+
+def test_a_killed_run_with_the_exit_code_of_another_can_be_continued(tmp_path: Path) -> None:
+    run = read_run(str(write_run(tmp_path / "a", state="running", exit_code=0, checkpoints=CHECKPOINTS)))
+    assert plan_cleanup([run], ["runs", *BY_DEFAULT]).removable == [] and cleanup.is_resumable(run)
+    finished = read_run(str(write_run(tmp_path / "b")))
+    assert cleanup.why_nothing([run, finished, finished]) == "nothing can go of 3 runs; 1 of them can be continued"
+    assert cleanup.why_nothing([finished]) == "nothing can go of 1 runs"
+
+
+def test_the_best_checkpoint_is_found_without_status(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", best=None, checkpoints=CHECKPOINTS)
+    plan = plan_cleanup([read_run(str(path))], BY_DEFAULT)
+    assert sorted(os.path.basename(one.path) for one in plan.removable) == ["step-00000010", "step-00000030"]
+
+
+def test_a_damaged_checkpoint_that_is_not_needed_goes(run_dir: Path) -> None:
+    file = run_dir / "checkpoints" / "step-00000010" / "model.params"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert delete(plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)) == [] and not file.exists()
+
+
+def test_a_partly_removed_checkpoint_has_another_name(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr("mxtrain.runs.cleanup.remove_files", fail)
+    plan = plan_cleanup([read_run(str(run_dir))], ["checkpoints"])
+    assert delete(plan) == [Kept(str(run_dir), "Input/output error")]
+    names = sorted(os.listdir(run_dir / "checkpoints"))
+    assert "step-00000010" not in names and names[0].startswith(".tmp-discarded-step-00000010-")
+
+
+def test_the_lock_goes_last_so_that_no_run_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: List[str] = []
+    remove = cleanup.remove_files
+
+    def note(folder: int, paths: Any) -> None:
+        removed.extend(paths)
+        remove(folder, paths)
+
+    monkeypatch.setattr("mxtrain.runs.cleanup.remove_files", note)
+    run = failed_run(tmp_path / "a")
+    lock_run_directory(run).release()
+    assert delete(plan_whole(run)) == [] and removed[-1] == ".lock" and removed.count(".lock") == 1
+    assert not run.exists()
+
+
+def test_a_run_without_status_is_deleted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    (run / "status.json").unlink()
+    plan = plan_whole(run)
+    assert len(plan.removable) == 1 and delete(plan) == [] and not run.exists()
+
+
+def test_files_of_others_keep_only_their_own_folder(run_dir: Path) -> None:
+    mine = run_dir / "checkpoints" / ".tmp-step-00000050-12"
+    mine.mkdir()
+    (mine / "mine.txt").write_text("mine")
+    plan = plan_cleanup([read_run(str(run_dir))], ["leftovers"])
+    assert [os.path.basename(one.path) for one in plan.removable] == [".tmp-step-00000050-1"]
+    assert delete(plan) == [] and (mine / "mine.txt").exists()
+    for number in range(4):
+        (run_dir / f"mine{number}").touch()
+    reason = plan_whole(run_dir).kept[0].reason
+    assert reason.count("mine") == 3 and "mine.txt" in reason
+
+
+def test_reasons_name_the_run_and_not_its_descriptor(run_dir: Path) -> None:
+    plan = plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)
+    (run_dir / "checkpoints" / "step-00000020" / "model.params").write_bytes(b"x")
+    reason = delete(plan)[0].reason
+    assert str(run_dir) in reason and "/proc/" not in reason
+
+
+def test_tables_show_the_largest_first(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mxtrain.cli.clean.SHOWN", 2)
+    (run_dir / "checkpoints" / ".tmp-step-00000050-1" / "model.params").write_bytes(b"x" * 100_000)
+    assert main(["clean", str(run_dir.parent), "format=table"]) == 0
+    shown = capsys.readouterr()
+    lines = [line for line in shown.out.splitlines() if "checkpoints/" in line]
+    assert len(lines) == 2 and ".tmp-step-00000050-1" in lines[0] and shown.err == ""
+    assert "and 1 smaller ones: format=lines lists all" in shown.out and "delete=true deletes it" in shown.out
+
+
+def test_lines_are_for_programs_and_reasons_are_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "abcde":
+        run = failed_run(tmp_path / name)
+        (run / "mine").touch()
+    failed_run(tmp_path / "f")
+    assert main(["clean", str(tmp_path), "what=runs", "where=step>=0", "unfinished=true", "format=lines"]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1 and shown.out.startswith("runs") and "/f" in shown.out
+    assert " and 2 more: it holds files that are not a run's: mine\n" in shown.err
+    assert "files" not in json.loads(json.dumps(cleaned(capsys, str(tmp_path), "what=runs", "where=step>=0",
+                                                        "unfinished=true")["removable"][0]))  # fmt: skip
+
+
+@pytest.mark.parametrize("names, is_foreign", [
+    (["confusion.png"], False), (["x.csv", "confusion.png"], False), (["confusion.txt"], True), ("confusion.png", True),
+    ([1], True), ({}, True), (["/confusion.png"], True), (["a/confusion.png"], True),
+])  # fmt: skip
+@pytest.mark.parametrize("folder", ["eval/val", "eval/averaged/last-5/test", "eval/val/by_class"])
+def test_files_that_an_evaluation_lists_are_its_own(
+    tmp_path: Path, folder: str, names: Any, is_foreign: bool
+) -> None:  # fmt: skip
+    run = failed_run(tmp_path / "a")
+    (run / folder).mkdir(parents=True)
+    name = "confusion.txt" if names == ["confusion.txt"] else "confusion.png"
+    (run / folder / name).touch()
+    (run / folder / "metrics.json").write_text(json.dumps({"files": names}))
+    assert bool(plan_whole(run).kept) == is_foreign
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "{}", "3"])
+def test_damaged_results_of_an_evaluation_list_nothing(tmp_path: Path, content: str) -> None:
+    run = failed_run(tmp_path / "a")
+    (run / "eval/val").mkdir(parents=True)
+    (run / "eval/val/a.wav").touch()
+    (run / "eval/val/metrics.json").write_text(content)
+    assert plan_whole(run).kept[0].reason.endswith(": eval/val/a.wav")
+    (run / "eval/val/metrics.json").write_text('{"files": ["a.wav"]}')
+    (run / "eval/mine").mkdir()
+    (run / "eval/mine/metrics.json").write_text("{}")
+    assert plan_whole(run).kept[0].reason.endswith(": eval/mine/metrics.json")

@@ -262,7 +262,10 @@ def test_a_process_of_a_trial_imports_nothing_from_the_working_folder(
     assert "nothing_of_the_kind" in folder.log(0).read_text() and not stranger.mark.exists()
 
 
-@pytest.mark.parametrize("value, refused", [("${oc.env:HOME}", True), (0.2, True), (0.05, False), (1e-5, True)])
+@pytest.mark.parametrize("value, refused", [
+    ("${oc.env:HOME}", True), (0.2, True), (0.05, False), (1e-5, True), (0.1 * (1 + 1e-12), False), (0.10001, True),
+    (None, True),
+])  # fmt: skip
 def test_a_value_of_the_journal_that_is_not_in_the_range_is_no_override(
     stranger: Stranger, value: object, refused: bool
 ) -> None:
@@ -283,3 +286,15 @@ def test_a_value_of_the_journal_that_is_not_in_the_range_is_no_override(
             draw(trial, folder.read().space)
     else:
         assert draw(trial, folder.read().space) == {"optimizer.lr": value}
+
+
+def test_a_choice_of_the_journal_that_the_study_does_not_have_is_no_override(stranger: Stranger) -> None:
+    stranger.change(space=[{"key": "model", "kind": "choice", "choices": ["mlp", "lenet"]}])
+    folder = StudyFolder(stranger.study)
+    study = Study(folder, folder.read())
+    draw(study.ask(), folder.read().space)
+    journal = stranger.study / "journal.log"
+    journal.write_text(journal.read_text().replace("mlp", "evil").replace("lenet", "evil2"))
+    study = Study(folder, folder.read())
+    with pytest.raises(ConfigError, match="trial 0 is recorded with other values of model than"):
+        draw(study.adopt(study.trials[0]), folder.read().space)
