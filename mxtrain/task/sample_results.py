@@ -22,6 +22,7 @@ from typing import (
     List,
     Optional,
     Sequence,
+    Set,
     Tuple,
     Union,
 )
@@ -165,6 +166,7 @@ class SampleResults:
         self._offsets: List[Tuple[int, int]] = []
         self._heap: List[Tuple[float, int, Cells]] = []
         self._num_listed = 0
+        self._seen: Set[int] = set()
         self.columns: List[str] = []
         self.confusion: Dict[Tuple[str, str], int] = {}
         self.listed: Dict[Tuple[str, str], List[Cells]] = {}
@@ -187,6 +189,9 @@ class SampleResults:
     def _add(self, batch: Batch, predictions: Optional[Predictions], losses: List[NDArray]) -> None:
         arrays = [loss.asnumpy() for loss in losses]
         for index, cells in self._reader.rows(batch, predictions, arrays):
+            if index in self._seen:
+                continue
+            self._seen.add(index)
             self.columns = self.columns or list(cells)
             self._offsets.append((index, self._stream.tell()))
             self._stream.write(csv_line([cells.get(name, "") for name in self.columns]))
@@ -217,20 +222,17 @@ class SampleResults:
         self.finish()
         if self.columns:
             stream.write(csv_line(self.columns))
-        previous = None
-        for index, offset in sorted(self._offsets):
-            if index == previous:
-                continue
+        for _, offset in sorted(self._offsets):
             self._stream.seek(offset)
             line = self._stream.readline()
             while line.count(b'"') % 2:  # a cell contains the end of a line
                 line += self._stream.readline()
             stream.write(line)
-            previous = index
 
 
 def csv_line(cells: Sequence[object]) -> bytes:
-    """Returns a line of a CSV file; lone surrogates of file names are escaped."""
+    """Returns a line of a CSV file; lone surrogates of file names are escaped, NaN is an empty cell."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue().encode("utf-8", "backslashreplace")
+    # Python quotes a cell with a carriage return only if it is part of the end of the line.
+    csv.writer(text, lineterminator="\r\n").writerow(["" if cell != cell else cell for cell in cells])
+    return text.getvalue()[:-2].encode("utf-8", "backslashreplace") + b"\n"

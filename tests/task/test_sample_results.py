@@ -174,7 +174,8 @@ def test_results_are_written_in_the_order_of_the_samples() -> None:
     rows = read_rows(stream.getvalue())
     assert [row["text"] for row in rows] == [f'one "{index}"\ntwo' for index in range(5)]
     assert [row["text"][5] for row in results.worst][:3] == ["2", "4", "3"]  # a loss that is NaN is the worst
-    assert results.confusion == {("a", "b"): 3, ("a", "a"): 3}
+    assert results.confusion == {("a", "b"): 2, ("a", "a"): 3}  # a repeated sample counts once
+    assert len(results.worst) == 5 and [len(rows) for rows in results.listed.values()] == [2, 3]
 
 
 def test_locations_are_those_of_predict() -> None:
@@ -183,6 +184,12 @@ def test_locations_are_those_of_predict() -> None:
     assert location(DataPlace("x.png"), "val", 3) == "x.png"
     assert location(DataPlace(record=3), "val", 3) == location(None, "val", 3) == "val:3"
     assert csv_line(["a\udcff", 'b"', 1.5]) == b'a\\udcff,"b""",1.5\n'
+
+
+def test_cells_with_line_ends_are_quoted_and_nan_is_empty() -> None:
+    cells = ["a\rb", "c\nd", "e\r\n", "", "=1+1"]
+    assert next(csv.reader(io.StringIO(csv_line(cells).decode(), newline=""))) == cells
+    assert csv_line([float("nan"), "nan", 1]) == b",nan,1\n"
 
 
 def test_a_page_of_many_classes_shows_those_with_wrong_samples() -> None:
