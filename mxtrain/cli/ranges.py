@@ -15,7 +15,7 @@ from mxtrain.cli.yaml_numbers import strict
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
-from mxtrain.tuning.space import Space, TunedSetting, setting_of
+from mxtrain.tuning.space import MAX_LISTED, Space, TunedSetting, setting_of
 
 FORMS = "choice(a,b), range(first,end,step), interval(low,high), log(low,high), int(low,high) or log_int(low,high)"
 _SHORT = re.compile(r"(log|int|log_int)\(([^(),]+),([^(),]+)\)")
@@ -117,11 +117,20 @@ def parameter_of(override: Override) -> TunedSetting:
         kind: Any = "int" if is_int else "float"
         return TunedSetting(key, kind, low=value.start, high=value.end, log="log" in value.tags)
     if isinstance(value, RangeSweep):
-        points = [float(text) for text in override.sweep_string_iterator()]
+        is_int = all(isinstance(one, int) for one in (value.start, value.stop, value.step))
+        points: Sequence[float]
+        if not value.step:
+            raise ConfigError(f"{override.input_line}: the third number is the step, and must not be 0.")
+        if is_int:
+            points = range(value.start, value.stop, value.step)
+        elif abs((value.stop - value.start) / value.step) > MAX_LISTED:
+            raise ConfigError(f"{override.input_line}: it has more than {MAX_LISTED:,} numbers. Give a larger step, or "
+                              "type interval(first,last).")  # fmt: skip
+        else:
+            points = [float(text) for text in override.sweep_string_iterator()]
         if not points:
             raise ConfigError(f"{override.input_line}: there is no number in this range.")
-        is_int = all(isinstance(one, int) for one in (value.start, value.stop, value.step))
-        low, high = min(points), max(points)
+        low, high = min(points[0], points[-1]), max(points[0], points[-1])
         step = abs(float(value.step))
         if is_int:
             return TunedSetting(key, "int", low=int(low), high=int(high), step=int(step))

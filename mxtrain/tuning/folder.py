@@ -12,7 +12,7 @@ from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.config.specs import shown, validate
 from mxtrain.errors import ConfigError, RunDirectoryError
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.files.json_form import problems_of
+from mxtrain.files.json_form import problems_of, unknown_keys
 from mxtrain.files.json_text import read_json
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.tuning.file_lock import FileLock
@@ -95,6 +95,12 @@ class StudyDescription:
         """
         for problem in problems_of(content, _FORM):
             raise ValueError(problem)
+        for name in unknown_keys(content, _FORM):
+            raise ValueError(f"has the unknown field {name}")
+        objectives, directions = content["objectives"], content["directions"]
+        if not objectives or len(directions) != len(objectives) or not {*directions} <= {"min", "max"}:
+            raise ValueError(f"has the objectives {objectives}, and for each must have min or max in 'directions', not "
+                             f"{directions}")  # fmt: skip
         settings = validate(TuneSettings, content["settings"], "tune", lambda _: STUDY_FILE)
         space = Space.from_json(content["space"])
         fields = {key: content[key] for key in _FORM if not key.endswith("?")}

@@ -6,12 +6,13 @@ Choices are kept as the text after `key=` in an override, so that lists and name
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.files.json_form import NUMBER, problems_of, unknown_keys
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonForm, JsonObject
@@ -21,10 +22,13 @@ Kind = Literal["choice", "int", "float"]
 Values = Dict[str, Value]
 MAX_EDGES = 32
 """Maximum number of values of a setting that are validated before the first trial: the first ones and the last."""
+MAX_LISTED = 100_000
+"""Maximum number of values of a range, or combinations of a grid, that are listed. Of longer ranges, such as those of
+seeds, only both ends are validated."""
 
 _FORM: JsonForm = {
     "key": str, "kind": str, "choices?": [str], "low?": NUMBER, "high?": NUMBER, "step?": (int, float, type(None)),
-    "log?": bool, "when?": dict,
+    "log?": bool, "when?": {"*": [str]},
 }  # fmt: skip
 
 
@@ -67,6 +71,8 @@ class TunedSetting:
             raise ConfigError(f"{self.key}: {self.low:g} is above {self.high:g}. Write the smaller number first.")
         if self.log and self.low <= 0:
             raise ConfigError(f"{self.key}: a logarithmic range begins above 0, and this one at {self.low:g}.")
+        if self.step is not None and self.step <= 0:
+            raise ConfigError(f"{self.key}: the step of a range is above 0, and this one is {self.step:g}.")
         if self.log and self.step is not None:
             raise ConfigError(f"{self.key}: a logarithmic range has no steps. Leave out one of both.")
 
@@ -77,14 +83,16 @@ class TunedSetting:
         return distinct if len(distinct) <= MAX_EDGES else (*distinct[: MAX_EDGES - 1], distinct[-1])
 
     def points(self) -> Tuple[Value, ...]:
-        """Returns all values; empty if they cannot be listed."""
+        """Returns all values; empty if they cannot be listed, or are more than `MAX_LISTED`."""
         if self.kind == "choice":
             return self.choices
         if self.log or (self.step is None and self.kind == "float"):
             return ()
         step = self.step or 1
-        count = int((self.high - self.low) / step + 1e-9) + 1
-        return tuple(self._typed(self.low + number * step) for number in range(count))
+        last = (self.high - self.low) / step + 1e-9
+        if last >= MAX_LISTED:
+            return ()
+        return tuple(self._typed(self.low + number * step) for number in range(int(last) + 1))
 
     def _typed(self, number: float) -> Value:
         return round(number) if self.kind == "int" else float(f"{number:.12g}")
@@ -179,8 +187,14 @@ class Space:
             if not points:
                 raise ConfigError(
                     f"{key}: sampler=grid takes values that can be listed, choice(...) or range(first,end,step), and "
-                    "this one has a range of numbers."
+                    f"this one has a range of numbers, or of more than {MAX_LISTED:,}."
                 )
+        count = math.prod(len(points) for _, points in listed)
+        if count > MAX_LISTED:
+            raise ConfigError(
+                f"sampler=grid: the ranges have {count:,} combinations, and a grid has at most {MAX_LISTED:,}. Give "
+                "fewer values, or type sampler=tpe."
+            )
         combinations: Dict[Tuple[Tuple[str, Value], ...], None] = {}
         keys = [key for key, _ in listed]
         for combination in itertools.product(*(points for _, points in listed)):
@@ -202,10 +216,13 @@ class Space:
         for item in content:
             for problem in problems_of(item, _FORM):
                 raise ValueError(problem)
-            condition = {str(key): tuple(map(str, allowed)) for key, allowed in (item.get("when") or {}).items()}
+            for name in unknown_keys(item, _FORM):
+                raise ValueError(f"has a parameter with the unknown field {name}")
+            given = {name: value for name, value in item.items() if value is not None}  # null is the default
+            condition = {key: tuple(allowed) for key, allowed in given.get("when", {}).items()}
             if item["kind"] not in ("choice", "int", "float"):
                 raise ValueError(f"has a parameter of the kind {item['kind']!r}")
-            parameters.append(TunedSetting(**{**item, "choices": tuple(item.get("choices", ())), "when": condition}))
+            parameters.append(TunedSetting(**{**given, "choices": tuple(given.get("choices", ())), "when": condition}))
         return cls(parameters)
 
 

@@ -417,9 +417,19 @@ def test_code_that_only_a_study_names_is_not_run(refused, study_folder: Path) ->
         assert "model._target_=mine.Network" in said and "--trust-code" in said
 
 
+UNIT = {"key": "optimizer.lr", "kind": "float", "low": 0.1, "high": 1.0}
+
+
 @pytest.mark.parametrize("change, said", [
     ({"space": 3}, "'space' is a int"), ({"settings": {"sampler": "x"}}, "sampler=x"), ({"flags": [1]}, "'flags[]'"),
-    ({"space": [{"key": "a"}]}, "'kind' is missing"),
+    ({"space": [{"key": "a"}]}, "'kind' is missing"), ({"directions": []}, "must have min or max in 'directions'"),
+    ({"directions": ["up"]}, "must have min or max in 'directions'"), ({"extra": 1}, "has the unknown field 'extra'"),
+    ({"objectives": [], "directions": []}, "must have min or max in 'directions'"),
+    ({"space": [{**UNIT, "when": {"model": 1}}]}, "'when.model' is no list"),
+    ({"space": [{**UNIT, "unit": "s"}]}, "has a parameter with the unknown field 'unit'"),
+    ({"space": [{**UNIT, "step": 0}]}, "the step of a range is above 0"),
+    ({"space": [{**UNIT, "high": None, "low": 1}]}, "1 is above 0"),
+    ({"space": [{**UNIT, "kind": "choice", "choices": None}]}, "there is nothing to choose from"),
 ])  # fmt: skip
 def test_a_damaged_study_is_refused(refused, study_folder: Path, change: Dict[str, Any], said: str) -> None:
     file = study_folder / "study.json"

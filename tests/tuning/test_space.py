@@ -52,6 +52,33 @@ def test_choices_are_typed_again_as_they_were(composer, text, choices) -> None:
     assert composer.parse(override_words({found.key: found.choices[0]}))[0].is_sweep_override() is False
 
 
+def test_long_ranges_are_not_listed(composer) -> None:
+    """A range of seeds has 2^31 values."""
+    for text in ("a=int(0,2147483647)", "a=range(0,2147483648)"):
+        space = space_of(composer, text)
+        assert space.edges() == [{"a": 0}, {"a": 2147483647}] and space.parameters[0].points() == ()
+        with pytest.raises(ConfigError, match="a range of numbers, or of more than 100,000"):
+            space.grid()
+    assert len(space_of(composer, "a=int(1,100000)").grid()) == 100_000
+    assert space_of(composer, "a=int(0,100000)").parameters[0].points() == ()
+    assert len(space_of(composer, "a=range(0,1,1e-5)").parameters[0].points()) == 100_000
+    with pytest.raises(ConfigError, match="a=range.0,1,0.9e-5.: it has more than 100,000 numbers"):
+        space_of(composer, "a=range(0,1,0.9e-5)")
+    with pytest.raises(ConfigError, match="the ranges have 120,000 combinations, and a grid has at most 100,000"):
+        space_of(composer, "a=int(1,300)", "b=int(1,400)").grid()
+
+
+@pytest.mark.parametrize("text", ["a=range(0,1,0)", "a=range(0.0,1.0,0.0)"])
+def test_a_step_of_0_is_refused(composer, text: str) -> None:
+    with pytest.raises(ConfigError, match="is the step, and must not be 0"):
+        space_of(composer, text)
+
+
+def test_descending_ranges_are_read(composer) -> None:
+    (found,) = space_of(composer, "a=range(9,1,-2)").parameters
+    assert (found.low, found.high, found.step) == (3, 9, 2)
+
+
 def test_other_overrides_are_the_same_for_all_trials(composer) -> None:
     fixed, space = split_space(composer, ["trainer.seed=3", "optimizer.lr=log(1e-3,1)", "model=mlp"])
     assert fixed == ["trainer.seed=3", "model=mlp"] and [one.key for one in space.parameters] == ["optimizer.lr"]
