@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Sequence
 
 import pytest
+from mutate_parts.__main__ import FILES
 from mutate_parts.faults import FAULTS
 from mutate_parts.mutants import GROUPS, draw
 
@@ -33,3 +34,9 @@ def test_changes_are_drawn_by_seed_in_all_areas_and_change_one_statement(group: 
 @pytest.mark.parametrize("patterns", [patterns for areas in GROUPS.values() for patterns in areas.values()])
 def test_patterns_of_areas_match_files(patterns: Sequence[str]) -> None:
     assert all(any(ROOT.glob(pattern)) for pattern in patterns)
+
+
+def test_files_of_areas_exist() -> None:
+    assert set(FILES) == set(GROUPS["results"])
+    for name in (name for names in FILES.values() for name in names):
+        assert len([*(ROOT / "tests").rglob(f"{name}.py")]) == 1, name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence, Tuple
 
 from mutate_parts.faults import FAULTS
 from mutate_parts.forks import Copy
@@ -26,12 +27,35 @@ RECORDED = {
     ),
     "results": (
         "tests/export", "tests/serving", "tests/tuning", "tests/callback/test_pruning.py",
-        "tests/callback/test_pruning_schedule.py", "tests/checkpoint/test_soup.py", "tests/checkpoint/test_average.py",
-        "tests/dataset/loading/test_fold_splits.py", "tests/cli/test_folds.py", "tests/cli/test_tune.py",
+        "tests/callback/test_pruning_schedule.py", "tests/callback/test_pruned_models.py",
+        "tests/checkpoint/test_soup.py", "tests/checkpoint/test_average.py", "tests/cli/test_tune.py",
+        "tests/dataset/loading/test_fold_splits.py", "tests/cli/test_folds.py", "tests/cli/test_fold_groups.py",
         "tests/logger",
     ),
 }  # fmt: skip
 """Quick tests that cover much code."""
+FILES: Dict[str, Sequence[str]] = {
+    "export": (
+        "test_export_command", "test_quantize", "test_parts_and_limits", "test_exported_features",
+        "test_exported_inputs", "test_exported_readers", "test_export_contract", "test_quantized_parts",
+        "test_proof_bounds", "test_hostile_folders",
+    ),
+    "converters": (
+        "test_export_contract", "test_exported_readers", "test_exported_inputs", "test_converters",
+        "test_converter_defaults", "test_converter_sweep",
+    ),
+    "serving": (
+        "test_serving_limits", "test_serving_generation", "test_serving_requests", "test_serving_tables",
+        "test_serving_uploads", "test_serving_page", "test_serving_folders", "test_serving_users",
+        "test_serving_bounds", "test_serving_calls",
+    ),
+    "tuning": ("test_tune", "test_stranger_studies", "test_worker", "test_population", "test_samplers"),
+    "pruning": ("test_pruned_models", "test_pruning", "test_pruning_schedule"),
+    "folds": ("test_folds", "test_fold_groups", "test_fold_splits"),
+    "averages": ("test_soup", "test_average"),
+    "trackers": ("test_trackers", "test_tracker_clients", "test_tracker_names"),
+}  # fmt: skip
+"""Area -> files in tests/ that are run whole, first those that start processes, whose lines no record has."""
 LONGEST_S = 60.0
 """Limit in seconds for all tests of one change."""
 
@@ -89,6 +113,16 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
     """Writes a line of JSON for each change, with the change and the result of the tests."""
     known = recorded()
     mutants = draw(copy.folder, arguments.seed, arguments.count, arguments.group)[arguments.first : arguments.last]
+    seconds: Dict[Tuple[str, ...], float] = {}
+
+    def passes(run: Tuple[str, ...]) -> bool:
+        """Whether these tests pass with the program as it is; a test that fails anyway detects nothing."""
+        if run not in seconds:
+            outcome = copy.run(run, 3600)
+            seconds[run] = math.inf if outcome.died else outcome.seconds
+            print(f"    {run[0]}: {outcome.last_line if outcome.died else f'{outcome.seconds:.0f} s'}", flush=True)
+        return math.isfinite(seconds[run])
+
     with open(arguments.output, "a") as written:
         for number, mutant in enumerate(mutants, start=arguments.first):
             if arguments.areas and mutant.area not in arguments.areas:
@@ -96,18 +130,34 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
             if arguments.numbers and number not in arguments.numbers:
                 continue
             tests = [*arguments.also, *covering(known, mutant, arguments.longest)]
+            runs = [tuple(tests)] if tests else []
+            if arguments.whole:
+                runs = files_of(mutant, arguments.mark)
             row: Dict[str, Any] = {"number": number, **vars(mutant), "tests": len(tests), "outcome": "no test"}
             del row["source"]
-            if tests:
+            spent = 0.0
+            for run in runs:
+                if arguments.whole and not passes(run):
+                    continue
                 with copy.changed(mutant.file, mutant.source):
-                    outcome = copy.run(tests, 3 * arguments.longest + 60)
-                row.update(outcome="died" if outcome.died else "survived", by=outcome.last_line if outcome.died else "")
-                row["seconds"] = round(outcome.seconds, 1)
+                    outcome = copy.run(run, 5 * seconds[run] + 60 if arguments.whole else 3 * arguments.longest + 60)
+                spent += outcome.seconds
+                row.update(outcome="died" if outcome.died else "survived", by=outcome.last_line if outcome.died else "",
+                           seconds=round(spent, 1))  # fmt: skip
+                if outcome.died:
+                    break
             written.write(json.dumps(row) + "\n")
             written.flush()
             print(f"{number:3} {row['outcome']:8} {mutant.file}:{mutant.lines[0]} {mutant.kind}: {mutant.before}"
                   f"  ->  {mutant.after}", flush=True)  # fmt: skip
     return 0
+
+
+def files_of(mutant: Mutant, mark: str) -> List[Tuple[str, ...]]:
+    """Arguments of pytest for each test file of an area, first those that are named after the changed file."""
+    names = sorted(FILES.get(mutant.area, ()), key=lambda name: Path(mutant.file).stem not in name)
+    paths = [path.relative_to(ROOT) for name in names for path in (ROOT / "tests").rglob(f"{name}.py")]
+    return [(str(path), "-m", mark) for path in paths]
 
 
 def covering(known: Dict[str, Any], mutant: Mutant, longest_s: float) -> List[str]:
@@ -150,6 +200,8 @@ def main() -> int:
     drawing.add_argument("--longest", type=float, default=LONGEST_S, help="seconds of the tests of one change")
     drawing.add_argument("--areas", nargs="*", choices=list(AREAS), help="only these of them")
     drawing.add_argument("--numbers", nargs="*", type=int, help="only these of them")
+    drawing.add_argument("--whole", action="store_true", help="the test files of its area, not recorded tests")
+    drawing.add_argument("--mark", default="not zoo", help="as of pytest -m, with --whole")
     drawing.add_argument("--also", nargs="*", default=[], help="tests to begin with")
     drawing.add_argument("--output", default="mutants.jsonl")
     for command in (recording, drawing):

@@ -8,7 +8,15 @@ from typing import Any, Dict, List
 import numpy as np
 import pytest
 
-from mxtrain.callback.pruning import ChannelPruning, GradualPruning, PruneChannels, PruningSchedule, importance_of
+from mxtrain.callback.pruning import (
+    ChannelPruning,
+    GradualPruning,
+    MagnitudePruning,
+    Prune,
+    PruneChannels,
+    PruningSchedule,
+    importance_of,
+)
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.channels import ChannelSet
 
@@ -103,3 +111,61 @@ def choose(sizes: List[int], share: float, **settings: Any) -> List[int]:
 ])  # fmt: skip
 def test_channels_that_each_layer_keeps(sizes: List[int], share: float, settings: Any, kept: List[int]) -> None:
     assert choose(sizes, share, **settings) == kept
+
+
+def test_defaults_are_allowed_values() -> None:
+    assert PruneChannels(**PruneChannels().model_dump()).share == 0.5
+
+
+class Weights:
+    """Weights of a run by name, without a network. `masks` are those of the last call."""
+
+    def __init__(self, **arrays: Any) -> None:
+        self.arrays = {name: SimpleNamespace(shape=np.shape(array), asnumpy=lambda array=array: np.float32(array))
+                       for name, array in arrays.items()}  # fmt: skip
+        self.tables: List[str] = []
+        self.masks: Dict[str, Any] = {}
+
+    def prune(self, name: str, masks: Dict[str, np.ndarray]) -> None:
+        self.masks = {name: mask.tolist() for name, mask in masks.items()}
+
+
+def run_of(weights: Any, leave: List[str]) -> Any:
+    return SimpleNamespace(name="prune", weights=weights,
+                           match=lambda patterns: list(weights.arrays) if patterns == ["*"] else leave)  # fmt: skip
+
+
+def test_pruned_weights_stay_pruned_before_others_that_are_0() -> None:
+    action = MagnitudePruning(Prune(sparsity=0.5))
+    weights = Weights(w=[[9, 8, 1, 2]])
+    run = run_of(weights, [])
+    action.choose_parameters(run)
+    assert action.prune(run, 0.5) == "1 of 4 weights are 0 (25.0%)" and weights.masks == {"w": [[1, 1, 0, 1]]}
+    weights.arrays = Weights(w=[[0, 0, 0, 2]]).arrays
+    assert action.prune(run, 1.0) == "2 of 4 weights are 0 (50.0%)" and weights.masks == {"w": [[0, 1, 0, 1]]}
+
+
+@pytest.mark.parametrize("given, mask", [
+    ({}, [[0] * 8 + [1] * 2]), ({"sparsity": 0.3}, [[0] * 3 + [1] * 7]),
+    ({"pattern": "1:2"}, [[0, 1] * 5]), ({"pattern": "3:5"}, [[0, 0, 1, 1, 1] * 2]),
+])  # fmt: skip
+def test_sparsity_and_patterns(given: Any, mask: Any) -> None:
+    """Without a setting, 80 % of the weights are pruned."""
+    action, weights = MagnitudePruning(Prune(**given)), Weights(w=[list(range(1, 11))], bias=[1, 2])
+    action.choose_parameters(run_of(weights, []))
+    action.prune(run_of(weights, []), 1.0)
+    assert weights.masks == {"w": mask}
+
+
+def test_channels_of_frozen_and_excluded_layers_stay() -> None:
+    first = np.array([0])
+    layers = (("a", "d"), ("b", "d"), ("frozen", "d"), ("d", "frozen"))
+    sets = [ChannelSet(n, {made: first}, [(read, 1, first)], {}) for n, (made, read) in enumerate(layers)]
+    for leave, numbers in ((["b"], [0]), ([], [0, 1])):
+        weights = Weights(a=[1], b=[1], d=[1])
+        weights.find_channels = lambda: SimpleNamespace(sets=sets)  # type: ignore[attr-defined]
+        action = ChannelPruning(PruneChannels())
+        action.choose_parameters(run_of(weights, leave))
+        assert action._numbers == numbers
+    with pytest.raises(ConfigError, match="are frozen or in `leave`"):
+        action.choose_parameters(run_of(weights, ["a", "b"]))

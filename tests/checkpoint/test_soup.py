@@ -11,7 +11,8 @@ import pytest
 
 import mxtrain
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
-from mxtrain.checkpoint.soup import cook
+from mxtrain.checkpoint.contents import read_checkpoint
+from mxtrain.checkpoint.soup import cook, require_same_runs, write_soup
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import CheckpointError, ConfigError
 from tests.running import SMALL, here
@@ -88,9 +89,38 @@ def test_values_that_are_no_numbers_are_last_and_left_out() -> None:
     assert [(str(one.checkpoint.path), one.kept) for one in soup.members] == [("good", True), ("bad", False)]
     with pytest.raises(CheckpointError, match="no checkpoint has a finite val/loss"):
         cook([bad, held("worse", 1e7, 0, 0)], "greedy", "val/loss", "min", broken)
-    with pytest.raises(CheckpointError, match="is of another network"):
+    with pytest.raises(CheckpointError, match=r"^b is of another network, it .* shape \(2,\), not \(3,\)"):
         cook([held("a", 1, 2, 0), held("b", 1, 2)], "uniform", "val/loss", "min",
              lambda weights, source: {"val/loss": 1.0})  # fmt: skip
+
+
+def of_run(inputs: Dict[str, Any], **dataset: Any) -> Held:
+    run = {"input": inputs, "description": {"dataset": dataset, "trainer": {"folds": 3}}}
+    return Held(Path(str(inputs)), 1, 1, {"run": run}, None, "max", "", {})
+
+
+def test_runs_with_other_samples_or_inputs_are_refused() -> None:
+    require_same_runs([of_run({"mean": 1}, batch_size=3), of_run({"mean": 1}, batch_size=4)])
+    with pytest.raises(ConfigError, match=r"not the same \(mean, size\)"):
+        require_same_runs([of_run({"mean": 1, "std": 2, "size": 8}), of_run({"mean": 0, "std": 2})])
+    with pytest.raises(ConfigError, match=r"same samples: dataset\.val_fraction is 0\.1 and 0\.2"):
+        require_same_runs([of_run({}, val_fraction=0.1), of_run({}, val_fraction=0.2)])
+
+
+def test_a_value_that_is_no_number_is_null_in_the_state(tmp_path: Path) -> None:
+    def broken(weights: Mapping[str, np.ndarray], source: str) -> Dict[str, float]:
+        return {"val/loss": float("nan") if weights["w"][0] > 50 else 0.5}
+
+    first = held("good", 1, 2, 0)
+    first.state["train"] = {"values": {}}
+    soup = cook([held("bad", 1e6, 0, 0), first], "greedy", "val/loss", "min", broken)
+    write_soup(soup, first, "min", tmp_path / "soup")
+    state = read_checkpoint(tmp_path / "soup").state
+    assert state["soup"]["members"] == [
+        {"path": "good", "step": 1, "value": 0.5, "kept": True},
+        {"path": "bad", "step": 1, "value": None, "kept": False},
+    ]  # fmt: skip
+    assert state["averaged_steps"] == [1]
 
 
 def test_soups_of_runs_are_evaluated_and_predicted_with(tmp_path: Path, capsys: Any) -> None:

@@ -172,3 +172,11 @@ def test_folds_without_a_value_are_named_and_left_out(tmp_path: Path, capsys: An
     assert read["metrics"] == {"val/roc_auc": 0.5, "val/pearson": None} and read["defined"]["val/roc_auc"] == 2
     found = mxtrain.load(tmp_path / "cv")
     assert math.isnan(found.metrics["val/pearson"]) and found.metrics["val/roc_auc"] == 0.5
+
+
+@pytest.mark.parametrize("count, is_shown", [(10, True), (11, False)])
+def test_at_most_ten_folds_have_a_column(tmp_path: Path, capsys: Any, count: int, is_shown: bool) -> None:
+    results = [FoldResult(f"fold-{number}", "finished", 0, values={"val/loss": 0.5}) for number in range(1, count + 1)]
+    print_folds(write_folds(tmp_path, Trainer(folds=count), results), results, tmp_path)
+    header = next(line for line in capsys.readouterr().out.splitlines() if "mean" in line)
+    assert ("fold-1" in header) == is_shown and f"of {count} folds" in header

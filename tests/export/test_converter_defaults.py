@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Dict, Tuple
 
 import numpy as np
+import onnxruntime
 import pytest
 from test_converters import X, error_of
 
 from mxtrain.engine.backend import mx
-from mxtrain.export.graph import evaluate
+from mxtrain.export.converters import CONVERTERS
+from mxtrain.export.graph import Input, OnnxGraph, ShapeNotExpressible, evaluate
 
 LENGTHS = {"length": np.float32([4, 1, 6])}
 LENGTH = mx.sym.var("length")
@@ -63,3 +65,45 @@ def test_samples_of_region_alignment(samples: int) -> None:
     options = {"pooled_size": (2, 3), "spatial_scale": 1, "sample_ratio": samples}
     symbol = mx.sym.contrib.ROIAlign(X, mx.sym.var("regions"), **options)
     assert error_of(symbol, (3, 2, 16, 16), regions) < 1e-5
+
+
+def nodes_of(symbol: Any, dims: Any, parameters: Dict[str, np.ndarray], probes: Any) -> Any:
+    graph = OnnxGraph(symbol, parameters, {"x": Input(dims)}, probes, CONVERTERS)
+    return graph.model([f"y{number}" for number in range(len(symbol.list_outputs()))], {})
+
+
+def test_adaptive_pooling_of_one_size() -> None:
+    made = nodes_of(mx.sym.contrib.AdaptiveAvgPooling2D(X, output_size=(3, 2)), (2, 2, 6, 4), {}, [{}])
+    (node,) = (node for node in made.graph.node if node.op_type == "AveragePool")
+    assert [list(one.ints) for one in node.attribute] == [[2, 2], [2, 2]]
+
+
+def test_only_weights_of_one_layer_are_stored_transposed() -> None:
+    weight = mx.sym.var("w")
+
+    def dense(x: Any, number: int) -> Any:
+        return mx.sym.FullyConnected(x, weight, num_hidden=4, no_bias=True, flatten=False, name=f"d{number}")
+
+    parameters = {"w": np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)}
+    probes = [{"batch": size} for size in (5, 11, 23)]
+    once, twice = dense(X, 1), dense(dense(X, 1), 2)
+    for symbol, is_stored in ((once, True), (twice, False)):
+        made = nodes_of(symbol, ("batch", 3, 4), parameters, probes)
+        assert ("Transpose" not in [node.op_type for node in made.graph.node]) == is_stored
+        assert len(made.graph.initializer) == 1
+    assert max(error_of(symbol, ("batch", 3, 4), parameters) for symbol in (once, twice)) < 1e-5
+
+
+def test_the_type_of_a_second_output_is_its_own() -> None:
+    """Indices of the highest values are integers, which a cast to the type of the values changes."""
+    highest = mx.sym.topk(X, k=2, ret_typ="both", dtype="int32")
+    made = nodes_of(mx.sym.Cast(highest[1], dtype="float32"), ("batch", 6), {}, [{"batch": 5}, {"batch": 11}])
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    (found,) = session.run(None, {"x": np.float32([[0, 5, 1, 9, 2, 3]])})
+    assert found.dtype == np.float32 and found.tolist() == [[3, 1]]
+
+
+def test_unequal_windows_of_an_open_size_are_refused() -> None:
+    symbol = mx.sym.contrib.AdaptiveAvgPooling2D(X, output_size=(3, 3))
+    with pytest.raises(ShapeNotExpressible, match=r"\(-1, -2 in the trials\)"):
+        error_of(symbol, ("batch", 2, "length", 9), {})

@@ -13,12 +13,13 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mxtrain.cli.dispatch import run
 from mxtrain.export import standalone
-from mxtrain.export.standalone import UnusableFolder, check, detections_error
+from mxtrain.export.standalone import UnusableFolder, check, detections_error, errors_of
 from mxtrain.serving.models import ServedModel
 
 
@@ -270,3 +271,50 @@ def test_detections_are_compared_as_sets() -> None:
     other = rows.copy()
     other[0, 1, 0] = 0
     assert detections_error(other, rows) > 0.1
+    for name, is_set in ((standalone.RANKED, True), ("output", False)):
+        session = Answering({name: rows[:, [0, 2, 1, 3]]})
+        assert (errors_of(session, [({}, {name: rows})])[name] == 0) == is_set
+
+
+class Answering:
+    """A session of onnxruntime with fixed outputs."""
+
+    def __init__(self, outputs: Dict[str, np.ndarray]) -> None:
+        self._outputs = outputs
+
+    def get_outputs(self) -> List[Any]:
+        return [SimpleNamespace(name=name) for name in self._outputs]
+
+    def get_inputs(self) -> List[Any]:
+        return []
+
+    def run(self, names: Any, inputs: Any, *options: Any) -> List[np.ndarray]:
+        return [self._outputs[name] for name in names or self._outputs]
+
+
+def test_fields_of_fixed_size_are_skipped() -> None:
+    """Of a protocol buffer: 8 bytes of wire type 1, 4 of type 5; then the number 7."""
+    message = b"\x09" + b"a" * 8 + b"\x15" + b"b" * 4 + b"\x18\x07"
+    assert list(standalone.fields(memoryview(message))) == [(1, b"a" * 8), (2, b"b" * 4), (3, 7)]
+    with pytest.raises(ValueError, match="has no end"):
+        list(standalone.fields(memoryview(b"\x15bbb")))
+
+
+def test_damaged_compression_is_a_damaged_file(folder: Path) -> None:
+    np.savez_compressed(folder / "more.npz", x=np.zeros(100))
+    content = bytearray((folder / "more.npz").read_bytes())
+    begin = 30 + int.from_bytes(content[26:28], "little") + int.from_bytes(content[28:30], "little")
+    content[begin] = 0xFF  # a block of a type that does not exist
+    (folder / "more.npz").write_bytes(content)
+    with pytest.raises(UnusableFolder, match="more.npz is damaged: .*invalid block type"):
+        standalone.read_arrays(str(folder), "more.npz")
+
+
+def test_onnxruntime_writes_only_errors_and_its_idle_threads_sleep(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    given: List[Any] = []
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda content, options, providers: given.append(options))
+    standalone.load_session(str(folder), threads=3)
+    assert given[0].log_severity_level == 3 and given[0].intra_op_num_threads == 3
+    assert given[0].get_session_config_entry("session.intra_op.allow_spinning") == "0"

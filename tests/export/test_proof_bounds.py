@@ -7,11 +7,16 @@ from types import SimpleNamespace
 from typing import Any, List
 
 import numpy as np
+import onnxruntime
 import pytest
 
+from mxtrain.engine.backend import mx
 from mxtrain.export import compression
 from mxtrain.export.compression import Compression, calibration_samples
-from mxtrain.export.proof import NotProven, compare_metrics
+from mxtrain.export.converters import CONVERTERS
+from mxtrain.export.graph import Input, OnnxGraph, evaluate
+from mxtrain.export.network import Normalisation
+from mxtrain.export.proof import NotProven, compare_metrics, differs_at_other_sizes, first_difference
 
 
 def test_metrics_may_differ_in_the_sixth_digit() -> None:
@@ -48,3 +53,72 @@ def test_calibration_samples_are_evenly_spaced(
     batches = [batch["x"].tolist() for batch in calibration_samples(subject, settings)]
     assert list(itertools.chain(*batches)) == indices
     assert max(map(len, batches)) == (min(8, wanted) if is_open else 1)
+
+
+class Clock:
+    """A clock that each call of a network advances."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def run(self, seconds: float, inputs: Any) -> None:
+        self.now_s += seconds
+
+
+def test_networks_take_turns_for_a_second_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(compression, "time", clock)
+    monkeypatch.setattr(compression.standalone, "run", clock.run)
+    latencies = compression._in_turns({"float32": 0.25, "int8": 0.125}, {})
+    assert latencies == {"float32": 250, "int8": 125}
+    assert clock.now_s == 0.375 * (1 + 6)  # untimed calls, and rounds until more than 2 s are over
+    clock.now_s = 0.0
+    compression._in_turns({"float32": 9.0}, {})
+    assert clock.now_s == 9 * (1 + compression.MIN_ROUNDS)
+
+
+def test_a_network_that_takes_no_other_size_differs_there() -> None:
+    def run(names: Any, inputs: Any) -> List[np.ndarray]:
+        if len(inputs["x"]) != 2:
+            raise RuntimeError("another size")
+        return [inputs["x"]]
+
+    session = SimpleNamespace(run=run, get_outputs=lambda: [SimpleNamespace(name="y")])
+    cases: List[Any] = [({"x": np.ones((size, 3))}, {"y": np.ones((size, 3))}) for size in (2, 4)]
+    assert differs_at_other_sizes(session, cases, ())
+    assert not differs_at_other_sizes(session, cases[:1], ()) and not differs_at_other_sizes(session, cases[1:], ())
+
+
+def test_the_first_operator_that_differs_is_named() -> None:
+    with mx.AttrScope(__layer__="features.2"):
+        symbol = mx.sym.tanh(mx.sym.relu(mx.sym.sin(mx.sym.var("x"), name="one"), name="two"), name="three")
+    converters = {**CONVERTERS, "relu": lambda call: call.add("Neg", [call.x()])}
+    graph = OnnxGraph(symbol, {}, {"x": Input((2, 3))}, [{}], converters)
+    network: Any = SimpleNamespace(symbol=symbol, evaluate=lambda inputs, group: evaluate(group, inputs))
+    cases: List[Any] = [({"x": np.ones((2, 3), np.float32)}, {})]
+    said = first_difference(graph, graph.model(["y"], {}), network, cases)
+    assert said.startswith("The first operator that differs is relu (two) of layer 'features.2', by ")
+
+
+def test_normalisation_is_undone() -> None:
+    image = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    scale, shift = (np.float32(values).reshape(1, 2, 1, 1) for values in ([0.5, 0.25], [-1, 3]))
+    np.testing.assert_array_equal(Normalisation(scale, shift).undo(image * scale + shift), image)
+
+
+@pytest.mark.parametrize("options", [{"kernel": (1,), "stride": (4,)}, {"kernel": (3,)}, {"kernel": (3,), "pad": (2,)}])
+def test_sizes_of_rounded_halves_and_with_an_offset_are_computed(options: Any) -> None:
+    """A quarter, rounded up, two fewer and two more."""
+    symbol = mx.sym.Pooling(mx.sym.var("x"), pool_type="max", name="p", **options)
+    made = {**CONVERTERS, "Pooling": lambda call: call.cast(call.shape_tensor(call.out_dims()), "float32")}
+    probes = [{"batch": batch, "length": length} for batch, length in ((5, 13), (11, 42), (23, 7))]
+    graph = OnnxGraph(symbol, {}, {"x": Input(("batch", 2, "length"))}, probes, made)
+    model = graph.model(["y"], {})
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for batch, length in ((3, 8), (1, 19)):
+        x = np.zeros((batch, 2, length), np.float32)
+        assert session.run(None, {"x": x})[0].tolist() == list(evaluate(symbol, {"x": x})[0].shape)

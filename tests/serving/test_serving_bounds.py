@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List, Sequence
+from typing import Any, Iterator, List, Sequence
 
 import numpy as np
 import prometheus_client
+import pydantic
 import pytest
+import served_folders
+from served_here import ask
 
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
+from mxtrain.serving.generation import Generation
+from mxtrain.serving.generators import TextPiece
 from mxtrain.serving.metrics import InputDrift, ServerMetrics
-from mxtrain.serving.models import TensorSpec
-from mxtrain.serving.protocol import MAX_ID, parse_infer
+from mxtrain.serving.models import ServedModel, TensorSpec
+from mxtrain.serving.protocol import MAX_ID, parse_generate, parse_infer, parse_json
 from mxtrain.serving.settings import ServeSettings
 
 SPEC = TensorSpec("x", "float32", "FP32", ("batch", 2))
@@ -83,3 +91,99 @@ def test_drift_reads_all_columns() -> None:
     drift = InputDrift({"m": {"x": (0.5, 0.5)}}, prometheus_client, {"registry": registry, "labelnames": ["model"]})
     drift.observe("m", {"x": np.tile(np.float32([0, 1]), (5000, 1))})  # 10,000 numbers: every third one is read
     assert registry.get_sample_value("mxtrain_input_mean", {"model": "m", "input": "x"}) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_drift_is_measured_in_standard_deviations_of_the_proof() -> None:
+    registry = prometheus_client.CollectorRegistry()
+    drift = InputDrift({"m": {"x": (0.5, 0.25)}}, prometheus_client, {"registry": registry, "labelnames": ["model"]})
+    drift.observe("m", {"x": np.float32([[0.5, 1.5]] * 50)})  # mean 1, standard deviation 0.5
+    found = {name: registry.get_sample_value(f"mxtrain_input_{name}", {"model": "m", "input": "x"})
+             for name in ("mean", "deviation", "drift", "spread")}  # fmt: skip
+    assert found == pytest.approx({"mean": 1, "deviation": 0.5, "drift": 2, "spread": 2})
+
+
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    assert parse_json(b'{"a": "\\ud83d\\ude00"}') == {"a": "\U0001f600"}
+    with pytest.raises(RequestError, match="half of a surrogate pair"):
+        parse_json(b'{"a": "\\ud83d"}')
+
+
+def test_inputs_that_the_network_refuses_are_the_fault_of_the_request() -> None:
+    def refuse(names: Any, inputs: Any, options: Any) -> Any:
+        raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : odd")
+
+    async def answer() -> Any:
+        model = SimpleNamespace(**{**vars(MODEL), "session": SimpleNamespace(run=refuse)})
+        batcher = Batcher(model, ServeSettings(), ServerMetrics([model]))  # type: ignore[list-item,arg-type]
+        batcher.start()
+        try:
+            await asyncio.wait_for(batcher.compute({"x": np.zeros((1, 2))}, 1), 20)
+        finally:
+            await batcher.close()
+
+    with pytest.raises(RequestError, match="the network refuses these inputs: .*odd") as caught:
+        asyncio.run(answer())
+    assert caught.value.status == 422
+
+
+@pytest.mark.parametrize("count, is_counted", [(100, True), (101, False)])
+def test_answers_are_counted_by_class_up_to_a_number_of_classes(tmp_path: Path, count: int, is_counted: bool) -> None:
+    names = ["no", "yes", *map(str, range(count - 2))]
+    folder = served_folders.write_rows(tmp_path / "rows", class_names=names)
+    model = ServedModel("rows", str(folder), 1, False, 8, 4.0)
+    sent = json.dumps({"town": "Bonn", "age": 48.5, "visits": 6}).encode()
+    (status, answer, _), (_, figures, _) = ask(
+        [model], ("POST", "/v2/models/rows/predict", {"content-type": "application/json"}, sent),
+        ("GET", "/metrics", {}, b""),
+    )  # fmt: skip
+    assert status == 200 and json.loads(answer)["class"] in names
+    assert (b'mxtrain_predicted_total{class_name="' in figures) == is_counted
+
+
+def test_a_request_without_an_answer_in_time_is_refused() -> None:
+    async def wait() -> None:
+        batcher = Batcher(MODEL, ServeSettings(timeout_s=0.05), ServerMetrics([MODEL]))  # computes nothing
+        try:
+            await asyncio.wait_for(batcher.compute({"x": np.zeros((1, 2))}, 1), 20)
+        finally:
+            await batcher.close()
+
+    with pytest.raises(RequestError, match=r"no answer within 0\.05 s") as caught:
+        asyncio.run(wait())
+    assert caught.value.status == 504
+
+
+class Defaults(pydantic.BaseModel):
+    max_tokens: int = 8
+    temperature: float = 1.0
+
+
+def test_unknown_fields_of_generate_are_named() -> None:
+    generator: Any = SimpleNamespace(defaults=Defaults(), most_tokens=None)
+    call = parse_generate(b'{"text_input": "a", "parameters": {"max_tokens": 3}}', generator, False, 100)
+    assert (call.text, call.parameters) == ("a", Defaults(max_tokens=3))
+    with pytest.raises(RequestError, match="no field 'text_inputs'. Did you mean 'text_input'"):
+        parse_generate(b'{"text_inputs": "a"}', generator, False, 100)
+    with pytest.raises(RequestError, match="no parameter 'max_token'. Did you mean 'max_tokens'"):
+        parse_generate(b'{"text_input": "a", "parameters": {"max_token": 3}}', generator, False, 100)
+
+
+def test_a_text_that_takes_too_long_is_refused() -> None:
+    def generate(folder: Any, text: str, parameters: Any) -> Iterator[Any]:
+        while folder._reason is None:  # as a long call of the network, which `stop` ends
+            time.sleep(0.01)
+        yield TextPiece("late", 1, "")
+
+    async def first_piece() -> Any:
+        generator = SimpleNamespace(generate=generate)
+        model: Any = SimpleNamespace(**{**vars(MODEL), "signature": {}, "generator": generator})
+        call: Any = SimpleNamespace(text="", parameters=None)
+        with ThreadPoolExecutor(1) as threads:
+            generation = Generation(model, call, threads, 0.05, ServerMetrics([MODEL]))
+            pieces = generation.pieces()
+            assert (await pieces.__anext__()).text == "late"
+            await asyncio.wait_for(pieces.__anext__(), 20)
+
+    with pytest.raises(RequestError, match=r"the text took longer than 0\.05 s") as caught:
+        asyncio.run(first_piece())
+    assert caught.value.status == 504

@@ -13,7 +13,7 @@ import pytest
 optuna = pytest.importorskip("optuna", minversion="4")
 
 from mxtrain.tuning.folder import StudyDescription, StudyFolder  # noqa: E402
-from mxtrain.tuning.samplers import cmaes_values, draw  # noqa: E402
+from mxtrain.tuning.samplers import build_sampler, check_sampler, cmaes_values, draw  # noqa: E402
 from mxtrain.tuning.settings import TuneSettings  # noqa: E402
 from mxtrain.tuning.space import Space, TunedSetting  # noqa: E402
 from mxtrain.tuning.trials import SAMPLER_LIBRARIES, Study, cut_partial_line  # noqa: E402
@@ -83,6 +83,34 @@ def test_cmaes_converges_and_needs_no_state() -> None:
     best = min(finished, key=lambda one: one[1])
     early = min(one[1] for one in finished[:20])
     assert best[1] < 0.05 and best[1] <= early
+
+
+def test_cmaes_learns_from_a_whole_generation() -> None:
+    """Of three settings, seven trials."""
+    pytest.importorskip("cmaes")
+    finished = [(cmaes_values(NUMBERS, [], seed), float(seed)) for seed in range(7)]
+    assert (
+        cmaes_values(NUMBERS, finished[:6], 50) == cmaes_values(NUMBERS, [], 50) != cmaes_values(NUMBERS, finished, 50)
+    )
+    ys = [values["y"] for values, _ in finished]
+    assert min(ys) < 0.1 < max(ys)  # the middle of the logarithmic range
+
+
+@pytest.mark.parametrize("sampler, name", [
+    ("tpe", "TPESampler"), ("nsga2", "NSGAIISampler"), ("random", "RandomSampler"), ("cmaes", "ReplayedCma"),
+])  # fmt: skip
+def test_samplers_are_the_ones_of_their_names(sampler: str, name: str) -> None:
+    settings, space = TuneSettings(sampler=sampler), Space(NUMBERS)
+    check_sampler(settings, space, 1)
+    assert type(build_sampler(settings, space, 3)).__name__ == name
+
+
+def test_the_order_of_overrides_is_a_difference() -> None:
+    first, second = (StudyDescription("s", [], words, "/", TuneSettings(), Space(NUMBERS), ["val/loss"], ["min"], 9)
+                     for words in (["a=1", "b=2"], ["b=2", "a=1"]))  # fmt: skip
+    assert first.differences(first) == []
+    (said,) = first.differences(second)
+    assert said.startswith("  overrides: was") and "a=1" in said and "b=2" in said
 
 
 def test_a_gaussian_process_finds_a_minimum_sooner_than_random_draws(tmp_path: Path) -> None:

@@ -212,3 +212,9 @@ def test_test_groups_fill_the_fraction() -> None:
         parts = folds_of(np.zeros(100, int), 2, 1, test_fraction, group_N)
         require_partition(parts, 100)
         assert len(parts[0][2]) == size
+
+
+def test_the_seed_draws_the_test_groups_and_they_stay_the_same_in_later_versions() -> None:
+    group_N = np.arange(20)
+    drawn = [folds_of(np.zeros(20, int), 2, 1, 0.2, group_N, seed=seed)[0][2].tolist() for seed in (0, 1)]
+    assert drawn == [[4, 9, 11, 18], [3, 4, 7, 19]]
