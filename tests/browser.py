@@ -19,7 +19,7 @@ class Browser:
     """A Chromium with one page.
 
     Args:
-        folder: for its profile; removed by the caller.
+        folder: for its profile. Processes of Chromium write to it for a moment after the last page is closed.
         width, height: of the page, in pixels.
 
     Attributes:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Iterator
 
@@ -47,10 +46,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium: apt install chromium")
-    with tempfile.TemporaryDirectory() as folder, Browser(Path(folder)) as opened:
+    with Browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened
 
 

@@ -379,9 +379,9 @@ def test_damaged_parts_are_refused(folders: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-def test_the_page_shows_a_text_while_it_is_written(served: Served) -> None:
+def test_the_page_shows_a_text_while_it_is_written(served: Served, tmp_path: Path) -> None:
     answer = "document.getElementById('answer').textContent"
-    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile), 400) as page:
+    with Browser(tmp_path / "profile", 400) as page:
         page.open(served.url + "/")
         page.wait("document.querySelectorAll('option').length == 3")
         page.run("model.value = 'gnmt', model.dispatchEvent(new Event('change'))")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import tempfile
 from pathlib import Path
 from typing import Any, List, Tuple
 
@@ -47,7 +46,7 @@ def test_an_image_and_arrays_are_tried_by_hand(tmp_path: Path) -> None:
     Image.fromarray(image).save(file, "PNG")
     expected = CLASSES[pixels_of(image[None, None])[0].argmax()]
     with Served(*folders, environment={"MXTRAIN_SERVE_TOKEN": TOKEN}) as served, \
-            tempfile.TemporaryDirectory() as profile, Browser(Path(profile), 400) as page:  # fmt: skip
+            Browser(tmp_path / "profile", 400) as page:  # fmt: skip
         page.open(served.url + "/")
         needed = "This server needs a token. Enter it in the field Token; whoever started the server has it."
         assert page.wait(ANSWER) == needed
@@ -106,7 +105,7 @@ def test_boxes_masks_and_points_are_drawn_over_the_image(tmp_path: Path) -> None
     file = io.BytesIO()
     Image.fromarray(np.full((20, 40, 3), 255, np.uint8)).save(file, "PNG")
     with Served(served_folders.write_pixels(tmp_path / "pixels")) as served, \
-            tempfile.TemporaryDirectory() as profile, Browser(Path(profile), 800) as page:  # fmt: skip
+            Browser(tmp_path / "profile", 800) as page:  # fmt: skip
         page.open(served.url + "/")
         page.wait("document.querySelectorAll('option').length == 1")
         page.run(CHOOSE_FILE % base64.b64encode(file.getvalue()).decode())
