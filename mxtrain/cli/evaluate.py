@@ -241,10 +241,10 @@ def write_measured(
     """Writes and prints the results of the uncorrupted split."""
     values, part, count, step = measured.values, measured.coverage, measured.num_samples, facts["step"]
     artifacts = measured.report.artifacts(f"{split}, step {step}")
-    results.begin()
-    results.write(artifacts)
-    samples.write(results, f"{split}, step {step}")
-    results.write_values({**facts, **values})
+    with results.new_results():
+        results.write(artifacts)
+        samples.write(results, f"{split}, step {step}")
+        results.write_values({**facts, **values})
     show_artifacts(artifacts)
     shown = "  ".join(f"{name} {format_value(value)}" for name, value in values.items() if name != "samples_per_s")
     of_part = f"{part} only, " if part else ""
@@ -254,9 +254,9 @@ def write_measured(
 def write_and_show(artifacts: Sequence[Artifact], facts: Mapping[str, Json], results: EvaluationFolder) -> None:
     """Writes and prints the results of a further analysis, in a folder of its own: a later evaluation without it keeps
     them, and `metrics.json` in it names the step that they belong to."""
-    results.begin()
-    results.write(artifacts)
-    results.write_values(facts)
+    with results.new_results():
+        results.write(artifacts)
+        results.write_values(facts)
     print()
     show_artifacts(artifacts)
 

@@ -103,7 +103,7 @@ def open_output_file(name: str) -> Iterator[TextIO]:
             yield stream
         partial.replace(path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
             error.filename = str(path)  # a write does not say where the disk is full
         raise
     finally:

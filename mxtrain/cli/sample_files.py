@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -44,15 +43,13 @@ class SampleFiles:
         self.results.finish()
         if not self.results.columns:
             return
-        temporary = folder.path / f".tmp-{PREDICTIONS}"
-        with HashedFile(temporary) as file:
+        with HashedFile(folder.place / PREDICTIONS) as file:
             self.results.copy_to(file)
-        os.replace(temporary, folder.path / PREDICTIONS)
         folder.note(PREDICTIONS)
         sample_type = self._trained.description.dataset.sample_type
         folder.write(worst_samples(self.results, self._take, sample_type, title))
         for name, page in sample_pages(self.results, self._trained.signature, title).items():
-            replace_file(folder.path / name, page.encode("utf-8", "backslashreplace"))
+            replace_file(folder.place / name, page.encode("utf-8", "backslashreplace"))
             folder.note(name)
 
     def _take(self, index: int) -> Source:

@@ -10,7 +10,8 @@ from typing import Collection, List, Set
 from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 
-EVALUATION = re.compile(r"eval(/averaged/[^/]+)?/(train|val|test)(/[a-z_0-9-]+)*/metrics\.json")
+_EVALUATED = r"eval(/averaged/[^/]+)?/(train|val|test)"
+EVALUATION = re.compile(rf"{_EVALUATED}(/[a-z_0-9-]+)*/metrics\.json")
 ARTIFACT_ENDINGS = (".csv", ".png", ".wav", ".html")
 """Endings of the files that an evaluation writes besides metrics.json."""
 _TOP = "|".join(map(re.escape, (STATUS_FILE, META_FILE, ROWS_FILE, "metrics.csv", "train.log", "timeline.json")))
@@ -20,6 +21,7 @@ _SHAPES = (
     r"\.hydra/(config|hydra|overrides)\.yaml",
     rf"checkpoints/(step-\d{{8,}}(-\d+)?|\.tmp-[\w.-]+)/(\.tmp-)?{_CHECKPOINT}",
     rf"averaged/[^/]+/(\.tmp-)?{_CHECKPOINT}", r"averaged/\.tmp-[\w.-]+",
+    rf"{_EVALUATED}(/[a-z_0-9-]+)*/\.results-\w+/[^/]+\.(csv|png|wav|html|json)",
     r"workers/(\.lock|[\w.-]+\.(log|txt|json))", r"replay/step-\d+[\w.-]*/(\.tmp-)?(bundle\.json|arrays\.npz)",
     r"export/([\w.-]+\.onnx(\.data)?|(export|signature)\.json|proof\.npz|predict\.py|README\.md|labels\.txt)",
     r"export/reading/[\w/]+\.(py|npz|json)", r"export/(serve|inference-service)\.yaml", r"export/ray_application\.py",
@@ -27,6 +29,7 @@ _SHAPES = (
 _FOLDERS = (
     r"\.hydra/", r"checkpoints/((step-\d{8,}(-\d+)?|\.tmp-[\w.-]+)/)?", r"averaged/([^/]+/)?", r"workers/",
     r"replay/(step-\d+[\w.-]*/)?", r"eval/((averaged/[^/]+/)?(train|val|test)/)?", r"export/(reading/)?", r"previous/",
+    rf"{_EVALUATED}/([a-z_0-9-]+/)*\.results-\w+/",
 )  # fmt: skip
 """Shapes of folders, which may be empty."""
 _WRITTEN = re.compile(rf"(previous/\d+/|slim/)*({'|'.join((*_SHAPES, *_FOLDERS))})?")

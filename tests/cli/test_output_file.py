@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.output_file import check_output_file, check_output_folder, open_output_file, require_writable
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, unforeseen
 
 
 def write(path):
@@ -36,6 +37,21 @@ def test_a_full_disk_is_named(tmp_path):
         stream.write("half")
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "out.csv")
     assert os.listdir(tmp_path) == []
+
+
+def test_the_limit_of_the_size_of_files_is_named(tmp_path, capsys):
+    """The kernel also sends SIGXFSZ, which Python ignores."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        with pytest.raises(OSError) as caught, open_output_file(str(tmp_path / "out.csv")) as stream:
+            stream.write("x" * 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = unforeseen(caught.value)
+    remedy = "Raise the limit (`ulimit -f`), or write to another file system."
+    assert said == f"File too large ({tmp_path / 'out.csv'}). {remedy}"
+    assert os.listdir(tmp_path) == [] and not capsys.readouterr().err
 
 
 def test_a_device_and_a_pipe_stay_what_they_are(tmp_path, device):
