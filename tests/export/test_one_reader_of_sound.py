@@ -48,6 +48,7 @@ READABLE: Dict[str, Callable[[], bytes]] = {
     "two channels": lambda: saved(two(SOUND_S, SOUND_S / 2)), "one of two": lambda: saved(two(SOUND_S, 0 * SOUND_S)),
     "loud": lambda: saved(40 * SOUND_S, subtype="FLOAT"),
     "from a pipe": lambda: with_sizes(saved(SOUND_S), b"\xff" * 4), "FLAC called WAV": lambda: saved(SOUND_S, "FLAC"),
+    "without seeking": lambda: saved(SOUND_S, subtype="GSM610"),
     "ADPCM": lambda: saved(SOUND_S, subtype="IMA_ADPCM"), "MP3": lambda: saved(SOUND_S, "MP3", "MPEG_LAYER_III"),
     "quiet": lambda: saved(np.where(TIME_S > 0.1, 2.0**-15, 0.0), subtype="FLOAT"),
 }  # fmt: skip

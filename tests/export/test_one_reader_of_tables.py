@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import sys
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -308,7 +309,18 @@ def test_ids_of_recommenders_have_one_spelling(given: Any, name: Any) -> None:
     assert known_spelling(str(given), ["17", "18.0"]) == name
 
 
-def test_damaged_tables_raise_no_error_of_ours() -> None:
-    with pytest.raises(ValueError) as caught:
-        list(read_table(b'a,b\n"x', "t.csv", ".csv", ["a"]))
+@pytest.mark.parametrize("content, form, said", [
+    (b'a,b\n"x', ".csv", "line 2 begins a row"), (b"PAR1 and PAR1", ".parquet", "cannot be read as Parquet"),
+    (as_parquet(ROWS), ".parquet", "t has no column 'a'; it has vip, code, day, town, age"),
+    (as_parquet(ROWS), ".csv", "t is Parquet, which is read only of files whose names end in .parquet"),
+])  # fmt: skip
+def test_damaged_tables_raise_no_error_of_ours(content: bytes, form: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        list(read_table(content, "t", form, ["a"]))
     assert not isinstance(caught.value, DataError)
+
+
+def test_package_that_reads_parquet_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match="t: Parquet needs the package pyarrow .* -m pip install 'pyarrow>=14"):
+        list(read_table(as_parquet(ROWS), "t", ".parquet", ["vip"]))

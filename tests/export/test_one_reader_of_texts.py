@@ -10,6 +10,7 @@ import pytest
 
 from mxtrain.data.exported_folder import UnseenWarning
 from mxtrain.data.table.columns import numbered_rows
+from mxtrain.errors import DataError
 from mxtrain.text import exported_texts
 from mxtrain.text.exported_texts import numbered_texts, predict
 
@@ -36,6 +37,16 @@ def test_tables_of_texts_have_the_same_lines_and_texts(name: str, tmp_path: Path
     trained = [(line, texts) for line, texts in numbered_rows(path, ["text"], True)]
     folder: Any = Folder()
     assert numbered_texts(folder, TABLES[name].encode(), name, False) == trained
+
+
+def test_null_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "null.jsonl"
+    path.write_text('{"text": "a"}\n{"text": null}\n')
+    with pytest.raises(DataError, match="'text' is null, which is no text"):
+        numbered_rows(path, ["text"], True)
+    folder: Any = Folder()
+    with pytest.raises(ValueError, match="null.jsonl:2: 'text' is null, which is no text"):
+        numbered_texts(folder, path.read_bytes(), "null.jsonl", False)
 
 
 class Words:
