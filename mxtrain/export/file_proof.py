@@ -1,40 +1,59 @@
 """Proves that an exported folder reads files as the trained run does.
 
-The module of which the folder has a copy reads the files of a few samples. Its inputs must be equal to those of the
-run's loader. The outputs for equal inputs are proven by `proof`.
+The module of which the folder has a copy reads the files of a few samples, and files that are made for the proof. Its
+inputs must be equal to those of the run's loader. The outputs for equal inputs are proven by `proof`.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.data.checking.checks import content_place_of
-from mxtrain.errors import MxtrainError
-from mxtrain.export.proof import NotProven, Sampled
-from mxtrain.export.standalone import MAX_ERROR, MAX_GIVEN_BYTES, read_regular, relative_error
+from mxtrain.errors import DataError, LoaderError, MxtrainError
+from mxtrain.export.proof import NotProven, Sampled, first_batch
+from mxtrain.export.standalone import (
+    MAX_ERROR,
+    MAX_GIVEN_BYTES,
+    UnrunExport,
+    first_inputs,
+    input_errors,
+    read_regular,
+)
+from mxtrain.libraries import require_library
+from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
     from mxtrain.data.base import Samples
     from mxtrain.data.checking.problems import DataPlace
+    from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.export.network import TracedNetwork
+    from mxtrain.trained import Trained
 
 NUM_FILES = 4
 """Number of samples that are read from their files."""
 MAX_LINE_FILE = 1 << 28
-"""Largest size in bytes of a text file of which a few lines are read."""
+"""Largest size in bytes of a table of which a few rows are read."""
+PARQUET = ".parquet"
+NO_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?(?:sep=.)?\s*")
+"""Lines before the header of a table."""
 
 
 def prove_files(
-    reader: str, signature: Mapping[str, Any], source: Samples, sampled: Sampled, entered: Mapping[str, np.ndarray]
+    reader: str, folder: ExportedFolder, source: Samples, sampled: Sampled, entered: Mapping[str, np.ndarray]
 ) -> Tuple[int, float]:
     """Compares the inputs that the folder's reader makes of files with those of the run.
 
     Args:
         reader: name of the module that reads files for the folder.
-        signature: content of signature.json.
+        folder: the folder to be written.
         source: samples of the split.
         sampled: first batch of the split.
         entered: inputs of the exported network for this batch, (B, ...) each.
@@ -47,7 +66,7 @@ def prove_files(
         NotProven: an input differs, or the folder cannot read a file.
     """
     module = importlib.import_module(reader)
-    read, max_error = getattr(module, "inputs_of_file", None), getattr(module, "MAX_INPUT_ERROR", MAX_ERROR)
+    read = getattr(module, "inputs_of_file", None)
     if read is None or sampled.index_B is None:
         return 0, 0.0
     largest, count = 0.0, 0
@@ -57,19 +76,72 @@ def prove_files(
         if place is None or content is None:
             continue
         try:
-            found: Optional[Dict[str, np.ndarray]] = read(signature, content, place.file)
+            found: Optional[Dict[str, np.ndarray]] = read(folder, content, place.file)
         except (ValueError, ImportError) as error:
             raise NotProven(f"export: predict.py does not read {place}, which the run reads: {error}.") from error
         if found is None:
             continue
         expected = {name: array[row] for name, array in entered.items()}
-        for name, difference in _errors(found, expected).items():
-            if not difference <= max_error:
+        for name, difference in input_errors(found, expected).items():
+            if not difference <= MAX_ERROR:
                 reason = f"{name} by {difference:.1e}"
                 raise NotProven(f"export: predict.py reads {place} differently from the run: {reason}.")
             largest = max(largest, difference)
         count += 1
     return count, largest
+
+
+def prove_examples(
+    reader: str, folder: UnrunExport, trained: Trained, network: TracedNetwork
+) -> List[Tuple[str, bytes, Dict[str, np.ndarray]]]:  # fmt: skip
+    """Compares the inputs that the folder's reader makes of files with those of `mxtrain predict`.
+
+    The files are made for the proof, so that the folder can contain them: files of the split may be private.
+
+    Args:
+        reader: name of the module that reads files for the folder.
+        folder: the folder to be written.
+        trained: the trained network.
+        network: the traced network.
+
+    Returns:
+        Name, content and inputs of each file; none for tasks whose prediction reads other files than the folder.
+
+    Raises:
+        NotProven: an input differs.
+    """
+    module = importlib.import_module(reader)
+    make = getattr(module, "examples", None)
+    cases: List[Tuple[str, bytes, Dict[str, np.ndarray]]] = []
+    for name, content in () if make is None else make(folder.signature):
+        try:
+            found = first_inputs(module, folder, content, name)
+        except ValueError:  # for example, the network has a fixed length, and the recording is longer
+            continue
+        expected = _inputs_of_run(trained, network, name, content) if found else {}
+        if not expected:
+            continue
+        errors = input_errors(found, expected)
+        wrong = ", ".join(f"{key} by {error:.1e}" for key, error in errors.items() if not error <= MAX_ERROR)
+        if wrong:
+            raise NotProven(f"export: predict.py reads {name} of the proof differently from `predict`: {wrong}.")
+        cases.append((name, content, {key: found[key][0].copy() for key in expected}))
+    return cases
+
+
+def _inputs_of_run(trained: Trained, network: TracedNetwork, name: str, content: bytes) -> Dict[str, np.ndarray]:
+    """Returns the inputs for the first sample of a file as `predict` reads it; none if it reads no such files."""
+    description, signature = trained.description, trained.signature
+    with tempfile.TemporaryDirectory(prefix="mxtrain-proof-") as place:
+        path = Path(place) / name
+        path.write_bytes(content)
+        try:
+            source, _ = description.dataset.open_inputs([str(path)], signature, False, {})
+        except (DataError, LoaderError, NotImplementedError):
+            return {}
+        loader = build_loader(description, source, signature, trained.device, in_order=True, limit_batches=1)
+        arrays = first_batch(trained, loader)[1]
+    return {key: array[0] for key, array in network.enter([array.asnumpy() for array in arrays]).items()}
 
 
 def _place(source: Samples, index: int) -> Optional[DataPlace]:
@@ -79,33 +151,47 @@ def _place(source: Samples, index: int) -> Optional[DataPlace]:
         place: Optional[DataPlace] = None if make is None else content_place_of(make(), index)
     except (NotImplementedError, MxtrainError):
         return None
-    return place if place is not None and place.file and place.record is None and os.path.isfile(place.file) else None
+    if place is None or not place.file or not os.path.isfile(place.file):
+        return None
+    return place if place.record is None or place.file.lower().endswith(PARQUET) else None
 
 
 def _content(place: DataPlace) -> Optional[bytes]:
-    """Returns the file of a sample, or the first line and the line of a sample; None for other forms of tables, and for
-    files that are too large."""
-    if os.path.getsize(place.file) > (MAX_GIVEN_BYTES if place.line is None else MAX_LINE_FILE):
+    """Returns the file of a sample, or a table of its row alone; None for other forms of tables, and for files that are
+    too large."""
+    is_row = place.line is not None or place.record is not None
+    if os.path.getsize(place.file) > (MAX_LINE_FILE if is_row else MAX_GIVEN_BYTES):
         return None
-    if place.line is None:
+    if not is_row:
         return read_regular(place.file, MAX_GIVEN_BYTES)
-    if not place.file.lower().endswith((".csv", ".tsv", ".jsonl")):
+    ending = os.path.splitext(place.file)[1].lower()
+    if place.record is not None:
+        return _parquet_row(place.file, place.record)
+    if ending not in (".csv", ".tsv", ".jsonl"):
         return None
+    assert place.line is not None
     content = read_regular(place.file, MAX_LINE_FILE)
     lines = content.splitlines(keepends=True)
     own = lines[place.line - 1] if place.line <= len(lines) else b""
-    if b'"' in own or b'"' in lines[0]:  # a quoted cell may contain line ends
-        return own if place.file.lower().endswith(".jsonl") else None
-    return own if place.file.lower().endswith(".jsonl") else lines[0] + own
+    if ending == ".jsonl":
+        return own
+    # Blank lines and `sep=;` may precede the header.
+    first = next((number for number, line in enumerate(lines) if not NO_HEADER.fullmatch(line)), 0)
+    header = b"".join(lines[: first + 1])
+    # A line with a quote too many is part of a row of several lines. In a .tsv, the first lines decide what quotes are.
+    if own.count(b'"') % 2 or header.count(b'"') % 2 or (ending == ".tsv" and b'"' in own + header):
+        return None
+    return header + own
 
 
-def _errors(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> Dict[str, float]:
-    """Returns the relative error of each input. The expected arrays may be padded to the length of a batch."""
-    errors: Dict[str, float] = {}
-    for name, array in expected.items():
-        own: List[np.ndarray] = [np.asarray(found[name])[0]] if name in found else []
-        if not own or own[0].ndim != array.ndim:
-            errors[name] = float("inf")
-            continue
-        errors[name] = relative_error(own[0], array[tuple(slice(0, size) for size in own[0].shape)])
-    return errors
+def _parquet_row(path: str, number: int) -> bytes:
+    """Returns a Parquet file with one row of another, whose first row has the number 0."""
+    parquet = require_library("pyarrow.parquet", "parquet", f"{path}: Parquet")
+    with open(path, "rb") as opened:
+        table, group = parquet.ParquetFile(opened), 0
+        while number >= table.metadata.row_group(group).num_rows:
+            number -= table.metadata.row_group(group).num_rows
+            group += 1
+        file = io.BytesIO()
+        parquet.write_table(table.read_row_group(group).slice(number, 1), file)
+    return file.getvalue()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
+import mxtrain
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.export import standalone
 from mxtrain.export.comparison import remarks_of, table_of
@@ -18,7 +20,7 @@ from mxtrain.export.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
 from mxtrain.files.unused_folders import make_locked, remove_abandoned
-from mxtrain.libraries import require_library
+from mxtrain.libraries import missing_message, require_library
 
 PREDICT, CARD = "predict.py", "README.md"
 MAX_INSIDE = standalone.MAX_MODEL_BYTES
@@ -113,6 +115,24 @@ def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
         for kind, arrays_by_name in zip(("input", "output"), case) for name, array in arrays_by_name.items()
     }  # fmt: skip
     _write_arrays(folder, standalone.PROOF, arrays)
+
+
+def write_proof_files(folder: Path, cases: Sequence[Tuple[str, bytes, Mapping[str, np.ndarray]]]) -> None:
+    """Writes the files of the proof.
+
+    Args:
+        folder: the folder to write to.
+        cases: name and content of each file, and the inputs of the network for it, without the batch.
+
+    Raises:
+        DataError: the file cannot be written, for example because the disk is full.
+    """
+    arrays: Dict[str, np.ndarray] = {}
+    for number, (name, content, inputs) in enumerate(cases):
+        arrays[f"{number}/file/{name}"] = np.frombuffer(content, np.uint8)
+        arrays.update((f"{number}/input/{key}", array) for key, array in inputs.items())
+    if arrays:
+        _write_arrays(folder, standalone.PROOF_FILES, arrays)
 
 
 def _write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -214,21 +234,33 @@ def _reader_packages(signature: Dict[str, Any]) -> str:
 
 
 def check_folder(folder: str) -> Dict[str, float]:
-    """Repeats the proof of an exported folder, without MXNet; returns the relative error of each output.
+    """Repeats the proof of an exported folder, without MXNet; returns the relative error of each output, and of the
+    inputs of each file of the proof, which mxtrain's own module reads.
 
     Args:
         folder: path of the folder, which may be untrusted: nothing in it is executed.
 
     Raises:
-        DataError: the folder is not an export, or its network computes other outputs.
+        DataError: the folder is not an export, its network computes other outputs, or a package is missing.
     """
     if not os.path.lexists(os.path.join(folder, standalone.SIGNATURE)):
         raise DataError(_why_no_export(folder))
     require_library("onnxruntime", "onnxruntime", "export check")
     try:
-        return standalone.check(folder)
+        return standalone.check(folder, _own_reader)
     except (UnusableFolder, LoaderError) as error:
         raise DataError(f"{error}.") from error
+    except ImportError as error:
+        raise DataError(missing_message(error, error.name or "", "export check")) from error
+
+
+def _own_reader(signature: Mapping[str, Any]) -> Any:
+    """Returns the module of mxtrain of which a folder has a copy; None if there is none."""
+    name, root = str(signature.get("reader") or ""), Path(mxtrain.__file__).parent
+    if not name.isidentifier() or not name.startswith("exported_"):
+        return None
+    found = sorted(root.rglob(f"{name}.py"))
+    return importlib.import_module(".".join(found[0].relative_to(root.parent).with_suffix("").parts)) if found else None
 
 
 def _why_no_export(folder: str) -> str:

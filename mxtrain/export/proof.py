@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from mxtrain.data.base import Samples
     from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.data.loading.loader import EpochLoader
     from mxtrain.export.graph import Input, OnnxGraph
     from mxtrain.export.network import TracedNetwork
     from mxtrain.trained import Trained
+    from mxtrain.types import Batch
 
 Case = Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]
 """Inputs by name, and MXNet's outputs by name."""
@@ -74,14 +76,19 @@ def read_samples(trained: Trained, source: Samples) -> Sampled:
         source: samples of the split.
     """
     loader = build_loader(trained.description, source, trained.signature, trained.device, limit_batches=1)
+    batch, inputs = first_batch(trained, loader)
+    outputs = trained.strategy.predict(inputs)
+    arrays, results = ([array.asnumpy() for array in group] for group in (inputs, outputs))
+    return Sampled(arrays, results, batch.index_B)
+
+
+def first_batch(trained: Trained, loader: EpochLoader) -> Tuple[Batch, Sequence[NDArray]]:
+    """Returns the first batch of a loader, and the inputs of the network for it, followed by its recurrent states."""
     objective = trained.strategy.objective
     state = RecurrentState(objective.state_shapes, objective.network)
     with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
         batch = next(batches)
-        inputs = state.enter(batch).inputs
-    outputs = trained.strategy.predict(inputs)
-    arrays, results = ([array.asnumpy() for array in group] for group in (inputs, outputs))
-    return Sampled(arrays, results, batch.index_B)
+        return batch, state.enter(batch).inputs
 
 
 def cases_for(network: TracedNetwork, sampled: Sampled, inputs: Mapping[str, Input]) -> List[Case]:

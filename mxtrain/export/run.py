@@ -13,8 +13,8 @@ from mxtrain.engine.backend import mx
 from mxtrain.export.bundle import bundled
 from mxtrain.export.compression import TOLERANCES, Compression, Stage, Subject, compress
 from mxtrain.export.deploy import PLAIN, Deployment
-from mxtrain.export.file_proof import prove_files
-from mxtrain.export.folder import check_arrays, new_folder, write_model, write_proof, write_texts
+from mxtrain.export.file_proof import prove_examples, prove_files
+from mxtrain.export.folder import check_arrays, new_folder, write_model, write_proof, write_proof_files, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
 from mxtrain.export.operator_proof import order_dependent
@@ -32,7 +32,7 @@ from mxtrain.export.proof import (
     with_onnx,
 )
 from mxtrain.export.refused_layer import refused_layer
-from mxtrain.export.standalone import UnusableFolder, load_session
+from mxtrain.export.standalone import UnrunExport, UnusableFolder, load_session
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
@@ -223,14 +223,16 @@ def export_network(
         write_proof(draft, proven)
         signature_json = _signature(trained, network, candidate.inputs, session)
         signature_json["fixed"] = fixed
+        signature_json["order_dependent"] = order_dependent(graph, network.output_names)
+        signature_json["parts"] = {name: part.signature for name, part in parts.items()}
         signature_json["facts"], files = _facts(trained)
         num_files = 0
         if reader:
             stage("proof: reading files")
             entered = network.enter(sampled.arrays)
-            num_files, _ = prove_files(reader, signature_json, data.source, sampled, entered)
-        signature_json["order_dependent"] = order_dependent(graph, network.output_names)
-        signature_json["parts"] = {name: part.signature for name, part in parts.items()}
+            unwritten = UnrunExport(signature_json, files.__getitem__, lambda name: dict(arrays.get(name, {})))
+            num_files, _ = prove_files(reader, unwritten, data.source, sampled, entered)
+            write_proof_files(draft, prove_examples(reader, unwritten, trained, network))
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
             "metrics": metrics, "evaluated": f"{data.split}, {data.limit_batches} batches at most", "fixed": fixed,

@@ -3,7 +3,7 @@ images, tokenizers or sentencepiece for texts.
 
     python predict.py FILE...               predictions, a JSON object a line; of images and sound also folders
     python predict.py --out FOLDER FILE...  the same; sound and masks are written to FOLDER instead of predicted/
-    python predict.py --check               repeats the proof: MXNet's outputs for a few samples
+    python predict.py --check               repeats the proof: MXNet's outputs for a few samples, and how files are read
 
 predict.py and reading/ are code of the folder: run them only if you trust where the folder comes from. `mxtrain export
 check FOLDER` repeats the proof of an untrusted folder without executing its code.
@@ -32,6 +32,8 @@ import numpy as np
 # `mxtrain export check` and `mxtrain serve` use this module for folders that may be untrusted: nothing in a folder is
 # executed, no file outside of it is read, and sizes are checked before anything is read.
 MODEL, WEIGHTS, SIGNATURE, PROOF, REPORT = "model.onnx", "model.onnx.data", "signature.json", "proof.npz", "export.json"
+PROOF_FILES = "proof_files.npz"
+"""Files that were made for the proof, and the inputs that the run made of them."""
 READING = "reading"
 """Folder of the modules that read samples of files."""
 PARTS = ("encoder", "step")
@@ -525,11 +527,125 @@ def errors_of(
     return errors
 
 
-def check(folder: str) -> Dict[str, float]:
-    """Repeats the proof of a folder; returns the relative error of each output.
+class FirstInputs(Exception):
+    """Ends a reader when it runs a network for the first time.
+
+    Attributes:
+        inputs: inputs of the network by name.
+        part: part of the network; "": the network itself.
+    """
+
+    def __init__(self, inputs: Dict[str, np.ndarray], part: str):
+        super().__init__()
+        self.inputs, self.part = inputs, part
+
+
+class UnrunExport:
+    """Stands for an `OpenedExport` of which only the inputs of the network are wanted.
+
+    Args:
+        signature: content of signature.json.
+        read: returns the content of a file of the folder.
+        read_arrays: returns the arrays of a .npz file of the folder.
+    """
+
+    def __init__(
+        self, signature: Dict[str, Any], read: Callable[[str], bytes],
+        read_arrays: Callable[[str], Dict[str, np.ndarray]],
+    ):  # fmt: skip
+        self.signature, self.read, self.read_arrays = signature, read, read_arrays
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """Raises `FirstInputs`."""
+        raise FirstInputs(inputs, part)
+
+
+def first_inputs(reader: Any, folder: UnrunExport, content: bytes, name: str) -> Dict[str, np.ndarray]:
+    """Returns the inputs of the network for the first sample of a file; none if a part of the network is run first.
+
+    Args:
+        reader: module that reads files.
+        folder: the folder.
+        content: content of the file.
+        name: name of the file.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    try:
+        for _ in reader.predict(folder, content, name):
+            pass
+    except FirstInputs as found:
+        return {} if found.part else found.inputs
+    return {}
+
+
+def input_errors(found: Dict[str, np.ndarray], expected: Dict[str, np.ndarray]) -> Dict[str, float]:
+    """Returns the relative error of each input for one sample.
+
+    Args:
+        found: inputs (1, ...) by name.
+        expected: inputs without the first axis, which may be padded to the length of a batch.
+    """
+    errors: Dict[str, float] = {}
+    for name, array in expected.items():
+        own = np.asarray(found[name])[0] if name in found else np.zeros(())
+        is_alike = name in found and own.ndim == array.ndim
+        part = array[tuple(slice(0, size) for size in own.shape)] if is_alike else array
+        errors[name] = relative_error(own, part) if is_alike else math.inf
+    return errors
+
+
+def check_files(folder: str, signature: Dict[str, Any], reader: Any) -> Dict[str, float]:
+    """Reads the files of the proof; returns the largest relative error of the inputs for each.
+
+    Args:
+        folder: the exported folder.
+        signature: content of signature.json.
+        reader: module that reads files.
+
+    Raises:
+        UnusableFolder: a file is read differently from the run, or cannot be read.
+        ImportError: a package that reads files is missing.
+    """
+    cases: Dict[str, Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]] = {}
+    for place, array in optional_arrays(folder, PROOF_FILES).items():
+        number, kind, name = (place.split("/", 2) + ["", ""])[:3]
+        if kind not in ("file", "input") or array.dtype.name not in DTYPES:
+            raise UnusableFolder(f"{PROOF_FILES} holds {place[:100]}, which is no array of a proof")
+        cases.setdefault(number, ({}, {}))[kind == "input"][name] = array
+    found = UnrunExport(signature, lambda name: read_file(folder, plain_name(name), MAX_JSON_BYTES),
+                        lambda name: optional_arrays(folder, name))  # fmt: skip
+    tolerance, errors = getattr(reader, "MAX_INPUT_ERROR", MAX_ERROR), {}
+    for files, expected in cases.values():
+        for name, content in files.items():
+            if content.tobytes()[:4] == b"PAR1":  # exports write none, and pyarrow is not safe for files of strangers
+                raise UnusableFolder(f"{PROOF_FILES} holds Parquet, which no export writes")
+            try:
+                inputs = first_inputs(reader, found, content.tobytes(), name)
+                error = max(input_errors(inputs, expected).values(), default=math.inf)
+            except (UnusableFolder, ImportError):
+                raise
+            except Exception as problem:  # of a reader, for a signature or file of strangers
+                raise UnusableFolder(f"{name[:100]} of {PROOF_FILES} cannot be read: {problem}") from problem
+            if not error <= tolerance:
+                raise UnusableFolder(f"{folder}: {name[:100]} of {PROOF_FILES} is read differently from the run, by "
+                                     f"{error:.1e}")  # fmt: skip
+            errors[f"reading {name}"] = error
+    return errors
+
+
+def check(folder: str, find_reader: Callable[[Dict[str, Any]], Any] = lambda signature: None) -> Dict[str, float]:
+    """Repeats the proof of a folder; returns the relative error of each output, and of the inputs of each file.
+
+    Args:
+        folder: the exported folder.
+        find_reader: signature -> module that reads files; None: files are not read. It is called only if the proof has
+            files.
 
     Raises:
         UnusableFolder: the folder is no export, or an error is larger than its tolerance.
+        ImportError: a package that reads files is missing.
     """
     signature = read_signature(folder)
     tolerance = tolerance_of(read_json(folder, REPORT))
@@ -544,7 +660,8 @@ def check(folder: str) -> Dict[str, float]:
     if wrong:
         listed = ", ".join(f"{name} {error:.1e}" for name, error in wrong.items())
         raise UnusableFolder(f"{folder}: outputs differ from MXNet's by more than {tolerance:.0e}: {listed}")
-    return errors
+    reader = find_reader(signature) if os.path.lexists(os.path.join(folder, PROOF_FILES)) else None
+    return errors if reader is None else {**errors, **check_files(folder, signature, reader)}
 
 
 def tolerance_of(report: Dict[str, Any]) -> float:
@@ -883,7 +1000,7 @@ def main(arguments: Sequence[str], folder: str) -> int:
             if others:
                 raise ValueError(f"--check takes no files: it repeats the proof of this folder, whose samples are in "
                                  f"{PROOF}. To predict for {others[0]}, leave out --check")  # fmt: skip
-            errors = check(folder)
+            errors = check(folder, reader_of)
             print("\n".join(f"{name}: relative error {error:.1e}" for name, error in errors.items()))
             print(f"{folder}: proven")
             return 0

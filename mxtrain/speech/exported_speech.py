@@ -52,9 +52,20 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     yield {"file": name, "text": text_of_scores(score_TK, share, folder.signature["class_names"], beam_size)}
 
 
-def inputs_of_file(signature: Dict[str, Any], content: bytes, name: str) -> Dict[str, np.ndarray]:
-    """Returns the inputs of the network for a recording, (1, ...) each; arguments as in `read_sound`."""
-    return _inputs_of(signature, content, name)[0]
+def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Returns name and content of a recording for the proof of an export: half a second at another rate than that of
+    the network, with a loud tone beside silence."""
+    rate = 11025
+    sound_S = np.sin(np.cumsum(np.linspace(0.05, 1.5, rate // 2))) * np.linspace(0, 0.9, rate // 2)
+    data = (sound_S * 32767).astype("<i2").tobytes()
+    head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16, PCM, 1, rate, 2 * rate, 2,
+                       16, b"data", len(data))  # fmt: skip
+    return [("proof.wav", head + data)]
+
+
+def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Dict[str, np.ndarray]:
+    """Returns the inputs of the network for a recording, (1, ...) each; content and name as in `read_sound`."""
+    return _inputs_of(folder.signature, content, name)[0]
 
 
 def _inputs_of(signature: Dict[str, Any], content: bytes, name: str) -> Tuple[Dict[str, np.ndarray], float]:

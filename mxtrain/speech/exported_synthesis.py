@@ -7,7 +7,8 @@ Legend: L symbols, T frames, F mel bands.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List
+import json
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
@@ -27,6 +28,13 @@ def describe_input(signature: Dict[str, Any]) -> str:
         '[0.12, 0.31]} or {"phonemes": ["N", "OW"], "durations_frames": [10, 27]}: the network does not predict '
         "durations"
     )
+
+
+def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Returns name and content of a file for the proof of an export."""
+    symbols = signature["signature"]["symbols"][:3]
+    row = {"phonemes": symbols, "durations_frames": list(range(2, 2 + len(symbols)))}
+    return [("proof.jsonl", json.dumps(row).encode())]
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:

@@ -3,7 +3,7 @@ module."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, List, Tuple
 
 from mxtrain.data.exported_folder import ExportedFolder, lines_of
 from mxtrain.data.features.exported_rows import predicted_row
@@ -13,6 +13,11 @@ from mxtrain.tables.indexed_lines import WrongLine, cells_of, padded_rows, parse
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     return "a text file in libsvm or libffm format, a line for each row: index:value ...; a target before it is ignored"
+
+
+def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Returns name and content of a file for the proof of an export."""
+    return [("proof.txt", b"0:1 1:0.5 2:-0.25\n")]
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any, Dict, Generator, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -125,6 +125,34 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     for (line, _), row in zip(lines, predict_rows(folder, [texts for _, texts in lines])):
         yield {"file": f"{name}:{line}", **row}
     _warn_unknown(folder, [one for _, texts in lines for one in texts], name)
+
+
+def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Returns name and content of a text file for the proof of an export."""
+    mark = "\t" if len(signature["facts"].get("columns") or []) > 1 else " "
+    return [("proof.txt", f"One two 3,{mark}\u00dcber \u00df!\n".encode())]
+
+
+def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
+    """Returns the inputs of the network for the first text of a table, (1, ...) each; None for other files and tasks.
+
+    Args:
+        folder: exported folder.
+        content: content of the file.
+        name: name of the file.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    columns = folder.signature["facts"].get("columns") or [""]
+    if folder.signature["task"] not in ("classification", "regression") or not all(columns):
+        return None
+    if not name.lower().endswith(FORMS):
+        return None
+    samples = numbered_texts(folder, content, name, keeps_empty=False)
+    if not samples:
+        return None
+    return named_inputs(folder, *encode_sample(Vocabulary(folder), samples[0][1]))
 
 
 def _warn_unknown(folder: ExportedFolder, texts: Sequence[str], name: str) -> None:

@@ -8,10 +8,12 @@ J key points, S cells along a side of a mask, P cells along a side of a cropped 
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
+from PIL import Image
 
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
@@ -24,6 +26,10 @@ from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
 
 ENDINGS = (*EXTENSIONS, ".dcm", ".dicom")
 """Extensions of the files that are read of a folder."""
+MAX_INPUT_ERROR = 2.0**-6
+"""Largest difference of the inputs of a file when a proof is repeated: decoders of JPEG round differently."""
+MAX_EXAMPLE = 1200
+"""Largest side of an image that is made for the proof."""
 MAX_UPSAMPLED_SCORES = 1 << 24
 """Largest number of scores that are upsampled at once: 64 MiB as float32."""
 SHIFT = 0.25
@@ -79,18 +85,33 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
 
 
-def inputs_of_file(signature: Dict[str, Any], content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
+def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Returns names and contents of images for the proof of an export: larger than the input of the network, so that
+    decoders of JPEG scale them."""
+    height, width = (min(3 * side + 5, MAX_EXAMPLE) for side in signature["signature"]["shape"][1:])
+    draw = np.random.default_rng(0)
+    image = Image.fromarray(draw.integers(0, 256, (9, 7, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)
+    found = []
+    for name, kind in (("proof.png", "PNG"), ("proof.jpg", "JPEG")):
+        file = io.BytesIO()
+        image.save(file, kind)
+        found.append((name, file.getvalue()))
+    return found
+
+
+def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
     """Returns the inputs of the network for an image file, (1, ...); None in pose estimation, whose evaluation crops
     annotated boxes.
 
     Args:
-        signature: signature of the folder.
+        folder: folder of the exported network.
         content: content of the file.
         name: name of the file, for messages.
 
     Raises:
         ValueError: the file cannot be read.
     """
+    signature = folder.signature
     if signature["task"] == "pose_estimation":
         return None
     return {signature["inputs"][0]["name"]: read_image(content, name, signature).image_1CHW}

@@ -9,24 +9,32 @@ from types import SimpleNamespace
 from typing import Any, Dict, Tuple
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
+from served_folders import write_pixels
 from test_exported_readers import write_wav
 from test_one_reader_of_images import FILES, signature_of
 
 from mxtrain.data.checking.checks import SubsetChecks
 from mxtrain.data.checking.problems import DataPlace
 from mxtrain.data.corpus.shards import Ragged
+from mxtrain.data.features import exported_rows
 from mxtrain.data.features.feature_columns import FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn, open_store
+from mxtrain.errors import DataError
 from mxtrain.export import file_proof, standalone
+from mxtrain.export import folder as export_folder
 from mxtrain.export.file_proof import prove_files
+from mxtrain.export.folder import check_folder, write_proof_files
 from mxtrain.export.proof import NotProven, Sampled
 from mxtrain.speech.alphabet import Alphabet
 from mxtrain.speech.features import Features
 from mxtrain.speech.prepared import Recordings, compute_utterance
 from mxtrain.speech.utterances import Utterance
+from mxtrain.vision import exported_images
 from mxtrain.vision.images import pixels
 from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.files import ImageFiles
@@ -42,8 +50,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
-def image_case(folder: Path, **more: Any) -> Tuple[str, Dict[str, Any], Any, Sampled, Dict[str, np.ndarray]]:
-    """Reader, signature, source, first batch, inputs of the exported network."""
+Case = Tuple[str, standalone.UnrunExport, Any, Sampled, Dict[str, np.ndarray]]
+"""Reader, folder, source, first batch, inputs of the exported network."""
+
+
+def unwritten(signature: Dict[str, Any]) -> standalone.UnrunExport:
+    return standalone.UnrunExport(signature, {}.__getitem__, lambda name: {})
+
+
+def image_case(folder: Path, **more: Any) -> Case:
     names = ("a large JPEG", "a palette", "orientation 6", "PNG", "alpha", "GIF")
     paths = [folder / f"{number}.bin" for number in range(len(names))]
     for path, name in zip(paths, names):
@@ -52,10 +67,11 @@ def image_case(folder: Path, **more: Any) -> Tuple[str, Dict[str, Any], Any, Sam
     source = DecodedSource(ImageFiles(list(map(str, paths))), decoding)
     index_B = np.array([0, 2, 1, 3, 4, 5])
     image_BCHW, _ = source.fetch(index_B, seed=0, epoch=0, train=False)
-    return IMAGES, signature_of(decoding, "uint8", **more), source, Sampled([], [], index_B), {"input": image_BCHW}
+    folder_of = unwritten(signature_of(decoding, "uint8", **more))
+    return IMAGES, folder_of, source, Sampled([], [], index_B), {"input": image_BCHW}
 
 
-def speech_case(folder: Path) -> Tuple[str, Dict[str, Any], Any, Sampled, Dict[str, np.ndarray]]:
+def speech_case(folder: Path) -> Case:
     """A manifest of a recording, of its beginning, of its end, and of nothing; taken in another order."""
     path, features = folder / "tone.wav", Features(sample_rate=8000, num_mels=16)
     write_wav(path, 8000, 1, 2)
@@ -74,10 +90,10 @@ def speech_case(folder: Path) -> Tuple[str, Dict[str, Any], Any, Sampled, Dict[s
     inputs = [{"name": "input0", "shape": ["batch", "time", 16], "dtype": "float32"}]
     signature = {"task": "speech_recognition", "signature": {"audio": features.model_dump()}, "inputs": inputs}
     source = SimpleNamespace(checks=lambda: SubsetChecks(recordings.checks(), np.array([3, 2, 1, 0])))
-    return SPEECH, signature, source, Sampled([], [], np.arange(4)), {"input0": frame_BTF}
+    return SPEECH, unwritten(signature), source, Sampled([], [], np.arange(4)), {"input0": frame_BTF}
 
 
-def table_case(folder: Path, ending: str) -> Tuple[str, Dict[str, Any], Any, Sampled, Dict[str, np.ndarray]]:
+def table_case(folder: Path, ending: str) -> Case:
     rows = [("Ulm", True, 1.5), ("Bonn", False, 2.0), ("Ulm", True, -3.0)]
     path = folder / f"rows{ending}"
     if ending == ".jsonl":
@@ -95,7 +111,7 @@ def table_case(folder: Path, ending: str) -> Tuple[str, Dict[str, Any], Any, Sam
     ids, numbers = FeatureEncoder(columns)(source, np.arange(3))
     signature = {"task": "tabular", "facts": {}, "signature": {"columns": columns.to_json()},
                  "inputs": [{"name": "input0", "dtype": "int32"}, {"name": "input1", "dtype": "float32"}]}  # fmt: skip
-    return ROWS, signature, source, Sampled([], [], np.arange(3)), {"input0": ids, "input1": numbers}
+    return ROWS, unwritten(signature), source, Sampled([], [], np.arange(3)), {"input0": ids, "input1": numbers}
 
 
 def test_files_of_samples_are_read_again(tmp_path: Path) -> None:
@@ -104,7 +120,7 @@ def test_files_of_samples_are_read_again(tmp_path: Path) -> None:
     assert prove_files(*image_case(tmp_path, task="pose_estimation")) == (0, 0.0)
     reader, signature, source, _, entered = case
     assert prove_files(reader, signature, source, Sampled([], []), entered) == (0, 0.0), "unknown indices"
-    assert prove_files("mxtrain.text.exported_texts", *case[1:]) == (0, 0.0), "no reader of single inputs"
+    assert prove_files("mxtrain.recommendation.exported_users", *case[1:]) == (0, 0.0), "no reader of single inputs"
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
@@ -114,6 +130,146 @@ def test_lines_of_tables_are_read_again(ending: str, tmp_path: Path) -> None:
     entered["input0"][1, 0] += 1
     with pytest.raises(NotProven, match=rf"predict.py reads .*\{ending}, line \d differently from the run: input0 by"):
         prove_files(reader, signature, source, sampled, entered)
+
+
+@pytest.mark.parametrize(
+    "before, quote", [("", '"'), ("sep=,\n", ""), ("\n \n", ""), ("\ufeff", '"'), ("\ufeffsep=,\n", "")]
+)  # fmt: skip
+def test_rows_of_tables_are_found(before: str, quote: str, tmp_path: Path) -> None:
+    reader, folder, source, sampled, entered = table_case(tmp_path, ".csv")
+    header, *rows = (tmp_path / "rows.csv").read_text().splitlines()
+    quoted = "\n".join([header, *(f"{quote}{row.partition(',')[0]}{quote},{row.partition(',')[2]}" for row in rows)])
+    path = tmp_path / "given.csv"
+    path.write_text(f"{before}{quoted}\n")
+    first = before.count("\n") + 2
+    places = [DataPlace(str(path), first + number) for number in range(3)]
+    given = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: places[index]))
+    assert prove_files(reader, folder, given, sampled, entered) == (3, 0.0)
+
+
+def test_rows_of_several_lines_are_left_out(tmp_path: Path) -> None:
+    reader, folder, source, sampled, entered = table_case(tmp_path, ".csv")
+    (tmp_path / "rows.csv").write_text('town,vip,age\n"Ulm\n",True,1.5\n"Bo""nn",False,2\nUlm,True,-3\n')
+    places = [DataPlace(str(tmp_path / "rows.csv"), line) for line in (3, 5, 5)]
+    given = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: places[index]))
+    index_B = np.array([0, 2])
+    assert prove_files(reader, folder, given, Sampled([], [], index_B), {k: v[[0, 2]] for k, v in entered.items()}) == (
+        1, 0.0,
+    )  # fmt: skip
+
+
+def test_rows_of_parquet_are_read_again(tmp_path: Path) -> None:
+    reader, folder, _, sampled, entered = table_case(tmp_path, ".csv")
+    path = tmp_path / "rows.parquet"
+    rows = {"town": ["Ulm", "Bonn", "Ulm"], "vip": [True, False, True], "age": [1.5, 2.0, -3.0]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), path, row_group_size=2)
+    places = [DataPlace(str(path), record=number) for number in range(3)]
+    source = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: places[index]))
+    assert prove_files(reader, folder, source, sampled, entered) == (3, 0.0)
+    places[1], places[2] = places[2], DataPlace(str(tmp_path / "rows.csv"), record=2)  # records of no table
+    with pytest.raises(NotProven, match="record 2 of '.*rows.parquet' differently from the run: input0 by"):
+        prove_files(reader, folder, source, sampled, entered)
+    assert prove_files(reader, folder, source, Sampled([], [], np.array([0, 2])), entered)[0] == 1
+
+
+def proof_folder(place: Path) -> Path:
+    """An export with files of the proof."""
+    folder = write_pixels(place, reader="exported_images")
+    found = unwritten(standalone.read_signature(str(folder)))
+    cases = [(name, content, {"input": exported_images.inputs_of_file(found, content, name)["input"][0]})  # type: ignore
+             for name, content in exported_images.examples(found.signature)]  # fmt: skip
+    write_proof_files(folder, cases)
+    return folder
+
+
+def test_files_of_the_proof_are_read_by_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = proof_folder(tmp_path / "export")
+    errors = check_folder(str(folder))
+    assert errors["reading proof.png"] == errors["reading proof.jpg"] == 0.0
+    assert standalone.check(str(folder), lambda signature: exported_images) == errors
+    assert set(errors) - set(standalone.check(str(folder))) == {"reading proof.png", "reading proof.jpg"}
+    monkeypatch.setattr(pixels, "_draft", lambda image, mode, box, target: (image, box))
+    with pytest.raises(DataError, match=r"proof.jpg of proof_files.npz is read differently from the run, by \d"):
+        check_folder(str(folder))
+
+
+def test_check_names_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = proof_folder(tmp_path / "export")
+
+    def refuse(*_: Any) -> None:
+        raise ImportError("No module named 'PIL'", name="PIL")
+
+    monkeypatch.setattr(exported_images, "predict", refuse)
+    with pytest.raises(DataError, match="export check needs the package PIL"):
+        check_folder(str(folder))
+
+
+def test_levels_of_another_decoder_are_allowed(tmp_path: Path) -> None:
+    folder = proof_folder(tmp_path / "export")
+    arrays = standalone.read_arrays(str(folder), standalone.PROOF_FILES)
+    limit = int(arrays["1/input/input"].max() * exported_images.MAX_INPUT_ERROR)
+    for levels in (limit, limit + 1):
+        changed = arrays["1/input/input"].copy()
+        changed.flat[changed.argmin()] += levels
+        np.savez(folder / standalone.PROOF_FILES, **{**arrays, "1/input/input": changed})
+        if levels == limit:
+            assert 0 < check_folder(str(folder))["reading proof.jpg"] <= exported_images.MAX_INPUT_ERROR
+            continue
+        with pytest.raises(DataError, match="is read differently"):
+            check_folder(str(folder))
+
+
+BAD: Dict[str, Dict[str, np.ndarray]] = {
+    "which is no array of a proof": {"0/other/x": np.zeros(2)},
+    "0/file/x.png, which is no": {"0/file/x.png": np.array(["a"])},
+    "x.png of proof_files.npz cannot be read: x.png cannot": {"0/file/x.png": np.zeros(9, np.uint8)},
+    "holds Parquet": {"0/file/x": np.frombuffer(b"PAR1 PAR1", np.uint8)},
+    "differently from the run, by inf": {"0/file/proof.png": np.frombuffer(exported_images.examples(
+        {"signature": {"shape": [1, 4, 4]}})[0][1], np.uint8)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", BAD)
+def test_files_of_strangers_are_refused(said: str, tmp_path: Path) -> None:
+    folder = proof_folder(tmp_path / "export")
+    np.savez(folder / standalone.PROOF_FILES, **BAD[said])
+    with pytest.raises(DataError, match=said):
+        check_folder(str(folder))
+    (folder / standalone.PROOF_FILES).unlink()
+    assert "output" in check_folder(str(folder))
+
+
+@pytest.mark.parametrize("reader", ["", "exported_nothing", "pixels", "exported-images", "../exported_images"])
+def test_only_our_own_readers_read_for_check(reader: str) -> None:
+    assert export_folder._own_reader({"reader": reader}) is None
+    assert export_folder._own_reader({"reader": "exported_rows"}).predict is exported_rows.predict
+
+
+def test_files_that_predict_reads_otherwise_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, nothing = unwritten(standalone.read_signature(str(write_pixels(tmp_path / "export")))), SimpleNamespace()
+    read: Dict[str, Dict[str, np.ndarray]] = {}
+    for name, content in exported_images.examples(folder.signature):
+        read[name] = {"input": exported_images.inputs_of_file(folder, content, name)["input"][0]}  # type: ignore
+    monkeypatch.setattr(file_proof, "_inputs_of_run", lambda trained, network, name, content: read[name])
+    cases = file_proof.prove_examples(IMAGES, folder, nothing, nothing)  # type: ignore[arg-type]
+    assert [name for name, _, _ in cases] == ["proof.png", "proof.jpg"]
+    np.testing.assert_array_equal(cases[1][2]["input"], read["proof.jpg"]["input"])
+    read["proof.jpg"] = {"input": read["proof.jpg"]["input"] ^ 1}
+    with pytest.raises(NotProven, match="predict.py reads proof.jpg of the proof differently from `predict`: input by"):
+        file_proof.prove_examples(IMAGES, folder, nothing, nothing)  # type: ignore[arg-type]
+    read["proof.jpg"] = {}  # `predict` reads no such files
+    assert len(file_proof.prove_examples(IMAGES, folder, nothing, nothing)) == 1  # type: ignore[arg-type]
+    assert file_proof.prove_examples("mxtrain.recommendation.exported_users", folder, nothing, nothing) == []  # type: ignore
+
+
+def test_first_inputs_are_those_of_the_network_itself() -> None:
+    def predict(folder: Any, content: bytes, name: str) -> Any:
+        yield folder.run({"x": np.ones(1)}, content.decode())
+
+    reader = SimpleNamespace(predict=predict)
+    assert standalone.first_inputs(reader, unwritten({}), b"", "x") == {"x": np.ones(1)}
+    assert standalone.first_inputs(reader, unwritten({}), b"step", "x") == {}
+    assert standalone.first_inputs(SimpleNamespace(predict=lambda *_: []), unwritten({}), b"", "x") == {}
 
 
 def test_whole_recordings_of_a_manifest_are_read_again(tmp_path: Path) -> None:
@@ -155,10 +311,10 @@ def test_a_refused_file_is_found(tmp_path: Path) -> None:
 def test_padding_of_a_batch_is_ignored_and_shapes_are_compared() -> None:
     found, padded = np.ones((1, 3, 2), np.float32), np.zeros((5, 2), np.float32)
     padded[:3] = 1
-    assert file_proof._errors({"x": found}, {"x": padded}) == {"x": 0.0}
-    assert file_proof._errors({"x": found}, {"x": padded[:2]}) == {"x": float("inf")}
-    assert file_proof._errors({"x": found}, {"y": padded}) == {"y": float("inf")}
-    assert file_proof._errors({"x": found}, {"x": padded[0]}) == {"x": float("inf")}
+    assert standalone.input_errors({"x": found}, {"x": padded}) == {"x": 0.0}
+    assert standalone.input_errors({"x": found}, {"x": padded[:2]}) == {"x": float("inf")}
+    assert standalone.input_errors({"x": found}, {"y": padded}) == {"y": float("inf")}
+    assert standalone.input_errors({"x": found}, {"x": padded[0]}) == {"x": float("inf")}
 
 
 def test_predict_py_takes_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,10 +346,6 @@ def test_progress_goes_to_a_terminal_that_gets_no_rows(monkeypatch: pytest.Monke
 def test_folder_predicts_for_the_images_of_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from served_folders import write_pixels
-
-    from mxtrain.vision import exported_images
-
     folder = write_pixels(tmp_path / "export", reader="exported_images")
     monkeypatch.setattr(standalone.importlib, "import_module", lambda name: exported_images)
     (tmp_path / "photos").mkdir()

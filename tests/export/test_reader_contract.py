@@ -43,6 +43,7 @@ folder, files = sys.argv[1], json.load(open(sys.argv[2]))
 sys.modules.update(dict.fromkeys(("mxtrain", "mxnet", "scipy", "cv2", "pydantic")))
 sys.path[0] = folder
 import predict
+assert any(name.startswith("reading proof.") for name in predict.check(folder, predict.reader_of))
 opened = predict.OpenedExport(folder)
 for file in files:
     try:
@@ -163,7 +164,8 @@ def _require_equal(found: Any, expected: Any, place: str) -> None:
 
 
 def check(
-    own: Field, files: Sequence[Path], refused: Sequence[Path], most_unread: int, not_sent: Sequence[Path] = ()
+    own: Field, files: Sequence[Path], refused: Sequence[Path], most_unread: int, not_sent: Sequence[Path] = (),
+    num_proven: int = 4,
 ) -> Dict[str, Rows]:
     """Compares all readers, and returns the rows of each file.
 
@@ -173,10 +175,12 @@ def check(
         refused: files that every reader refuses.
         most_unread: largest number of `files` without rows.
         not_sent: files of a format that the server does not take.
+        num_proven: number of samples whose files the export has read.
     """
     everything = [*files, *refused]
     expected = own.by_command(everything)
     assert not expected.keys() & set(map(str, refused))
+    assert json.loads((own.run_dir / "export" / "export.json").read_text())["files"] == num_proven
     unread = set(map(str, files)) - expected.keys()
     assert len(unread) <= most_unread, unread
     in_val = {str(file): expected[str(file)] for file in own.in_val if str(file) not in unread}

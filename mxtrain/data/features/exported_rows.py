@@ -5,8 +5,10 @@ Legend: B batch, F fields with ids, M numbers.
 
 from __future__ import annotations
 
+import csv
 import io
 import itertools
+import json
 import math
 import warnings
 from pathlib import Path
@@ -93,9 +95,26 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         warnings.warn(f"{name}: {sentence}", UnseenWarning, stacklevel=2)
 
 
-def inputs_of_file(signature: Dict[str, Any], content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
+def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Returns names and contents of tables for the proof of an export, with a typical value in each column."""
+    cells = {}
+    for number, column in enumerate(columns_of(signature["signature"])):
+        value = float(column.get("mean", 0.0)) + (0.5 + number % 5 / 8) * float(column.get("std", 1.0))
+        value = math.expm1(min(value, 40.0)) if column.get("log") else value
+        words = {"true": True, "false": False}
+        first = next(iter(column.get("vocabulary", ())), "x")
+        cells[column["name"]] = value if column["kind"] == "number" else words.get(first, first)
+    row, file = json.dumps(cells, ensure_ascii=False), io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(cells)
+    decimal = (signature.get("facts") or {}).get("decimal", ".")
+    writer.writerow(str(value).replace(".", decimal) if isinstance(value, float) else value for value in cells.values())
+    return [("proof.jsonl", f"{row}\n".encode()), ("proof.csv", file.getvalue().encode())]
+
+
+def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
     """Returns the inputs of the network for the first row of a table, (1, ...) each; arguments as in `predict`."""
-    encoder = RowEncoder(signature)
+    encoder = RowEncoder(folder.signature)
     rows = read_table(content, name, next(form for form in FORMS if name.lower().endswith(form)), encoder.names)
     return next((encoder.inputs_of(cells, place) for place, cells in rows), None)
 

@@ -5,6 +5,7 @@ Legend: C tokens of a context, Q tokens of a question.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
@@ -39,6 +40,12 @@ class AskedQuestion:
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     return 'lines of JSON such as {"question": "Who?", "context": "A passage."}, or a .json file in the form of SQuAD'
+
+
+def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Returns name and content of a file for the proof of an export."""
+    asked = {"question": "Which one?", "context": "One two 3, \u00dcber \u00df!"}
+    return [("proof.jsonl", json.dumps(asked).encode())]
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
