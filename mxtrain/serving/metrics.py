@@ -55,7 +55,8 @@ class ServerMetrics:
             "mxtrain_predicted", "Answers of predict by class", ["model", "class_name"], registry=self.registry
         )
         self.unseen = prometheus.Counter(
-            "mxtrain_unseen_values", "Cells of categories that training has not seen", ["model", "column"],
+            "mxtrain_unseen_values", "Cells of categories, and tokens of texts, that training has not seen",
+            ["model", "column"],
             registry=self.registry,
         )  # fmt: skip
         self.tokens = prometheus.Counter("mxtrain_generated_tokens", "Tokens that generate has written", **of_model)

@@ -34,7 +34,7 @@ class ReadBody(NamedTuple):
             `BodyLimits.max_rows`.
         about: facts of the sample that the description of its answer needs, such as the size of an image.
         rest: inputs of further runs of the network for this sample; all outputs are joined in this order.
-        unseen: name of a column -> number of its values that training has not seen.
+        unseen: name of a column, or "tokens" -> number of its values that training has not seen.
     """
 
     inputs: Dict[str, np.ndarray]

@@ -17,7 +17,7 @@ KAISER_BETA = 5.0
 def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
     """Resamples sound with a polyphase filter: a sinc in a Kaiser window, as `scipy.signal.resample_poly`.
 
-    Sums are computed in float64, so the result does not depend on the machine.
+    The filter and the sums are in float64, so the result does not depend on the machine.
 
     Args:
         sound_S: sound, float32.
@@ -38,9 +38,9 @@ def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
     before, after = half // up, -(-half // up)
     # Sample m of the result is at position m * down of the sound with up - 1 zeros after each sample.
     resampled_M = np.empty(-(-len(sound_S) * up // down), np.float32)
-    padded_S = np.pad(sound_S.astype(np.float64), (before, after + down))
+    padded_S = np.pad(sound_S, (before, after + down))
     window_SJ = np.lib.stride_tricks.sliding_window_view(padded_S, before + 1 + after)
-    for phase in range(min(up, len(resampled_M))):
+    for phase in range(up):
         begin, rest = divmod(phase * down, up)
         filter_J = filter_H[up + half + rest - up * np.arange(-before, after + 1)]
         count = len(resampled_M[phase::up])

@@ -10,7 +10,7 @@ from mxtrain.data.exported_folder import MAX_CHARACTERS
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import TSV_TYPE, BodyLimits, ReadBody
 from mxtrain.text import generating
-from mxtrain.text.exported_texts import Vocabulary, encode_sample, named_inputs
+from mxtrain.text.exported_texts import Vocabulary, joined_sample, named_inputs
 from mxtrain.text.loader import LENGTH_STEP
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ FACTS: Dict[str, JsonForm] = {
     "tokenizer": {**generating.VOCABULARY, "first?": int, "last?": int, "pad": int}, "*": object,
 }  # fmt: skip
 """Facts of a signature.json."""
+TOKENS = "tokens"
+"""Stands for a column in the counter of unseen values."""
 
 
 class TextReader:
@@ -56,7 +58,10 @@ class TextReader:
         parts = text.split("\t") if media_type == TSV_TYPE else [text]
         if media_type == TSV_TYPE and len(parts) != 2:
             raise RequestError(400, f"{TSV_TYPE} must hold two texts with a tab between them.")
-        return ReadBody(named_inputs(self._folder, *encode_sample(self._words, parts), LENGTH_STEP))
+        texts, unknown = [self._words.encode(part) for part in parts], self._words.facts.get("unknown_token")
+        unseen = {} if unknown is None else {TOKENS: sum(tokens.count(unknown) for tokens in texts)}
+        inputs = named_inputs(self._folder, *joined_sample(self._words.facts, texts), LENGTH_STEP)
+        return ReadBody(inputs, unseen=unseen)
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any

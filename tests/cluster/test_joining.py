@@ -160,7 +160,7 @@ def launched(run_dir: Path, role: str, port: int, *overrides: str, host: str = "
     variables = {
         **environment(port, host), "DMLC_ROLE": role, "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1",
         "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "3",  # threads that take signals
+        "OPENBLAS_NUM_THREADS": "3" if role == "scheduler" else "1",  # threads that take signals, or none
     }  # fmt: skip
     return subprocess.Popen(
         [sys.executable, "-m", "mxtrain", f"hydra.run.dir={run_dir}", *SMALL, "trainer.max_epochs=1",

@@ -10,7 +10,7 @@ import sys
 import warnings
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence
 
 import numpy as np
 import pyarrow
@@ -26,6 +26,8 @@ from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows, unse
 from mxtrain.data.features.feature_statistics import ColumnSettings, measure_columns
 from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, open_store
 from mxtrain.data.table.cell_text import canonical, known_spelling, mixed_truth, text_of
+from mxtrain.data.table.column_kinds import guess_kinds
+from mxtrain.data.table.columns import numbered_rows
 from mxtrain.data.table.unseen_values import UnseenValues
 from mxtrain.errors import DataError
 from mxtrain.export import standalone
@@ -33,6 +35,7 @@ from mxtrain.in_memory import write_inputs
 from mxtrain.recommendation.exported_users import ExportedCatalog
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits
+from mxtrain.tables.number_table import NumberTable
 from mxtrain.tables.served import RowReader
 
 KINDS = {"vip": "category", "code": "category", "day": "category", "town": "hashed", "age": "number"}
@@ -84,9 +87,9 @@ def with_time(value: Any) -> Any:
     return f"{value.isoformat()}T00:00:00.000" if is_day else float(value) if type(value) is int else value
 
 
-def as_parquet(rows: Sequence[Row]) -> bytes:
+def as_parquet(rows: Sequence[Row], names: Iterable[str] = KINDS) -> bytes:
     file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table({name: [row[name] for row in rows] for name in KINDS}), file)
+    pyarrow.parquet.write_table(pyarrow.table({name: [row[name] for row in rows] for name in names}), file)
     return file.getvalue()
 
 
@@ -285,6 +288,44 @@ def test_written_numbers_are_read_as_in_training() -> None:
     assert folder.runs[0]["input1"].tolist() == [[1234.5, 12.5]]
 
 
+def test_numbers_of_json_have_a_point_whatever_the_decimal_sign_of_texts(tmp_path: Path) -> None:
+    """`1.125` in a text with a decimal comma is 1125."""
+    rows: List[Row] = [{"a": 1.125, "o": {"b": 2.5}, "c": "3,5"}, {"a": "1.125", "o": {"b": "2,5"}, "c": 4},
+                       {"a": "0,5", "o": {"b": 1e-7}, "c": "1,5"}]  # fmt: skip
+    lines = as_lines(rows, lambda value: value)
+    (tmp_path / "rows.jsonl").write_bytes(lines)
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1.125, 1125.0, 0.5], "o": [{"b": 2.5}, {"b": 2.5}, {"b": 1e-7}],
+                                               "c": ["3,5", "4", "1,5"]}), file)  # fmt: skip
+    (tmp_path / "rows.parquet").write_bytes(file.getvalue())
+    expected = np.array([[1.125, 2.5, 0], [1125, 2.5, 0], [0.5, 1e-7, 0]], np.float32)
+    columns = FeatureColumns.from_json([
+        {"name": "a", "kind": "number"}, {"name": "o.b", "kind": "number"},
+        {"name": "c", "kind": "category", "vocabulary": ["3,5", "4", "1,5"]},
+    ])  # fmt: skip
+    read = tuple(ReadColumn(column.name, column.kind, column.name) for column in columns.columns)
+    folder: Any = Folder(columns)
+    folder.signature["facts"]["decimal"] = ","
+    for name in ("rows.jsonl", "rows.parquet"):
+        store = open_store(str(tmp_path / name), FeatureLayout(read, None, ("0", "1"), ("",), decimal=","))
+        ids, numbers = FeatureEncoder(columns)(FeatureRows([store]), np.arange(3))
+        np.testing.assert_allclose(numbers, expected[:, :2], rtol=1e-6)
+        assert ids[:, 0].tolist() == [2, 3, 4]
+        folder.runs.clear()
+        list(predict(folder, (tmp_path / name).read_bytes(), name))
+        require_equal(joined(folder.runs), [ids, numbers])
+        texts = numbered_rows(tmp_path / name, ["a", "o.b"], True)
+        assert texts[0][1] == ("1.125", "2.5")
+        table = NumberTable(train=str(tmp_path / name), target="a", features=["o.b"], decimal=",", val_fraction=0.34)
+        found = table._read(str(tmp_path / name), ["o.b"])
+        np.testing.assert_allclose(found.value_NF[:, 0], expected[:, 1], rtol=1e-6)
+        np.testing.assert_allclose(found.target_N, expected[:, 0], rtol=1e-6)
+        assert guess_kinds(str(tmp_path / name), ["a", "o.b"], ("",), ",") == {"a": "number", "o.b": "number"}
+    body = json.dumps({"rows": rows}).encode()
+    read_body = RowReader(folder).read(body, "application/json", LIMITS)
+    np.testing.assert_allclose(read_body.inputs["input1"], expected[:, :2], rtol=1e-6)
+
+
 @pytest.mark.parametrize("probability, name, own", [(0.03, "no", 0.97), (0.5, "yes", 0.5), (0.8, "yes", 0.8)])
 def test_probability_belongs_to_the_named_class(probability: float, name: str, own: float) -> None:
     row = binary_row(["no", "yes"], probability)
@@ -312,6 +353,7 @@ def test_ids_of_recommenders_have_one_spelling(given: Any, name: Any) -> None:
 @pytest.mark.parametrize("content, form, said", [
     (b'a,b\n"x', ".csv", "line 2 begins a row"), (b"PAR1 and PAR1", ".parquet", "cannot be read as Parquet"),
     (as_parquet(ROWS), ".parquet", "t has no column 'a'; it has vip, code, day, town, age"),
+    (as_parquet([{**row, "a": b"x"} for row in ROWS], {**KINDS, "a": ""}), ".parquet", "t:0: a cell holds bytes"),
     (as_parquet(ROWS), ".csv", "t is Parquet, which is read only of files whose names end in .parquet"),
 ])  # fmt: skip
 def test_damaged_tables_raise_no_error_of_ours(content: bytes, form: str, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List, Sequence
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from mxtrain.data.exported_folder import UnseenWarning
 from mxtrain.data.table.columns import numbered_rows
 from mxtrain.errors import DataError
-from mxtrain.text import exported_texts
+from mxtrain.serving.readers import BodyLimits
+from mxtrain.text import exported_texts, served
 from mxtrain.text.exported_texts import numbered_texts, predict
 
 TABLES: Dict[str, str] = {
@@ -53,7 +55,7 @@ class Words:
     """A vocabulary of one word."""
 
     def __init__(self, folder: Any) -> None:
-        pass
+        self.facts = folder.signature["facts"]["tokenizer"]
 
     def encode(self, text: str) -> List[int]:
         return [0 if word == "known" else 1 for word in text.split()]
@@ -75,3 +77,14 @@ def test_share_of_unknown_tokens_is_reported(monkeypatch: pytest.MonkeyPatch) ->
         list(predict(folder, b"known\n", "x.txt"))
         monkeypatch.setitem(folder.signature["facts"], "tokenizer", {"unknown": 1})
         list(predict(folder, b"new\n", "x.txt"))  # the folder does not say that there is such a token
+
+
+@pytest.mark.parametrize("unknown, counts", [(1, {"tokens": 2}), (0, {"tokens": 1}), (None, {})])
+def test_server_counts_unknown_tokens(unknown: Any, counts: Dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "Vocabulary", Words)
+    facts = {"max_length": 8, "first": None, "last": None, "pad": 0, "unknown_token": unknown}
+    inputs = [{"name": f"input{number}", "dtype": "int32", "shape": ["batch", "length"][: 2 - number // 2]}
+              for number in range(3)]  # fmt: skip
+    folder = SimpleNamespace(signature={"facts": {"tokenizer": facts}, "inputs": inputs})
+    body = served.TextReader(folder).read(b"known new\tnew", "text/tab-separated-values", BodyLimits(1, 1))  # type: ignore
+    assert body.unseen == counts and body.inputs["input2"].tolist() == [3]

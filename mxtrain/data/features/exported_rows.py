@@ -170,7 +170,9 @@ def _parquet_rows(content: bytes, name: str, names: Sequence[str]) -> Iterator[T
             missing = next((column for column in names if column not in row), None)
             if missing is not None:
                 raise ValueError(f"{name} has no column '{missing}'; it has {', '.join(header)}")
-            yield f"{name}:{number}", {column: text_of(row[column]) for column in names}
+            if any(isinstance(row[column], bytes) for column in names):
+                raise ValueError(f"{name}:{number}: a cell holds bytes, which are no text")
+            yield f"{name}:{number}", {column: row[column] for column in names}
     except DataError as error:
         raise ValueError(str(error).rstrip(".")) from error
 

@@ -81,6 +81,8 @@ _TARGET = "\0target"
 MOST_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
 _ROWS_AT_ONCE = 4096
+ROWS_VERSION = 2
+"""Version of the reading of cells; rows of other versions in the cache are not used."""
 _MOST_COMPARED = 10_000
 """Maximum number of values of a category whose spellings are compared; users and items have more."""
 _WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "null", "NULL", "None")
@@ -193,7 +195,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         shards = prepare_for_now("features", forms, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
-        cache_key = [content.sha256, ending_of(path), *layout]
+        cache_key = [content.sha256, ending_of(path), ROWS_VERSION, *layout]
         shards = prepare("features", cache_key, forms, write, what=f"rows of {path}", total=0)
         content.require_unchanged()
     for message in shards.facts["said"]:
@@ -236,7 +238,9 @@ class _Writing:
         target = [] if layout.target is None else [layout.target]
         positions = [*(column.at for column in layout.columns), *target]
         null = layout.missing[0] if layout.missing else None
-        rows = stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null)
+        are_numbers = [column.at for column in layout.columns if column.kind == "number"]
+        decimal_in = dict.fromkeys([*are_numbers, *([] if layout.classes else target)], layout.decimal)
+        rows = stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null, decimal_in)
         while batch := list(islice(rows, _ROWS_AT_ONCE)):
             self._append(batch, writer)
             advance(len(batch))

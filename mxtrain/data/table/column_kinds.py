@@ -166,7 +166,7 @@ def guess_kinds(
     Raises:
         DataError: no row can be used, or the numbers of a column have the other decimal sign.
     """
-    rows = [row for _, row in islice(silent_rows(path, names, missing), GUESSED_ROWS)]
+    rows = [row for _, row in islice(silent_rows(path, names, missing, decimal=decimal), GUESSED_ROWS)]
     if not rows:
         raise DataError(f"{path}: behind its header there is no row with all columns.")
     kinds: Dict[str, Guess] = {}
@@ -177,7 +177,7 @@ def guess_kinds(
 
 
 def silent_rows(
-    path: str, names: Sequence[str], missing: Sequence[str], form: Optional[str] = None
+    path: str, names: Sequence[str], missing: Sequence[str], form: Optional[str] = None, decimal: str = "."
 ) -> Iterator[Tuple[int, Sequence[str]]]:  # fmt: skip
     """Yields the readable rows of a file that has a header with these columns; skips other rows, and all behind damage.
 
@@ -186,6 +186,7 @@ def silent_rows(
         names: of the columns.
         missing: cells that mean that there is no value.
         form: see `stream_rows`.
+        decimal: decimal sign of columns of numbers.
 
     Raises:
         DataError: the file cannot be read, or is damaged before its first row.
@@ -193,7 +194,7 @@ def silent_rows(
     is_begun = False
     try:
         null = missing[0] if missing else None
-        for row in stream_rows(path, list(names), True, True, _Silent(), form, null):
+        for row in stream_rows(path, list(names), True, True, _Silent(), form, null, dict.fromkeys(names, decimal)):
             is_begun = True
             yield row
     except DataError:

@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, Union
 
 from mxtrain.data.checking.problems import (
@@ -59,10 +60,10 @@ class RowsOfText(NamedTuple):
 
 def read_columns(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
-    findings: Findings = STRICT, null: Optional[str] = None,
+    findings: Findings = STRICT, null: Optional[str] = None, decimal_in: Mapping[Column, str] = MappingProxyType({}),
 ) -> RowsOfText:  # fmt: skip
     """Reads columns of all rows, and the line of each row. Arguments as in `stream_rows`."""
-    numbered = list(stream_rows(path, columns, header, skip_short, findings, null=null))
+    numbered = list(stream_rows(path, columns, header, skip_short, findings, None, null, decimal_in))
     are_records = ending_of(path) == PARQUET
     places = DataPlaces([str(path)], [line for line, _ in numbered], None, are_records)
     return RowsOfText([row for _, row in numbered], places)
@@ -79,6 +80,7 @@ def numbered_rows(
 def stream_rows(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
     findings: Findings = STRICT, form: Optional[str] = None, null: Optional[str] = None,
+    decimal_in: Mapping[Column, str] = MappingProxyType({}),
 ) -> Iterator[Tuple[int, Row]]:  # fmt: skip
     """Yields (number, cells) for each row: its last line, from 1 (for Parquet the row, from 0), and the given columns.
 
@@ -91,6 +93,8 @@ def stream_rows(
         findings: collects unusable rows, and rows of another length than the first.
         form: extension that replaces that of `path`: `.tsv` of a published format, in which quotes are characters.
         null: text for nulls of JSON or Parquet; None: a null makes its row unusable.
+        decimal_in: column of numbers -> decimal sign with which its texts are read. Numbers of JSON and Parquet have a
+            point, and are converted.
 
     Raises:
         DataError: the file cannot be read, or a row lacks a column; the message names the line.
@@ -101,14 +105,15 @@ def stream_rows(
         require_file(path)
     if ending == PARQUET:
         with open_regular(path) as (file, _):
-            as_texts = ((number, names, {name: text_of(value) for name, value in row.items()})
+            as_texts = ((number, names, _as_texts(row, decimal_in))
                         for number, names, row in read_parquet(file, path, list(map(str, columns))))  # fmt: skip
             yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
         return
     # newline="": Python's csv module needs the line ends inside of quoted cells unchanged.
     with open_text(path, "" if ending == ".csv" else "\n", findings) as lines:
         if ending == ".jsonl":
-            yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
+            objects = _read_jsonl(path, lines, findings, decimal_in)
+            yield from _usable(path, objects, columns, skip_short, findings, ending, null)
             return
         rows = name_cells(read_cells(path, lines, ending, header, may_be_quoted=not form), header)
         rows = _say_first_line(path, rows, columns, header)
@@ -307,7 +312,18 @@ def hint_at_separator(names: Sequence[str]) -> str:
     return f" It seems to be separated by {separators}: a .csv has commas, a .tsv tabs." if separators else ""
 
 
-def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[NamedRow]:
+def _as_texts(row: Mapping[Column, Any], decimal_in: Mapping[Column, str]) -> Dict[Column, Any]:
+    """Returns the cells of a row of JSON or Parquet as texts. Lists and objects are unchanged."""
+    cells: Dict[Column, Any] = {name: text_of(value) for name, value in row.items()}
+    for name, decimal in decimal_in.items():
+        if name in row and decimal != "." and isinstance(cells[name], str) and not isinstance(row[name], str):
+            cells[name] = cells[name].replace(".", decimal)
+    return cells
+
+
+def _read_jsonl(
+    path: Path, lines: TextIO, findings: Findings, decimal_in: Mapping[Column, str] = MappingProxyType({})
+) -> Iterator[NamedRow]:  # fmt: skip
     decoder = json.JSONDecoder(**decoder_options("", allow_nan=True))
     for line, part in enumerate(lines, start=1):
         if not part.strip():
@@ -324,8 +340,8 @@ def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[Named
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no JSON object: {reason}."))
             continue
         # Numbers and truth are labels as they are written; null, lists and objects are no text.
-        cells: Dict[Column, Any] = {name: text_of(value) for name, value in row.items()}
+        cells: Dict[Column, Any] = dict(row)
         names = list(row)
         if any(isinstance(value, dict) for value in row.values()):
             names = add_inner(cells, row)
-        yield line, names, cells
+        yield line, names, _as_texts(cells, decimal_in)

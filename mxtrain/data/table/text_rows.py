@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, TextIO, Tuple, Union
 
-from mxtrain.data.table.cell_text import text_of
 from mxtrain.data.table.quoted_cells import first_lines, has_doubled_quotes, is_quoted
 from mxtrain.errors import DataError
 
@@ -70,13 +69,13 @@ def num_cells(row: Mapping[Column, Any]) -> int:
 
 
 def add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
-    """Adds the cells of nested objects under names such as a.b; returns the names of all columns."""
+    """Adds the values of nested objects under names such as a.b; returns the names of all columns."""
     names: List[str] = []
     for name, value in row.items():
         inner = value if isinstance(value, dict) else {}
         names += [f"{name}.{key}" for key in inner] or [name]
         for key, cell in inner.items():
-            cells.setdefault(f"{name}.{key}", text_of(cell))
+            cells.setdefault(f"{name}.{key}", cell)
     return names
 
 
