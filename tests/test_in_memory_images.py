@@ -7,6 +7,8 @@ from typing import Tuple
 import numpy as np
 import pytest
 
+from mxtrain.data.given import _moments
+from mxtrain.data.given_samples import splits_of
 from mxtrain.in_memory import images_of
 
 
@@ -20,3 +22,19 @@ def test_images_of_an_array(shape: Tuple[int, ...], size: Tuple[int, int], count
     images = images_of(array, size)
     assert len(images) == count
     np.testing.assert_array_equal(np.stack(images), array if count > 1 or array.ndim == 4 else array[None])
+
+
+@pytest.mark.parametrize("count", [1, 1024, 1025, 2049])
+def test_moments_of_given_images_are_those_of_all_samples(count: int) -> None:
+    image_NHW = np.random.default_rng(count).integers(0, 256, (count, 3, 2), dtype=np.uint8)
+    image_NHW[-1], image_NHW[0, 0, 0] = 255, 0
+    (mean,), (std,) = _moments(splits_of((image_NHW, np.arange(count) % 2))["all"])
+    assert (mean, std) == pytest.approx((image_NHW.mean(), image_NHW.std()), rel=1e-12)
+    (_,), (least,) = _moments(splits_of((np.full_like(image_NHW, 7), np.arange(count) % 2))["all"])
+    assert least == pytest.approx(1e-3)
+
+
+def test_other_inputs_are_not_standardised() -> None:
+    number_NC, image_NC = np.full((3, 2), 5, np.float32), np.full((3, 2), 5, np.uint8)
+    assert _moments(splits_of((number_NC, np.arange(3)))["all"]) == ([], [])
+    assert _moments(splits_of(((number_NC, image_NC), np.arange(3)))["all"])[0] == [0, 5]

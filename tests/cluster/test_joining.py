@@ -192,6 +192,9 @@ def test_a_process_whose_run_does_not_come_together_says_so_and_ends_on_sigterm(
                     break
             else:
                 pytest.fail(f"it ended with {process.wait()}")
+            if role != "worker":
+                process.send_signal(signal.SIGUSR1)  # a warning of the scheduler of a cluster, which is for workers
+                time.sleep(0.3)
             process.send_signal(signal.SIGTERM)
             begun = time.monotonic()
             assert process.wait(20) == 143 and time.monotonic() - begun < 10

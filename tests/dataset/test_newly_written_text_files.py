@@ -238,6 +238,7 @@ def test_values_spelled_alike_are_said(tmp_path: Path, caplog: Any) -> None:
     assert "the values 'York' and 'york' of 'town' differ in case, spaces, the encoding of accents" in caplog.text
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_spellings_of_one_value_are_not_reported(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     rows = [(("True", "true", "false")[number % 3], ("1", "1.0")[number % 2], str(number % 2)) for number in range(30)]

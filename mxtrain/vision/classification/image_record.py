@@ -9,7 +9,7 @@ from typing import List, Optional
 import numpy as np
 
 from mxtrain.data.base import Splits
-from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataPlace, Findings, Problem
 from mxtrain.data.loading.regular_files import read_text, refuse_shared
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import BLANKS, split_lines
@@ -55,6 +55,7 @@ class ImageRecord(DecodedDataset):
         label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
         if class_names is None:
             class_names = [str(label) for label in range(int(label_N.max()) + 1)]
+            _warn_of_first_label(train_path, int(label_N.min()), findings)
             for records in (train, val, test):
                 if records is not None:
                     records.num_classes = len(class_names)
@@ -82,3 +83,11 @@ class ImageRecord(DecodedDataset):
         if duplicate is not None:
             raise DataError(f"'{path}' names the class '{duplicate}' twice. Give each class a name of its own.")
         return names
+
+
+def _warn_of_first_label(path: Path, smallest: int, findings: Findings) -> None:
+    """Warns of labels that do not begin at 0: the network would have classes without images."""
+    if smallest:
+        fact = f"'{path}': the smallest label is {smallest}, and classes count from 0: class 0 has no image."
+        remedy = "Write the records with labels from 0; or name all classes in a file beside it that ends in classes.txt."
+        findings.warn(Problem(LABEL_RANGE, DataPlace(str(path)), fact, remedy))

@@ -156,3 +156,22 @@ def test_records_without_class_names_are_read_past_a_label_that_is_none(folder, 
         content[offsets[record] + 12 : offsets[record] + 16] = struct.pack("<f", label)
     path.write_bytes(content)
     assert check(dataset) == [("label_range", "images_train.rec", 0), ("label_range", "images_train.rec", 2)]
+
+
+def test_labels_of_records_from_1_are_reported(folder, tmp_path, check, caplog):
+    make_record(str(folder), str(tmp_path / "images"))
+    names = tmp_path / "images_classes.txt"
+    content = names.read_text()
+    names.unlink()
+    path, dataset = tmp_path / "images_train.rec", ImageRecord(root=str(tmp_path), image_size=[16, 16])
+    opened = dataset.open()
+    assert "classes count from 0" not in caplog.text
+    records, bytes_ = opened.train.encoded, bytearray(path.read_bytes())
+    for offset, label in zip(records.offset_N.tolist(), records.read_labels().tolist()):
+        bytes_[offset + 12 : offset + 16] = struct.pack("<f", label + 1)
+    path.write_bytes(bytes_)
+    dataset.open()
+    assert "the smallest label is 1, and classes count from 0: class 0 has no image. Write the records" in caplog.text
+    assert ("label_range", "images_train.rec", None) in check(dataset)
+    names.write_text(f"none\n{content}")
+    assert check(dataset) == []
