@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
-from PIL import Image
 
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
@@ -88,6 +87,8 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
     """Returns names and contents of images for the proof of an export: larger than the input of the network, so that
     decoders of JPEG scale them."""
+    from PIL import Image
+
     height, width = (min(3 * side + 5, MAX_EXAMPLE) for side in signature["signature"]["shape"][1:])
     draw = np.random.default_rng(0)
     image = Image.fromarray(draw.integers(0, 256, (9, 7, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)

@@ -290,18 +290,18 @@ def test_written_numbers_are_read_as_in_training() -> None:
 
 def test_numbers_of_json_have_a_point_whatever_the_decimal_sign_of_texts(tmp_path: Path) -> None:
     """`1.125` in a text with a decimal comma is 1125."""
-    rows: List[Row] = [{"a": 1.125, "o": {"b": 2.5}, "c": "3,5"}, {"a": "1.125", "o": {"b": "2,5"}, "c": 4},
+    rows: List[Row] = [{"a": 1.125, "o": {"b": 2.5}, "c": "3,5"}, {"a": "1.125", "o": {"b": "2,5"}, "c": 4.5},
                        {"a": "0,5", "o": {"b": 1e-7}, "c": "1,5"}]  # fmt: skip
     lines = as_lines(rows, lambda value: value)
     (tmp_path / "rows.jsonl").write_bytes(lines)
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table({"a": [1.125, 1125.0, 0.5], "o": [{"b": 2.5}, {"b": 2.5}, {"b": 1e-7}],
-                                               "c": ["3,5", "4", "1,5"]}), file)  # fmt: skip
+                                               "c": ["3,5", "4.5", "1,5"]}), file)  # fmt: skip
     (tmp_path / "rows.parquet").write_bytes(file.getvalue())
     expected = np.array([[1.125, 2.5, 0], [1125, 2.5, 0], [0.5, 1e-7, 0]], np.float32)
     columns = FeatureColumns.from_json([
         {"name": "a", "kind": "number"}, {"name": "o.b", "kind": "number"},
-        {"name": "c", "kind": "category", "vocabulary": ["3,5", "4", "1,5"]},
+        {"name": "c", "kind": "category", "vocabulary": ["3,5", "4.5", "1,5"]},
     ])  # fmt: skip
     read = tuple(ReadColumn(column.name, column.kind, column.name) for column in columns.columns)
     folder: Any = Folder(columns)
@@ -314,6 +314,8 @@ def test_numbers_of_json_have_a_point_whatever_the_decimal_sign_of_texts(tmp_pat
         folder.runs.clear()
         list(predict(folder, (tmp_path / name).read_bytes(), name))
         require_equal(joined(folder.runs), [ids, numbers])
+        regression = open_store(str(tmp_path / name), FeatureLayout(read[1:], "a", (), ("",), decimal=","))
+        np.testing.assert_allclose(regression.label_R, expected[:, 0], rtol=1e-6)
         texts = numbered_rows(tmp_path / name, ["a", "o.b"], True)
         assert texts[0][1] == ("1.125", "2.5")
         table = NumberTable(train=str(tmp_path / name), target="a", features=["o.b"], decimal=",", val_fraction=0.34)

@@ -89,5 +89,5 @@ def _warn_of_first_label(path: Path, smallest: int, findings: Findings) -> None:
     """Warns of labels that do not begin at 0: the network would have classes without images."""
     if smallest:
         fact = f"'{path}': the smallest label is {smallest}, and classes count from 0: class 0 has no image."
-        remedy = "Write the records with labels from 0; or name all classes in a file beside it that ends in classes.txt."
+        remedy = "Write the records with labels from 0, or name all classes in the file that ends in classes.txt."
         findings.warn(Problem(LABEL_RANGE, DataPlace(str(path)), fact, remedy))
