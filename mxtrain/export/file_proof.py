@@ -187,11 +187,10 @@ def _content(place: DataPlace) -> Optional[bytes]:
 def _parquet_row(path: str, number: int) -> bytes:
     """Returns a Parquet file with one row of another, whose first row has the number 0."""
     parquet = require_library("pyarrow.parquet", "parquet", f"{path}: Parquet")
-    with open(path, "rb") as opened:
-        table, group = parquet.ParquetFile(opened), 0
-        while number >= table.metadata.row_group(group).num_rows:
-            number -= table.metadata.row_group(group).num_rows
-            group += 1
-        file = io.BytesIO()
-        parquet.write_table(table.read_row_group(group).slice(number, 1), file)
+    table, group = parquet.ParquetFile(io.BytesIO(read_regular(path, MAX_LINE_FILE))), 0
+    while number >= table.metadata.row_group(group).num_rows:
+        number -= table.metadata.row_group(group).num_rows
+        group += 1
+    file = io.BytesIO()
+    parquet.write_table(table.read_row_group(group).slice(number, 1), file)
     return file.getvalue()
