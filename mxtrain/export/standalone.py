@@ -107,14 +107,21 @@ def plain_name(name: str) -> str:
 
 
 def read_json(folder: str, name: str) -> Dict[str, Any]:
-    """Reads a JSON object."""
+    """Reads a JSON object, whose numbers must be finite."""
     try:
-        found = json.loads(read_file(folder, name, MAX_JSON_BYTES))
+        found = json.loads(read_file(folder, name, MAX_JSON_BYTES), parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
         raise UnusableFolder(f"{os.path.join(folder, name)} holds no JSON: {error}") from error
     if not isinstance(found, dict):
         raise UnusableFolder(f"{os.path.join(folder, name)} holds no JSON object")
     return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:100]} is no finite number")
+    return value
 
 
 def _are_texts(value: Any) -> bool:

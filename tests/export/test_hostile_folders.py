@@ -140,6 +140,10 @@ HOSTILE: Dict[str, Tuple[Callable[[Path], Any], str]] = {
     "a link": (replaced_by_link, "cannot be read"), "a pipe": (pipe, "no regular file"),
     "no archive": (lambda folder: (folder / "proof.npz").write_bytes(b"PK"), "is damaged"),
     "nested JSON": (lambda folder: (folder / "export.json").write_text("[" * 10**5), "holds no JSON"),
+    "a number that is none": (lambda folder: (folder / "export.json").write_text('{"a": [NaN]}'),
+                              "NaN is no finite number"),
+    "a number beyond all": (lambda folder: (folder / "signature.json").write_text('{"signature": {"mean": -1e999}}'),
+                            "-1e999 is no finite number"),
     "no outputs": (lambda folder: np.savez(folder / "proof.npz", **{"0/input/x": np.zeros(2)}), "proves nothing"),
     "other names": (lambda folder: np.savez(folder / "proof.npz", y=np.zeros(2)), "no array of a proof"),
 }  # fmt: skip
