@@ -138,7 +138,8 @@ def file_of_json(values: Mapping[str, Any], model: ServedModel) -> Optional[Uplo
     if value.startswith("data:"):  # as browsers write files into JSON
         value = value.partition(",")[2]
     try:
-        return Upload(base64.b64decode(value, validate=True), reader.media_types[0])
+        # `base64 FILE` and `base64.encodebytes` break lines.
+        return Upload(base64.b64decode("".join(value.split()), validate=True), reader.media_types[0])
     except (binascii.Error, ValueError) as error:
         raise RequestError(400, f"{reader.kind} must be the base64 of a file: {error}.") from error
 

@@ -65,6 +65,7 @@ def test_each_way_to_send_a_file_gives_the_same_prediction(models: List[ServedMo
         "octets without a known name": (form(field(image(), "x", "application/octet-stream")), FORM),
         "other name": (form(field(image(), "x", "image/x-png")), FORM),
         "json": (json.dumps({"image": text}).encode(), "application/json"),
+        "broken lines": (json.dumps({"image": base64.encodebytes(image()).decode()}).encode(), "application/json"),
         "data url": (json.dumps({"image": f"data:image/png;base64,{text}"}).encode(), "text/json; charset=utf-8"),
         "curl --data-binary": (image(), "application/x-www-form-urlencoded"), "no type": (image(), ""),
         "octet-stream": (image(), "Application/Octet-Stream"), "x-png": (image(), "image/x-png"),

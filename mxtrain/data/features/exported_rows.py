@@ -149,27 +149,33 @@ def read_table(
         rows = refuse_long_rows(path, name_cells(read_cells(path, lines, form), True), first_only=False)
         is_first = True
         for line, header, cells in rows:
+            if is_first:
+                _refuse_header(name, header, names)
             missing = next((column for column in names if column not in cells), None)
             if missing is not None:
-                has = f"it has {', '.join(header)}" if is_first else "the row is too short"
-                raise ValueError(f"{name if is_first else f'{name}:{line}'} has no column '{missing}'; {has}")
+                raise ValueError(f"{name}:{line} has no column '{missing}'; the row is too short")
             is_first = False
             yield f"{name}:{line}", {column: cells[column] for column in names}
         if is_first:
             header = next((cells for _, cells in read_cells(path, io.StringIO(lines.getvalue()), form)), [])
-            missing = next((column for column in names if column not in map(str.strip, header)), None)
-            if missing is not None:
-                raise ValueError(f"{name} has no column '{missing}'; it has {', '.join(header)}")
+            _refuse_header(name, [column.strip() for column in header], names)
     except DataError as error:
         raise ValueError(str(error).rstrip(".")) from error
+
+
+def _refuse_header(name: str, header: Sequence[str], names: Sequence[str]) -> None:
+    """Checks that a table has each column once, as training does. Raises: ValueError."""
+    for column in names:
+        if column not in header:
+            raise ValueError(f"{name} has no column '{column}'; it has {', '.join(header) or 'no text'}")
+        if header.count(column) > 1:
+            raise ValueError(f"{name}: two columns are called '{column}'. Give each a name of its own")
 
 
 def _parquet_rows(content: bytes, name: str, names: Sequence[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
     try:
         for number, header, row in read_parquet(io.BytesIO(content), Path(name), list(names)):
-            missing = next((column for column in names if column not in row), None)
-            if missing is not None:
-                raise ValueError(f"{name} has no column '{missing}'; it has {', '.join(header)}")
+            _refuse_header(name, header, names)
             if any(isinstance(row[column], bytes) for column in names):
                 raise ValueError(f"{name}:{number}: a cell holds bytes, which are no text")
             yield f"{name}:{number}", {column: row[column] for column in names}
