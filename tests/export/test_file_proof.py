@@ -293,6 +293,35 @@ def test_files_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pyte
     assert prove_files(*table) == (0, 0.0)
 
 
+@pytest.mark.parametrize("name, text, line, expected", [
+    ("a.csv", "x,y\n1,2\n3,4\n", 3, b"x,y\n3,4\n"), ("a.TSV", "x\n1\n", 2, b"x\n1\n"),
+    ("a.csv", 'x,y\n"1\n2",3\n', 3, None), ("a.csv", '"x",y\n1,2\n', 2, None),
+    ("a.jsonl", '{"a": 1}\n', 1, b'{"a": 1}\n'),
+    ("a.csv", "x\n1\n", 9, b"x\n"), ("a.parquet", "x\n1\n", 2, None), ("a.txt", "x\n", None, b"x\n"),
+])  # fmt: skip
+def test_lines_are_read_with_the_first_one(tmp_path: Path, name: str, text: str, line: Any, expected: Any) -> None:
+    (tmp_path / name).write_text(text)
+    assert file_proof._content(DataPlace(str(tmp_path / name), line)) == expected
+
+
+def test_samples_that_are_no_files_are_left_out(tmp_path: Path) -> None:
+    def fail(index: int) -> Any:
+        raise NotImplementedError
+
+    (tmp_path / "a").touch()
+    places: Dict[Any, bool] = {
+        DataPlace(str(tmp_path / "a")): True, DataPlace(str(tmp_path / "a"), record=3): False,
+        DataPlace(str(tmp_path / "missing")): False, DataPlace(str(tmp_path)): False, DataPlace(""): False,
+    }  # fmt: skip
+    for place, is_file in places.items():
+        source: Any = SimpleNamespace(checks=lambda place=place: SimpleNamespace(content_place=lambda index: place,
+                                                                                place=lambda index: place))  # fmt: skip
+        assert (file_proof._place(source, 0) == place) is is_file
+    assert file_proof._place(SimpleNamespace(), 0) is None  # type: ignore[arg-type]
+    source = SimpleNamespace(checks=lambda: SimpleNamespace(content_place=fail, place=fail))
+    assert file_proof._place(source, 0) is None
+
+
 def test_another_scale_of_the_decoder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that the proof by arrays did not find."""
     case = image_case(tmp_path)

@@ -10,6 +10,7 @@ from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError, LossWeightError, MxtrainError
 from mxtrain.loss.blocks import IndexLabelLoss
 from mxtrain.loss.custom import declared
+from mxtrain.loss.distillation_blocks import DistillationLoss, OutputsOnly
 from mxtrain.metric.meter import LossWeights, Meter
 
 RNG = np.random.default_rng(0)
@@ -69,7 +70,43 @@ def test_a_second_output_must_be_declared(tmp_path) -> None:
         train(block, tmp_path)
 
 
-@pytest.mark.parametrize("parts", ["size", ("a", "a"), ("a b",), ("loss",), (1,), 3])
+@pytest.mark.parametrize("alpha", [0.0, 0.25])
+@pytest.mark.parametrize("kind", [Parts, Weighted, Both])
+def test_losses_around_others_declare_and_return_their_outputs(kind, alpha) -> None:
+    inner = kind()
+    inner.least_weight, inner.must_count = 2.0, True
+    declares = LossWeights(inner.__class__ is not Parts, 2.0, getattr(inner, "parts", ()), True)
+    assert LossWeights.from_loss(OutputsOnly(inner, 1, 1)) == declares
+    around = DistillationLoss(inner, "scores", 1, 0, alpha, 1.0, 0.0)
+    weighted = declares.are_given and alpha > 0
+    assert LossWeights.from_loss(around) == LossWeights(
+        weighted, 2.0 if weighted else 0.0, declares.parts if alpha else (), weighted
+    )
+    scores, teacher, label = nd.array(X[:5, :2]), nd.array(X[:5, 2:]), nd.array(Y[:5])
+    expected = [array.asnumpy() for array in inner(scores, label)]
+    found = around(scores, label, teacher)
+    log_q, log_p = (array.log_softmax().asnumpy() for array in (scores, teacher))
+    soft = (1 - alpha) * (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    if alpha:
+        soft = soft * (expected[1] if weighted else 1)
+        np.testing.assert_allclose(found[0].asnumpy(), alpha * expected[0] + soft, rtol=1e-3, atol=2e-5)
+        for one, other in zip(found[1:], expected[1:]):
+            np.testing.assert_array_equal(one.asnumpy(), other)
+    else:
+        np.testing.assert_allclose(found.asnumpy(), soft, rtol=1e-3, atol=2e-5)
+
+
+def test_declarations_are_found_below_all_wrappers() -> None:
+    block = Both()
+    block.parts = ["size", "constant"]
+    assert declared(IndexLabelLoss(IndexLabelLoss(block))) == (True, ("size", "constant"))
+    assert declared(gluon.loss.L2Loss()) == (False, ())
+
+
+@pytest.mark.parametrize("parts", [
+    "size", ("a", "a"), ("a b",), (1,), 3, ("loss",), ("lr",), ("step",), ("epoch",), ("split",), ("samples_per_s",),
+    ("part",),
+])  # fmt: skip
 def test_names_of_parts(parts) -> None:
     block = WithSize()
     block.parts = parts
