@@ -152,6 +152,10 @@ def test_rows_of_several_lines_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text('town,vip,age\n"Ulm\n",True,1.5\n"Bo""nn",False,2\nUlm,True,-3\n')
     places = [DataPlace(str(tmp_path / "rows.csv"), line) for line in (3, 5, 5)]
     given = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: places[index]))
+    split = tmp_path / "split.csv"
+    split.write_text('town,vip,"age\n"\nUlm,True,1.5\n')
+    header = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: DataPlace(str(split), 3)))
+    assert prove_files(reader, folder, header, sampled, entered) == (0, 0.0)
     index_B = np.array([0, 2])
     assert prove_files(reader, folder, given, Sampled([], [], index_B), {k: v[[0, 2]] for k, v in entered.items()}) == (
         1, 0.0,
@@ -184,6 +188,9 @@ def proof_folder(place: Path) -> Path:
 
 def test_files_of_the_proof_are_read_by_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = proof_folder(tmp_path / "export")
+    assert exported_images.MAX_INPUT_ERROR * 256 == 4, "as documented"
+    write_proof_files(tmp_path, [])
+    assert not (tmp_path / standalone.PROOF_FILES).exists()
     errors = check_folder(str(folder))
     assert errors["reading proof.png"] == errors["reading proof.jpg"] == 0.0
     assert standalone.check(str(folder), lambda signature: exported_images) == errors
@@ -239,7 +246,7 @@ def test_files_of_strangers_are_refused(said: str, tmp_path: Path) -> None:
     assert "output" in check_folder(str(folder))
 
 
-@pytest.mark.parametrize("reader", ["", "exported_nothing", "pixels", "exported-images", "../exported_images"])
+@pytest.mark.parametrize("reader", ["", "exported_nothing", "pixels", "exported_*", "../exported_images"])
 def test_only_our_own_readers_read_for_check(reader: str) -> None:
     assert export_folder._own_reader({"reader": reader}) is None
     assert export_folder._own_reader({"reader": "exported_rows"}).predict is exported_rows.predict

@@ -316,7 +316,7 @@ def _as_texts(row: Mapping[Column, Any], decimal_in: Mapping[Column, str]) -> Di
     """Returns the cells of a row of JSON or Parquet as texts. Lists and objects are unchanged."""
     cells: Dict[Column, Any] = {name: text_of(value) for name, value in row.items()}
     for name, decimal in decimal_in.items():
-        if name in row and decimal != "." and isinstance(cells[name], str) and not isinstance(row[name], str):
+        if name in row and isinstance(cells[name], str) and not isinstance(row[name], str):
             cells[name] = cells[name].replace(".", decimal)
     return cells
 
