@@ -9,7 +9,7 @@ import difflib
 import inspect
 import re
 from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence
+from typing import Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import yaml
 from hydra.core.override_parser.types import IntervalSweep, Override
@@ -28,6 +28,8 @@ from mxtrain.types import Spec
 
 _MAX_ELSEWHERE = 3
 """Maximum number of options for other tasks that a message suggests; with more, the intended one is unclear."""
+_CLOSE = 0.75
+"""Ratio of `difflib` from which two names differ by little more than a typing error."""
 
 
 class WrongOverrides(ConfigError):
@@ -241,6 +243,14 @@ def unknown_key(key: str, existing: Mapping[str, object], files: ConfigFiles, co
         parent, fields = group, [path[len(group) + 1 :] for path in existing if path.startswith(group + ".")]
     elsewhere = options_with(group, field, files, config)
     is_near = any(path.startswith(parent + ".") for path in suggestions)
+    is_close = any(_is_close(field, path.rpartition(".")[2]) for path in suggestions)
+    if elsewhere and not is_close:  # the name is right, and none of the chosen option is about the same
+        is_near = False
+    elif not is_close and "." not in field:
+        fields_elsewhere = [name for _, names in fields_of_options(group, files) for name in names]
+        for name in difflib.get_close_matches(field, fields_elsewhere, n=1, cutoff=_CLOSE):
+            suggestions, is_near = [f"{group}.{name}"], True
+            elsewhere = options_with(group, name, files, config)
     near = f"{did_you_mean_any(suggestions) if is_near or not elsewhere else ''}{elsewhere}"
     allowed, location = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
     return f"there is no '{key}'.{near} {parent} takes: {allowed} ({location})."
@@ -313,6 +323,16 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
     task = import_target(str(config.task["_target_"]), "task").name if "task" in config else ""
     having: List[str] = []
     elsewhere: List[str] = []
+    for option, fields in fields_of_options(group, files):
+        if field in fields:
+            (having if _is_for(fields, task) else elsewhere).append(option)
+    if not having and 0 < len(elsewhere) <= _MAX_ELSEWHERE:
+        return f" It belongs to {group}={'|'.join(elsewhere)}, for another task."
+    return f" It belongs to {group}={'|'.join(having)}." if having else ""
+
+
+def fields_of_options(group: str, files: ConfigFiles) -> Iterator[Tuple[str, Dict[str, object]]]:
+    """Yields each option of a group with its settings: those of its file, and the defaults of a class of mxtrain."""
     for option in files.options(group):
         file = files.find_file(f"{group}/{option}")
         settings = yaml.safe_load(read_regular_text(file)) if file else None
@@ -320,11 +340,11 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
             settings = settings.get(group, settings)  # nested below the group's name, or at the top level
         if isinstance(settings, dict):
             spec = own_spec(settings.get("_target_"))
-            if field in flatten({**(default_settings(spec) if spec is not None else {}), **settings}):
-                (having if _is_for(settings, task) else elsewhere).append(option)
-    if not having and 0 < len(elsewhere) <= _MAX_ELSEWHERE:
-        return f" It belongs to {group}={'|'.join(elsewhere)}, for another task."
-    return f" It belongs to {group}={'|'.join(having)}." if having else ""
+            yield option, flatten({**(default_settings(spec) if spec is not None else {}), **settings})
+
+
+def _is_close(one: str, other: str) -> bool:
+    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio() >= _CLOSE
 
 
 def _is_for(settings: Mapping[str, object], task: str) -> bool:

@@ -147,7 +147,8 @@ def run(arguments: Sequence[str]) -> int:
     rows = CountingIterator(predicted, task.list_field[0])
     try:
         with open_output(settings.output) as stream:
-            write_rows(form, task, trained.signature, rows, stream, sample_ids)
+            names = list(next(iter(copied.values()), ()))
+            write_rows(form, task, trained.signature, rows, stream, sample_ids, names)
             refuse_none(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
@@ -412,14 +413,19 @@ class CountingIterator:
 
 def write_rows(
     form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO,
-    sample_ids: Mapping[str, Json],
+    sample_ids: Mapping[str, Json], copied: Sequence[str],
 ) -> None:  # fmt: skip
-    """Writes predictions as JSONL, CSV or a format of the task; arguments as in `Task.write_as`."""
+    """Writes predictions as JSONL, CSV or a format of the task; arguments as in `Task.write_as`.
+
+    Args:
+        copied: columns of a table in the rows, which `Task.cells` does not know.
+    """
     if form == "jsonl":
         for row in rows:
             stream.write(encode_json(row).decode() + "\n")
     elif form == "csv":
-        write_csv(({"file": row.pop("file"), **task.cells(row)} for row in rows), stream)
+        first = ("file", *copied)
+        write_csv(({**{name: row.pop(name) for name in first}, **task.cells(row)} for row in rows), stream)
     else:
         rows_with_ids = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
         for part in task.write_as(form, signature, rows_with_ids):

@@ -150,7 +150,9 @@ def next_commands(
     commands: List[Tuple[str, str]] = []
     if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
         commands.append(("watch", f"{command.tensorboard} --logdir {run_path}"))
-    api_groups = [group for group, node in config.items() if isinstance(node, Mapping) and "given_as" in node]
+    api_groups = [group for group, node in config.items() if isinstance(node, Mapping) and (
+        "given_as" in node or (group == "metric" and any("given_as" in metric for metric in node.values()))
+    )]  # fmt: skip
     if api_groups:  # objects of the Python API cannot be given on a command line
         arguments = "".join(f", {group}=..." for group in api_groups if group != "optimizer")
         load = f"run = mxtrain.load({str(_relative(run_dir))!r}{arguments})"

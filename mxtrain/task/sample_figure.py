@@ -143,12 +143,15 @@ def fit_text(text: str, width: float, font: ImageFont.FreeTypeFont) -> str:
     return text + "..."
 
 
-def draw_captioned(image_N: Sequence[np.ndarray], captions: Sequence[Sequence[str]], title: str) -> Image.Image:
-    """Draws a grid of images, each with two lines below it.
+def draw_captioned(
+    image_N: Sequence[np.ndarray], captions: Sequence[Sequence[str]], are_wrong: Sequence[bool], title: str
+) -> Image.Image:
+    """Draws a grid of images, each with two lines below it, the second in red if the prediction is wrong.
 
     Args:
         image_N: images (H, W, C), uint8.
         captions: two lines for each image.
+        are_wrong: whether the prediction for each image is wrong.
         title: title of the figure.
 
     Returns:
@@ -163,10 +166,11 @@ def draw_captioned(image_N: Sequence[np.ndarray], captions: Sequence[Sequence[st
     figure = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(figure)
     draw.text((_GAP, _GAP // 2), fit_text(title, size[0] - 2 * _GAP, font_for("")), INK, font_for(""))
-    for index, (tile, lines) in enumerate(zip(tiles, captions)):
+    for index, (tile, lines, is_wrong) in enumerate(zip(tiles, captions, are_wrong)):
         x, y = _GAP + index % columns * cell_w, head + _GAP + index // columns * cell_h
         figure.paste(tile, (x, y))
         for number, line in enumerate(drawable(lines)):
             font, top = font_for(line), y + tile.height + 4 + number * (FONT_SIZE + 4)
-            draw.text((x, top), fit_text(line, cell_w - _GAP, font), INK if number == 0 else WRONG, font)
+            color = INK if number == 0 else WRONG if is_wrong else QUIET
+            draw.text((x, top), fit_text(line, cell_w - _GAP, font), color, font)
     return figure

@@ -49,7 +49,12 @@ def draw_worst(take: Take, worst: List[Cells], title: str) -> object:
     from mxtrain.task.sample_figure import draw_captioned, images_of
 
     images = [images_of(take(int(cells[SAMPLE])))[0] for cells in worst]
-    return draw_captioned(images, [captions_of(cells) for cells in worst], title)
+    return draw_captioned(images, [captions_of(cells) for cells in worst], list(map(is_wrong, worst)), title)
+
+
+def is_wrong(cells: Cells) -> bool:
+    """Returns True if the predicted class is not the true one; numbers, boxes and masks are not right or wrong."""
+    return isinstance(cells.get(TRUE), str) and cells[TRUE] != cells[PREDICTED]
 
 
 def captions_of(cells: Cells) -> List[str]:

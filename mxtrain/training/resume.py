@@ -175,7 +175,11 @@ def require_same_data(checkpoint: Checkpoint, config: Config, identity: JsonObje
         return
     other_samples = any(name.startswith("dataset.") and name != BATCH_SIZE for name in changes)
     lines = data_differences(before, identity, files_only=other_samples)
-    if lines:
+    if lines and checkpoint.step == 0:
+        # A run often ends in its first epoch for a broken file, and asks to remove it and to type the same command.
+        logging.getLogger("mxtrain").info("%s holds no trained step, and is continued on other data:\n%s",
+                                          checkpoint.path, "\n".join(lines))  # fmt: skip
+    elif lines:
         raise CheckpointError(
             f"{checkpoint.path} was trained on other data:\n" + "\n".join(lines) + "\n"
             "Start over with checkpoint.resume=never (which keeps the earlier files under previous/), choose another "

@@ -5,7 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
-from running import here
+from PIL import Image
+from running import here, status
 
 import mxtrain
 from mxtrain.data.base import Splits
@@ -253,6 +254,29 @@ def test_resume_refuses_corrected_labels(tmp_path) -> None:
         assert "checkpoint.resume=never" in said and "checkpoint.changes=[data]" in said
     here(run, *common, two, "checkpoint.changes=[data]")
     here(run, *common, one, "checkpoint.resume=never")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_runs_without_a_trained_step_continue_without_a_broken_image(tmp_path, split) -> None:
+    photos = tmp_path / "photos"
+    for number in range(32):
+        path = photos / ("train", "val")[number < 8] / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (7 * number, 200 * (number % 2), 0)).save(path)
+    common = ("dataset=image_folder", f"dataset.root={photos}", "dataset.image_size=8", "model=mlp", "model.hidden=[4]",
+              "dataset.batch_size=4", "early_stopping=off")  # fmt: skip
+    two, broken = "trainer.max_epochs=2", photos / split / "a" / "broken.png"
+    here(tmp_path / "fresh", *common, two)
+    broken.write_bytes(b"no image")
+    assert "run the same command again" in here(tmp_path / "run", *common, two, exit_code=1)
+    broken.unlink()
+    here(tmp_path / "run", *common, two)
+    fresh, resumed = (status(tmp_path / name) for name in ("fresh", "run"))
+    assert resumed["weights_sha256"] == fresh["weights_sha256"] and resumed["step"] == fresh["step"] == 12
+    assert "nothing is left to do" in here(tmp_path / "run", *common, two)
+    broken.write_bytes((photos / split / "a" / f"{2 if split == 'val' else 10}.png").read_bytes())
+    assert "was trained on other data" in here(tmp_path / "run", *common, "trainer.max_epochs=3", exit_code=2)
 
 
 def test_given_arrays(tmp_path) -> None:

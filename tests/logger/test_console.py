@@ -259,6 +259,16 @@ def test_only_what_can_work_is_advised(ended, config, predicts, purposes):
     assert [purpose for purpose, _ in found] == purposes
 
 
+def test_all_objects_that_load_needs_are_named():
+    given = {"given_as": "x"}
+    config = {"model": given, "dataset": given, "metric": {"accuracy": {}, "mine": given}, "optimizer": given,
+              "loss": {"_target_": "a"}, "callback": {"mine": given}}  # fmt: skip
+    for metric, named in ((config["metric"], ", metric=..."), ({"accuracy": {}}, "")):
+        found = dict(next_commands(ENDED["finished"], Path("a"), {**config, "metric": metric}, CommandLine()))
+        load = f"run = mxtrain.load('a', model=..., dataset=...{named})"
+        assert found == {"evaluate and predict in Python": load}
+
+
 @pytest.mark.parametrize("predicts", [True, False])
 def test_the_end_of_a_run_advises_predict_where_its_task_predicts(fake_run, predicts):
     stream = io.StringIO()

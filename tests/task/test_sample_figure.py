@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mxtrain.task.sample_figure import PredictedImages, draw_samples
+from mxtrain.task.sample_report import draw_worst
 
 
 def test_wrong_predictions_are_red():
@@ -16,6 +17,18 @@ def test_wrong_predictions_are_red():
 
     assert reds(label=0) == 0
     assert reds(label=1) > 500
+
+
+@pytest.mark.parametrize("cells, is_red", [
+    ({"true": "dog", "predicted": "cat"}, True),
+    ({"true": "dog", "predicted": "dog"}, False),
+    ({"true": 3.0, "predicted": 2.5}, False),  # a regression is never exactly right
+    ({"missed": 2, "false_positives": 1}, False),
+])  # fmt: skip
+def test_wrong_predictions_among_the_worst_are_red(cells, is_red, monkeypatch):
+    monkeypatch.setattr("mxtrain.task.sample_figure.images_of", lambda source: [np.zeros((8, 8, 3), np.uint8)])
+    picture = draw_worst(lambda index: None, [{"sample": 0, "loss": 0.5, **cells}], "val")
+    assert np.all(np.asarray(picture) == (200, 30, 30), axis=2).any() == is_red
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8, 1), (3, 32, 32, 3), (3, 500, 300, 3), (1, 16, 4, 4), (0, 8, 8, 1)])

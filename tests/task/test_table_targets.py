@@ -94,6 +94,11 @@ def test_several_classes_are_trained_on_measured_and_predicted(train_run: Any, t
     share_NK /= share_NK.sum(axis=1, keepdims=True)  # they are rounded to six digits
     predicted_N = np.array([PLANS.index(row["class"]) for row in rows])
     assert (predicted_N == label_N).mean() > 0.9
+    assert main(["predict", str(run), train, f"output={tmp_path}/out.csv", "keep=[town,plan]"]) == 0
+    with open(train) as stream, open(tmp_path / "out.csv") as predictions:
+        for row, cells, top in zip(csv.DictReader(stream), csv.DictReader(predictions), rows):
+            assert list(cells)[:4] == ["file", "town", "plan", "class_1"] and cells["class_1"] == top["class"]
+            assert (cells["town"], cells["plan"]) == (row["town"], row["plan"])
     test_N = open_splits(FeatureTable(train=train, target="plan")).test.row_N  # type: ignore[union-attr]
     measured = json.loads((run / "eval" / "test" / "metrics.json").read_text())
     label, share, predicted = label_N[test_N], share_NK[test_N], predicted_N[test_N]

@@ -10,6 +10,7 @@ from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import DataPlaces
 from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.loading.splitting import choose_statistics, refuse_empty
+from mxtrain.errors import ConfigError
 from mxtrain.vision.images.dataset import Dataset
 
 
@@ -33,8 +34,15 @@ def split_in_memory(
         places: source locations of the samples, for messages.
 
     Raises:
+        ConfigError: the array does not hold images.
         DataError: a split would be empty.
     """
+    if image_NCHW.ndim != 4 or (image_NCHW.dtype != np.uint8 and "auto" in (dataset.mean, dataset.std)):
+        raise ConfigError(
+            f"dataset {type(dataset).__name__}: the array is {image_NCHW.dtype} of shape {image_NCHW.shape}. Images "
+            "are uint8 of shape (N, channels, height, width). Time series and other arrays train from Python: "
+            "mxtrain.train(model=NETWORK, dataset=(x, y))."
+        )
     train, val, held_out = dataset.divide(label_N, has_test=test is not None)
     refuse_empty(f"dataset {type(dataset).__name__}", len(train), len(val), dataset.val_fraction)
 
