@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain import native
 from mxtrain.engine.cached_op import corrected
+from mxtrain.engine.deconvolution import with_computed_weights
 from mxtrain.engine.fused_norms import in_two_operators
-from mxtrain.engine.gradient_sums import OVERWRITES, with_added_gradients
+from mxtrain.engine.gradient_sums import OVERWRITES, has_gradient, with_copied_arrays
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
 from mxtrain.engine.max_pooling import with_stored_positions
+from mxtrain.engine.zero_gradients import ZERO_GRADIENTS, is_result
 from mxtrain.process.collection import collection_paused
 from mxtrain.runtime import cuda_libraries, spinning
 from mxtrain.runtime.apply import lets_threads_spin
@@ -92,15 +94,37 @@ for _module in (mx.nd, mx.sym):
     _module.contrib.BatchNormWithReLU = in_two_operators(_module.contrib.BatchNormWithReLU, _module.BatchNorm, _relu)
 
 
-def _add_gradients(path: str) -> None:
-    """Replaces a function of `mx.nd`, and of the module that array methods call."""
+def _copy_arrays(path: str, *options: Any) -> None:
+    """Replaces a function of `mx.nd`, and of the module that array methods call, by one that reads copies of arrays."""
     part, _, name = path.rpartition(".")
     for module in (getattr(mx.nd, part),) if part else (mx.nd, mx.nd.op):
-        setattr(module, name, with_added_gradients(getattr(module, name), mx.autograd, _copy))
+        setattr(module, name, with_copied_arrays(getattr(module, name), mx.autograd, *options))
 
 
 for _path in (path for paths in OVERWRITES.values() for path in paths):
-    _add_gradients(_path)
+    _copy_arrays(_path, _copy, has_gradient)
+for _path, _input in ZERO_GRADIENTS.items():
+    _copy_arrays(_path, mx.nd.add_n, is_result, _input)
+
+
+def _has_inputs(symbol: mx.sym.Symbol) -> bool:
+    return symbol.get_children() is not None
+
+
+def _is_computed(weight: mx.nd.NDArray) -> bool:
+    """Returns True for an array whose gradient goes on to the operators that computed it."""
+    if not mx.autograd.is_recording() or has_gradient(weight):
+        return False
+    try:
+        return _has_inputs(mx.autograd.get_symbol(weight))
+    except mx.MXNetError:  # autograd has not recorded anything that reads or computes it
+        return False
+
+
+for _module in (mx.nd, mx.nd.op):
+    setattr(_module, "Deconvolution", with_computed_weights(getattr(_module, "Deconvolution"), mx.nd, _is_computed))  # noqa: B009, B010
+for _module in (mx.sym, mx.sym.op):
+    setattr(_module, "Deconvolution", with_computed_weights(getattr(_module, "Deconvolution"), mx.sym, _has_inputs))  # noqa: B009, B010
 
 mx.nd.CachedOp = corrected(mx.nd.CachedOp, mx.autograd, mx.sym.load_json, _copy)
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
 from mxtrain.engine.fused_norms import FUSED, separated
-from mxtrain.engine.gradient_sums import OVERWRITES, has_gradient, overwritten_inputs
+from mxtrain.engine.gradient_sums import with_copied_inputs
 from mxtrain.engine.max_pooling import has_max_pooling, inference_in_training_mode, pooled_inputs
 
 if TYPE_CHECKING:
@@ -34,33 +34,31 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
     """
 
     class CachedOp(cached_op):
-        __slots__ = ("_flags", "_inference", "_overwritten", "_pooled", "_pools", "_recorded_inference", "_sym")
+        __slots__ = ("_flags", "_inference", "_pooled", "_pools", "_recorded_inference", "_sym")
 
         def __init__(self, sym: Any, flags: Flags = ()) -> None:
             text = sym.tojson()
+            graph: SymbolGraph = json.loads(text)
             if f'"op": "{FUSED}"' in text:
-                sym = load_json(json.dumps(separated(json.loads(text))))
-                text = sym.tojson()
+                sym = load_json(json.dumps(separated(graph)))
+                graph = json.loads(sym.tojson())
+            copied = with_copied_inputs(graph)
+            if copied is not None:
+                sym = load_json(copied)
             super().__init__(sym, flags)
             self._sym, self._flags = sym, flags
             self._inference = self._recorded_inference = None
             if dict(flags).get("static_shape") and '"op": "RNN"' in text:
                 self._inference = cached_op(sym, [flag for flag in flags if flag[0] != "static_shape"])
-            is_read = any(f'"op": "{op}"' in text for op in ("Pooling", *OVERWRITES))
-            graph: SymbolGraph = json.loads(text if is_read else '{"nodes": []}')
             self._pools, self._pooled = has_max_pooling(graph), pooled_inputs(graph)
-            self._overwritten = overwritten_inputs(graph)
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if (self._pools or self._overwritten) and autograd.is_recording():
+            if self._pools and autograd.is_recording():
                 given = list(args)
                 for position in self._pooled:
                     given[position] = copy(given[position])
-                for position in self._overwritten:
-                    if has_gradient(given[position]):
-                        given[position] = copy(given[position])
                 args = tuple(given)
-                if self._pools and not autograd.is_training():
+                if not autograd.is_training():
                     with autograd.train_mode():
                         return self._as_inference()(*args, **kwargs)
             if self._inference is None or autograd.is_training():

@@ -8,7 +8,8 @@ whose backward pass adds. The table in docs/internals/operators.md comes from a 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Sequence
+import json
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
     from mxtrain.annotations import SymbolGraph
@@ -28,25 +29,33 @@ OVERWRITES: Mapping[str, Sequence[str]] = {
 """Operator in a graph -> its functions in `mxnet.nd`. The sum of two arrays is wrong in graphs only."""
 
 
-def with_added_gradients(operator: Callable[..., Any], autograd: Any, copy: Callable[[Any], Any]) -> Any:
-    """Wraps an imperative operator so that the gradients of arrays that it reads directly are added up.
+def with_copied_arrays(
+    operator: Callable[..., Any], autograd: Any, copy: Callable[[Any], Any], is_copied: Callable[[object], bool],
+    only: Optional[Tuple[int, str]] = None,
+) -> Any:  # fmt: skip
+    """Wraps an imperative operator so that recorded calls read copies of arrays.
 
     Args:
         operator: function of `mxnet.nd`.
         autograd: mxnet.autograd.
         copy: operator that copies an array.
+        is_copied: returns True for an argument that is copied.
+        only: position and name of the only argument that is copied; None for all.
     """
 
+    def copied(key: object, value: Any) -> Any:
+        return copy(value) if key != "out" and (only is None or key in only) and is_copied(value) else value
+
     @functools.wraps(operator)
-    def adding(*args: Any, **kwargs: Any) -> Any:
+    def reading_copies(*args: Any, **kwargs: Any) -> Any:
         if not autograd.is_recording():
             return operator(*args, **kwargs)
         return operator(
-            *(copy(value) if has_gradient(value) else value for value in args),
-            **{name: copy(value) if name != "out" and has_gradient(value) else value for name, value in kwargs.items()},
+            *(copied(position, value) for position, value in enumerate(args)),
+            **{name: copied(name, value) for name, value in kwargs.items()},
         )
 
-    return adding
+    return reading_copies
 
 
 def has_gradient(value: object) -> bool:
@@ -54,19 +63,32 @@ def has_gradient(value: object) -> bool:
     return getattr(value, "grad", None) is not None
 
 
-def overwritten_inputs(graph: SymbolGraph) -> List[int]:
-    """Returns the positions of a graph's inputs that such an operator reads directly, in the graph or in one of its
-    loops and branches.
+def with_copied_inputs(graph: SymbolGraph) -> Optional[str]:
+    """Returns a graph, as JSON, in which such operators, its outputs, and loops and branches read copies of its inputs.
 
-    A sum that is an output of the graph is left out: MXNet cannot infer the storage type of the gradient of such a
-    graph if its inputs are results of other operators, as copies are.
+    An output that is an input itself has the gradient 0 or an overwritten one. The order of inputs and outputs stays.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The changed graph; None if there is nothing to change.
     """
-    nodes = graph["nodes"]
-    inputs = [number for number, node in enumerate(nodes) if node["op"] == "null"]
-    heads = {number for number, *_ in graph.get("heads", ())}
-    read = {
-        source for number, node in enumerate(nodes)
-        if node.get("subgraphs") or node["op"] in OVERWRITES and not (node["op"] == "elemwise_add" and number in heads)
-        for source, *_ in node["inputs"]
-    }  # fmt: skip
-    return [position for position, number in enumerate(inputs) if number in read]
+    nodes = list(graph["nodes"])
+    copies: Dict[int, int] = {}
+
+    def copied(entries: Sequence[Sequence[int]]) -> List[Sequence[int]]:
+        found: List[Sequence[int]] = []
+        for source, *rest in entries:
+            if nodes[source]["op"] == "null" and source not in copies:
+                name = f"{nodes[source]['name']}_copy"
+                copies[source] = len(nodes)
+                nodes.append({"op": "_copy", "name": name, "inputs": [[source, 0, 0]]})
+            found.append([copies.get(source, source), *rest])
+        return found
+
+    for number, node in enumerate(graph["nodes"]):
+        if node.get("subgraphs") or node["op"] in OVERWRITES:
+            nodes[number] = {**node, "inputs": copied(node["inputs"])}
+    heads = copied(graph["heads"])
+    return json.dumps({**graph, "nodes": nodes, "heads": heads}) if copies else None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.engine.gradient_sums import OVERWRITES, overwritten_inputs
+from mxtrain.engine.gradient_sums import OVERWRITES, with_copied_inputs
 
 SPLIT = np.linspace(-1, 1, 12).reshape(3, 4)
 OPERATORS = {
@@ -88,17 +88,62 @@ def test_gradients_of_all_inputs_are_added_up(function, shapes, hybrid):
         np.testing.assert_allclose(both, 2 * one, rtol=1e-4, atol=1e-5)
 
 
-def test_operators_have_these_names_in_graphs():
-    """`overwritten_inputs` finds operators by these names."""
-    x = mx.sym.var("x")
-    named = [mx.sym.clip(x, 0, 1), mx.sym.flip(x, axis=0), mx.sym.split_v2(x, (1,), axis=0), mx.sym.cumsum(x, axis=0),
-             mx.sym.mean(x), mx.sym.moments(x, axes=(0,)), mx.sym.mean(x + x)]  # fmt: skip
+SUMS = {
+    "sum": lambda F, x, y: x + y,
+    "function of the sum": lambda F, x, y: F.exp(x + y),
+    "sum with another operator": lambda F, x, y: x + y * 1,
+    "sum of three": lambda F, x, y: x + y + x,
+    "inputs": lambda F, x, y: F.Group([x, y]),
+    "an input": lambda F, x, y: F.Group([F.exp(x), y]),
+    "an input that is read, too": lambda F, x, y: F.Group([x * y, y]),
+}
+
+
+@pytest.mark.parametrize("computed", ["neither", "first", "both"])
+@pytest.mark.parametrize("flags", [{}, {"static_alloc": True}, {"static_alloc": True, "static_shape": True}], ids=str)
+@pytest.mark.parametrize("function", SUMS.values(), ids=SUMS)
+def test_gradients_of_graphs_whose_outputs_are_sums_or_inputs(function, flags, computed):
+    """Against a finite difference of the sum of all outputs; x and y are parameters or results of operators."""
+    graph = nd.CachedOp(function(mx.sym, mx.sym.var("x"), mx.sym.var("y")), list(flags.items()))
+    rng = np.random.RandomState(0)
+    arrays = [nd.array(rng.uniform(-1, 1, (3, 4))) for _ in range(2)]
+
+    def total(x, y):
+        x, y = x if computed == "neither" else x * 1, y * 1 if computed == "both" else y
+        outputs = graph(x, y)
+        return sum(output.sum() for output in (outputs if isinstance(outputs, list) else [outputs]))
+
+    step = 1e-2
+    slopes = [
+        float((total(*(a + step * (n == number) for n, a in enumerate(arrays)))
+               - total(*(a - step * (n == number) for n, a in enumerate(arrays)))).asscalar()) / (2 * step)
+        for number in (0, 1)
+    ]  # fmt: skip
+    for array in arrays:
+        array.attach_grad("add")
+    for count in (1, 2):
+        with autograd.record():
+            y = total(*arrays)
+        y.backward()
+        found = [float(array.grad.sum().asscalar()) for array in arrays]
+        np.testing.assert_allclose(found, np.multiply(slopes, count), rtol=1e-3)
+
+
+def test_only_inputs_of_such_operators_are_copied_in_graphs():
+    """`with_copied_inputs` finds operators by these names; inputs and outputs keep their order."""
+    x, y, z = (mx.sym.var(name) for name in "xyz")
+    named = [mx.sym.clip(y, 0, 1), mx.sym.flip(y, axis=0), mx.sym.split_v2(y, (1,), axis=0), mx.sym.cumsum(y, axis=0),
+             mx.sym.mean(y), mx.sym.moments(y, axes=(0,)), y + y, mx.sym.mean(y + y), y]  # fmt: skip
     for symbol in named:
-        graph = json.loads(symbol.tojson())
-        assert overwritten_inputs(graph) == [0]
-        assert {node["op"] for node in graph["nodes"]} - {"null"} <= set(OVERWRITES)
-    for symbol in (mx.sym.exp(x) * 2, x + x):  # of a sum that is an output MXNet cannot infer the storage type
-        assert overwritten_inputs(json.loads(symbol.tojson())) == []
+        graph = mx.sym.Group([mx.sym.exp(x), *symbol, mx.sym.exp(y) + mx.sym.exp(z)])
+        changed = mx.sym.load_json(with_copied_inputs(json.loads(graph.tojson())))
+        assert changed.list_inputs() == graph.list_inputs() == ["x", "y", "z"]
+        assert len(changed.list_outputs()) == len(graph.list_outputs())
+        nodes = json.loads(changed.tojson())["nodes"]
+        assert {node["op"] for node in nodes} - {"null"} - {"exp", "_copy"} <= set(OVERWRITES)
+        (copy,) = (node for node in nodes if node["op"] == "_copy")
+        assert nodes[copy["inputs"][0][0]]["name"] == "y"
+    assert with_copied_inputs(json.loads((mx.sym.exp(x) * 2).tojson())) is None
 
 
 def test_only_arrays_with_a_gradient_are_copied(monkeypatch):
