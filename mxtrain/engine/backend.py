@@ -126,6 +126,25 @@ for _module in (mx.nd, mx.nd.op):
 for _module in (mx.sym, mx.sym.op):
     setattr(_module, "Deconvolution", with_computed_weights(getattr(_module, "Deconvolution"), mx.sym, _has_inputs))  # noqa: B009, B010
 
+
+def _without_length_gradients(operator: Callable[..., Any], F: Any, is_computed: Callable[[Any], bool]) -> Any:
+    """Wraps an operator on sequences, whose backward pass does not write the gradient of computed lengths: it is 0."""
+
+    @functools.wraps(operator)
+    def sequence(data: Any = None, sequence_length: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if sequence_length is not None and is_computed(sequence_length):
+            sequence_length = F.BlockGrad(sequence_length)
+        return operator(data, sequence_length, *args, **kwargs)
+
+    return sequence
+
+
+for _name in ("SequenceMask", "SequenceLast", "SequenceReverse"):
+    for _module in (mx.nd, mx.nd.op):
+        setattr(_module, _name, _without_length_gradients(getattr(_module, _name), mx.nd, _is_computed))
+    for _module in (mx.sym, mx.sym.op):
+        setattr(_module, _name, _without_length_gradients(getattr(_module, _name), mx.sym, _has_inputs))
+
 mx.nd.CachedOp = corrected(mx.nd.CachedOp, mx.autograd, mx.sym.load_json, _copy)
 
 autograd = mx.autograd

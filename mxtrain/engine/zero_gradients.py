@@ -21,7 +21,6 @@ ZERO_GRADIENTS: Mapping[str, Optional[Input]] = {
     **dict.fromkeys((
         "BlockGrad", "stop_gradient", "round", "rint", "ceil", "floor", "trunc", "fix", "logical_not", "zeros_like",
         "ones_like", "one_hot", "argmax", "argmin", "argsort", "topk", "contrib.arange_like", "contrib.index_array",
-        "contrib.box_encode", "contrib.box_decode",
     )),
     **dict.fromkeys(f"broadcast_{name}" for name in COMPARISONS),
     **dict.fromkeys(f"_internal._{name}{kind}" for name in COMPARISONS for kind in ("", "_scalar")),

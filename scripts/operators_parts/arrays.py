@@ -116,6 +116,9 @@ INDICES = [
     Entry("boolean_mask", lambda F, x: F.contrib.boolean_mask(x, F.ones((3,))), [(3, 4)], lambda x: x),
     Entry("SequenceMask", lambda F, x, n: F.SequenceMask(x, n, use_sequence_length=True, value=-1), [(4, "N", 3)],
           lambda x, n: np.where((np.arange(4)[:, None] < n)[..., None], x, -1.0), lambda n: [np.arange(n) % 4 + 1.0]),
+    Entry("SequenceMask(lengths with a gradient)", lambda F, x, n: F.SequenceMask(
+          x, n * 0.1 + 2.5, use_sequence_length=True), [(4, "N", 3), ("N",)],
+          lambda x, n: x * (np.arange(4) < 2)[:, None, None]),
     Entry("SequenceLast", lambda F, x, n: F.SequenceLast(x, n, use_sequence_length=True), [(4, "N", 3)],
           lambda x, n: x[n.astype(int) - 1, np.arange(x.shape[1])], lambda n: [np.arange(n) % 4 + 1.0]),
     Entry("SequenceReverse", lambda F, x, n: F.SequenceReverse(x, n, use_sequence_length=True), [(4, "N", 3)],
@@ -148,6 +151,16 @@ def _definite_of(F: Any, x: Any) -> Any:
 
 
 MATRICES = {
+    "linalg.gemm": (lambda F, x: F.linalg.gemm(x, x, 2 * x, transpose_a=True, alpha=2, beta=3),
+                    lambda x: 2 * x.swapaxes(1, 2) @ x + 6 * x),
+    "linalg.potri": (lambda F, x: F.linalg.potri(F.linalg.potrf(_definite_of(F, x))),
+                     lambda x: np.linalg.inv(_definite(x))),
+    "linalg.makediag": (lambda F, x: F.linalg.makediag(F.linalg.extractdiag(x)), lambda x: x * np.eye(3)),
+    "linalg.extracttrian": (lambda F, x: F.linalg.extracttrian(x), lambda x: x[(slice(None), *np.tril_indices(3))]),
+    "linalg.maketrian": (lambda F, x: F.linalg.maketrian(F.linalg.extracttrian(x)), np.tril),
+    "linalg.syevd": (lambda F, x: F.linalg.syevd(_definite_of(F, x))[1], lambda x: np.linalg.eigvalsh(_definite(x))),
+    "linalg.gelqf": (lambda F, x: F.abs(F.linalg.gelqf(_definite_of(F, x))[1]),
+                     lambda x: abs(np.linalg.qr(_definite(x).swapaxes(1, 2))[1].swapaxes(1, 2))),
     "linalg.gemm2": (lambda F, x: F.linalg.gemm2(x, x, transpose_b=True, alpha=2), lambda x: 2 * x @ x.swapaxes(1, 2)),
     "linalg.syrk": (lambda F, x: F.linalg.syrk(x, alpha=2), lambda x: 2 * x @ x.swapaxes(1, 2)),
     "linalg.potrf": (lambda F, x: F.linalg.potrf(_definite_of(F, x)), lambda x: np.linalg.cholesky(_definite(x))),

@@ -62,6 +62,13 @@ def _conv(F: Any, x: Any, shape: Sequence[int]) -> Any:
     return F.Convolution(x, weight, kernel=(1,) * ndim, num_filter=shape[1], no_bias=True)
 
 
+def _dense(F: Any, x: Any, shape: Sequence[int]) -> Any:
+    """Passes an array through a dense layer and an elementwise operator that change nothing."""
+    size = shape[-1]
+    y = F.FullyConnected(x.reshape((-1, size)), F.array(np.eye(size)), num_hidden=size, no_bias=True)
+    return F.identity(y.reshape(shape))
+
+
 VIEW = Condition(
     "view: reshape", lambda v: v.ravel(), lambda F, x, shape: (x * 1).reshape(shape), lambda g, shape: g.reshape(shape)
 )
@@ -72,6 +79,7 @@ CONDITIONS = [
     Condition("after Convolution", enter=_conv),
     replace(VIEW, name="view after Convolution", leaf=lambda v: v, back=lambda g, shape: g,
             enter=lambda F, x, shape: _conv(F, x, shape).reshape((-1,)).reshape(shape)),
+    Condition("after FullyConnected and identity", enter=_dense),
     Condition("grad_req=add", add=True), Condition("hybrid, grad_req=add", add=True, hybrid={"static_alloc": True}),
     Condition("several consumers", consumers=True),
     Condition("inference mode", train=False), Condition("batch of 1", batch=1), Condition("batch of 0", batch=0),

@@ -119,7 +119,7 @@ def _convolutions() -> List[Entry]:
     made.append(Entry("Convolution(2d, 16 channels)",
                       lambda F, x, w, b: F.Convolution(x, w, b, kernel=(1, 1), num_filter=16),
                       [("N", 16, 3, 2), (16, 16, 1, 1), (16,)], convolution(1, 0, 1), low=-1, high=1))
-    for ndim, stride, pad in ((1, 1, 0), (1, 2, 1), (2, 1, 0), (2, 2, 1)):
+    for ndim, stride, pad in ((1, 1, 0), (1, 2, 1), (2, 1, 0), (2, 2, 1), (3, 2, 1)):
         options = {"kernel": (3,) * ndim, "stride": (stride,) * ndim, "pad": (pad,) * ndim, "no_bias": False}
         made.append(Entry(
             f"Deconvolution({ndim}d, stride {stride})",
@@ -131,6 +131,68 @@ def _convolutions() -> List[Entry]:
                       lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=5, flatten=False),
                       [("N", 2, 3), (5, 3), (5,)], lambda x, w, b: x @ w.T + b, low=-1, high=1))
     return made  # fmt: skip
+
+
+def columns(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]) -> np.ndarray:
+    """Returns the windows of images as columns, (N, C * kernel, windows)."""
+    padded = np.pad(x, [(0, 0), (0, 0), *((side, side) for side in pad)])
+    found = sliding_window_view(padded, kernel, (2, 3))[:, :, :: stride[0], :: stride[1]]
+    return found.transpose(0, 1, 4, 5, 2, 3).reshape(len(x), -1, found.shape[2] * found.shape[3])
+
+
+def from_columns(
+    y: np.ndarray, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]
+) -> np.ndarray:
+    """Returns the sum of all columns at their places in the image, without the padding."""
+    channels = y.shape[1] // int(np.prod(kernel))
+    padded = np.zeros((len(y), channels, *(one + 2 * side for one, side in zip(size, pad))))
+    counts = [(one + 2 * side - k) // step + 1 for one, side, k, step in zip(size, pad, kernel, stride)]
+    parts = y.reshape(len(y), channels, *kernel, *counts)
+    for i, j in np.ndindex(*kernel):
+        rows = slice(i, i + (counts[0] - 1) * stride[0] + 1, stride[0])
+        padded[:, :, rows, slice(j, j + (counts[1] - 1) * stride[1] + 1, stride[1])] += parts[:, :, i, j]
+    return padded[:, :, pad[0] : pad[0] + size[0], pad[1] : pad[1] + size[1]]
+
+
+def _columns() -> List[Entry]:
+    options = {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 0)}
+    return [
+        Entry("im2col", lambda F, x: F.im2col(x, **options), [("N", 4, 5, 4)], lambda x: columns(x, **options)),
+        Entry("col2im", lambda F, y: F.col2im(y, output_size=(5, 4), **options), [("N", 24, 9)],
+              lambda y: from_columns(y, (5, 4), **options)),
+    ]  # fmt: skip
+
+
+def _looped(x: np.ndarray, s: np.ndarray, steps: int) -> List[np.ndarray]:
+    outputs = []
+    for step in x[:steps]:
+        s = np.tanh(s + step)
+        outputs.append(s)
+    return [np.stack(outputs), s]
+
+
+def _while(F: Any, x: Any) -> Any:
+    def step(i: Any, s: Any) -> Any:
+        return s, [i + 1, F.sin(s)]
+
+    outputs, (_, last) = F.contrib.while_loop(lambda i, s: i < 3, step, [F.zeros((1,)), x], max_iterations=3)
+    return [outputs if not isinstance(outputs, (list, tuple)) else outputs[0], last]
+
+
+def _control_flow() -> List[Entry]:
+    def body(F: Any) -> Callable[..., Any]:
+        return lambda step, s: (F.tanh(s + step),) * 2
+
+    return [
+        Entry("foreach", lambda F, x, s: list(F.contrib.foreach(body(F), x, s)), [(3, "N", 4), ("N", 4)],
+              lambda x, s: _looped(x, s, 3)),
+        Entry("while_loop", _while, [("N", 4)],
+              lambda x: [np.stack([x, np.sin(x), np.sin(np.sin(x))]), np.sin(np.sin(np.sin(x)))]),
+        Entry("cond(then)", lambda F, x: F.contrib.cond(F.max(x) > -9, lambda: F.sin(x), lambda: F.exp(x)),
+              [("N", 4)], np.sin),
+        Entry("cond(else)", lambda F, x: F.contrib.cond(F.max(x) > 9, lambda: F.sin(x), lambda: F.exp(x)),
+              [("N", 4)], np.exp),
+    ]  # fmt: skip
 
 
 def _normalised(axes: Callable[[int], Sequence[int]], epsilon: float = 1e-3) -> Callable[..., np.ndarray]:
@@ -333,4 +395,5 @@ def _losses() -> List[Entry]:
 
 def entries() -> List[Entry]:
     """Returns the operators of this part."""
-    return [*_poolings(), *_convolutions(), *_norms(), *_regions(), *_attention(), *_recurrents(), *_losses()]
+    return [*_poolings(), *_convolutions(), *_columns(), *_control_flow(), *_norms(), *_regions(), *_attention(),
+            *_recurrents(), *_losses()]  # fmt: skip

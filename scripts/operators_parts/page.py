@@ -25,7 +25,8 @@ difference divided by the largest value. A cell is right if it is below {toleran
 
 `works around` means that the same call is right in mxtrain, `refuses` that a network with it gets an error before
 training ([decision 28](../decisions/0028-mxnet-numerical-errors.md),
-[decision 127](../decisions/0127-max-pooling-of-views.md)).
+[decision 127](../decisions/0127-max-pooling-of-views.md), [decision 129](../decisions/0129-sums-of-gradients.md),
+[decision 152](../decisions/0152-zero-gradients-and-computed-weights.md)).
 
 ## Conditions
 
@@ -58,6 +59,7 @@ MEANINGS = {
     "transpose": "`x.T` of the turned array",
     "after Convolution": "the output of a convolution, in oneDNN's memory layout",
     "view after Convolution": "the same, through `NDArray.reshape`",
+    "after FullyConnected and identity": "the output of a dense layer and an elementwise operator",
     "several consumers": "`x * x` reads the input, too",
     "inference mode": "`autograd.record(train_mode=False)`",
     "batch of 0": "an array without elements",
