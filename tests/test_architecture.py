@@ -44,7 +44,8 @@ OTHER_MEANINGS = {
     "options of networks, which users' own have": {
         "mxtrain.training.loaders": "num classes", "mxtrain.training.network": "num classes",
     },
-    "names of operators": {"mxtrain.engine.gradient_sums": "mask", "mxtrain.own_gradients": "regression"},
+    "names of operators": {"mxtrain.engine.backend": "mask", "mxtrain.engine.gradient_sums": "mask",
+                           "mxtrain.own_gradients": "regression"},
     "names of options and settings": {"mxtrain.cli.setting_names": "image", "mxtrain.training.resume": "image"},
     "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
     "examples of what is typed, and the task of who types none": {
