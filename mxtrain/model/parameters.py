@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Dict, Iterable, List, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
 
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError, nearest
@@ -61,6 +61,32 @@ def is_trained(parameter: gluon.Parameter) -> bool:
     """Returns True if an optimizer may change a parameter; a frozen one may have a gradient all the same (see
     `freeze`)."""
     return parameter.grad_req != "null" and parameter.lr_mult != 0
+
+
+def require_trained(network: gluon.Block, patterns: Sequence[str]) -> None:
+    """Checks that a network has something to train: MXNet has no backward pass of a loss without gradients.
+
+    Args:
+        network: initialised network in which parameters are frozen.
+        patterns: `model.freeze`.
+
+    Raises:
+        ConfigError: no parameter is trained.
+    """
+    parameters = network._collect_params_with_prefix()
+    if any(is_trained(parameter) for parameter in parameters.values()):
+        return
+    if not parameters:
+        raise ConfigError("model: the network has no parameters, so there is nothing to train.")
+    if patterns:
+        raise ConfigError(
+            f"model.freeze=[{','.join(patterns)}] freezes all {len(parameters)} parameters, so there is nothing to "
+            f"train. Leave out at least those of the last layer, such as '{list(parameters)[-1]}'."
+        )
+    raise ConfigError(
+        "model: all parameters of the network have grad_req='null' or lr_mult=0, so there is nothing to train. Set "
+        f"grad_req='write' for at least one, such as '{list(parameters)[-1]}'."
+    )
 
 
 def parameter_multipliers(model: Model, network: gluon.Block) -> Dict[str, Tuple[float, float]]:

@@ -15,7 +15,7 @@ from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.graph.kernels import average_by_mean, normalise_as_images
 from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.shapes import first_line, infer_shapes
-from mxtrain.model.parameters import NORM_AND_BIAS, distinct_parameters, freeze, parameter_multipliers
+from mxtrain.model.parameters import NORM_AND_BIAS, distinct_parameters, freeze, parameter_multipliers, require_trained
 from mxtrain.model.published import find_weights
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.model.widths import set_widths
@@ -126,6 +126,7 @@ def prepare_network(
         )  # fmt: skip
     freeze(network, model.freeze)
     if learns:
+        require_trained(network, model.freeze)
         let_statistics_move(network, input_shape)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
     return Prepared(network, report, dense_tables)

@@ -14,7 +14,7 @@ from mxtrain.model.custom import CustomModel
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
 from mxtrain.model.mlp import MLP
-from mxtrain.model.parameters import distinct_parameters, parameter_multipliers
+from mxtrain.model.parameters import distinct_parameters, parameter_multipliers, require_trained
 from mxtrain.model.prepare import initialize, prepare_network
 from mxtrain.vision.classification.gluoncv import GluonCV
 from mxtrain.vision.classification.lenet import LeNet
@@ -271,6 +271,20 @@ def test_frozen_features_are_the_same_in_training(prepare):
 def test_a_pattern_that_matches_nothing_is_refused(model, key, prepare):
     with pytest.raises(ConfigError, match=f"{key}: the pattern '(featurs|head).\\*' matches no parameter.*Names are"):
         prepare(model)
+
+
+def test_a_network_without_trained_parameters_is_refused(prepare):
+    said = r"model.freeze=\[features.\*,\*.weight,\*.bias\] freezes all \d+ .* such as 'output.bias'"
+    with pytest.raises(ConfigError, match=said):
+        prepare(LeNet(freeze=["features.*", "*.weight", "*.bias"]))
+    fixed = gluon.nn.Dense(3)
+    fixed.collect_params().setattr("grad_req", "null")
+    with pytest.raises(ConfigError, match="have grad_req='null' or lr_mult=0.* such as 'bias'"):
+        require_trained(fixed, [])
+    fixed.bias.grad_req = "write"
+    require_trained(fixed, ["weight"])
+    with pytest.raises(ConfigError, match="the network has no parameters"):
+        require_trained(gluon.nn.Flatten(), [])
 
 
 def test_a_misspelt_pattern_names_the_nearest(prepare):
