@@ -13,7 +13,7 @@ from mxtrain.data.identity import identify
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import is_lazy
-from mxtrain.errors import ConfigError
+from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
@@ -142,9 +142,10 @@ def build_run(
     description, signature, network = inputs.description, inputs.signature, inputs.network
     actions = build_actions(description)
     if checkpoint is not None:
-        require_compatible(checkpoint, description, signature, actions)
+        # First: other data are also the cause of other columns, vocabularies and classes.
         if inputs.data_identity:
             resume.require_same_data(checkpoint, description.config, inputs.data_identity["data"])
+        require_compatible(checkpoint, description, signature, actions)
     parallel = resume.same_cut(description.parallel, checkpoint, len(inputs.devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     build = build_step if loop is None else loop.build_step
@@ -301,6 +302,14 @@ def require_compatible(
     """Raises: CheckpointError, DataError: data, batches or actions of a checkpoint differ from those of this run."""
     before = signature_of(checkpoint, type(signature))
     description.dataset.check_compatible(signature, before, str(checkpoint.path))
+    learned, present = list(before.learned_names), list(signature.learned_names)
+    if len(learned) == len(present) and learned != present:  # another number does not fit the weights
+        other = next(number for number, name in enumerate(learned) if name != present[number])
+        raise CheckpointError(
+            f"{checkpoint.path} was trained with other classes: class {other} was '{learned[other]}', and now it is "
+            f"'{present[other]}'. Choose another hydra.run.dir, or start from these weights with "
+            f"model.weights={checkpoint.path}/model.params."
+        )
     actions.require_same(checkpoint)
     resume.require_same_batch(checkpoint, *description.dataset.batch_unit, description.config)
 

@@ -100,7 +100,9 @@ def test_a_size_that_new_images_would_change_is_refused(tmp_path: Path, describe
         for number in range(20):
             Image.new("RGB", (90, 90), (number, 0, 0)).save(root / name / f"new{number}.png")
     with pytest.raises(CheckpointError, match=r"trained with images of 3x32x32, and now they are 3x96x96"):
-        build_run(describe_run(*words, "trainer.max_steps=2", "dataset.batch_size=4"), run_dir)
+        build_run(
+            describe_run(*words, "trainer.max_steps=2", "dataset.batch_size=4", "checkpoint.changes=[data]"), run_dir
+        )
 
 
 def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describe_run: Any) -> None:

@@ -91,7 +91,7 @@ class FeatureDataset(BaseDataset):
             raise CheckpointError(
                 f"{source} was trained with other columns than there are now, or with other values in them: "
                 f"{', '.join(changed[:MOST_NAMED])}. Give it the data and the settings of dataset that it was trained "
-                "with, or choose another hydra.run.dir."
+                "with, or choose another hydra.run.dir: means, deviations and vocabularies are measured anew."
             )
         if self.target_is_number:
             require_same_scale(signature, before, source)

@@ -1,7 +1,9 @@
 """Identity of data: contents count, not paths and times; resumed runs refuse other data."""
 
 import os
+import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,6 +255,12 @@ def test_resume_refuses_corrected_labels(tmp_path) -> None:
         assert "was trained on other data" in said and "the files of dataset.train" in said
         assert "checkpoint.resume=never" in said and "checkpoint.changes=[data]" in said
     here(run, *common, two, "checkpoint.changes=[data]")
+    # Other statistics of columns follow from other data, which are reported first.
+    write_table(data, rows=90)
+    three = "trainer.max_epochs=3"
+    assert "was trained on other data" in here(run, *common, three, exit_code=2)
+    said = here(run, *common, three, "checkpoint.changes=[data]", exit_code=2)
+    assert "with other columns than there are now" in said
     here(run, *common, one, "checkpoint.resume=never")
 
 
@@ -277,6 +285,29 @@ def test_runs_without_a_trained_step_continue_without_a_broken_image(tmp_path, s
     assert "nothing is left to do" in here(tmp_path / "run", *common, two)
     broken.write_bytes((photos / split / "a" / f"{2 if split == 'val' else 10}.png").read_bytes())
     assert "was trained on other data" in here(tmp_path / "run", *common, "trainer.max_epochs=3", exit_code=2)
+
+
+@pytest.mark.slow
+def test_resume_refuses_other_classes(tmp_path) -> None:
+    """Scores belong to the classes of the checkpoint, also if other data are allowed."""
+    data, run = tmp_path / "mine.csv", tmp_path / "run"
+    words = ("task=tabular", "dataset=feature_table", f"dataset.train={data}", "dataset.target=bought",
+             "early_stopping=off", "model.hidden=[4]", "dataset.batch_size=16")  # fmt: skip
+
+    def write(*names: str) -> None:
+        write_table(data)
+        header, *lines = data.read_text().splitlines()
+        data.write_text("\n".join([header, *(f"{line[:-1]}{names[int(line[-1])]}" for line in lines)]) + "\n")
+
+    write("ape", "bee")
+    here(run, *words, "trainer.max_epochs=1")
+    write("ape", "cat")
+    said = here(run, *words, "trainer.max_epochs=2", "checkpoint.changes=[data]", exit_code=2)
+    assert "was trained with other classes: class 1 was 'bee', and now it is 'cat'" in said
+    weights = re.search(r"model\.weights=(\S+model\.params)", said)
+    assert weights is not None and Path(weights.group(1)).is_file()
+    write("ape", "bee")
+    here(run, *words, "trainer.max_epochs=2", "checkpoint.changes=[data]")
 
 
 def test_given_arrays(tmp_path) -> None:

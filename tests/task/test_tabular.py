@@ -165,8 +165,11 @@ def test_what_a_checkpoint_keeps_of_columns_is_not_changed_later(
     with (tmp_path / "train.csv").open("a") as stream:
         stream.writelines(["Paris,0.1,1\n"] * 100)
     assert main(["eval", run_dir, "split=val"]) == 0
+    longer = (*words, "checkpoint.resume=auto", "trainer.max_epochs=2")
+    with pytest.raises(CheckpointError, match="was trained on other data"):
+        train_run(*longer)
     with pytest.raises(CheckpointError, match="was trained with other columns than there are now, .*: town, age"):
-        train_run(*words, "checkpoint.resume=auto", "trainer.max_epochs=2")
+        train_run(*longer, "checkpoint.changes=[data]")
 
 
 @pytest.mark.parametrize("model", ["factorization_machine", "deepfm", "wide_deep"])
