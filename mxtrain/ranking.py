@@ -66,6 +66,22 @@ def should_warn_unmoved(unmoved: Mapping[str, Union[int, float, None]], step: in
     return unmoved.get("validations") == MANY and step != total_steps
 
 
+def undefined_monitor(monitor: str, count: int, effect: str, setting: str) -> str:
+    """Returns sentences about a monitored value that no validation defined.
+
+    Args:
+        monitor: tag of the value.
+        count: number of validations.
+        effect: the consequence, a clause.
+        setting: setting that names the value.
+    """
+    times = f"each of the {count} validations" if count > 1 else "the only validation"
+    return (
+        f"{monitor} was no finite number at {times} so far, {effect}. Monitor a value that the validation samples "
+        f"define, e.g. {setting}={VAL_LOSS}"
+    )
+
+
 def unmoved_warning(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
     """Returns a warning that the monitored value has never changed or been a number; empty if it has.
 
@@ -73,11 +89,8 @@ def unmoved_warning(monitor: str, direction: str, unmoved: Mapping[str, Union[in
     """
     value, count = unmoved.get("value"), int(unmoved.get("validations") or 0)
     if "undefined" in unmoved:
-        times = f"each of the {count} validations" if count > 1 else "the only validation"
-        return (
-            f"{monitor} was no finite number at {times} so far, so no checkpoint is the best, and the last one counts. "
-            f"Monitor a value that the validation samples define, e.g. trainer.monitor={VAL_LOSS}"
-        )
+        effect = "so no checkpoint is the best, and the last one counts"
+        return undefined_monitor(monitor, count, effect, "trainer.monitor")
     if value is None or is_perfect(value, direction) or not (count > 1 or (direction == "max" and value == 0.0)):
         return ""
     times = f"each of the {count} validations" if count > 1 else "the only validation"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
-from mxtrain.ranking import ROUNDING, VAL_LOSS, is_perfect
+from mxtrain.ranking import ROUNDING, VAL_LOSS, is_perfect, undefined_monitor
 from mxtrain.types import Finite, NonNegativeFloat, Positive, Spec
 
 if TYPE_CHECKING:
@@ -96,9 +96,10 @@ class EarlyStopping(StoppingRule):
         waited = state.get("waited", 0)
         if waited < self.patience:
             return ""
+        if "best" not in state and self.baseline is None:
+            return undefined_monitor(self.monitor, waited, "so it cannot improve", "early_stopping.monitor")
         kind, best = ("best", state["best"]) if "best" in state else ("baseline", self.baseline)
-        shown = "none" if best is None else f"{best:.6g}"
-        return f"{self.monitor} has not improved for {waited} validations ({kind} {shown}, last {state['last']:.6g})"
+        return f"{self.monitor} has not improved for {waited} validations ({kind} {best:.6g}, last {state['last']:.6g})"
 
 
 def _note_first(value: float, loss: Optional[float], state: JsonObject) -> Mapping[str, Json]:

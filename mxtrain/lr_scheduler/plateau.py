@@ -7,6 +7,7 @@ from typing import Literal
 
 from mxtrain.callback.action import Action, Control
 from mxtrain.lr_scheduler.schedules import Schedule
+from mxtrain.ranking import undefined_monitor
 from mxtrain.types import NonNegative, NonNegativeFloat, ProperFraction
 
 
@@ -72,7 +73,11 @@ class ReduceOnPlateau(Action):
             state["waited"] += 1
         if state["cooldown"] > 0:
             state.update(cooldown=state["cooldown"] - 1, waited=0)
-        if state["waited"] > spec.patience:
+        if state["best"] is None:  # a value without meaning says nothing of a plateau
+            if state["waited"] == spec.patience + 1:
+                effect = "so it does not lower the learning rate"
+                run.say(f"{undefined_monitor(spec.monitor, state['waited'], effect, 'lr_scheduler.monitor')}.")
+        elif state["waited"] > spec.patience:
             # `min_lr` limits a reduction, but never raises a rate that is already below it.
             factor = max(state["factor"] * spec.gamma, min(spec.min_lr / run.lr, state["factor"]))
             if factor < state["factor"]:

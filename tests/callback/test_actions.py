@@ -80,6 +80,25 @@ def test_plateau_is_pytorchs(mode: str, threshold_mode: str, cooldown: int) -> N
     assert len(set(rates)) > 3 and min(rates) >= 0.01
 
 
+def test_plateau_of_an_undefined_value_is_reported_once() -> None:
+    said: list[str] = []
+    spec, decisions = Plateau(monitor="val/auc", patience=2), Decisions()
+    action, run = spec.build_action(), control(decisions, "max", say=said.append)
+    for value in [np.nan] * 9:
+        run.advance(values={"val/auc": value})
+        action.after_validation(run)
+        assert len(said) == (action.state["waited"] > 2)
+    assert said == [
+        "val/auc was no finite number at each of the 3 validations so far, so it does not lower the learning rate. "
+        "Monitor a value that the validation samples define, e.g. lr_scheduler.monitor=val/loss."
+    ]
+    assert decisions.factors == {}
+    for value in (0.5, 0.5, 0.5, np.nan):  # defined later: counts as usual
+        run.advance(values={"val/auc": value})
+        action.after_validation(run)
+    assert decisions.factors == {"it": pytest.approx(0.1)} and len(said) == 2
+
+
 def test_patterns_and_rates() -> None:
     decisions = Decisions()
     run = control(decisions)

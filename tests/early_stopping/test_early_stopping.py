@@ -43,7 +43,15 @@ def test_a_value_that_reaches_the_threshold_ends_the_run(direction, sign):
 
 
 def test_a_value_that_is_not_a_number_is_no_improvement():
-    assert feed(EarlyStopping(patience=2), [float("nan"), float("nan")])[1] == 2
+    spec, nan = EarlyStopping(patience=2), float("nan")
+    state, stopped = feed(spec, [nan, nan])
+    assert stopped == 2 and spec.reason(state) == (
+        "val/accuracy was no finite number at each of the 2 validations so far, so it cannot improve. Monitor a value "
+        "that the validation samples define, e.g. early_stopping.monitor=val/loss"
+    )
+    assert spec.reason(feed(spec, [0.5, nan, nan])[0]).startswith("val/accuracy has not improved for 2 validations (b")
+    spec = EarlyStopping(patience=2, baseline=0.9)
+    assert spec.reason(feed(spec, [0.5, nan])[0]).endswith("(baseline 0.9, last nan)")
 
 
 def feed_losses(spec, values, losses, state=None):
