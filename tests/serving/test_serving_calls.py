@@ -165,10 +165,11 @@ def test_an_error_after_the_first_piece_is_the_last_event(monkeypatch: pytest.Mo
         yield
 
     piece = SimpleNamespace(text="a", finish_reason="")
+    began = time.monotonic()
     (start, first, last), fields, _ = streamed(monkeypatch, limit, piece, RequestError(504, "late"))
     assert start["status"] == 200 and (first["body"], first["more_body"]) == (b'data: {"text": "a"}\n\n', True)
     assert (last["body"], last["more_body"]) == (b'data: {"model_name": "m", "error": "late"}\n\n', False)
-    assert fields == {"error": "late"} and limits == [2 * 3.0 + 5.0]
+    assert fields == {"error": "late"} and limits == [2 * 3.0 + 5.0] and time.monotonic() - began < 0.9
 
 
 def test_a_client_that_does_not_read_is_cut_off_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
