@@ -113,7 +113,7 @@ def _has_inputs(symbol: mx.sym.Symbol) -> bool:
 
 def _is_computed(weight: mx.nd.NDArray) -> bool:
     """Returns True for an array whose gradient goes on to the operators that computed it."""
-    if not mx.autograd.is_recording() or has_gradient(weight):
+    if not mx.autograd.is_recording():
         return False
     try:
         return _has_inputs(mx.autograd.get_symbol(weight))

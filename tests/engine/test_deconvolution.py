@@ -88,9 +88,11 @@ def test_other_weights_use_the_operator():
         assert operators(x, weight * 1) == operators(x, weight) == operators(x, weight) == 1
         weight.attach_grad()
         assert operators(x, weight) == 1 and operators(x, weight * 1) == 0
-    computed = weight * 1
+        computed = weight * 1
     nd.Deconvolution(x, computed, kernel=(2,), num_filter=3, target_shape=(5,)).wait_to_read()
     with autograd.record(), pytest.raises(ConfigError, match="Use pad and adj instead of target_shape"):
         nd.Deconvolution(x, weight * 1, kernel=(2,), num_filter=3, target_shape=(5,))
     graph = mx.sym.Deconvolution(mx.sym.var("x"), mx.sym.var("w"), kernel=(2,), num_filter=3)
     assert '"op": "Deconvolution"' in graph.tojson()
+    named = mx.sym.Deconvolution(mx.sym.var("x"), mx.sym.var("w") * 2, kernel=(2,), num_filter=3, name="fwd")
+    assert named.list_outputs() == ["fwd_output"]

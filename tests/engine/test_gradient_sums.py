@@ -144,6 +144,8 @@ def test_only_inputs_of_such_operators_are_copied_in_graphs():
         (copy,) = (node for node in nodes if node["op"] == "_copy")
         assert nodes[copy["inputs"][0][0]]["name"] == "y"
     assert with_copied_inputs(json.loads((mx.sym.exp(x) * 2).tojson())) is None
+    second = nd.CachedOp(mx.sym.split(x, num_outputs=2, axis=1)[1] + y)
+    np.testing.assert_array_equal(second(nd.array([[1, 2]]), nd.array([[4]])).asnumpy(), [[6]])
 
 
 def test_only_arrays_with_a_gradient_are_copied(monkeypatch):

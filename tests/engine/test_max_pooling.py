@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.engine.max_pooling import inference_in_training_mode, pooled_inputs
+from mxtrain.engine.max_pooling import has_max_pooling, inference_in_training_mode, pooled_inputs
 
 SHAPE = (4, 8, 16)
 DATA = np.random.RandomState(0).randn(*SHAPE).astype(np.float32)
@@ -189,6 +189,24 @@ def test_inference_of_branches_in_training_mode():
     x = mx.sym.var("x")
     branch = mx.sym.contrib.cond(mx.sym.sum(x) > 0, lambda: mx.sym.Dropout(x, p=0.5), lambda: x)
     assert '"p": "0"' in inference_in_training_mode(json.loads(branch.tojson()))
+
+
+def test_max_pooling_in_a_branch_is_found():
+    x, y = mx.sym.var("x"), mx.sym.var("y")
+    branch = mx.sym.contrib.cond(mx.sym.sum(y) > 0, lambda: pool(mx.sym, x), lambda: x)
+    graph = json.loads(branch.tojson())
+    inputs = [node["name"] for node in graph["nodes"] if node["op"] == "null"]
+    assert has_max_pooling(graph) and "x" in [inputs[position] for position in pooled_inputs(graph)]
+
+
+def test_training_of_a_graph_with_max_pooling_keeps_dropout():
+    graph = nd.CachedOp(mx.sym.Dropout(pool(mx.sym, mx.sym.var("x")), p=0.9))
+    with autograd.record():
+        assert not graph(nd.array(np.abs(DATA) + 1)).asnumpy().all()
+    other = nd.CachedOp(mx.sym.exp(mx.sym.var("x")))
+    with autograd.record(train_mode=False):
+        other(nd.ones(3))
+    assert graph._recorded_inference is None and other._recorded_inference is None
 
 
 def test_only_inputs_that_max_pooling_reads_are_copied():
