@@ -27,6 +27,7 @@ from mxtrain.export.standalone import (
     input_errors,
     read_regular,
 )
+from mxtrain.files.temporary import temporary_place
 from mxtrain.libraries import require_library
 from mxtrain.training.loaders import build_loader
 
@@ -132,7 +133,7 @@ def prove_examples(
 def _inputs_of_run(trained: Trained, network: TracedNetwork, name: str, content: bytes) -> Dict[str, np.ndarray]:
     """Returns the inputs for the first sample of a file as `predict` reads it; none if it reads no such files."""
     description, signature = trained.description, trained.signature
-    with tempfile.TemporaryDirectory(prefix="mxtrain-proof-") as place:
+    with tempfile.TemporaryDirectory(prefix="mxtrain-proof-", dir=temporary_place()) as place:
         path = Path(place) / name
         path.write_bytes(content)
         try:

@@ -195,6 +195,7 @@ def test_all_that_mxtrain_writes_goes(tmp_path: Path) -> None:
         "replay/step-7/bundle.json", "replay/step-7/arrays.npz",
         "averaged/last-5/model.params", "export/model.onnx", "export/signature.json", "export/reading/images.py",
         "slim/checkpoints/step-00000040/state.json", "previous/1/status.json", "tracker-mlflow.json",
+        "previous/1/slim/checkpoints/step-00000040/state.json",
         "previous/1/checkpoints/step-00000010/model.params", "checkpoints/.tmp-step-00000050-1/model.params",
     ):  # fmt: skip
         (run / file).parent.mkdir(parents=True, exist_ok=True)
@@ -422,7 +423,7 @@ def test_lines_are_for_programs_and_reasons_are_joined(tmp_path: Path, capsys: p
 
 @pytest.mark.parametrize("names, is_foreign", [
     (["confusion.png"], False), (["x.csv", "confusion.png"], False), (["confusion.txt"], True), ("confusion.png", True),
-    ([1], True), ({}, True), (["/confusion.png"], True), (["a/confusion.png"], True),
+    ([1], True), ({}, True), ({"confusion.png": 1}, True), (["/confusion.png"], True), (["a/confusion.png"], True),
 ])  # fmt: skip
 @pytest.mark.parametrize("folder", ["eval/val", "eval/averaged/last-5/test", "eval/val/by_class"])
 def test_files_that_an_evaluation_lists_are_its_own(
@@ -447,3 +448,33 @@ def test_damaged_results_of_an_evaluation_list_nothing(tmp_path: Path, content: 
     (run / "eval/mine").mkdir()
     (run / "eval/mine/metrics.json").write_text("{}")
     assert plan_whole(run).kept[0].reason.endswith(": eval/mine/metrics.json")
+
+
+def test_results_are_beside_the_list_that_names_them(tmp_path: Path) -> None:
+    run = failed_run(tmp_path / "a")
+    (run / "eval/val/mine").mkdir(parents=True)
+    (run / "eval/val/mine/photo.png").touch()
+    (run / "eval/val/metrics.json").write_text(json.dumps({"files": ["mine/photo.png"]}))
+    assert plan_whole(run).kept[0].reason.endswith(": eval/val/mine/photo.png")
+
+
+def test_runs_without_checkpoints_can_be_continued_if_they_were_killed(tmp_path: Path) -> None:
+    for state, code, can in (("running", None, True), ("damaged", 1, True), ("failed", 1, False)):
+        run = read_run(str(write_run(tmp_path / state, state=state, exit_code=code)))
+        assert cleanup.is_resumable(run) is can
+        plan = plan_cleanup([run], ["runs"])
+        reasons = [one.reason for one in plan.kept]
+        assert reasons == ["it can be continued: unfinished=true deletes it, too"] * can
+        assert len(plan.removable) == (not can)
+
+
+def test_links_are_not_listed(tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", checkpoints=CHECKPOINTS)
+    run = write_run(tmp_path / "a", best=None, checkpoints={40: 0.9})
+    (run / "previous").symlink_to(other)
+    for name, target in ((".tmp-x", other), ("step-00000010", other / "checkpoints" / "step-00000010")):
+        (run / "checkpoints" / name).symlink_to(target)
+    assert plan_cleanup([read_run(str(run))], ["leftovers", "checkpoints", "previous"]).removable == []
+    linked = write_run(tmp_path / "b")
+    (linked / "checkpoints").symlink_to(other / "checkpoints")
+    assert plan_whole(linked).kept == [Kept(str(linked), "its folder checkpoints is a link")]

@@ -79,3 +79,14 @@ def test_a_folder_is_removed_if_it_is_empty_and_still_the_same(folder: Path) -> 
         assert path.is_dir() and (folder / "moved").is_dir()
         remove_empty_folder(str(folder / "moved"), opened)
     assert not (folder / "moved").exists()
+
+
+def test_a_folder_that_disappears_or_cannot_be_read_is_another_entry(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def refuse(path: str, inside: int = -1) -> None:
+        raise PermissionError(path)
+
+    with open_folder(str(folder)) as opened:
+        monkeypatch.setattr("mxtrain.files.removal.open_folder", refuse)
+        assert list_files(opened) == (["a"], ["b", "m", "pipe", "z"])

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[2] / "mxtrain"
 
 
 @pytest.fixture
-def nothing_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_is_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pytest has its folder then
     def refuse() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/var/tmp', '/app']")
 
@@ -33,6 +33,15 @@ def test_a_read_only_root_is_answered_with_what_to_set(nothing_is_writable: None
         temporary_place()
     with pytest.raises(ConfigError, match="Set TMPDIR"), socket_folder():  # of two workers
         pass
+
+
+def test_folders_that_are_usually_tried_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError("none")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    with pytest.raises(ConfigError, match="^there is no folder for temporary files: /tmp, /var/tmp cannot be written."):
+        temporary_place()
 
 
 def test_two_workers_are_refused_and_leave_nothing(

@@ -79,3 +79,26 @@ def test_scores_tell_samples_apart_whose_probabilities_are_both_1_in_32_bits() -
     with np.errstate(all="raise", under="ignore"):
         np.testing.assert_allclose(binary.sigmoid(np.array([-800.0, 0.0, 800.0])), [0, 0.5, 1], atol=1e-300)
     assert binary.sigmoid(np.float32([20]))[0] == pytest.approx(1 / (1 + np.exp(-20)), rel=1e-15)
+
+
+def test_scores_of_two_classes_are_one_column() -> None:
+    collected = binary.ClassScores()
+    assert [array.shape for array in collected.by_class()] == [(0, 1), (0, 1)]
+    for part in np.array_split(np.random.RandomState(0).permutation(400), 3):
+        collected.update(part, SCORES[part], TARGETS[part], None)
+    np.testing.assert_array_equal(np.concatenate(collected.by_class(), axis=1), np.stack([SCORES, TARGETS], axis=1))
+    for kind, expected in EXPECTED.items():
+        assert kind().compute(collected) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_several_classes_of_which_all_samples_have_one_are_not_ranked(k: int) -> None:
+    score_NK, target_NK = RNG.randn(5, 3), np.tile(np.arange(3) == k, (5, 1)).astype(float)
+    assert np.isnan(binary.RocAuc().of_classes(score_NK, target_NK))
+    if k:
+        assert np.isnan(binary.AveragePrecision().of_classes(score_NK, target_NK))
+
+
+def test_several_classes_without_samples() -> None:
+    for metric in (binary.RocAuc(), binary.AveragePrecision(), binary.BrierScore(), binary.ExpectedCalibrationError()):
+        assert np.isnan(metric.of_classes(np.zeros((0, 3)), np.zeros((0, 3))))
