@@ -55,6 +55,24 @@ class WeighingLoss(gluon.Block):
         return self.block(*arrays)
 
 
+class LossOfFirst(gluon.HybridBlock):
+    """Wraps a hybridizable loss with further outputs, which get no gradient.
+
+    In a hybridized block they would get a gradient of 0, which becomes NaN in the derivative of a square root or a
+    logarithm at 0.
+    """
+
+    def __init__(self, block: gluon.HybridBlock):
+        super().__init__()
+        self.block = block
+
+    def hybrid_forward(self, F, *arrays):
+        outputs = self.block(*arrays)
+        if not isinstance(outputs, (tuple, list)):
+            return outputs
+        return (*outputs[:1], *map(F.BlockGrad, outputs[1:]))
+
+
 class RegressionLoss(gluon.Block):
     """Applies a Gluon loss, or a user's loss, to predictions (B, 1) and targets (B,).
 

@@ -77,7 +77,7 @@ class CustomLoss(Wrapped, UserLoss):
 
     def block(self) -> gluon.Block:
         """Calls the user's class or function with its arguments."""
-        return call_target(self.target, self.arguments, "loss")
+        return without_further_gradients(call_target(self.target, self.arguments, "loss"))
 
     def _explanation(self, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]]) -> Tuple[str, str]:
         """Returns the beginning of errors, which names the inputs of the loss, and the remedy if it fails."""
@@ -156,6 +156,15 @@ class CustomLoss(Wrapped, UserLoss):
                 "and pick."
             )
         return weighted
+
+
+def without_further_gradients(block: gluon.Block) -> gluon.Block:
+    """Returns a user's loss, wrapped if it declares further outputs; see `LossOfFirst`."""
+    from mxtrain.engine.backend import gluon
+    from mxtrain.loss.blocks import LossOfFirst
+
+    has_more = getattr(block, "weighted", False) or getattr(block, "parts", ())
+    return LossOfFirst(block) if has_more and isinstance(block, gluon.HybridBlock) else block
 
 
 def declared(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.given import Given, plain_attributes
-from mxtrain.loss.custom import CustomLoss
+from mxtrain.loss.custom import CustomLoss, without_further_gradients
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -49,7 +49,7 @@ class GivenLoss(Given, CustomLoss):
 
     def block(self) -> gluon.Block:
         if self.is_given:
-            return self.require()
+            return without_further_gradients(self.require())
         from mxtrain.engine.backend import gluon
 
         class MissingLoss(gluon.Block):

@@ -33,6 +33,15 @@ class Parts(WithSize):
     parts = ("size",)
 
 
+class Distance(WithSize):
+    """Its part is 0, where the derivative of the square root is infinite."""
+
+    parts = ("distance",)
+
+    def hybrid_forward(self, F, scores, label):
+        return self.loss(scores, label), F.sqrt((scores * 0).sum(axis=1))
+
+
 class Weighted(WithSize):
     weighted = True
 
@@ -186,3 +195,8 @@ def test_items_that_are_not_finite() -> None:
     samples = GivenSamples(Items([(row, 0) for row in rows[-5:]]), np.zeros(5, int))
     with pytest.raises(LoaderError, match="x of sample 3 is not finite"):
         samples.read(np.array([0, 2, 3]))
+
+
+def test_parts_get_no_gradient(tmp_path) -> None:
+    run = train(Distance(), tmp_path)
+    assert run.status["state"] == "finished" and run.metrics["val/distance"] == 0
