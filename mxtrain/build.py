@@ -13,7 +13,7 @@ from mxtrain.data.identity import identify
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import is_lazy
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
@@ -25,6 +25,7 @@ from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.planner import placement_table
 from mxtrain.process.stopping import SignalStop
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
+from mxtrain.task.fit import require_same_learned_names
 from mxtrain.training import resume
 from mxtrain.training.actions import build_actions
 from mxtrain.training.batch_size import (
@@ -302,14 +303,7 @@ def require_compatible(
     """Raises: CheckpointError, DataError: data, batches or actions of a checkpoint differ from those of this run."""
     before = signature_of(checkpoint, type(signature))
     description.dataset.check_compatible(signature, before, str(checkpoint.path))
-    learned, present = list(before.learned_names), list(signature.learned_names)
-    if len(learned) == len(present) and learned != present:  # another number does not fit the weights
-        other = next(number for number, name in enumerate(learned) if name != present[number])
-        raise CheckpointError(
-            f"{checkpoint.path} was trained with other classes: class {other} was '{learned[other]}', and now it is "
-            f"'{present[other]}'. Choose another hydra.run.dir, or start from these weights with "
-            f"model.weights={checkpoint.path}/model.params."
-        )
+    require_same_learned_names(before, signature, str(checkpoint.path))
     actions.require_same(checkpoint)
     resume.require_same_batch(checkpoint, *description.dataset.batch_unit, description.config)
 

@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from mxtrain.config.specs import name_of
-from mxtrain.errors import ConfigError, DataError
+from mxtrain.errors import CheckpointError, ConfigError, DataError
 
 if TYPE_CHECKING:
     from mxtrain.data.base import Splits
@@ -101,6 +101,27 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
             f"the dataset's {len(class_names)} classes are not those the model was trained on ({len(learned_names)}): "
             f"{_some(class_names)} against {_some(learned_names)}. Name the right data with dataset=... or "
             "dataset.root=FOLDER."
+        )
+
+
+def require_same_learned_names(before: Signature, signature: Signature, source: str) -> None:
+    """Checks that outputs of a resumed network keep their meaning. Another number of classes does not fit its weights.
+
+    Args:
+        before: signature of a checkpoint.
+        signature: signature of the data as they are.
+        source: path of the checkpoint.
+
+    Raises:
+        CheckpointError: as many classes have other names, or another order.
+    """
+    learned, present = list(before.learned_names), list(signature.learned_names)
+    if len(learned) == len(present) and learned != present:
+        other = next(number for number, name in enumerate(learned) if name != present[number])
+        raise CheckpointError(
+            f"{source} was trained with other classes: class {other} was '{learned[other]}', and now it is "
+            f"'{present[other]}'. Choose another hydra.run.dir, or start from these weights with "
+            f"model.weights={source}/model.params."
         )
 
 
