@@ -10,7 +10,9 @@ import io
 import os
 import re
 import struct
+from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.files.json_text import read_json
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MAX_PNG_BYTES, _MAX_SIDE = 4 << 20, 8192
 _MAX_TABLE_BYTES, MAX_ROWS, _MAX_COLUMNS = 1 << 20, 40, 16
-_MAX_FIGURES, _MAX_TABLES, _MAX_SPLITS = 6, 4, 4
+_MAX_FIGURES, _MAX_TABLES, _MAX_SPLITS = 6, 5, 4
 _MAX_EVENT_BYTES, _MAX_EVENTS_BYTES = 16 << 20, 256 << 20
-_PREDICTIONS = "predictions.csv"  # a row for each sample
+_PREDICTIONS, _PAGE, _WORST = "predictions.csv", "confusion.html", "worst"
+"""Results of single samples: a row for each; the page that tasks with classes have; the largest losses."""
+_MAX_PREDICTIONS_BYTES, _MAX_PREDICTIONS, _MAX_CELLS, _MAX_LISTED = 64 << 20, 200_000, 2500, 20
+"""Limits of the confusion matrix: of the file, of its rows, of pairs of names, and of the listed rows of a pair."""
 _FILE = re.compile(r"[\w.-]{1,100}\.(png|csv)")
 _TAG = re.compile(r"(val|test)/\w{1,60}")
 
@@ -50,6 +55,19 @@ class ShownTable:
 
 
 @dataclass(frozen=True)
+class Confusion:
+    """Pairs of true and predicted names.
+
+    Attributes:
+        count_of: (true, predicted) -> number of rows in predictions.csv.
+        listed: (true, predicted) -> the first of these rows, by column.
+    """
+
+    count_of: Mapping[Tuple[str, str], int]
+    listed: Mapping[Tuple[str, str], Sequence[Mapping[str, str]]]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Results of `mxtrain eval` for one split."""
 
@@ -57,6 +75,7 @@ class Evaluation:
     values: Mapping[str, Json]
     figures: Sequence[ShownFigure]
     tables: Sequence[ShownTable]
+    confusion: Optional[Confusion] = None
 
 
 def read_evaluations(run_dir: str) -> List[Evaluation]:
@@ -90,12 +109,37 @@ def read_evaluation(folder: str, split: str) -> Optional[Evaluation]:
             figures[name[:-4]] = figure
     tables: List[ShownTable] = []
     for name in files:
-        is_shown = name.endswith(".csv") and name[:-4] not in figures and name != _PREDICTIONS
+        is_shown = name.endswith(".csv") and name != _PREDICTIONS and (name[:-4] not in figures or name[:-4] == _WORST)
         table = _read_table(folder, name) if is_shown else None
         if table is not None and len(tables) < _MAX_TABLES:
             tables.append(table)
     plain = {str(name): value for name, value in list(values.items())[:50] if name != "files"}
-    return Evaluation(split, plain, list(figures.values()), tables)
+    confusion = read_confusion(folder) if isinstance(listed, list) and _PAGE in listed else None
+    return Evaluation(split, plain, list(figures.values()), tables, confusion)
+
+
+def read_confusion(folder: str) -> Optional[Confusion]:
+    """Counts the pairs of true and predicted names in predictions.csv; None if there is no such file, or no pair."""
+    if _is_link(folder, _PREDICTIONS):
+        return None
+    count_of: Counter = Counter()
+    listed: Dict[Tuple[str, str], List[Mapping[str, str]]] = {}
+    try:
+        with open_regular(os.path.join(folder, _PREDICTIONS), _MAX_PREDICTIONS_BYTES) as (file, _):
+            rows = csv.reader(io.TextIOWrapper(file, "utf-8", "replace", newline=""))
+            columns = next(rows, [])[:_MAX_COLUMNS]
+            for row in islice(rows, _MAX_PREDICTIONS):
+                cells = {name: cell[:200] for name, cell in zip(columns, row)}
+                key = cells["true"], cells["predicted"]
+                if key not in count_of and len(count_of) == _MAX_CELLS:
+                    continue
+                count_of[key] += 1
+                shown = listed.setdefault(key, [])
+                if len(shown) < _MAX_LISTED:
+                    shown.append(cells)
+    except (OSError, ValueError, KeyError, csv.Error):
+        return None
+    return Confusion(count_of, listed) if count_of else None
 
 
 def _is_link(folder: str, name: str) -> bool:

@@ -27,8 +27,8 @@ CHOSEN = ("task", "model", "dataset")
 _HYDRA_FILE = ".hydra/hydra.yaml"
 _MAX_HYDRA_BYTES = 1 << 18
 _CHOICES, _MAX_CHOICES_BYTES = b"\n    choices:\n", 4096
-_CHOICE = re.compile(rb"\n {6}(task|model|dataset): '?([\w.-]{1,60})'?(?=\n)")
-_TARGET = re.compile(rb"\n {4}- '?\+*(task|model|dataset)\._target_=(?:\w+\.)*(\w{1,60})'?(?=\n)")
+_CHOICE = re.compile(rb"\n {6}(\w+): '?([\w.-]{1,60})'?(?=\n)")
+_TARGET = re.compile(rb"\n {4}- '?\+*(\w+)\._target_=(?:\w+\.)*(\w{1,60})'?(?=\n)")
 
 KILLED = "killed"
 """State of a run whose process has ended without writing a final state."""
@@ -57,7 +57,7 @@ class ListedRun:
 
     @cached_property
     def choices(self) -> Mapping[str, str]:
-        """Returns the chosen options of task, model and dataset; see `read_choices`."""
+        """Returns the chosen option of each group; see `read_choices`."""
         return read_choices(self.path)
 
     @cached_property
@@ -204,7 +204,7 @@ def _find_each_once(folders: Sequence[str]) -> Iterator[str]:
 
 
 def read_choices(path: str) -> Mapping[str, str]:
-    """Returns the chosen options of task, model and dataset, as Hydra has recorded them.
+    """Returns the chosen option of each group, as Hydra has recorded it.
 
     Uses regular expressions, since a YAML parser would take ten milliseconds per run.
     """

@@ -12,7 +12,7 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint.contents import Checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
@@ -32,14 +32,15 @@ from mxtrain.runs.figures import (
 from mxtrain.runs.meta import Meta, read_meta
 from mxtrain.runs.page import STYLE
 from mxtrain.runs.registry import ListedRun
-
-if TYPE_CHECKING:
-    pass
+from mxtrain.task.confusion_page import FILE, SHOW_CHOSEN, link_to_file, matrix_with_samples
 
 MAX_RUNS = 30
+MAX_CONFUSED = 30
+"""Maximum number of rows and columns of a confusion matrix."""
 MAX_FIGURE_BYTES = 40 << 20
 """Maximum total size of the figures of a page."""
 _MAX_DIFFERENT, _MAX_CHARTS, _MAX_NAMES = 60, 12, 30
+_CLASS = "._target_"
 _QUIET = ("logger.", "runtime.", "callback.", "cluster.")
 """Prefixes of settings that do not affect results and are omitted from comparisons."""
 
@@ -120,7 +121,7 @@ def render_report(reported: Sequence[RunReport], title: str, subtitle: str) -> s
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>"
+        f"<title>{_e(title)}</title><style>{STYLE}{SHOW_CHOSEN}</style></head><body>"
         f"<header><h1>{_e(title)}</h1><p>{_e(subtitle)}</p><nav>{links}</nav></header>"
         f"<main>{''.join(sections)}</main></body></html>\n"
     )
@@ -194,11 +195,28 @@ def _is_validated(report: RunReport, name: str) -> bool:
 
 
 def differing_settings(runs: Sequence[ListedRun]) -> Dict[str, List[Optional[str]]]:
-    """Returns setting -> its value in each run, for settings that differ between runs; None for absent settings."""
-    differing = {}
-    for path in sorted({path for run in runs for path in run.settings if not path.startswith(_QUIET)}):
-        values = [shown(run.settings[path]) if path in run.settings else None for run in runs]
-        if len(set(values)) > 1:
+    """Returns setting -> its value in each run, for settings that differ between runs; None for absent settings.
+
+    Classes are named by the option of their group. A setting that only some of them have is left out, unless it differs
+    between the runs that have it.
+    """
+    paths = sorted({path for run in runs for path in run.settings if not path.startswith(_QUIET)})
+    values_of = {path: [shown(run.settings[path]) if path in run.settings else None for run in runs] for path in paths}
+    other_classes = [path[: -len(_CLASS)] for path in paths if path.endswith(_CLASS) and len(set(values_of[path])) > 1]
+    differing: Dict[str, List[Optional[str]]] = {}
+    for path in paths:
+        values = values_of[path]
+        group = path[: -len(_CLASS)]
+        if path.endswith(_CLASS) and len(set(values)) > 1:
+            options = [run.choices.get(group) or (value and value.rpartition(".")[2])
+                       for run, value in zip(runs, values)]  # fmt: skip
+            differing.update({group: options} if len(set(options)) > 1 else {path: values})
+            continue
+        if any(path.startswith(f"{other}.") for other in other_classes):
+            is_same = len({value for value in values if value is not None}) < 2
+        else:
+            is_same = len(set(values)) < 2
+        if not is_same:
             differing[path] = values
     return differing
 
@@ -216,12 +234,20 @@ def _different_settings(reported: Sequence[RunReport]) -> str:
 
 def _run_section(report: RunReport, budget: _FigureBudget) -> str:
     parts = [_model_card(report), f"<h3>Reproduce</h3>{_commands(report)}"]
-    for evaluation in report.evaluations:
+    for position, evaluation in enumerate(report.evaluations):
         values = ", ".join(f"{name} {_value(value)}" for name, value in evaluation.values.items()
                            if name not in ("split", "part") and value not in (None, ""))  # fmt: skip
         parts.append(f"<h3>Evaluation on {_e(evaluation.split)}</h3><p>{_e(values)}</p>")
         parts.append(_figures([(figure.title, figure) for figure in evaluation.figures], budget))
         parts += [_shown_table(table) for table in evaluation.tables]
+        if evaluation.confusion is not None:
+            anchor = f"run{report.number}-{position}"
+            listed = {
+                key: [{name: cell if name == FILE else _rounded(cell) for name, cell in row.items()} for row in rows]
+                for key, rows in evaluation.confusion.listed.items()
+            }
+            matrix = matrix_with_samples(evaluation.confusion.count_of, listed, (), anchor, MAX_CONFUSED)
+            parts.append(f'<h4>confusion, with samples</h4><div class="scroll">{matrix}</div>')
     if report.validation:
         parts.append("<h3>Samples of the last validation</h3>")
         parts.append(_figures([(f"{figure.title}, step {step}", figure) for step, figure in report.validation], budget))
@@ -256,7 +282,8 @@ def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -
 
 
 def _shown_table(table: ShownTable) -> str:
-    rows = [_row(map(_e, map(_rounded, row))) for row in table.rows]
+    rows = [_row(link_to_file(cell) if name == FILE else _e(_rounded(cell))
+                 for name, cell in zip(table.header, row)) for row in table.rows]  # fmt: skip
     more = table.num_rows - len(table.rows)
     heading = f"{table.title}{f', the first {len(table.rows)} of {table.num_rows:,} rows' if more > 0 else ''}"
     return f"<h4>{_e(heading)}</h4>{_html_table(table.header, rows)}"
@@ -305,7 +332,7 @@ def _model_card(report: RunReport) -> str:
         ])),
         "Training": ", ".join(filter(None, [
             f"{status.step:,} steps, {status.epoch:,} epochs", setting("dataset.batch_size"),
-            str(settings.get("optimizer._target_", "")).rpartition(".")[2],
+            report.run.choices.get("optimizer", "") or str(settings.get("optimizer._target_", "")).rpartition(".")[2],
             setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
         ])),
         "Results": f"{results} (the last values measured)" if results else "not measured",

@@ -8,11 +8,12 @@ from __future__ import annotations
 import html
 import os
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from mxtrain.task.sample_results import FILE, Cells
-
+FILE = "file"
+"""Column with the file of a sample."""
 Key = Tuple[str, str]
+Rows = Sequence[Mapping[str, Any]]
 MAX_CLASSES = 200
 """Classes of a page; of more, the classes with the most wrong samples are shown."""
 STYLE = """
@@ -20,13 +21,14 @@ body{font:15px system-ui,sans-serif;margin:24px;color:#222;background:#fff}
 table{border-collapse:collapse;font-size:14px}
 td,th{padding:4px 9px;border:1px solid #ddd;text-align:right}
 th{background:#f4f4f4;font-weight:600}td.right{background:#e2f2e6}td.wrong{background:#fbe3e3}
-td a{display:block;color:inherit}section{display:none}section:target{display:block}
-section td{text-align:left}
+td a{display:block;color:inherit}.cell td{text-align:left}
 """
+SHOW_CHOSEN = ".cell{display:none}.cell:target{display:block}"
+"""Style by which only the samples of the chosen cell are shown."""
 
 
 def render_confusion(
-    count_of: Mapping[Key, int], listed: Mapping[Key, Sequence[Cells]], class_names: Sequence[str], title: str
+    count_of: Mapping[Key, int], listed: Mapping[Key, Rows], class_names: Sequence[str], title: str
 ) -> str:
     """Returns the page as HTML.
 
@@ -36,53 +38,66 @@ def render_confusion(
         class_names: names of the classes, in order.
         title: split and step.
     """
-    names = _shown_names(count_of, class_names)
-    number_of = {name: number for number, name in enumerate(names)}
+    head = [
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{_e(title)}</title>',
+        f"<style>{STYLE}{SHOW_CHOSEN}</style></head><body><h1>Confusion matrix: {_e(title)}</h1>",
+    ]
+    return "\n".join([*head, matrix_with_samples(count_of, listed, class_names), "</body></html>", ""])
+
+
+def matrix_with_samples(
+    count_of: Mapping[Key, int], listed: Mapping[Key, Rows], class_names: Sequence[str] = (),
+    anchor: str = "cell", most: int = MAX_CLASSES,
+) -> str:  # fmt: skip
+    """Returns the matrix as a part of a page with the style `SHOW_CHOSEN`.
+
+    Args:
+        count_of, listed, class_names: see `render_confusion`; classes that have samples need not be named.
+        anchor: beginning of the ids of its elements, unique on the page.
+        most: maximum number of classes.
+    """
+    names = _shown_names(count_of, class_names, most)
+    anchor_of = {(true, predicted): f"{anchor}-{row}-{column}"
+                 for row, true in enumerate(names) for column, predicted in enumerate(names)}  # fmt: skip
     left_out = len({name for key in count_of for name in key} - set(names))
     parts = [
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{_e(title)}</title>',
-        f"<style>{STYLE}</style></head><body><h1>Confusion matrix: {_e(title)}</h1>",
         "<p>Rows are true classes, columns are predicted ones. A number leads to its samples.</p>",
         f"<p>{left_out} classes with fewer wrong samples are left out.</p>" if left_out > 0 else "",
         '<table><tr><th>true \\ predicted</th>', *(f"<th>{_e(name)}</th>" for name in names), "</tr>",
     ]  # fmt: skip
     for true in names:
-        cells = [_cell((true, predicted), count_of, number_of) for predicted in names]
+        cells = [_cell((true, predicted), count_of, anchor_of) for predicted in names]
         parts.append(f"<tr><th>{_e(true)}</th>{''.join(cells)}</tr>")
     parts.append("</table>")
     for key in sorted(count_of, key=lambda key: -count_of[key]):
-        if key[0] in number_of and key[1] in number_of:
-            parts.append(_section(key, count_of[key], listed.get(key, ()), number_of))
-    return "\n".join([*parts, "</body></html>", ""])
+        if key in anchor_of:
+            parts.append(_section(key, count_of[key], listed.get(key, ()), anchor_of[key]))
+    return "\n".join(parts)
 
 
-def _shown_names(count_of: Mapping[Key, int], class_names: Sequence[str]) -> List[str]:
+def _shown_names(count_of: Mapping[Key, int], class_names: Sequence[str], most: int) -> List[str]:
     """Returns the names of the classes to show, in order."""
     names = list(dict.fromkeys([*class_names, *(name for key in sorted(count_of) for name in key)]))
-    if len(names) <= MAX_CLASSES:
+    if len(names) <= most:
         return names
     wrong: Dict[str, int] = dict.fromkeys(names, 0)
     for (true, predicted), count in count_of.items():
         if true != predicted:
             wrong[true] += count
             wrong[predicted] += count
-    kept = set(sorted(names, key=lambda name: -wrong[name])[:MAX_CLASSES])
+    kept = set(sorted(names, key=lambda name: -wrong[name])[:most])
     return [name for name in names if name in kept]
 
 
-def _cell(key: Key, count_of: Mapping[Key, int], number_of: Mapping[str, int]) -> str:
+def _cell(key: Key, count_of: Mapping[Key, int], anchor_of: Mapping[Key, str]) -> str:
     count = count_of.get(key, 0)
     if not count:
         return "<td></td>"
     kind = "right" if key[0] == key[1] else "wrong"
-    return f'<td class="{kind}"><a href="#{_anchor(key, number_of)}">{count}</a></td>'
+    return f'<td class="{kind}"><a href="#{anchor_of[key]}">{count}</a></td>'
 
 
-def _anchor(key: Key, number_of: Mapping[str, int]) -> str:
-    return f"cell-{number_of[key[0]]}-{number_of[key[1]]}"
-
-
-def _section(key: Key, count: int, rows: Sequence[Cells], number_of: Mapping[str, int]) -> str:
+def _section(key: Key, count: int, rows: Rows, anchor: str) -> str:
     true, predicted = key
     columns = [name for name in (rows[0] if rows else {}) if name not in ("true", "predicted")]
     head = "".join(f"<th>{_e(name)}</th>" for name in columns)
@@ -90,19 +105,27 @@ def _section(key: Key, count: int, rows: Sequence[Cells], number_of: Mapping[str
     note = "" if len(rows) == count else f"<p>The first {len(rows)} of {count} samples; predictions.csv has all.</p>"
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return (
-        f'<section id="{_anchor(key, number_of)}"><h2>true {_e(true)}, predicted {_e(predicted)}: {count}</h2>{note}'
-        f"<table><tr>{head}</tr>{body}</table></section>"
+        f'<div class="cell" id="{anchor}"><h4>true {_e(true)}, predicted {_e(predicted)}: {count}</h4>{note}'
+        f"<table><tr>{head}</tr>{body}</table></div>"
     )
 
 
 def _shown(name: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = _e(str(value))
-    if name != FILE or not os.path.isfile(str(value)):
-        return text
-    return f'<a href="{_e(Path(str(value)).absolute().as_uri())}">{text}</a>'
+    return link_to_file(str(value)) if name == FILE else _e(str(value))
+
+
+def link_to_file(name: str) -> str:
+    """Returns the escaped name of a file as a link, or as text if the file is not on this machine."""
+    try:
+        uri = Path(name).absolute().as_uri() if os.path.isfile(name) else ""
+    except (OSError, ValueError):  # a name of damaged results
+        uri = ""
+    return f'<a href="{_e(uri)}">{_e(name)}</a>' if uri else _e(name)
 
 
 def _e(text: str) -> str:
-    return html.escape(str(text))
+    """Escapes a text for HTML; unprintable characters, such as direction marks, become escape sequences."""
+    plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in str(text))
+    return html.escape(plain, quote=True)

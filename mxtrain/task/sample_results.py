@@ -31,6 +31,7 @@ import numpy as np
 
 from mxtrain.data.checking.checks import checks_of
 from mxtrain.metric.host import HostMetric
+from mxtrain.task.confusion_page import FILE
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from mxtrain.files.durable import HashedFile
     from mxtrain.types import Batch
 
-FILE, SAMPLE, LOSS, WEIGHT, TRUE, PREDICTED = "file", "sample", "loss", "weight", "true", "predicted"
+SAMPLE, LOSS, WEIGHT, TRUE, PREDICTED = "sample", "loss", "weight", "true", "predicted"
 NUM_WORST = 24
 """Samples with the largest losses that are shown."""
 MAX_LISTED, MAX_LISTED_PER_CELL = 20_000, 200

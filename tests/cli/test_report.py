@@ -21,7 +21,8 @@ from mxtrain.cli.dispatch import run as main
 from mxtrain.runs.chart import Line, draw_chart, log_ticks, ticks
 from mxtrain.runs.curves import read_curves
 from mxtrain.runs.figures import png_of
-from mxtrain.runs.report import short_names
+from mxtrain.runs.registry import read_run
+from mxtrain.runs.report import differing_settings, short_names
 
 EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
@@ -93,6 +94,75 @@ def test_the_page_shows_results_commands_and_the_model_card(page: str) -> None:
     (data,) = [attrs["src"] for tag, attrs in tags if tag == "img"]
     assert base64.b64decode(data.partition(",")[2]) == png()
     assert "root:" not in page  # /etc/passwd is no file of an evaluation
+
+
+SETTINGS = {
+    "a": ("sgd", "optimizer: {_target_: own.a.SGD, lr: 0.1, momentum: 0.9}\nloss: {_target_: a.Loss, x: 1}"),
+    "b": ("sgd", "optimizer: {_target_: own.a.SGD, lr: 0.1, momentum: 0.8}\nloss: {_target_: a.Loss}"),
+    "c": ("", "optimizer: {_target_: own.b.Adam, lr: 0.2, beta1: 0.9}\nloss: {_target_: a.Loss, x: 1}"),
+}
+
+
+def test_settings_that_other_classes_do_not_have_are_folded(tmp_path: Path) -> None:
+    """Options name the classes; of a setting of one class, only a difference between its own runs is shown."""
+
+    def of(*names: str) -> Dict[str, Any]:
+        return differing_settings([read_run(str(tmp_path / name)) for name in names])
+
+    for name, (option, text) in SETTINGS.items():
+        run = write_run(tmp_path / name)
+        (run / ".hydra" / "config.yaml").write_text(text)
+        hydra = (run / ".hydra" / "hydra.yaml").read_text()
+        assert "      optimizer: adam\n" in hydra
+        choice = f"      optimizer: {option}\n" if option else ""
+        (run / ".hydra" / "hydra.yaml").write_text(hydra.replace("      optimizer: adam\n", choice))
+    assert of("a", "b") == {"optimizer.momentum": ["0.9", "0.8"], "loss.x": ["1", None]}
+    assert of("a", "c") == {"optimizer": ["sgd", "Adam"], "optimizer.lr": ["0.1", "0.2"]}
+    assert of("a", "b", "c") == {
+        "optimizer": ["sgd", "sgd", "Adam"], "optimizer.lr": ["0.1", "0.1", "0.2"],
+        "optimizer.momentum": ["0.9", "0.8", None], "loss.x": ["1", None, "1"],
+    }  # fmt: skip
+    (tmp_path / "c" / ".hydra" / "hydra.yaml").write_text((tmp_path / "a" / ".hydra" / "hydra.yaml").read_text())
+    assert of("a", "c")["optimizer._target_"] == ["own.a.SGD", "own.b.Adam"]
+
+
+def test_confusion_leads_to_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", rows=rows_of(40, 0.05))
+    folder = run / "eval" / "test"
+    folder.mkdir(parents=True)
+    image = tmp_path / "a cat.png"
+    image.write_bytes(png())
+    lines = [f"{image},cat,dog", *["gone.png,dog,dog"] * 30, f'"{EVIL.replace(chr(34), chr(34) * 2)}",<b>,cat']
+    text = "".join(f"{line},0.123456789\n" for line in lines)
+    (folder / "predictions.csv").write_text(f"file,true,predicted,loss\n{text}")
+    (folder / "worst.csv").write_text(f"file,true,loss\n{image},cat,2.5\n")
+    (folder / "worst.png").write_bytes(png())
+    (folder / "confusion.html").write_text(EVIL)
+    files = ["predictions.csv", "worst.csv", "worst.png", "confusion.html"]
+    monkeypatch.chdir(tmp_path)
+
+    def page_of(names: List[str]) -> Tuple[str, List[Tuple[str, Any]]]:
+        (folder / "metrics.json").write_text(json.dumps({"split": "test", "loss": 0.25, "files": names}))
+        assert main(["report", "run"]) == 0
+        text = (tmp_path / "report.html").read_text(encoding="utf-8")
+        return text, Tags(text).found
+
+    page, tags = page_of(files)
+    ids = {attrs["id"] for _, attrs in tags if "id" in attrs}
+    links = [attrs["href"] for tag, attrs in tags if tag == "a"]
+    cells = [link[1:] for link in links if link.startswith("#run0-")]
+    assert len(cells) == 3 and set(cells) <= ids
+    assert links.count(image.as_uri()) == 2  # in the cell, and in the table of the largest losses
+    assert "The first 20 of 30 samples" in page and "true cat, predicted dog: 1" in page
+    assert "script" not in {tag for tag, _ in tags} and "2.5" in page and "<td>0.12346</td>" in page
+    assert "true cat" not in page_of(files[:3])[0], "only tasks with classes have a matrix"
+    (folder / "predictions.csv").unlink()
+    (folder / "predictions.csv").symlink_to(tmp_path / "other.csv")
+    (tmp_path / "other.csv").write_text("file,true,predicted\nx,cat,dog\n")
+    assert "true cat" not in page_of(files)[0]
+    (folder / "predictions.csv").unlink()
+    (folder / "predictions.csv").write_text("file,true\nx,cat\n")
+    assert "matrix" not in page_of(files)[0]
 
 
 def test_names_of_trials_hold_their_study() -> None:

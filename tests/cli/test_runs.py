@@ -166,7 +166,8 @@ def test_states_come_from_the_lock(tmp_path: Path) -> None:
 
 def test_own_classes_have_the_name_of_their_class(tmp_path: Path) -> None:
     write_run(tmp_path / "run", typed="    - model._target_=my.networks.Wide\n")
-    assert read_run(str(tmp_path / "run")).choices == {"task": "classification", "model": "Wide", "dataset": "digits"}
+    choices = read_run(str(tmp_path / "run")).choices
+    assert choices == {"task": "classification", "model": "Wide", "dataset": "digits", "optimizer": "adam"}
 
 
 def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
