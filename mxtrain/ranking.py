@@ -67,7 +67,7 @@ def should_warn_unmoved(unmoved: Mapping[str, Union[int, float, None]], step: in
 
 
 def undefined_monitor(monitor: str, count: int, effect: str, setting: str) -> str:
-    """Returns sentences about a monitored value that no validation defined.
+    """Returns a warning about a monitored value that no validation defined.
 
     Args:
         monitor: tag of the value.

@@ -40,6 +40,10 @@ OTHER_MEANINGS = {
         "mxtrain.cli.foreign_words": "classes", "mxtrain.cli.restored": "classes",
         "mxtrain.description.groups": "classes",
         "mxtrain.description.trust": "classes", "mxtrain.config.override_text": "classes",
+        "mxtrain.runs.report": "classes",
+    },
+    "results of an evaluation, which a report shows": {
+        "mxtrain.runs.figures": "classes, confusion", "mxtrain.runs.report": "confusion",
     },
     "options of networks, which users' own have": {
         "mxtrain.training.loaders": "num classes", "mxtrain.training.network": "num classes",

@@ -57,6 +57,9 @@ class TabularClassification(Task):
     def num_choices(self, metric: Metric, signature: Signature) -> int:
         return len(signature.class_names)
 
+    def distillation_kind(self, signature: Signature) -> str:
+        return "score" if self.num_classes(signature) == 1 else self.distils
+
     def output_names(self, signature: Signature) -> Sequence[str]:
         names = list(signature.class_names)
         return names[-1:] if len(names) == 2 else names

@@ -87,6 +87,10 @@ class Task(Spec):
     """The requirements of `NEEDS` that it has; checked against strategy, store and precision before anything starts.
     Without requirements, as for most tasks, any part of a batch can be computed anywhere."""
 
+    def distillation_kind(self, signature: Signature) -> str:
+        """Returns the kind of the first output for `distillation_blocks`."""
+        return self.distils
+
     def needs_of(self, description: Description) -> Sequence[str]:
         """Returns the requirements of a run: of the task and of the chosen network."""
         carries = description.model.state_shapes and CARRIED_ROWS not in self.needs

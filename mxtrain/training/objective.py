@@ -27,7 +27,7 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     loss = task.build_loss(description, signature, training)
     spec = description.distillation
     if spec.teacher is not None:
-        kind = "score" if task.distils == "scores" and task.num_classes(signature) == 1 else task.distils
+        kind = task.distillation_kind(signature)
         loss = spec.build_loss(loss, kind, len(task.output_shapes(description, signature)), training)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
     meter = task.build_meter(description, signature, LossWeights.from_loss(loss), training)
