@@ -8,6 +8,7 @@ import pytest
 import mxtrain
 from mxtrain.callback import Action
 from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.runs.registry import read_run
 
 pytestmark = pytest.mark.slow
 QUICK = ("trainer.max_epochs=3", "logger=jsonl", "lr_scheduler=constant")
@@ -51,6 +52,8 @@ def trained(mx, data, tmp_path_factory):
 def test_objects_are_trained_measured_and_reported(trained, data):
     run, rows, _ = trained
     assert run.state == "finished", run.cause
+    choices = read_run(str(run.path)).choices
+    assert (choices["task"], choices["model"], choices["dataset"]) == ("classification", "HybridSequential", "arrays")
     # EvalMetric on the host and our own on the device measure the same.
     assert run.metrics["val/own"] == pytest.approx(run.metrics["val/accuracy"]) and run.metrics["val/own"] > 0.8
     assert [{**row} for row in rows] == run.history_rows()

@@ -16,6 +16,7 @@ from mxtrain.data.given import TASK_OF, GivenDataset
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.given import Given, class_of
+from mxtrain.logger.config_tree import object_name
 from mxtrain.loss.given import GivenLoss
 from mxtrain.metric.given import GivenMetric
 from mxtrain.model.given import GivenModel
@@ -251,6 +252,9 @@ class ObjectComposer(Composer):
         with open_dict(composed.tree):
             for group in {path.partition(".")[0] for path in (*nodes, *self._replaced)}:
                 composed.tree[group] = OmegaConf.create(config[group])
+        with open_dict(composed.hydra):  # the option that the object has replaced is none of the run's
+            for group in {"model", "dataset"} & set(nodes):
+                composed.hydra.runtime.choices[group] = object_name(nodes[group]).strip("()")
         return replace(composed, config=config)
 
     def _typed(self, path: str, node: Config, words: Sequence[str]) -> Dict[str, Any]:

@@ -87,7 +87,7 @@ def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
     object: `dataset=(arrays)`, `model=Dense`.
     """
     if "given_as" in group:
-        return f"{name}={_object_name(group)}"
+        return f"{name}={object_name(group)}"
     if name in choices:
         return name if choices[name] == "default" else f"{name}={choices[name]}"
     if "_target_" in group:
@@ -95,7 +95,8 @@ def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
     return f"{name}=[{','.join(map(str, group))}]" if group else name
 
 
-def _object_name(group: Config) -> str:
+def object_name(group: Config) -> str:
+    """Returns the kind of an object of the Python API, by its placeholder: `(arrays)`, `Dense`."""
     networks = [f"{name}: {_class(path)}" for name, path in group.get("networks", {}).items()]
     if networks:
         return f"({', '.join(networks)})"
