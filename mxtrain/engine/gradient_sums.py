@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import SymbolGraph
+    from mxtrain.annotations import GraphNode, SymbolGraph
 
 OVERWRITES: Mapping[str, Sequence[str]] = {
     "clip": ("clip",),
@@ -77,8 +77,8 @@ def with_copied_inputs(graph: SymbolGraph) -> Optional[str]:
     nodes = list(graph["nodes"])
     copies: Dict[int, int] = {}
 
-    def copied(entries: Sequence[Sequence[int]]) -> List[Sequence[int]]:
-        found: List[Sequence[int]] = []
+    def copied(entries: Sequence[List[int]]) -> List[List[int]]:
+        found: List[List[int]] = []
         for source, *rest in entries:
             if nodes[source]["op"] == "null" and source not in copies:
                 name = f"{nodes[source]['name']}_copy"
@@ -89,6 +89,7 @@ def with_copied_inputs(graph: SymbolGraph) -> Optional[str]:
 
     for number, node in enumerate(graph["nodes"]):
         if node.get("subgraphs") or node["op"] in OVERWRITES:
-            nodes[number] = {**node, "inputs": copied(node["inputs"])}
+            changed: GraphNode = {**node, "inputs": copied(node["inputs"])}
+            nodes[number] = changed
     heads = copied(graph["heads"])
     return json.dumps({**graph, "nodes": nodes, "heads": heads}) if copies else None

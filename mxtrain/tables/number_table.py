@@ -9,7 +9,7 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -168,7 +168,7 @@ class NumberTable(BaseDataset):
         if ending_of(path) != ".jsonl":  # rows of JSON lines have their own names; there is no header to compare with
             refuse_unknown_columns(path, columns, names_of_columns(path), "dataset.features")
         null = self.missing[0] if self.missing else None
-        decimal_in = dict.fromkeys(columns, self.decimal)
+        decimal_in: Dict[Union[str, int], str] = dict.fromkeys(columns, self.decimal)
         rows, places = read_columns(path, columns, header=True, findings=findings, null=null, decimal_in=decimal_in)
         assert places is not None
         number_RC = np.empty((len(rows), len(columns)))

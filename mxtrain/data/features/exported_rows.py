@@ -102,7 +102,7 @@ def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
         value = float(column.get("mean", 0.0)) + (0.5 + number % 5 / 8) * float(column.get("std", 1.0))
         value = math.expm1(min(value, 40.0)) if column.get("log") else value
         words = {"true": True, "false": False}
-        first = next(iter(column.get("vocabulary", ())), "x")
+        first: Any = next(iter(column.get("vocabulary", ())), "x")
         cells[column["name"]] = value if column["kind"] == "number" else words.get(first, first)
     row, file = json.dumps(cells, ensure_ascii=False), io.StringIO(newline="")
     writer = csv.writer(file)
