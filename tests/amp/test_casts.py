@@ -10,7 +10,7 @@ from low_precision import HAS_BFLOAT16, needs_bfloat16
 
 from mxtrain.amp import FULL, BFloat16, Float16
 from mxtrain.amp.operators import has_kernels, overruns
-from mxtrain.engine.backend import gluon, mx, native_operators, nd
+from mxtrain.engine.backend import autograd, gluon, mx, native_operators, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -257,3 +257,27 @@ def test_a_network_that_cannot_be_traced_is_refused():
     with pytest.raises(Exception, match="amp=bfloat16 needs the network as a graph") as refused:
         Single().build(objective, 1)
     assert type(refused.value).__name__ == "ConfigError" and "amp=off" in str(refused.value)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("convention", ["valid", "full"])
+@pytest.mark.parametrize("kernel, pad", [(2, 0), (3, 1), (3, 0)])
+@pytest.mark.parametrize("sizes", [(8,), (7, 8), (5, 4, 6)], ids=str)
+def test_max_pooling_between_casts_is_that_of_float32(convention, kernel, pad, sizes) -> None:
+    """On numbers that bfloat16 represents exactly; the table of operators calls it with arrays in bfloat16."""
+    rng, places = np.random.default_rng(0), int(np.prod(sizes))
+    data = np.array([rng.permutation(places) - places // 2 for _ in range(6)]).reshape(2, 3, *sizes)
+    options = {"kernel": (kernel,) * len(sizes), "pad": (pad,) * len(sizes), "stride": (2,) * len(sizes)}
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        x = nd.array(data, dtype="float32")
+        x.attach_grad()
+        with autograd.record():
+            low = nd.Pooling(nd.amp_cast(x, dtype=dtype), pool_type="max", pooling_convention=convention, **options)
+            y = nd.amp_cast(low, dtype="float32")
+            weight = np.arange(y.size).reshape(y.shape) % 16 + 1
+            loss = (y * nd.array(weight)).sum()
+        loss.backward()
+        found.append((y.asnumpy(), x.grad.asnumpy()))
+    np.testing.assert_array_equal(*(output for output, _ in found))
+    np.testing.assert_array_equal(*(gradient for _, gradient in found))
