@@ -185,7 +185,10 @@ def amend(
         if key.split(".")[0] in chosen:
             continue
         if is_change(override) and key not in existing:
-            raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*settings, *existing, *groups])}")
+            near = did_you_mean(key, [*settings, *existing, *groups])
+            if "." in key or not settings:
+                raise ConfigError(f"there is no '{key}'.{near}")
+            raise ConfigError(f"there is no setting '{key}'.{near} This command takes {', '.join(sorted(settings))}.")
         OmegaConf.update(amended, key, override.value(), force_add=True)
     return OmegaConf.to_container(amended, resolve=True)
 

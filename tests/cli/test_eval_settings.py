@@ -154,6 +154,8 @@ def test_what_has_no_pixels_is_refused(describe_run: Any, task: str) -> None:
         ("corrupt=[blur,fogg]", ["no corruption 'fogg'", "Did you mean 'fog'?"]),
         ("corrupt=[]", ["name a corruption, or all"]),
         ("corupt=noise", ["there is no setting 'corupt'", "Did you mean 'corrupt'?"]),
+        ("spars=1", ["there is no setting 'spars'. This command takes corrupt, explain, ", ", split, which."]),
+        ("dataset.cropp=1", ["there is no 'dataset.cropp'."]),
     ],
 )
 def test_wrong_settings_are_refused_by_name(
