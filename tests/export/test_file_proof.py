@@ -302,7 +302,9 @@ def test_files_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("name, text, line, expected", [
     ("a.csv", "x,y\n1,2\n3,4\n", 3, b"x,y\n3,4\n"), ("a.TSV", "x\n1\n", 2, b"x\n1\n"),
-    ("a.csv", 'x,y\n"1\n2",3\n', 3, None), ("a.csv", '"x",y\n1,2\n', 2, None),
+    ("a.csv", 'x,y\n"1\n2",3\n', 3, None), ("a.csv", '"x",y\n1,2\n', 2, b'"x",y\n1,2\n'),
+    ("a.csv", '"x\ny",z\n1,2\n', 3, None), ("a.tsv", '"x"\n1\n', 2, None),
+    ("a.csv", "sep=;\nx\n1\n", 3, b"sep=;\nx\n1\n"),
     ("a.jsonl", '{"a": 1}\n', 1, b'{"a": 1}\n'),
     ("a.csv", "x\n1\n", 9, b"x\n"), ("a.parquet", "x\n1\n", 2, None), ("a.txt", "x\n", None, b"x\n"),
 ])  # fmt: skip
