@@ -197,7 +197,7 @@ PASSED = "MXTRAIN_TESTS_PASSED"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--omit", metavar="FILE", help="leave out the tests that FILE lists, one a line")
+    parser.addoption("--omit", metavar="FILE", help="--omit=FILE leaves out the tests that FILE lists, one a line")
 
 
 class PassedTests:
