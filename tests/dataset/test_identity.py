@@ -223,7 +223,7 @@ def test_changes_that_allow_other_data(changes, now, is_refused) -> None:
 
     data = {"files": {"train": "a"}, "splits": {"train": {"samples": 5}}}
     now = {**data, **{key: value for key, value in now.items() if value}}
-    checkpoint = SimpleNamespace(path="step-1", state={"run": {"data": data}})
+    checkpoint = SimpleNamespace(path="step-1", step=1, state={"run": {"data": data}})
     config = {"checkpoint": {"changes": changes}}
     if is_refused:
         with pytest.raises(CheckpointError, match="step-1 was trained on other data"):
