@@ -37,11 +37,11 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
         __slots__ = ("_flags", "_inference", "_pooled", "_pools", "_recorded_inference", "_sym")
 
         def __init__(self, sym: Any, flags: Flags = ()) -> None:
-            text = sym.tojson()
+            text = sym.tojson(remove_amp_cast=False)
             graph: SymbolGraph = json.loads(text)
             if f'"op": "{FUSED}"' in text:
                 sym = load_json(json.dumps(separated(graph)))
-                graph = json.loads(sym.tojson())
+                graph = json.loads(sym.tojson(remove_amp_cast=False))
             copied = with_copied_inputs(graph)
             if copied is not None:
                 sym = load_json(copied)
@@ -67,7 +67,7 @@ def corrected(cached_op: Any, autograd: Any, load_json: Callable[[str], Any], co
 
         def _as_inference(self) -> Any:
             if self._recorded_inference is None:
-                changed = inference_in_training_mode(json.loads(self._sym.tojson()))
+                changed = inference_in_training_mode(json.loads(self._sym.tojson(remove_amp_cast=False)))
                 self._recorded_inference = cached_op(load_json(changed), self._flags)
             return self._recorded_inference
 
