@@ -2,9 +2,9 @@
 
 The gradient of such an operator is `zeros_like` of its input, which autograd therefore keeps. An elementwise or
 reshaping operator before it (e.g. `relu`, `reshape`) that receives only such a gradient does not compute its own one,
-but `zeros_like` of its input, which autograd has not kept (`MakeNonlossGradNode` in src/operator/operator_common.h), and
-the process ends unless the graph is hybridized. Behind `add_n` the gradient no longer counts as 0, and the operators
-before it compute theirs.
+but `zeros_like` of its input, which autograd has not kept (`MakeNonlossGradNode` in src/operator/operator_common.h).
+The process then ends, unless the graph is hybridized. Behind `add_n` the gradient no longer counts as 0, and the
+operators before it compute theirs.
 """
 
 from __future__ import annotations
