@@ -103,6 +103,7 @@ def test_channels_that_depend_on_each_other() -> None:
     sizes = [sum(one.group == number for one in channels.sets) for number in range(3)]
     assert dict(zip(map(tuple, channels.groups), sizes)) == {("branch", "depth", "first"): 4, ("other",): 6,
                                                              ("dense",): 5}  # fmt: skip
+    assert [[*one.scales] for one in channels.sets] == [["norm.gamma"]] * 4 + [[]] * 11
     arrays = {name: one.data().asnumpy() for name, one in network._collect_params_with_prefix().items()}
     gone = [0, 2, len(channels.sets) - 1, 6]
     for number in gone:
@@ -156,6 +157,8 @@ FORWARDS = {
     "reshape": ("conv last", lambda net, F, x: net.last(F.reshape(net.conv(x), shape=(0, -1))), {"conv"}),
     "means and a new axis": (
         "conv last", lambda net, F, x: net.last(F.expand_dims(F.mean(net.conv(x), axis=(2, 3)), axis=1)), {"conv"}),
+    "channels last": (
+        "conv last", lambda net, F, x: net.last(F.transpose(net.conv(x), axes=(0, 2, 3, 1))), {"conv"}),
     "means of lines": ("conv dense", lambda net, F, x: net.dense(F.mean(net.conv(x), axis=2)), {"conv"}),
     "joined with the data": ("conv mixed", lambda net, F, x: net.mixed(F.concat(x, net.conv(x), dim=1)), {"conv"}),
     "weight that another operator reads": (

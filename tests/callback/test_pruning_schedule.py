@@ -169,3 +169,14 @@ def test_channels_of_frozen_and_excluded_layers_stay() -> None:
         assert action._numbers == numbers
     with pytest.raises(ConfigError, match="are frozen or in `leave`"):
         action.choose_parameters(run_of(weights, ["a", "b"]))
+
+
+def test_channels_are_pruned_as_far_as_the_schedule_is() -> None:
+    layer = np.arange(4)
+    sets = [ChannelSet(0, {"w": layer[n : n + 1]}, (), {}) for n in layer]
+    action, weights = ChannelPruning(PruneChannels(share=0.5)), Weights(w=[[2], [1], [4], [3]])
+    action._channels = SimpleNamespace(sets=sets, places={"w": {0: layer}})  # type: ignore[assignment]
+    action._numbers = [*range(4)]
+    for progress, mask in ((0.0, None), (0.5, [[1], [0], [1], [1]]), (1.0, [[0], [0], [1], [1]])):
+        said = action.prune(run_of(weights, []), progress)
+        assert weights.masks.get("w") == mask and said.startswith(f"{round(2 * progress)} of 4 sets")

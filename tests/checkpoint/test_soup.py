@@ -112,10 +112,12 @@ def test_a_value_that_is_no_number_is_null_in_the_state(tmp_path: Path) -> None:
         return {"val/loss": float("nan") if weights["w"][0] > 50 else 0.5}
 
     first = held("good", 1, 2, 0)
-    first.state["train"] = {"values": {}}
+    first.state.update(train={"values": {}}, run={"batch_size": 8}, states={"ema": {}})
     soup = cook([held("bad", 1e6, 0, 0), first], "greedy", "val/loss", "min", broken)
-    write_soup(soup, first, "min", tmp_path / "soup")
-    state = read_checkpoint(tmp_path / "soup").state
+    path = tmp_path / "new" / "checkpoints" / "soup"
+    write_soup(soup, first, "min", path)
+    state = read_checkpoint(path).state
+    assert state["run"] == {"batch_size": 8} and "states" not in state  # an average has no arrays for these
     assert state["soup"]["members"] == [
         {"path": "good", "step": 1, "value": 0.5, "kept": True},
         {"path": "bad", "step": 1, "value": None, "kept": False},

@@ -16,7 +16,7 @@ from mxtrain.cli.dispatch import run
 from mxtrain.cli.folds import print_folds
 from mxtrain.description.trainer import Trainer
 from mxtrain.errors import ConfigError, DataError, MxtrainError
-from mxtrain.training.fold_results import FoldResult, read_folds, summarize, write_folds
+from mxtrain.training.fold_results import FOLDS_FILE, FoldResult, read_folds, summarize, write_folds
 from tests.running import SMALL, Process, assert_same, here, image, status
 
 CHEAP = (*SMALL, "trainer.max_epochs=1", "trainer.folds=3")
@@ -180,3 +180,13 @@ def test_at_most_ten_folds_have_a_column(tmp_path: Path, capsys: Any, count: int
     print_folds(write_folds(tmp_path, Trainer(folds=count), results), results, tmp_path)
     header = next(line for line in capsys.readouterr().out.splitlines() if "mean" in line)
     assert ("fold-1" in header) == is_shown and f"of {count} folds" in header
+
+
+def test_finished_folds_name_their_file_in_one_line(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / ("f" * 100)
+    folder.mkdir()
+    results = [FoldResult(f"fold-{number}", "finished", 0, values={"val/loss": 0.5}) for number in (1, 2)]
+    print_folds(write_folds(folder, Trainer(folds=2), results), results, folder)
+    printed = capsys.readouterr().out
+    assert f"written to {folder / FOLDS_FILE}" in printed.splitlines()
+    assert "undefined" not in printed and "not finished" not in printed

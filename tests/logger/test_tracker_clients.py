@@ -16,7 +16,7 @@ import pytest
 from mxtrain.logger import delivery, tracker_logger
 from mxtrain.logger.aim import Aim
 from mxtrain.logger.clearml import ClearMl
-from mxtrain.logger.comet import CometConnection
+from mxtrain.logger.comet import Comet, CometConnection
 from mxtrain.logger.delivery import Delivery, ServiceError
 from mxtrain.logger.mlflow import MlflowConnection
 from mxtrain.logger.secret_values import hide_secrets
@@ -236,6 +236,33 @@ def test_rows_with_longer_names_are_left_out(tmp_path: Path) -> None:
     assert list(points_rows(tmp_path / "metrics.jsonl")) == rows[:1]
 
 
+@pytest.mark.parametrize("changed", [{"step": -1}, {"epoch": -1}, {"step": True}, {"epoch": 0.0}, {"split": "test"}])
+def test_rows_with_wrong_counts_or_splits_are_left_out(tmp_path: Path, changed: Dict[str, Any]) -> None:
+    row = {"step": 1, "epoch": 0, "split": "train", "loss": 0.5}
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("".join(f"{json.dumps(one)}\n" for one in ({**row, **changed}, row)))
+    assert list(points_rows(file)) == [row]
+
+
+def test_points_up_to_the_last_sent_step_of_a_curve_are_sent_once(tmp_path: Path) -> None:
+    position = Position(tmp_path / "p.json", "here")
+    position.begin(POINTS)
+    assert [position.has(Point("lr", 0.1, step, 0)) for step in (6, 7, 8)] == [True, True, False]
+    assert not position.has(Point("train/loss", 0.5, 7, 0))
+
+
+def test_the_run_of_a_killed_process_is_interrupted_at_the_service() -> None:
+    session, closed = TrackerSession(), []
+    session.abandon()  # without a connection
+    session._connection = SimpleNamespace(close=lambda *given: closed.append(given))  # type: ignore[assignment]
+    session.abandon()
+    assert closed == [("interrupted", {})]
+
+
+def test_comet_is_local_where_it_is_told() -> None:
+    assert Comet(online=False).is_local is True and Comet().is_local is False
+
+
 def test_a_position_without_points_has_no_step(tmp_path: Path) -> None:
     position = Position(tmp_path / "p.json", "here")
     assert position.newest_step == -1
@@ -244,5 +271,5 @@ def test_a_position_without_points_has_no_step(tmp_path: Path) -> None:
 
 
 def test_values_of_variables_that_hold_keys_are_hidden() -> None:
-    environment = {"API_KEY": "key-4711", "DB_PASSWORD": "short", "HOME": "/home/somebody"}
-    assert hide_secrets("key-4711 and short in /home/somebody", environment) == "*** and short in /home/somebody"
+    environment = {"API_KEY": "key-11", "DB_PASSWORD": "short", "HOME": "/home/somebody"}
+    assert hide_secrets("key-11 and short in /home/somebody", environment) == "*** and short in /home/somebody"

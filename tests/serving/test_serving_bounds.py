@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,13 +19,19 @@ import pytest
 import served_folders
 from served_here import ask
 
+from mxtrain import libraries
+from mxtrain.errors import DataError
+from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generation import Generation
-from mxtrain.serving.generators import TextPiece
+from mxtrain.serving.generators import TextPiece, _require_described
+from mxtrain.serving.logs import SERVED
 from mxtrain.serving.metrics import InputDrift, ServerMetrics
 from mxtrain.serving.models import ServedModel, TensorSpec
 from mxtrain.serving.protocol import MAX_ID, parse_generate, parse_infer, parse_json
+from mxtrain.serving.readers import require_tokenizer_libraries
+from mxtrain.serving.service import PendingBodies
 from mxtrain.serving.settings import ServeSettings
 
 SPEC = TensorSpec("x", "float32", "FP32", ("batch", 2))
@@ -187,3 +195,100 @@ def test_a_text_that_takes_too_long_is_refused() -> None:
     with pytest.raises(RequestError, match=r"the text took longer than 0\.05 s") as caught:
         asyncio.run(first_piece())
     assert caught.value.status == 504
+
+
+def test_after_a_defect_requests_are_refused_and_later_ones_computed(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer() -> Any:
+        session = SimpleNamespace(run=lambda names, inputs, options: [inputs["x"]])
+        model: Any = SimpleNamespace(**{**vars(MODEL), "session": session})
+        batcher = Batcher(model, ServeSettings(), ServerMetrics([model]))
+        answer_jobs, failed = batcher._answer, []
+
+        async def fail_once(jobs: Any) -> None:
+            if not failed:
+                failed.append(jobs)
+                raise KeyError("a defect")
+            await answer_jobs(jobs)
+
+        batcher._answer = fail_once  # type: ignore[method-assign]
+        batcher.start()
+        try:
+            with pytest.raises(RequestError, match="Its log says more") as caught:
+                await asyncio.wait_for(batcher.compute({"x": np.zeros((1, 2))}, 1), 5)
+            assert caught.value.status == 500
+            return await asyncio.wait_for(batcher.compute({"x": np.ones((1, 2))}, 1), 5)
+        finally:
+            await batcher.close()
+
+    SERVED.addHandler(caplog.handler)
+    try:
+        outputs, _ = asyncio.run(answer())
+    finally:
+        SERVED.removeHandler(caplog.handler)
+    assert outputs["x"].tolist() == [[1, 1]]
+    (record,) = {id(one): one for one in caplog.records}.values()
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "error")
+    assert record.__dict__["fields"] == {"model": "m", "error": "'a defect'"}
+    assert record.exc_info and isinstance(record.exc_info[1], KeyError)
+
+
+def test_requests_of_clients_that_have_left_are_not_computed() -> None:
+    async def collect() -> int:
+        batcher = Batcher(MODEL, ServeSettings(), ServerMetrics([MODEL]))
+        left, waiting = (asyncio.ensure_future(batcher.compute({"x": np.zeros((1, 2))}, 1)) for _ in range(2))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.sleep(0)
+        jobs = await batcher._collect()
+        for job in jobs:
+            if not job.answer.done():
+                job.answer.set_result(job.inputs)
+        await waiting
+        await batcher.close()
+        return len(jobs)
+
+    assert asyncio.run(collect()) == 1
+
+
+def test_closing_ends_the_thread_of_a_model() -> None:
+    model: Any = SimpleNamespace(**{**vars(MODEL), "name": "closed"})
+    batcher = Batcher(model, ServeSettings(), ServerMetrics([model]))
+    (thread,) = (one for one in threading.enumerate() if one.name == "run-closed")
+    asyncio.run(batcher.close())
+    thread.join(5)
+    is_alive = thread.is_alive()
+    batcher._thread.close()  # otherwise a failure would keep the interpreter
+    assert not is_alive
+
+
+def test_bodies_in_memory_are_limited_together() -> None:
+    shown: List[int] = []
+    bodies = PendingBodies(100, SimpleNamespace(set=shown.append))
+    bodies.add(60)
+    bodies.add(40)
+    with pytest.raises(RequestError, match="too many bodies are in memory") as caught:
+        bodies.add(1)
+    assert caught.value.status == 503
+    bodies.add(-40)
+    bodies.add(1)
+    assert shown == [60, 100, 60, 61]
+
+
+def test_inputs_of_parts_are_those_of_the_signature_and_have_a_largest_size() -> None:
+    session = SimpleNamespace(get_inputs=lambda: [SimpleNamespace(name="x")])
+
+    def check(name: str, *shape: Any) -> None:
+        _require_described("step", {"inputs": [{"name": name, "shape": list(shape)}]}, session)
+
+    check("x", "rows", 1 << 13, 1 << 13)
+    with pytest.raises(UnusableFolder, match="the inputs of step have the shape"):
+        check("x", "rows", (1 << 26) + 1)
+    with pytest.raises(UnusableFolder, match=r"the inputs of step are not those of step\.onnx"):
+        check("y", "rows", 2)
+
+
+@pytest.mark.parametrize("file, needed", [("t.json", "tokenizers"), ("t.model", "sentencepiece")])
+def test_other_versions_of_tokenizers_are_refused(monkeypatch: pytest.MonkeyPatch, file: str, needed: str) -> None:
+    monkeypatch.setattr(libraries, "wrong_versions", lambda texts: ((text, "it", "0.1") for text in texts))
+    with pytest.raises(DataError, match=f"^this network's tokenizer needs {needed}.*, and it 0.1 is installed"):
+        require_tokenizer_libraries({"facts": {"tokenizer": {"file": file}}})

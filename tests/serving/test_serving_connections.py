@@ -168,6 +168,14 @@ def test_heads_of_earlier_requests_do_not_count() -> None:
     assert transport.state == "closed" and transport.sent.startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_body_in_pieces_may_be_larger_than_a_head() -> None:
+    protocol, transport = Connections().open()
+    protocol.data_received(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % (3 * MAX_HEAD_BYTES))
+    for _ in range(3):
+        protocol.data_received(b"x" * MAX_HEAD_BYTES)
+    assert (transport.state, transport.sent) == ("open", b"")
+
+
 def test_the_connections_that_wait_longest_are_ended_for_new_ones() -> None:
     connections = Connections()
     opened = [connections.open()[1] for _ in range(5)]  # `connection_lost` is called later
