@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 from test_converters import X, error_of
 
-from mxtrain.engine.backend import mx
+from mxtrain.engine.backend import mx, native_operators
 from mxtrain.export.converters import CONVERTERS
 from mxtrain.export.graph import Input, OnnxGraph, ShapeNotExpressible, evaluate
 
@@ -107,3 +107,35 @@ def test_unequal_windows_of_an_open_size_are_refused() -> None:
     symbol = mx.sym.contrib.AdaptiveAvgPooling2D(X, output_size=(3, 3))
     with pytest.raises(ShapeNotExpressible, match=r"\(-1, -2 in the trials\)"):
         error_of(symbol, ("batch", 2, "length", 9), {})
+
+
+def own_operators() -> Dict[str, Any]:
+    """Operator -> (options, shapes, other arrays) with several heads, steps and rows per sample."""
+    lengths = np.float32([2, 4])
+    return {
+        "norm": ({"residual": 1, "eps": 0.1}, {"x": (3, 2, 6), "residual": (3, 2, 6), "gamma": (6,), "beta": (6,)}, {}),
+        "attention": ({"num_heads": 2}, {"x": (4, 2, 12)}, {"length": lengths}),
+        "cross_attention": ({"num_heads": 2}, {"x": (3, 2, 4), "source": (4, 2, 8)}, {"length": lengths}),
+        "attention_step": ({"num_heads": 2}, {"x": (1, 3, 12), "key": (3, 2, 4, 2), "value": (3, 2, 4, 2)}, {}),
+        "source_attention_step": (
+            {"num_heads": 2}, {"x": (1, 6, 4), "key": (2, 2, 4, 2), "value": (2, 2, 4, 2)}, {"length": lengths}),
+        "roi_align": (
+            {"maps": 2, "count": 2, "side": 2, "heights": (8, 4), "widths": (8, 4), "scales": (0.5, 0.25)},
+            {"x": (2, 3, 8, 8), "low": (2, 3, 4, 4)},
+            {"rows": np.float32([[0, 1, 2, 9, 11], [1, 0, 0, 15, 15], [1, 3, 1, 12, 9], [0, 2, 2, 6, 6]])},
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
+@pytest.mark.parametrize("name", own_operators())
+def test_own_operator(name: str) -> None:
+    options, shapes, arrays = own_operators()[name]
+    draw = np.random.default_rng(2)
+    given = {**{key: draw.normal(size=shape).astype(np.float32) for key, shape in shapes.items()}, **arrays}
+    symbol = getattr(mx.sym._internal, f"_mxtrain_{name}")(*map(mx.sym.var, given), **options)
+    graph = OnnxGraph(symbol, {}, {key: Input(array.shape) for key, array in given.items()}, [{}], CONVERTERS)
+    converted = [f"y{number}" for number in range(3 if name == "attention_step" else 1)]
+    session = onnxruntime.InferenceSession(graph.model(converted, {}).SerializeToString())
+    for found, expected in zip(session.run(None, given), evaluate(symbol, given)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, List
 
@@ -11,12 +12,15 @@ import onnxruntime
 import pytest
 
 from mxtrain.engine.backend import mx
-from mxtrain.export import compression
+from mxtrain.export import compression, proof
 from mxtrain.export.compression import Compression, calibration_samples
 from mxtrain.export.converters import CONVERTERS
+from mxtrain.export.folder import write_model
 from mxtrain.export.graph import Input, OnnxGraph, evaluate
-from mxtrain.export.network import Normalisation
+from mxtrain.export.network import Normalisation, _shorter
 from mxtrain.export.proof import NotProven, compare_metrics, differs_at_other_sizes, first_difference
+from mxtrain.export.run import _why_fixed
+from mxtrain.export.standalone import detections_error
 
 
 def test_metrics_may_differ_in_the_sixth_digit() -> None:
@@ -122,3 +126,67 @@ def test_sizes_of_rounded_halves_and_with_an_offset_are_computed(options: Any) -
     for batch, length in ((3, 8), (1, 19)):
         x = np.zeros((batch, 2, length), np.float32)
         assert session.run(None, {"x": x})[0].tolist() == list(evaluate(symbol, {"x": x})[0].shape)
+
+
+@pytest.mark.parametrize("size, lengths", [(40, (40, 30, 19)), (8, (8, 6, 3)), (3, (3, 2, 0))])
+def test_probes_are_shorter(size: int, lengths: Any) -> None:
+    assert _shorter(size) == lengths
+
+
+def test_sizes_that_are_fixed_are_named() -> None:
+    opened, fixed = {"x": Input(("batch", "length", 3))}, {"x": Input(("batch", 7, 3))}
+    both = {"x": Input(("batch", "height", "width"))}
+    assert _why_fixed(opened, opened, NotProven("")) == "" == _why_fixed(opened, fixed, None)
+    reason = "a size inside of the network cannot be computed from others"
+    assert _why_fixed(opened, fixed, NotProven("")) == f"length is fixed at 7: {reason}"
+    said = _why_fixed(both, {"x": Input(("batch", 7, 3))}, NotProven(""))
+    assert said == f"height and width are fixed at 7 x 3: {reason}"
+
+
+def test_other_lengths_change_no_tokens() -> None:
+    inputs = {"x": Input(("batch", "length")), "length": Input(("batch",)), "position": Input(("batch", 2))}
+    arrays = {"x": np.full((2, 9), 500), "length": np.array([9, 4]), "position": np.array([[8, 0], [3, 2]])}
+    found = proof._resized(arrays, inputs, 0)
+    assert found is not None
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "x": [[500] * 6] * 2, "length": [6, 4], "position": [[5, 0], [3, 2]]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_open, sizes", [(True, [3]), (False, [1, 1, 1])])
+def test_networks_of_one_sample_compute_a_batch_one_by_one(is_open: bool, sizes: List[int]) -> None:
+    seen: List[int] = []
+
+    def run(names: Any, inputs: Any) -> List[np.ndarray]:
+        seen.append(len(inputs["x"]))
+        return [2 * inputs["x"]]
+
+    session = SimpleNamespace(run=run, get_outputs=lambda: [SimpleNamespace(name="y")])
+    network: Any = SimpleNamespace(enter=lambda arrays: {"x": arrays[0]}, output_names=["y"], num_raw=1,
+                                   state_shapes=[])  # fmt: skip
+    strategy = proof.OnnxStrategy(SimpleNamespace(strategy=None), network, session, is_open)  # type: ignore[arg-type]
+    (found,) = strategy.predict([mx.nd.array([[1, 2], [3, 4], [5, 6]])])
+    assert found.asnumpy().tolist() == [[2, 4], [6, 8], [10, 12]] and seen == sizes
+
+
+def test_the_lowest_scores_of_full_detections_may_be_others() -> None:
+    expected = np.float32([[[0, score, 0, 0, 9, 9] for score in (0.9, 0.7, 0.5)]])
+    for row, is_compared in enumerate((True, True, False)):
+        found = expected.copy()
+        found[0, row, 2:] = 5
+        assert (detections_error(found, expected) > 0.01) == is_compared
+
+
+def test_the_form_of_weights_is_computed_in_float32(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stored: List[Any] = []
+    monkeypatch.setattr(compression, "_store_weights", lambda *given: stored.append(given))
+    settings: Any = SimpleNamespace(form="float16")
+    facts = compression._convert(tmp_path / "a", tmp_path / "b", settings, None)  # type: ignore[arg-type]
+    assert facts == {"way": "weights", "reason": "computed in float32"}
+    assert stored == [(tmp_path / "a", tmp_path / "b", "float16")]
+
+
+def test_a_small_network_is_one_file(tmp_path: Path) -> None:
+    model = SimpleNamespace(ByteSize=lambda: 7, SerializeToString=lambda: b"network")
+    write_model(tmp_path, model, "step.onnx")
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("step.onnx", b"network")]

@@ -139,3 +139,62 @@ def test_members_take_over_a_copy_of_the_checkpoint(monkeypatch: pytest.MonkeyPa
     assert opened == [tmp_path / "1"]
     (copy,) = (tmp_path / population.SEEDS).iterdir()
     assert copy.name == "0.2" and (copy / "model.params").read_bytes() == b"weights"
+
+
+def test_a_missing_trial_gets_the_values_of_its_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = worker_in(tmp_path, "random", 2)
+    monkeypatch.setattr(worker, "recorded_values", lambda run_dir, space: {"optimizer.lr": 0.0125})
+    job = next_of(made)
+    assert (job.number, job.values) == (0, {"optimizer.lr": 0.0125}) == (0, made.study.trials[0].params)
+
+
+def test_a_member_takes_over_from_the_members_of_the_previous_rung(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    description, made = describe("pbt", 4, min_epochs=2), StudyFolder(tmp_path)
+    made.create(description)
+    one = Worker(made, description, lambda line: None)
+    jobs = [next_of(one) for _ in range(4)]
+    first = [job.values for job in jobs]
+    for number, job in enumerate(jobs):  # member 0 is the worst of the first rung, 3 of the second
+        for budget, value in ((2, float(number)), (4, float(-number))):
+            job.trial.report(value, budget)
+        job.claim.release()
+    seen: List[Any] = []
+    monkeypatch.setattr(population, "take_over", lambda folder, members, before: seen.append((members, before)))
+    again = [next_of(one) for _ in range(4)]
+    reported = [{2: float(number), 4: float(-number)} for number in range(4)]
+    members, before = (population.members_at(description, first, reported, rung) for rung in (2, 1))
+    assert seen[0] == (members, before)
+    assert [member.source is not None for member in members] == [False, False, False, True]
+    assert [job.run_dir.name for job in again] == [member.run for member in members] == ["0.2", "1", "2", "3.4"]
+    attributes = one.study.trials[3].user_attrs
+    assert (attributes["run"], attributes["values"]) == ("3.4", dict(members[3].values))
+
+
+def test_words_of_a_trial_limit_it_to_the_budget_of_its_rung() -> None:
+    description = describe("random", 3)
+    words = ["optimizer.lr=0.5", "trainer.epoch_budget=3", "hydra.run.dir=runs/0"]
+    assert description.words({"optimizer.lr": 0.5}, Path("runs/0"), 3) == words
+    assert description.words({"optimizer.lr": 0.5}, Path("runs/0"), None) == [words[0], words[2]]
+
+
+@pytest.mark.parametrize("given, budget, reached", [({}, 2, "2 epochs"), ({}, 1, "1 epoch"),
+                                                    ({"min_steps": 5}, 10, "10 steps")])  # fmt: skip
+def test_the_value_of_a_rung_is_stored_and_said_with_its_unit(given: Any, budget: int, reached: str) -> None:
+    stored: List[Any] = []
+    made: Any = SimpleNamespace(_description=describe("random", 3, **given), _is_population=False)
+    job: Any = SimpleNamespace(number=7, reported=[], trial=SimpleNamespace(report=lambda *one: stored.append(one)))
+    progress: Any = SimpleNamespace(values=lambda description, last: [0.25])
+    assert Worker._report(made, job, progress, budget) == f"trial 7: val/accuracy=0.25 after {reached}"
+    assert (stored, job.reported) == ([(0.25, budget)], [budget])
+
+
+@pytest.mark.parametrize("is_population, budget, fails", [(False, 2, True), (True, None, True), (True, 2, False)])
+def test_a_loss_that_is_no_number_ends_a_trial_but_no_member(is_population: bool, budget: Any, fails: bool) -> None:
+    failed: List[Any] = []
+    made: Any = SimpleNamespace(_is_population=is_population, _fail=lambda job, cause: failed.append((job, cause)))
+    job: Any = SimpleNamespace(number=7)
+    progress = Worker._diverged(made, job, "the loss is nan", budget)
+    assert failed == ([(job, "the loss is nan")] if fails else [])
+    assert fails or (progress is not None and progress.exit_code == EXIT_BUDGET)
