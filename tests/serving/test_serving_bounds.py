@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import threading
@@ -17,11 +18,13 @@ import prometheus_client
 import pydantic
 import pytest
 import served_folders
+from PIL import Image
 from served_here import ask
 
 from mxtrain import libraries
 from mxtrain.errors import DataError
 from mxtrain.export.standalone import UnusableFolder
+from mxtrain.serving import service
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generation import Generation
@@ -146,6 +149,26 @@ def test_answers_are_counted_by_class_up_to_a_number_of_classes(tmp_path: Path, 
     )  # fmt: skip
     assert status == 200 and json.loads(answer)["class"] in names
     assert (b'mxtrain_predicted_total{class_name="' in figures) == is_counted
+
+
+def test_samples_of_files_are_described_in_a_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used: List[bool] = []
+
+    def note(*given: Any) -> Any:
+        used.append(threading.current_thread() is not threading.main_thread())
+        return describe_sample(*given)
+
+    describe_sample = service.describe_sample
+    monkeypatch.setattr(service, "describe_sample", note)
+    model = ServedModel("pixels", str(served_folders.write_pixels(tmp_path / "pixels")), 1, False, 8, 4.0)
+    image = io.BytesIO()
+    Image.new("L", (4, 4)).save(image, "png")
+    array = {"input": [[[[0] * 4] * 4]]}
+    path = "/v2/models/pixels/predict"
+    found = ask([model], ("POST", path, {"content-type": "image/png"}, image.getvalue()),
+                ("POST", path, {"content-type": "application/json"}, json.dumps(array).encode()))  # fmt: skip
+    assert [status for status, _, _ in found] == [200, 200], found
+    assert used == [True, False]
 
 
 def test_a_request_without_an_answer_in_time_is_refused() -> None:
