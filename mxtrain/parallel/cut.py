@@ -194,8 +194,8 @@ class Graph(Cuttable):
         shapes = {parameter.name: parameter.shape for parameter in network.collect_params().values()}
         if precision.dtype != FULL.dtype and input_shape is not None:
             shapes.update(output_shapes(symbol, dict(zip(names, shapes_of(input_shape)))))
-        raw = precision.marked(json.loads(symbol.tojson()), shapes)
-        self.text = f"{precision!r} {symbol.tojson()}"
+        raw = precision.marked(json.loads(symbol.tojson(remove_amp_cast=False)), shapes)
+        self.text = f"{precision!r} {symbol.tojson(remove_amp_cast=False)}"
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
         self._states = frozenset(symbol.list_auxiliary_states())

@@ -254,7 +254,7 @@ def host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostG
     """
     try:
         symbol, _ = symbol_of(network, training=False)
-        graph: SymbolGraph = json.loads(symbol.tojson())
+        graph: SymbolGraph = json.loads(symbol.tojson(remove_amp_cast=False))
         for node in graph["nodes"]:
             node["name"] = names.get(node["name"], node["name"])
         return HostGraph(graph, *input_names(1))

@@ -19,6 +19,7 @@ from mxtrain.model.networks.classifier import build_resnet
 from mxtrain.model.prepare import initialize
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
+from mxtrain.parallel.grid import host_graph
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.strategies import Data, ModelParallel, Pipeline, Single
 from mxtrain.text.networks import gpt
@@ -243,6 +244,23 @@ def test_a_batch_norm_by_itself_keeps_its_casts():
     assert piece.norm["op"] == "BatchNorm" and nodes.count("amp_cast") == 2
     kinds = [name.rpartition("_")[2] for name in piece.parameters]
     assert kinds == ["gamma", "beta", "mean", "var"]  # the order in which a joint norm takes them
+
+
+class Rounded(gluon.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return F.amp_cast(F.amp_cast(x, dtype="float16"), dtype="float32")
+
+
+def test_casts_of_the_network_itself_stay_in_pieces_and_on_the_host():
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.Dense(4), Rounded(), gluon.nn.Dense(2))
+    network.initialize()
+    network(nd.ones((1, 3)))
+    graph = Graph(network, FULL, (3,))
+    first, second = graph.cut([next(p for p in range(len(graph)) if graph.layers[p] == "2")])
+    texts = [piece.symbol.tojson(remove_amp_cast=False) for piece in (first, second)]
+    assert [text.count('"op": "amp_cast"') for text in texts] == [2, 0]
+    assert host_graph(network, {}) is None  # NumPy's functions have no casts
 
 
 def test_a_network_that_cannot_be_traced_is_refused():
