@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mxtrain
+from mxtrain import own_gradients
 from mxtrain.cli.verify import show_own_gradients
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.logger.terminal import open_console
@@ -180,3 +181,62 @@ def test_verify_compares_own_blocks(factor, passed):
     found = mxtrain.verify("dataset.batch_size=8", model=Outer(Squared(factor)), dataset=(x, y), steps=1)
     assert found.passed == passed
     assert [(one.layer, one.kind) for one in found.own.wrong] == ([] if passed else [("inner", "Squared")])
+
+
+def made(function):
+    block = Function(function)
+    block.initialize()
+    block.cast("float64")
+    return block
+
+
+def comparison_of(function, *arrays):
+    call = own_gradients.RecordedCall("layer", made(function), list(arrays))
+    return own_gradients.BlockComparison(call, made(function))
+
+
+def test_integers_are_neither_cast_nor_varied() -> None:
+    ids, values = nd.array([1, 2], dtype="int32"), nd.array([1, 2], dtype="float64")
+    assert own_gradients._arrays([ids, (values, [ids])]) == [values]
+    copies = own_gradients._copied([ids, (values,)], "float32")
+    assert (copies[0].dtype, copies[1][0].dtype) == (np.int32, np.float32)
+    assert set(own_gradients.BlockRun(made(lambda x: x), [ids]).varied) == {"unread"}
+
+
+def test_frozen_and_sparse_parameters_are_not_varied() -> None:
+    block = Function(lambda x: x)
+    block.frozen = block.params.get("frozen", shape=(2,), grad_req="null")
+    block.sparse = block.params.get("sparse", shape=(2, 2), grad_stype="row_sparse")
+    block.initialize()
+    assert set(own_gradients.BlockRun(block, [nd.ones(2, dtype="float64")]).varied) == {"input 0", "unread"}
+
+
+def test_gradients_of_arrays_that_nothing_reads_are_0() -> None:
+    run = own_gradients.BlockRun(made(lambda x: x * 1), [nd.ones(2, dtype="float64")])
+    run.varied["unread"].grad[:] = 5
+    found = run.gradients([np.array([2.0, 3.0])])
+    assert found["unread"].tolist() == [[0, 0], [0, 0]] and found["input 0"].tolist() == [2, 3]
+
+
+def test_a_block_that_draws_gets_the_same_numbers_each_time() -> None:
+    run = own_gradients.BlockRun(made(lambda x: nd.Dropout(x, p=0.5)), [nd.ones(200, dtype="float64")])
+    first, again, other = (run.outputs(seed)[0].asnumpy() for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).any()
+
+
+def test_few_tensors_are_compared() -> None:
+    comparison, most = comparison_of(lambda x: x, nd.ones(2, dtype="float64")), own_gradients.NUM_TENSORS
+    inputs, weights = ([f"{kind} {number}" for number in range(most + 3)] for kind in ("input", "weight"))
+    assert comparison._drawn(inputs + weights) == inputs[:most]
+    drawn = comparison._drawn(inputs[:1] + weights)
+    assert len(drawn) == len(set(drawn)) == most and drawn[0] == "input 0"
+    assert list(comparison._directions(np.zeros((0, 2)))) == []
+
+
+def test_a_wider_step_is_taken_where_small_ones_differ_to_either_side() -> None:
+    """A kink of 1e-6: slopes of 1.1 and 0.9 at the first step, 1.001 and 0.999 at the second."""
+    comparison = comparison_of(lambda x: x + nd.abs(nd.clip(x, -1e-6, 1e-6)), nd.zeros(1, dtype="float64"))
+    slope = comparison._conclusive_slope(comparison._exact.varied["input 0"], np.ones(1), 1e-9)
+    assert slope == pytest.approx(comparison._heads[0].item(), rel=1e-6)
+    comparison = comparison_of(nd.abs, nd.zeros(1, dtype="float64"))
+    assert comparison._conclusive_slope(comparison._exact.varied["input 0"], np.ones(1), 1e-9) is None
