@@ -140,18 +140,22 @@ def out_of_memory(error: BaseException, remedy: str = LESS_MEMORY) -> str:
     return f"out of memory ({said}). {remedy}"
 
 
+_DISK_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some space, then repeat the same command."),
+    errno.EFBIG: "Raise the limit (`ulimit -f`), or write to another file system.",
+}
+
+
 def unforeseen(error: Exception) -> str:
     """Returns the message for an unexpected error. Prints its traceback, unless disk or memory is full, or a file
     exceeds the largest size."""
     said = out_of_memory(error)
     if said:
         return said
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    remedy = _DISK_REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    if isinstance(error, OSError) and remedy:
         where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror}{where}. Free some space, then repeat the same command."
-    if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror}{where}. Raise the limit (`ulimit -f`), or write to another file system."
+        return f"{error.strerror}{where}. {remedy}"
     traceback.print_exc()
     return f"{type(error).__name__}: {error}"
 

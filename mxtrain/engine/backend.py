@@ -121,12 +121,6 @@ def _is_computed(weight: mx.nd.NDArray) -> bool:
         return False
 
 
-for _module in (mx.nd, mx.nd.op):
-    setattr(_module, "Deconvolution", with_computed_weights(getattr(_module, "Deconvolution"), mx.nd, _is_computed))  # noqa: B009, B010
-for _module in (mx.sym, mx.sym.op):
-    setattr(_module, "Deconvolution", with_computed_weights(getattr(_module, "Deconvolution"), mx.sym, _has_inputs))  # noqa: B009, B010
-
-
 def _without_length_gradients(operator: Callable[..., Any], F: Any, is_computed: Callable[[Any], bool]) -> Any:
     """Wraps an operator on sequences, whose backward pass does not write the gradient of computed lengths: it is 0."""
 
@@ -139,11 +133,14 @@ def _without_length_gradients(operator: Callable[..., Any], F: Any, is_computed:
     return sequence
 
 
-for _name in ("SequenceMask", "SequenceLast", "SequenceReverse"):
-    for _module in (mx.nd, mx.nd.op):
-        setattr(_module, _name, _without_length_gradients(getattr(_module, _name), mx.nd, _is_computed))
-    for _module in (mx.sym, mx.sym.op):
-        setattr(_module, _name, _without_length_gradients(getattr(_module, _name), mx.sym, _has_inputs))
+_WRAPPERS = {
+    "Deconvolution": with_computed_weights,
+    **dict.fromkeys(("SequenceMask", "SequenceLast", "SequenceReverse"), _without_length_gradients),
+}
+for _name, _wrapper in _WRAPPERS.items():
+    for _F, _computes in ((mx.nd, _is_computed), (mx.sym, _has_inputs)):
+        for _module in (_F, _F.op):
+            setattr(_module, _name, _wrapper(getattr(_module, _name), _F, _computes))
 
 mx.nd.CachedOp = corrected(mx.nd.CachedOp, mx.autograd, mx.sym.load_json, _copy)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Mapping, Optional, Tuple
 
+from mxtrain.engine.gradient_sums import has_gradient
+
 Input = Tuple[int, str]
 """Position and name of an argument."""
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "logical_and", "logical_or",
@@ -35,4 +37,4 @@ ZERO_GRADIENTS: Mapping[str, Optional[Input]] = {
 
 def is_result(value: object) -> bool:
     """Returns True for a dense array that may be the result of an operator: autograd keeps arrays with a gradient."""
-    return getattr(value, "stype", "") == "default" and getattr(value, "grad", None) is None
+    return getattr(value, "stype", "") == "default" and not has_gradient(value)

@@ -194,8 +194,9 @@ class Graph(Cuttable):
         shapes = {parameter.name: parameter.shape for parameter in network.collect_params().values()}
         if precision.dtype != FULL.dtype and input_shape is not None:
             shapes.update(output_shapes(symbol, dict(zip(names, shapes_of(input_shape)))))
-        raw = precision.marked(json.loads(symbol.tojson(remove_amp_cast=False)), shapes)
-        self.text = f"{precision!r} {symbol.tojson(remove_amp_cast=False)}"
+        text = symbol.tojson(remove_amp_cast=False)
+        raw = precision.marked(json.loads(text), shapes)
+        self.text = f"{precision!r} {text}"
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
         self._states = frozenset(symbol.list_auxiliary_states())

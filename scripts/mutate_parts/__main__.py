@@ -55,7 +55,7 @@ FILES: Dict[str, Sequence[str]] = {
     "averages": ("test_soup", "test_average"),
     "trackers": ("test_trackers", "test_tracker_clients", "test_tracker_names"),
 }  # fmt: skip
-"""Area -> files in tests/ that are run whole, first those that start processes, whose lines no record has."""
+"""Area -> test files that `--whole` runs. Files that start processes come first: records do not contain their lines."""
 LONGEST_S = 60.0
 """Limit in seconds for all tests of one change."""
 
@@ -116,7 +116,7 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
     seconds: Dict[Tuple[str, ...], float] = {}
 
     def passes(run: Tuple[str, ...]) -> bool:
-        """Whether these tests pass with the program as it is; a test that fails anyway detects nothing."""
+        """Returns True if these tests pass without a mutation; tests that fail anyway detect nothing."""
         if run not in seconds:
             outcome = copy.run(run, 3600)
             seconds[run] = math.inf if outcome.died else outcome.seconds
@@ -154,7 +154,7 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
 
 
 def files_of(mutant: Mutant, mark: str) -> List[Tuple[str, ...]]:
-    """Arguments of pytest for each test file of an area, first those that are named after the changed file."""
+    """Returns the arguments of pytest for each test file of an area. Files named after the changed one come first."""
     names = sorted(FILES.get(mutant.area, ()), key=lambda name: Path(mutant.file).stem not in name)
     paths = [path.relative_to(ROOT) for name in names for path in (ROOT / "tests").rglob(f"{name}.py")]
     return [(str(path), "-m", mark) for path in paths]

@@ -301,7 +301,7 @@ def test_links_and_pipes_in_place_of_files_keep_a_run(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-# Which runs and checkpoints go.
+# The runs and checkpoints that `clean` deletes.
 
 
 @pytest.mark.parametrize("state, exit_code, best, content, goes", [
