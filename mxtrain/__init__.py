@@ -10,17 +10,31 @@ from typing import Any, List
 
 __version__ = "0.1.0"
 __all__ = [
-    "Predictions", "Run", "Session", "__version__", "compose", "dry_run", "evaluate", "load", "lr_find", "predict",
-    "session", "soup", "train", "verify",
-]  # fmt: skip
+    "Predictions",
+    "Run",
+    "Session",
+    "__version__",
+    "compose",
+    "dry_run",
+    "evaluate",
+    "load",
+    "lr_find",
+    "predict",
+    "session",
+    "soup",
+    "train",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
     # Not imported at once: `mxtrain --help` imports this package, and the API needs Hydra and pydantic.
     if name in __all__:
         homes = {
-            "Session": "mxtrain.custom_loop", "session": "mxtrain.custom_loop", "lr_find": "mxtrain.cli.lr_find",
-        }  # fmt: skip
+            "Session": "mxtrain.custom_loop",
+            "session": "mxtrain.custom_loop",
+            "lr_find": "mxtrain.cli.lr_find",
+        }
         return getattr(importlib.import_module(homes.get(name, "mxtrain.api")), name)
     raise AttributeError(f"module 'mxtrain' has no attribute '{name}'")
 

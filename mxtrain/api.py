@@ -113,9 +113,13 @@ def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
 
 @with_parts(Parts)
 def train(
-    *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None,
-    process: Literal["same", "new"] = "same", callbacks: Any = None, **parts: Unpack[Parts],
-) -> Run:  # fmt: skip
+    *overrides: str,
+    dir: Optional[AnyPath] = None,
+    config_dir: Optional[AnyPath] = None,
+    process: Literal["same", "new"] = "same",
+    callbacks: Any = None,
+    **parts: Unpack[Parts],
+) -> Run:
     """Trains, and returns the run, even if training failed or was interrupted; see `Run.state`.
 
     With ``"trainer.folds=5"`` a run is trained for each fold: see `Run.folds`.
@@ -153,8 +157,12 @@ def train(
     words = [*overrides, *typed]
     if dir is not None:
         words.append(f"hydra.run.dir={quote(absolute_path(dir, 'train: dir'))}")
-    with named_in_python(), preserved_process(), giving(objects.values), \
-            ObjectComposer(folders_of(config_dir), objects) as composer:  # fmt: skip
+    with (
+        named_in_python(),
+        preserved_process(),
+        giving(objects.values),
+        ObjectComposer(folders_of(config_dir), objects) as composer,
+    ):
         composed, description = compose_and_check(composer, words)
         run_dir = Path(os.path.abspath(composed.run_dir))
         if objects:
@@ -184,9 +192,7 @@ def named_in_python() -> Iterator[None]:
     try:
         yield
     except MxtrainError as error:
-        error.args = tuple(
-            one.replace("hydra.run.dir", "dir") if isinstance(one, str) else one for one in error.args
-        )  # fmt: skip
+        error.args = tuple(one.replace("hydra.run.dir", "dir") if isinstance(one, str) else one for one in error.args)
         raise
 
 
@@ -207,9 +213,12 @@ def refuse_several_processes(description: Description, objects: Objects, process
 
 @with_parts(LoadedParts)
 def load(
-    path: AnyPath, which: Which = "best", trust_code: bool = False, config_dir: Optional[AnyPath] = None,
+    path: AnyPath,
+    which: Which = "best",
+    trust_code: bool = False,
+    config_dir: Optional[AnyPath] = None,
     **objects: Unpack[LoadedParts],
-) -> Run:  # fmt: skip
+) -> Run:
     """Opens a run, or a single checkpoint.
 
     Args:
@@ -245,9 +254,13 @@ def load(
 
 @with_parts(MeasuredParts)
 def evaluate(
-    run: Union[AnyPath, Run], *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None,
-    dataset: Any = None, **parts: Unpack[MeasuredParts],
-) -> Dict[str, float]:  # fmt: skip
+    run: Union[AnyPath, Run],
+    *overrides: str,
+    split: Split = "auto",
+    limit_batches: Optional[int] = None,
+    dataset: Any = None,
+    **parts: Unpack[MeasuredParts],
+) -> Dict[str, float]:
     """Evaluates a run, or loads and evaluates the run at a path; see `Run.evaluate` and `load`.
 
     >>> mxtrain.evaluate("outputs/mlp", split="val")["accuracy"]
@@ -268,9 +281,14 @@ def _loaded(run: Union[AnyPath, Run]) -> Run:
 
 
 def soup(
-    runs: Sequence[AnyPath], *overrides: str, method: str = "greedy", which: Which = "best",
-    out: Optional[AnyPath] = None, trust_code: bool = False, config_dir: Optional[AnyPath] = None,
-) -> Run:  # fmt: skip
+    runs: Sequence[AnyPath],
+    *overrides: str,
+    method: str = "greedy",
+    which: Which = "best",
+    out: Optional[AnyPath] = None,
+    trust_code: bool = False,
+    config_dir: Optional[AnyPath] = None,
+) -> Run:
     """Averages the weights of several runs (a model soup) and opens the result; see ``mxtrain average``.
 
     The runs must have the same network, and are measured on the validation split of the first one.
@@ -311,7 +329,10 @@ def soup(
 
 @with_parts(Parts)
 def verify(
-    *overrides: str, steps: int = 3, tolerance: float = 1e-6, config_dir: Optional[AnyPath] = None,
+    *overrides: str,
+    steps: int = 3,
+    tolerance: float = 1e-6,
+    config_dir: Optional[AnyPath] = None,
     **parts: Unpack[Parts],
 ) -> Verification:
     """Trains a few steps with the placement of a description and on one device, and compares the results.
@@ -366,9 +387,13 @@ class Run:
     """
 
     def __init__(
-        self, path: Path, which: Which = "best", trust_code: bool = False, config_dir: Optional[AnyPath] = None,
+        self,
+        path: Path,
+        which: Which = "best",
+        trust_code: bool = False,
+        config_dir: Optional[AnyPath] = None,
         objects: Objects = NO_OBJECTS,
-    ):  # fmt: skip
+    ):
         if which not in ("best", "last"):
             raise ConfigError(f"which={which!r}: there is no such checkpoint. It may be 'best' or 'last'.")
         self.path = path
@@ -397,8 +422,10 @@ class Run:
         >>> group.metrics["val/accuracy"], group.status["std"]["val/accuracy"], group.folds[0].metrics
         """
         content = read_folds(self.path) or {"runs": []}
-        return [Run(self.path / one["run"], self._which, self._trusts_code, self._config_dir, self._objects)
-                for one in content["runs"]]  # fmt: skip
+        return [
+            Run(self.path / one["run"], self._which, self._trusts_code, self._config_dir, self._objects)
+            for one in content["runs"]
+        ]
 
     @property
     def state(self) -> str:
@@ -447,8 +474,10 @@ class Run:
         file = self.path / ROWS_FILE
         if not file.is_file():
             if self.folds:
-                raise DataError(f"{self.path} is a cross validation, and each fold has rows of its own: those of "
-                                "run.folds[0], run.folds[1], ...")  # fmt: skip
+                raise DataError(
+                    f"{self.path} is a cross validation, and each fold has rows of its own: those of "
+                    "run.folds[0], run.folds[1], ..."
+                )
             raise DataError(NO_ROWS.format(file))
         return list(read_rows(file))
 
@@ -488,9 +517,13 @@ class Run:
 
     @with_parts(MeasuredParts)
     def evaluate(
-        self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None, dataset: Any = None,
+        self,
+        *overrides: str,
+        split: Split = "auto",
+        limit_batches: Optional[int] = None,
+        dataset: Any = None,
         **parts: Unpack[MeasuredParts],
-    ) -> Dict[str, float]:  # fmt: skip
+    ) -> Dict[str, float]:
         """Measures loss and metrics on a split; the same values as ``mxtrain eval`` prints. Writes no files.
 
         Args:
@@ -531,7 +564,7 @@ class Run:
 
     def results(
         self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None
-    ) -> Iterator[Dict[str, Any]]:  # fmt: skip
+    ) -> Iterator[Dict[str, Any]]:
         """Yields the result of each sample of a split, in order: the rows of ``predictions.csv`` of ``mxtrain eval``.
 
         A row has the keys ``file``, ``sample`` (index in the split) and ``loss``, and further ones by task, such as
@@ -555,7 +588,7 @@ class Run:
             reader = ResultReader(description, signature, source, name, evaluator.decode)
             loader = build_loader(
                 description, source, signature, trained.device, limit_batches=limit_batches, in_order=True
-            )  # fmt: skip
+            )
             for batch, outputs in evaluator.predict(loader):
                 losses = [loss.asnumpy() for loss in evaluator.losses(batch, outputs)]
                 for _, row in reader.rows(batch, reader.predictions(batch, outputs), losses):
@@ -683,7 +716,7 @@ class Run:
 
     def _restore(
         self, command: str = "predict", overrides: Sequence[str] = (), dataset: Any = None
-    ) -> Tuple[Checkpoint, Description]:  # fmt: skip
+    ) -> Tuple[Checkpoint, Description]:
         is_other = bool(overrides) or command != "predict"
         if self._restored is None or is_other:
             with preserved_process():
@@ -707,9 +740,12 @@ class Run:
             values["dataset"] = dataset
         with giving(values):
             return restore_description(
-                given, command, self._which, given.overrides,
+                given,
+                command,
+                self._which,
+                given.overrides,
                 replace=lambda config: objects_again(config, self._objects, dataset, str(self.path)),
-            )  # fmt: skip
+            )
 
     @contextmanager
     def _prepared(

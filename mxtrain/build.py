@@ -73,9 +73,14 @@ class BuiltRun:
 
 
 def build_step(
-    description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int, strategy: Strategy,
-    store: Store, states: Optional[Mapping[str, Stateful]] = None,
-) -> TrainingStep:  # fmt: skip
+    description: Description,
+    network: gluon.Block,
+    signature: Signature,
+    steps_per_epoch: int,
+    strategy: Strategy,
+    store: Store,
+    states: Optional[Mapping[str, Stateful]] = None,
+) -> TrainingStep:
     """Builds the training step: updater and moving average around a placed network and a store.
 
     Args:
@@ -100,17 +105,25 @@ def build_step(
     strategy.remote.connect(store, description.config["optimizer"], multipliers, steps_per_epoch, trainer.seed)
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
     return TrainingStep(
-        strategy, store, updater,
-        build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
-        trainer.seed if draws else None, description.amp.build_scaling(),
+        strategy,
+        store,
+        updater,
+        build_average(trainer.ema_decay, strategy.values, strategy.publish),
+        trainer.clip_global_norm,
+        trainer.seed if draws else None,
+        description.amp.build_scaling(),
         {**description.task.build_states(strategy.objective.loss), **(states or {})},
-    )  # fmt: skip
+    )
 
 
 def build_run(
-    description: Description, run_dir: Path, command: CommandLine = BY_HAND, world: World = ALONE,
-    resume_point: Optional[ResumePoint] = None, loop: Optional[CustomSteps] = None,
-) -> BuiltRun:  # fmt: skip
+    description: Description,
+    run_dir: Path,
+    command: CommandLine = BY_HAND,
+    world: World = ALONE,
+    resume_point: Optional[ResumePoint] = None,
+    loop: Optional[CustomSteps] = None,
+) -> BuiltRun:
     """Builds everything that is needed to train in `run_dir`, and continues from its last checkpoint.
 
     Args:
@@ -153,9 +166,12 @@ def build_run(
     states = {**data.train.states, **inputs.teachers}
     step = build(description, network, signature, len(data.train), strategy, workers, states)
     identity: Dict[str, Json] = {
-        "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
-        "batch_size": description.dataset.samples_per_step, **inputs.data_identity,
-    }  # fmt: skip
+        "description": description.config,
+        "input": signature.to_json(),
+        "cut_before": strategy.layout.cut_before,
+        "batch_size": description.dataset.samples_per_step,
+        **inputs.data_identity,
+    }
     direction = objective.meter.direction(description.trainer.monitor.split("/", 1)[1])
     origin = resume.epoch_origin_of(checkpoint, description.dataset.samples_per_step, len(data.train))
     plan = build_plan(description, len(data.train), identity, direction, origin)
@@ -168,13 +184,19 @@ def build_run(
         context, meter = loop.prepare(context, meter)
     runner = Runner(context, meter, description.early_stopping, monitors, checkpoint)
     info = RunInfo(
-        run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
+        run_dir=run_dir,
+        command=command,
+        resumed_step=runner.state.step,
+        network=network,
         epoch_origin=plan.epoch_origin,
-        **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
-    )  # fmt: skip
+        **run_info_fields(description, plan, signature, network),
+        placement_table=placement_table(strategy.layout),
+    )
     facts: Dict[str, Json] = {
-        "steps_per_epoch": plan.steps_per_epoch, "resumed_step": info.resumed_step, "data": inputs.data_fingerprint
-    }  # fmt: skip
+        "steps_per_epoch": plan.steps_per_epoch,
+        "resumed_step": info.resumed_step,
+        "data": inputs.data_fingerprint,
+    }
     return BuiltRun(runner, info, facts)
 
 
@@ -237,13 +259,19 @@ def open_inputs(description: Description, world: World) -> RunInputs:
     teachers = open_teachers(description, signature, network, device)
     return RunInputs(
         description, splits, signature, devices, network, teachers, data_fingerprint, data_identity, chooses_batch
-    )  # fmt: skip
+    )
 
 
 def build_context(
-    description: Description, step: TrainingStep, plan: Plan, data: RunData, signature: Signature, actions: ActionList,
-    checkpoints: Union[CheckpointStore, NoStore], run_dir: Path,
-) -> RunContext:  # fmt: skip
+    description: Description,
+    step: TrainingStep,
+    plan: Plan,
+    data: RunData,
+    signature: Signature,
+    actions: ActionList,
+    checkpoints: Union[CheckpointStore, NoStore],
+    run_dir: Path,
+) -> RunContext:
     """Builds the objects that the loop, the validations and the end of a run share, and binds the actions to them.
 
     Args:
@@ -264,9 +292,15 @@ def build_context(
         step.add_states({"actions": actions, "gradient_sum": step.gradient_sum})
     measured = replace(description, task=description.task.in_training())
     return RunContext(
-        step, plan, data, build_evaluator(measured, step.strategy, signature), Saving(checkpoints, callbacks),
-        SignalStop(plan.grace_s, description.checkpoint.on_signal == "stop"), callbacks, actions,
-    )  # fmt: skip
+        step,
+        plan,
+        data,
+        build_evaluator(measured, step.strategy, signature),
+        Saving(checkpoints, callbacks),
+        SignalStop(plan.grace_s, description.checkpoint.on_signal == "stop"),
+        callbacks,
+        actions,
+    )
 
 
 def build_monitors(
@@ -325,12 +359,17 @@ def place(description: Description) -> List[List[Context]]:
 def run_info_fields(description: Description, plan: Plan, signature: Signature, network: gluon.Block) -> Dict[str, Any]:
     """Returns the fields of `RunInfo` that describe the network and its data, for callbacks and loggers."""
     return {
-        "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
-        "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
+        "config": description.config,
+        "total_steps": plan.total_steps,
+        "steps_per_epoch": plan.steps_per_epoch,
+        "input_shape": signature.shape,
+        "metric_names": list(description.metric),
+        "monitor": plan.monitor,
         "direction": plan.direction,
         "metric_signatures": description.task.in_training().metric_signatures(description, signature),
         "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
-        "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
+        "model_table": summarize(network, signature.shape).table(),
+        "predicts": description.task.predicts,
         "predict_inputs": description.task.predict_inputs,
-    }  # fmt: skip
+    }

@@ -80,9 +80,13 @@ CUSTOM: Mapping[str, Config] = {
 @with_parts(SessionParts)
 @contextmanager
 def session(
-    *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None, task: str = "",
-    callbacks: Any = None, **parts: Unpack[SessionParts],
-) -> Iterator[Session]:  # fmt: skip
+    *overrides: str,
+    dir: Optional[AnyPath] = None,
+    config_dir: Optional[AnyPath] = None,
+    task: str = "",
+    callbacks: Any = None,
+    **parts: Unpack[SessionParts],
+) -> Iterator[Session]:
     """Opens a run for a training loop of your own.
 
     The run directory has the same content as that of `train`. After an interruption, the same loop continues the run
@@ -137,9 +141,15 @@ def session(
                 raise SystemExit(run_in_workers(composed, description, [*config_flags(folders), *words]))
             if member.role != "worker":
                 raise SystemExit(serve(member.role, lambda: description, description.cluster.start_timeout))
-        made = _begin(stack, composed, description, is_custom, Run(
-            Path(os.path.abspath(composed.run_dir)), "last", trust_code=True, config_dir=config_dir, objects=objects
-        ))  # fmt: skip
+        made = _begin(
+            stack,
+            composed,
+            description,
+            is_custom,
+            Run(
+                Path(os.path.abspath(composed.run_dir)), "last", trust_code=True, config_dir=config_dir, objects=objects
+            ),
+        )
         try:
             with made.run_loop():
                 yield made
@@ -267,9 +277,13 @@ class Session:
             yield self._due.batch
 
     def step(
-        self, batch: Batch, loss: Optional[LossFunction] = None, *, network: Optional[str] = None,
+        self,
+        batch: Batch,
+        loss: Optional[LossFunction] = None,
+        *,
+        network: Optional[str] = None,
         lr: Optional[float] = None,
-    ) -> StepLoss:  # fmt: skip
+    ) -> StepLoss:
         """Takes one optimizer step: forward, backward, sum over replicas, clip, update.
 
         Args:
@@ -311,9 +325,11 @@ class Session:
         return StepLoss(sums, taken.strategy.objective.meter.weighted, batch.global_size)
 
     def evaluate(
-        self, loss: Optional[Callable[[Any, Batch], Any]] = None, split: Literal["val", "test"] = "val",
+        self,
+        loss: Optional[Callable[[Any, Batch], Any]] = None,
+        split: Literal["val", "test"] = "val",
         name: str = "",
-    ) -> Dict[str, float]:  # fmt: skip
+    ) -> Dict[str, float]:
         """Evaluates a split with the current weights (the moving average if there is one).
 
         Values of "val" are written to metrics.jsonl, in one row per step. If the run validates after this step, it uses

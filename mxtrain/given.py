@@ -86,6 +86,7 @@ def class_of(value: object) -> str:
 def plain_attributes(value: object, without: Collection[str] = ()) -> Dict[str, Any]:
     """Attributes of an object that JSON holds, by name."""
     return {
-        name: one for name, one in sorted(vars(value).items())
+        name: one
+        for name, one in sorted(vars(value).items())
         if name not in without and isinstance(one, (bool, int, float, str))
-    }  # fmt: skip
+    }

@@ -78,8 +78,11 @@ def refuse_wrong_kind(inputs: Sequence[Any], sample_type: str, task: str) -> Non
         allowed = {"images": ("image",), "text": ("text", "rows")}.get(sample_type)
         allowed = allowed or (("rows",) if sample_type in READS else () if sample_type else ("image", "rows"))
         if not is_path and kind not in allowed:
-            shown = f"an array of {one.dtype} with shape {one.shape}" if isinstance(one, np.ndarray) else \
-                f"of type {type(one).__name__}"  # fmt: skip
+            shown = (
+                f"an array of {one.dtype} with shape {one.shape}"
+                if isinstance(one, np.ndarray)
+                else f"of type {type(one).__name__}"
+            )
             raise ConfigError(
                 f"predict: input {number} is {shown}. A run of task={task} reads "
                 f"{READS.get(sample_type, 'paths of files')}."

@@ -83,10 +83,14 @@ def replay(first: ReplaySide, second: ReplaySide) -> ReplayResult:
 def is_same(first: Batch, second: Batch) -> bool:
     """Returns True if two batches have the same inputs and targets."""
     ones, twos = ([*batch.inputs, *batch.targets] for batch in (first, second))
-    return first.size == second.size and len(ones) == len(twos) and all(
-        one.shape == two.shape and np.array_equal(one.asnumpy(), two.asnumpy(), equal_nan=True)
-        for one, two in zip(ones, twos)
-    )  # fmt: skip
+    return (
+        first.size == second.size
+        and len(ones) == len(twos)
+        and all(
+            one.shape == two.shape and np.array_equal(one.asnumpy(), two.asnumpy(), equal_nan=True)
+            for one, two in zip(ones, twos)
+        )
+    )
 
 
 def outputs_of(side: ReplaySide, batch: Batch) -> List[LayerOutput]:
@@ -108,7 +112,7 @@ def outputs_of(side: ReplaySide, batch: Batch) -> List[LayerOutput]:
 
 def first_difference(
     first: Sequence[LayerOutput], second: Sequence[LayerOutput]
-) -> Tuple[str, str, Optional[float], int]:  # fmt: skip
+) -> Tuple[str, str, Optional[float], int]:
     """Returns name, class and largest difference of the first layer that differs, and the number of equal layers
     before it. The name is empty if all are equal."""
     for count, one in enumerate(first):

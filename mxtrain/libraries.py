@@ -12,15 +12,25 @@ from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple, Type
 from mxtrain.errors import DataError, MxtrainError
 
 EXTRAS: Dict[str, Tuple[str, ...]] = {
-    "dicom": ("pydicom>=2.4.4,<4",), "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
-    "parquet": ("pyarrow>=14.0.1,<19",), "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
-    "tune": ("optuna>=4.4,<6", "cmaes>=0.12,<1"), "gp": ("torch>=2", "scipy>=1.9"),
+    "dicom": ("pydicom>=2.4.4,<4",),
+    "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
+    "parquet": ("pyarrow>=14.0.1,<19",),
+    "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
+    "tune": ("optuna>=4.4,<6", "cmaes>=0.12,<1"),
+    "gp": ("torch>=2", "scipy>=1.9"),
     "export": ("onnx>=1.16", "onnxruntime>=1.19", "ml_dtypes<0.6"),
-    "serve": ("fastapi>=0.115,<1", "uvicorn>=0.39,<1", "httptools>=0.6.3,<1", "prometheus-client>=0.20,<1",
-              "onnxruntime>=1.19"),
-    "tokenizers": ("tokenizers>=0.19",), "babel": ("babel>=2.14",), "num2words": ("num2words>=0.5.13,!=0.5.15",),
+    "serve": (
+        "fastapi>=0.115,<1",
+        "uvicorn>=0.39,<1",
+        "httptools>=0.6.3,<1",
+        "prometheus-client>=0.20,<1",
+        "onnxruntime>=1.19",
+    ),
+    "tokenizers": ("tokenizers>=0.19",),
+    "babel": ("babel>=2.14",),
+    "num2words": ("num2words>=0.5.13,!=0.5.15",),
     "onnxruntime": ("onnxruntime>=1.19",),
-}  # fmt: skip
+}
 """Packages of pyproject.toml that not everyone needs: extras, or dependencies that a manual installation may lack.
 Messages name them one by one, since mxtrain is not published: `pip install mxtrain[...]` would fail, or install an
 unrelated package."""

@@ -43,8 +43,16 @@ is at most half of their difference; the faults that were found in MXNet are at 
 FLOAT32_TOLERANCE = 5e-2
 """Largest difference between float32 and float64, relative to the norm of the gradient. Rounding moves single inputs of
 a ReLU across 0, which changes a gradient by some percent."""
-ON_PURPOSE = ("BlockGrad", "_contrib_gradientmultiplier", "make_loss", "MakeLoss", "SoftmaxOutput",
-              "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")  # fmt: skip
+ON_PURPOSE = (
+    "BlockGrad",
+    "_contrib_gradientmultiplier",
+    "make_loss",
+    "MakeLoss",
+    "SoftmaxOutput",
+    "LinearRegressionOutput",
+    "LogisticRegressionOutput",
+    "MAERegressionOutput",
+)
 """Operators whose gradient is intentionally not the derivative of their value."""
 
 

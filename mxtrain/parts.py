@@ -76,10 +76,13 @@ def with_parts(parts: type) -> Callable[[Function], Function]:
         own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
         listed = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None,
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
                 annotation=getattr(annotation, "__forward_arg__", annotation),
-            ) for name, annotation in parts.__annotations__.items()  # with those of its bases
-        ]  # fmt: skip
+            )
+            for name, annotation in parts.__annotations__.items()  # with those of its bases
+        ]
         function.__signature__ = signature.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
         return function
 

@@ -62,10 +62,13 @@ def rehearse(description: Description) -> DryRun:
         ("data", _samples(splits)),
         ("network", summarize(network, signature.shape).totals()),
         ("devices", workers + ", ".join(str(device) for replica in devices for device in replica)),
-        ("steps", f"{steps:,} an epoch, {'until trainer.max_time' if total is None else f'{total:,} in all'}"
-                  f" (dataset.{unit}={size})"),
+        (
+            "steps",
+            f"{steps:,} an epoch, {'until trainer.max_time' if total is None else f'{total:,} in all'}"
+            f" (dataset.{unit}={size})",
+        ),
         *_estimated(estimate, steps, total),
-    ]  # fmt: skip
+    ]
     warnings = [*few_samples(splits), *description.task.warnings(description, signature)]
     if estimate is not None and estimate.exceeds_memory:
         warnings.append(f"training needs more memory than there is. {less_memory(description)}")

@@ -79,7 +79,7 @@ class SlimReport:
 
 def slim(
     checkpoint: Checkpoint, description: Description, signature: Signature, source: Samples, folder: Path
-) -> SlimReport:  # fmt: skip
+) -> SlimReport:
     """Writes the network of a checkpoint without its unused channels as a run directory.
 
     Args:
@@ -102,13 +102,11 @@ def slim(
 
 def _slim(
     checkpoint: Checkpoint, description: Description, signature: Signature, source: Samples, folder: Path
-) -> SlimReport:  # fmt: skip
+) -> SlimReport:
     full = load_trained(checkpoint, description, signature)
     arrays = dict(weights_to_use(checkpoint))
     try:
-        channels = find_channels(
-            full.strategy.network, description.task.training_shapes(description, signature)
-        )  # fmt: skip
+        channels = find_channels(full.strategy.network, description.task.training_shapes(description, signature))
     except NotTraceable as error:
         raise ConfigError(f"slim: the network cannot be traced ({error}), so no channel can be removed.") from error
     smaller, changed = channels.without(arrays, channels.removable(arrays))
@@ -133,14 +131,18 @@ def _slim(
     seconds = _times([full, small], inputs)
     before, after = (_size(one, signature, times) for one, times in zip((full, small), seconds))
     return SlimReport(
-        folder, widths, before, after, difference,
+        folder,
+        widths,
+        before,
+        after,
+        difference,
         {name: (channels.widths[name], width) for name, width in changed.items()},
-    )  # fmt: skip
+    )
 
 
 def _write(
     checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray], widths: Mapping[str, int], folder: Path
-) -> Checkpoint:  # fmt: skip
+) -> Checkpoint:
     """Writes the smaller network as the only checkpoint of a run directory, and opens it."""
     from mxtrain.checkpoint import open_checkpoint
 
@@ -152,9 +154,14 @@ def _write(
     state = {name: value for name, value in checkpoint.state.items() if name not in left_out}
     state.update({"run": {**run, "description": description}, SLIM: checkpoint.step})
     snapshot = Snapshot(
-        step=checkpoint.step, epoch=checkpoint.epoch, arrays={MODEL: arrays}, state=state,
-        direction=checkpoint.direction, monitor=checkpoint.monitor, metric=checkpoint.metric,
-    )  # fmt: skip
+        step=checkpoint.step,
+        epoch=checkpoint.epoch,
+        arrays={MODEL: arrays},
+        state=state,
+        direction=checkpoint.direction,
+        monitor=checkpoint.monitor,
+        metric=checkpoint.metric,
+    )
     path = folder / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     write_folder(snapshot, path)
     for place in scan(path.parent):

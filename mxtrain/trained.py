@@ -33,9 +33,7 @@ class Trained:
     device: Context
 
 
-def load_trained(
-    checkpoint: Checkpoint, description: Description, signature: Signature, fuse: bool = False
-) -> Trained:  # fmt: skip
+def load_trained(checkpoint: Checkpoint, description: Description, signature: Signature, fuse: bool = False) -> Trained:
     """Loads the network of `description` with the weights that validation used.
 
     Args:
@@ -56,9 +54,16 @@ def load_trained(
         raise ConfigError("fuse=true needs one CPU and float32. Type parallel=single parallel.devices=cpu:1 amp=off.")
     network = build_network(description, signature, device, learns=False)
     objective = Objective(
-        network, None, None, signature.shape, description.dataset.samples_per_step, description.amp,  # type: ignore[arg-type]  # it only predicts
-        state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size, fuse=fuse,
-    )  # fmt: skip
+        network,
+        None,
+        None,
+        signature.shape,
+        description.dataset.samples_per_step,
+        description.amp,  # type: ignore[arg-type]  # it only predicts
+        state_shapes=description.model.state_shapes,
+        global_batch_size=description.dataset.eval_batch_size,
+        fuse=fuse,
+    )
     strategy = description.parallel.build(objective, 1)
     snapshot.set_parameters(strategy, weights_to_use(checkpoint), str(checkpoint.path))
     return Trained(build_evaluator(description, strategy, signature), strategy, description, signature, device)

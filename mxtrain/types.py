@@ -100,11 +100,18 @@ def require_quoted(names: object) -> object:
     """
     other = next((name for name in names if not isinstance(name, str)), None) if isinstance(names, list) else None
     if other is not None:
-        kind = "true or false" if isinstance(other, bool) else "a number" if isinstance(other, (int, float)) else \
-            "a date" if isinstance(other, datetime.date) else "no text"  # fmt: skip
+        kind = (
+            "true or false"
+            if isinstance(other, bool)
+            else "a number"
+            if isinstance(other, (int, float))
+            else "a date"
+            if isinstance(other, datetime.date)
+            else "no text"
+        )
         raise ValueError(
             f"these are names, and one without quotes was read as {kind}. Put quotes around the names as they are "
-            "written in the data, e.g. '[\"1E5\",\"no\"]'"
+            'written in the data, e.g. \'["1E5","no"]\''
         )
     return names
 
@@ -133,9 +140,12 @@ class Spec(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(
-        extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        arbitrary_types_allowed=True,
         defer_build=True,  # saves start-up time: a command imports 140 classes, but validates only 25
-    )  # fmt: skip
+    )
 
     filled: ClassVar[Optional[Tuple[str, ...]]] = ()
     """Arguments that the group itself gives to a user's own class or function; None: which, another part says."""

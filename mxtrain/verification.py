@@ -94,14 +94,22 @@ class Sides:
         description, trainer = self.described(dtype), self.description.trainer
         objective = self._objective(description, dtype)
         division = BatchDivision(
-            self.world.size, trainer.grad_accumulation, len(self.devices), self.parallel.num_microbatches(),
+            self.world.size,
+            trainer.grad_accumulation,
+            len(self.devices),
+            self.parallel.num_microbatches(),
             self.parallel.batch_norm,
-        )  # fmt: skip
+        )
         return Reference(
-            objective, division, description.optimizer.build(self.steps_per_epoch),
-            parameter_multipliers(description.model, objective.network), trainer.clip_global_norm,
-            is_lazy(description), description.amp.build_scaling(), cut_before,
-        )  # fmt: skip
+            objective,
+            division,
+            description.optimizer.build(self.steps_per_epoch),
+            parameter_multipliers(description.model, objective.network),
+            trainer.clip_global_norm,
+            is_lazy(description),
+            description.amp.build_scaling(),
+            cut_before,
+        )
 
     def objective(self, dtype: str) -> Objective:
         """Builds network and loss by themselves on one device, in "float32" without amp or "float64"."""
@@ -275,9 +283,12 @@ def own_share(batch: Batch, world: World) -> Batch:
 
 
 def compare(
-    placed: TrainingStep, reference: Reference, stream: Iterator[Batch], lr: float,
+    placed: TrainingStep,
+    reference: Reference,
+    stream: Iterator[Batch],
+    lr: float,
     advance: Callable[[int], None] = lambda _: None,
-) -> List[Difference]:  # fmt: skip
+) -> List[Difference]:
     """Trains both sides on the same batches and returns the largest differences of each layer.
 
     Args:
@@ -301,9 +312,12 @@ def compare(
 
 
 def compare_lengths(
-    placed: TrainingStep, reference: Reference, stream: Iterator[Batch], lr: float,
+    placed: TrainingStep,
+    reference: Reference,
+    stream: Iterator[Batch],
+    lr: float,
     advance: Callable[[int], None] = lambda _: None,
-) -> float:  # fmt: skip
+) -> float:
     """Returns the largest relative error of the gradients in the Euclidean norm over all parameters; see `compare`."""
     worst = 0.0
     for _, (found, wanted) in trained(placed, reference, stream, lr, advance):
@@ -323,8 +337,10 @@ def trained(
         advance(1)
         placed.seed_random(number)  # both sides must draw the same numbers
         reference.step(batch, lr)
-        wanted = tuple({name: array.asnumpy() for name, array in arrays.items()}
-                       for arrays in (reference.values, reference.gradients))  # fmt: skip
+        wanted = tuple(
+            {name: array.asnumpy() for name, array in arrays.items()}
+            for arrays in (reference.values, reference.gradients)
+        )
         HEARTBEAT.begin_batch()
         advance(1)
         values, gradients = zip(found, wanted)

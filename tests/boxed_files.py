@@ -15,9 +15,13 @@ Box = Tuple[str, float, float, float, float]
 
 
 def draw(
-    path: Path, size: Tuple[int, int], boxes: Iterable[Sequence[Any]] = (), colours: Sequence[Sequence[int]] = (),
-    seed: int = 0, **options: Any,
-) -> Path:  # fmt: skip
+    path: Path,
+    size: Tuple[int, int],
+    boxes: Iterable[Sequence[Any]] = (),
+    colours: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+    **options: Any,
+) -> Path:
     """An image of noise with a filled rectangle for each box."""
     path.parent.mkdir(parents=True, exist_ok=True)
     width, height = size
@@ -31,7 +35,7 @@ def draw(
 
 def voc_xml(
     boxes: Iterable[Sequence[Any]], size: Optional[Tuple[int, int]] = None, difficult: Optional[Sequence[int]] = None
-) -> str:  # fmt: skip
+) -> str:
     """An annotation as PASCAL VOC's tools write it."""
     lines = ["<annotation>", "  <filename>another name.png</filename>"]
     if size is not None:
@@ -39,12 +43,13 @@ def voc_xml(
     for number, (name, left, top, right, bottom) in enumerate(boxes):
         flag = f"<difficult>{difficult[number]}</difficult>" if difficult else ""
         lines += [
-            "  <object>", f"    <name>{name}</name>{flag}",
+            "  <object>",
+            f"    <name>{name}</name>{flag}",
             f"    <bndbox><ymax>{bottom}</ymax><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>",
             "    </bndbox><part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax>",
             "    </bndbox></part>",
             "  </object>",
-        ]  # fmt: skip
+        ]
     lines.append("  <source><object><name>nothing</name></object></source>")
     return "\n".join([*lines, "</annotation>", ""])
 
@@ -62,7 +67,7 @@ NAMES = ["cat", "Dog"]
 
 def write_voc(
     root: Path, names: Sequence[str] = "abcde", train: str = "abc", val: str = "de", ending: str = "jpg"
-) -> Path:  # fmt: skip
+) -> Path:
     """One year of PASCAL VOC's layout; lists with blank lines and a column that says nothing here."""
     for number, name in enumerate(names):
         size, boxes = IMAGES[name]
@@ -83,7 +88,7 @@ IDS = {"cat": 17, "Dog": 3}
 
 def coco_json(
     names: Sequence[str], first_id: int = 1, ids: Optional[Dict[str, int]] = None, reverse: bool = True
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     """What a file of COCO's says of images; ids have gaps, and nothing is in order."""
     ids = ids or IDS
     images, annotations = [], []
@@ -94,11 +99,18 @@ def coco_json(
         for kind, left, top, right, bottom in boxes:
             width, height = right - left, bottom - top
             polygon = [left, top, right, top, right, bottom, left, bottom]
-            annotations.append({
-                "id": first_id + len(annotations), "image_id": image["id"], "category_id": ids[kind],
-                "bbox": [left, top, width, height], "area": width * height * 0.75, "iscrowd": int(number == 1),
-                "segmentation": [polygon], "keypoints": [left, top, 2],
-            })  # fmt: skip
+            annotations.append(
+                {
+                    "id": first_id + len(annotations),
+                    "image_id": image["id"],
+                    "category_id": ids[kind],
+                    "bbox": [left, top, width, height],
+                    "area": width * height * 0.75,
+                    "iscrowd": int(number == 1),
+                    "segmentation": [polygon],
+                    "keypoints": [left, top, 2],
+                }
+            )
     categories = [{"id": number, "name": name, "supercategory": "things"} for name, number in ids.items()]
     parts = {"info": {"year": 2017}, "annotations": annotations, "images": images, "categories": categories}
     if reverse:

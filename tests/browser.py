@@ -31,14 +31,22 @@ class Browser:
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
         options = [
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={folder}",
-        ]  # fmt: skip
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={folder}",
+        ]
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$0" "$@" 3<&{commands} 4>&{answers}', str(CHROMIUM), *options],
             pass_fds=(commands, answers),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(commands)
         os.close(answers)
         self._stream = os.fdopen(self._answers, "rb")
@@ -56,7 +64,7 @@ class Browser:
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._process.terminate()
         try:
             self._process.wait(10)

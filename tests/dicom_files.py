@@ -32,12 +32,18 @@ def describe(pixels: np.ndarray, syntax: str = ExplicitVRLittleEndian, **element
     dataset.StudyDescription, dataset.PatientComments = SECRET, SECRET
     bits = 8 * pixels.itemsize
     given = {
-        "Rows": pixels.shape[0], "Columns": pixels.shape[1], "SamplesPerPixel": 1 if pixels.ndim == 2 else 3,
-        "BitsAllocated": bits, "BitsStored": bits, "HighBit": elements.get("BitsStored", bits) - 1,
+        "Rows": pixels.shape[0],
+        "Columns": pixels.shape[1],
+        "SamplesPerPixel": 1 if pixels.ndim == 2 else 3,
+        "BitsAllocated": bits,
+        "BitsStored": bits,
+        "HighBit": elements.get("BitsStored", bits) - 1,
         "PixelRepresentation": int(pixels.dtype.kind == "i"),
         "PhotometricInterpretation": "MONOCHROME2" if pixels.ndim == 2 else "RGB",
-        "PlanarConfiguration": None if pixels.ndim == 2 else 0, "PixelData": pixels.tobytes(), **elements,
-    }  # fmt: skip
+        "PlanarConfiguration": None if pixels.ndim == 2 else 0,
+        "PixelData": pixels.tobytes(),
+        **elements,
+    }
     for name, value in given.items():
         if value is not None:
             setattr(dataset, name, value)

@@ -53,16 +53,28 @@ def build_network(sparse: bool, kind: Any = Scorer, dtype: str = "float32", remo
 
 
 def build_step(
-    optimizer: Any, sparse: bool = True, lazy: bool = False, placement: Any = None, store: Any = None, parts: int = 1,
-    clip: Optional[float] = None, batch_size: int = 8, network: Any = None, dtype: str = "float32",
-) -> TrainingStep:  # fmt: skip
+    optimizer: Any,
+    sparse: bool = True,
+    lazy: bool = False,
+    placement: Any = None,
+    store: Any = None,
+    parts: int = 1,
+    clip: Optional[float] = None,
+    batch_size: int = 8,
+    network: Any = None,
+    dtype: str = "float32",
+) -> TrainingStep:
     """A step of such a network; `optimizer` describes one."""
     network = build_network(sparse, dtype=dtype) if network is None else network
     store = store or MXNetStore("local")
     objective = Objective(
-        network, SoftmaxCrossEntropy().build(3, training=True), Meter({}, 3), SHAPES, batch_size,
+        network,
+        SoftmaxCrossEntropy().build(3, training=True),
+        Meter({}, 3),
+        SHAPES,
+        batch_size,
         global_batch_size=batch_size,
-    )  # fmt: skip
+    )
     strategy = (placement or Single()).build(objective, parts, store)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     if strategy.remote.names:

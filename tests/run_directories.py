@@ -39,19 +39,38 @@ HYDRA = """hydra:
 
 
 def write_run(
-    path: Path, state: str = "finished", best: Optional[float] = 0.9, step: int = 40, task: str = "classification",
-    model: str = "mlp", lr: float = 0.001, exit_code: Optional[int] = 0, direction: str = "max", typed: str = "",
-    metrics: Optional[Mapping[str, float]] = None, checkpoints: Optional[Mapping[int, float]] = None,
-    rows: Sequence[Mapping[str, Any]] = (), meta: Optional[Mapping[str, Any]] = None, monitor: str = "val/accuracy",
-) -> Path:  # fmt: skip
+    path: Path,
+    state: str = "finished",
+    best: Optional[float] = 0.9,
+    step: int = 40,
+    task: str = "classification",
+    model: str = "mlp",
+    lr: float = 0.001,
+    exit_code: Optional[int] = 0,
+    direction: str = "max",
+    typed: str = "",
+    metrics: Optional[Mapping[str, float]] = None,
+    checkpoints: Optional[Mapping[int, float]] = None,
+    rows: Sequence[Mapping[str, Any]] = (),
+    meta: Optional[Mapping[str, Any]] = None,
+    monitor: str = "val/accuracy",
+) -> Path:
     """Writes a run directory; `checkpoints` is step -> metric."""
     (path / ".hydra").mkdir(parents=True)
     status: Dict[str, Any] = {
-        "state": state, "exit_code": exit_code, "cause": "", "epoch": 2, "step": step,
+        "state": state,
+        "exit_code": exit_code,
+        "cause": "",
+        "epoch": 2,
+        "step": step,
         "best": None if best is None else {"metric": monitor, "value": best, "step": step},
-        "direction": direction, "checkpoint": None, "weights_sha256": "ab" * 32, "samples_per_s": 1234.5,
-        "metrics": dict(metrics or {}), "wall_s": 75.0,
-    }  # fmt: skip
+        "direction": direction,
+        "checkpoint": None,
+        "weights_sha256": "ab" * 32,
+        "samples_per_s": 1234.5,
+        "metrics": dict(metrics or {}),
+        "wall_s": 75.0,
+    }
     (path / "status.json").write_text(json.dumps(status, indent=2))
     (path / ".hydra" / "config.yaml").write_text(CONFIG.format(lr=lr, hidden=step))
     (path / ".hydra" / "hydra.yaml").write_text(HYDRA.format(lr=lr, task=task, model=model, typed=typed))

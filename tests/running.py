@@ -19,11 +19,24 @@ TIMEOUT_S = 120
 QUIET = ("logger.console.show_config=false", "logger.console.show_model=false")
 # Everything that a resumed run could get wrong; 13 steps an epoch, the last with a partial batch in three parts.
 FULL = (
-    "model=lenet", "model.channels=[4,8]", "model.hidden=32", "model.dropout=0.3", "dataset.batch_size=100",
-    "dataset.augment.flip=true", "dataset.augment.cutout=2", "dataset.augment.mixup=0.2", "dataset.augment.cutmix=1.0",
-    "lr_scheduler.warmup=1", "trainer.ema_decay=0.9", "trainer.grad_accumulation=3", "trainer.clip_global_norm=1",
-    "trainer.log_interval=5", "checkpoint.every_steps=7", "early_stopping.patience=6", "trainer.max_epochs=3",
-)  # fmt: skip
+    "model=lenet",
+    "model.channels=[4,8]",
+    "model.hidden=32",
+    "model.dropout=0.3",
+    "dataset.batch_size=100",
+    "dataset.augment.flip=true",
+    "dataset.augment.cutout=2",
+    "dataset.augment.mixup=0.2",
+    "dataset.augment.cutmix=1.0",
+    "lr_scheduler.warmup=1",
+    "trainer.ema_decay=0.9",
+    "trainer.grad_accumulation=3",
+    "trainer.clip_global_norm=1",
+    "trainer.log_interval=5",
+    "checkpoint.every_steps=7",
+    "early_stopping.patience=6",
+    "trainer.max_epochs=3",
+)
 # A step takes a millisecond.
 SMALL = ("model=mlp", "model.hidden=[8]", "dataset.batch_size=100", "trainer.log_interval=5")
 
@@ -47,9 +60,12 @@ def role_of(environment: Mapping[str, str]) -> str:
 def verify(*overrides: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess:
     """`python -m mxtrain verify` to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "mxtrain", "verify", *overrides], text=True, capture_output=True, timeout=timeout_s,
+        [sys.executable, "-m", "mxtrain", "verify", *overrides],
+        text=True,
+        capture_output=True,
+        timeout=timeout_s,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
 
 
 def here(run_dir: Path, *overrides: str, exit_code: int = 0) -> str:
@@ -74,9 +90,13 @@ class Process:
         self.run_dir = run_dir
         command = command or [sys.executable, "-m", "mxtrain"]
         self.popen = subprocess.Popen(
-            [*command, f"hydra.run.dir={run_dir}", *QUIET, *overrides], env=environment, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*command, f"hydra.run.dir={run_dir}", *QUIET, *overrides],
+            env=environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         self.output = ""
 
     def end(self, *exit_codes: int) -> Process:

@@ -28,9 +28,19 @@ async def ask_all(models: Sequence[ServedModel], requests: Sequence[Any]) -> Lis
         async def send(message: Any, sent: List[Any] = sent) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
-                 "root_path": "", "scheme": "http", "server": ("x", 1), "client": ("y", 2), "http_version": "1.1",
-                 "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]}  # fmt: skip
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "server": ("x", 1),
+            "client": ("y", 2),
+            "http_version": "1.1",
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
+        }
         await app(scope, receive, send)
         content = b"".join(one.get("body", b"") for one in sent[1:])
         answers.append((sent[0]["status"], content, dict(sent[0]["headers"])))

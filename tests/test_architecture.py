@@ -17,10 +17,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "mxtrain"
 
 TARGET = re.compile(r"_target_: mxtrain\.(\w+)\.")
-FIELDS = tuple(sorted(
-    {name for file in (ROOT / "conf" / "task").glob("*.yaml") for name in TARGET.findall(file.read_text("utf-8"))}
-    - {"task"}
-))  # fmt: skip
+FIELDS = tuple(
+    sorted(
+        {name for file in (ROOT / "conf" / "task").glob("*.yaml") for name in TARGET.findall(file.read_text("utf-8"))}
+        - {"task"}
+    )
+)
 """Packages that hold everything of one field: those of tasks. All others are shared by the fields, and know none."""
 FIELD_NAMED = re.compile(rf"\bmxtrain[./]({'|'.join(FIELDS)})\b")
 
@@ -35,62 +37,89 @@ SAMPLE_WORDS = re.compile(
 )
 OTHER_MEANINGS = {
     "classes of Python's": {
-        "mxtrain": "classes", "mxtrain.api": "classes", "mxtrain.cli.arguments": "classes",
-        "mxtrain.cli.compose": "classes", "mxtrain.cli.config_loader": "classes",
-        "mxtrain.cli.foreign_words": "classes", "mxtrain.cli.restored": "classes",
+        "mxtrain": "classes",
+        "mxtrain.api": "classes",
+        "mxtrain.cli.arguments": "classes",
+        "mxtrain.cli.compose": "classes",
+        "mxtrain.cli.config_loader": "classes",
+        "mxtrain.cli.foreign_words": "classes",
+        "mxtrain.cli.restored": "classes",
         "mxtrain.description.groups": "classes",
-        "mxtrain.description.trust": "classes", "mxtrain.config.override_text": "classes",
+        "mxtrain.description.trust": "classes",
+        "mxtrain.config.override_text": "classes",
         "mxtrain.runs.report": "classes",
     },
     "results of an evaluation, which a report shows": {
-        "mxtrain.runs.figures": "classes, confusion", "mxtrain.runs.report": "confusion",
+        "mxtrain.runs.figures": "classes, confusion",
+        "mxtrain.runs.report": "confusion",
     },
     "options of networks, which users' own have": {
-        "mxtrain.training.loaders": "num classes", "mxtrain.training.network": "num classes",
+        "mxtrain.training.loaders": "num classes",
+        "mxtrain.training.network": "num classes",
     },
-    "names of operators": {"mxtrain.engine.backend": "mask", "mxtrain.engine.gradient_sums": "mask",
-                           "mxtrain.own_gradients": "regression"},
+    "names of operators": {
+        "mxtrain.engine.backend": "mask",
+        "mxtrain.engine.gradient_sums": "mask",
+        "mxtrain.own_gradients": "regression",
+    },
     "names of options and settings": {"mxtrain.cli.setting_names": "image", "mxtrain.training.resume": "image"},
     "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
     "examples of what is typed, and the task of who types none": {
-        "mxtrain.cli.commands": "classification, photo, photos", "mxtrain.cli.compose": "classification",
-        "mxtrain.cli.run_folders": "classification", "mxtrain.cli.runs": "classification",
+        "mxtrain.cli.commands": "classification, photo, photos",
+        "mxtrain.cli.compose": "classification",
+        "mxtrain.cli.run_folders": "classification",
+        "mxtrain.cli.runs": "classification",
         "mxtrain.runs.filter": "classification",
     },
     "masks of attention, of dropout, of cores and of pruned weights": {
-        "mxtrain.callback.action": "mask, masks", "mxtrain.callback.pruning": "mask, masks",
+        "mxtrain.callback.action": "mask, masks",
+        "mxtrain.callback.pruning": "mask, masks",
         "mxtrain.training.step": "mask, masks",
-        "mxtrain.parallel.base": "mask", "mxtrain.runtime.cores": "mask", "mxtrain.training.snapshot": "mask",
+        "mxtrain.parallel.base": "mask",
+        "mxtrain.runtime.cores": "mask",
+        "mxtrain.training.snapshot": "mask",
         "mxtrain.verification": "masks",
     },
     "the frame of a table on the terminal": {
         "mxtrain.cli.tables": "box",
-        "mxtrain.kvstore.times": "box", "mxtrain.logger.console_logger": "box", "mxtrain.logger.report": "box",
+        "mxtrain.kvstore.times": "box",
+        "mxtrain.logger.console_logger": "box",
+        "mxtrain.logger.report": "box",
         "mxtrain.logger.terminal": "box",
     },
     "names of SVG, CSS and of the kinds of files": {
-        "mxtrain.runs.chart": "box, label", "mxtrain.runs.figures": "image", "mxtrain.runs.page": "box, tabular",
-        "mxtrain.runs.report": "box, image", "mxtrain.runs.written_files": "labels",
+        "mxtrain.runs.chart": "box, label",
+        "mxtrain.runs.figures": "image",
+        "mxtrain.runs.page": "box, tabular",
+        "mxtrain.runs.report": "box, image",
+        "mxtrain.runs.written_files": "labels",
     },
     "what a branch of a tree is headed by": {"mxtrain.logger.config_tree": "label"},
     "the kinds of artifacts, an image summary of TensorBoard's, an image of Pillow's": {
-        "mxtrain.cli.artifacts": "audio, images, sounds", "mxtrain.logger.fonts": "images",
+        "mxtrain.cli.artifacts": "audio, images, sounds",
+        "mxtrain.logger.fonts": "images",
         "mxtrain.logger.tensorboard": "image, images",
-        "mxtrain.logger.tensorboard_logger": "audio, image, images, sound", "mxtrain.training.robustness": "image",
+        "mxtrain.logger.tensorboard_logger": "audio, image, images, sound",
+        "mxtrain.training.robustness": "image",
         "mxtrain.types": "audio, image, sound",
     },
     "objects that users pass to the Python API": {
-        "mxtrain.api": "image, texts", "mxtrain.in_memory": "image, images, texts",
+        "mxtrain.api": "image, texts",
+        "mxtrain.in_memory": "image, images, texts",
     },
     "sentences of messages": {"mxtrain.training.remarks": "sentences", "mxtrain.training.resume": "sentences"},
     "secrets.token_hex, and what such a secret is called": {
-        "mxtrain.logger.mlflow": "token", "mxtrain.logger.secret_values": "token",
-        "mxtrain.cli.serve": "token", "mxtrain.cluster.ranked": "token", "mxtrain.kvstore.table_link": "token",
-        "mxtrain.kvstore.table_wire": "token", "mxtrain.private_sockets.folder": "token",
+        "mxtrain.logger.mlflow": "token",
+        "mxtrain.logger.secret_values": "token",
+        "mxtrain.cli.serve": "token",
+        "mxtrain.cluster.ranked": "token",
+        "mxtrain.kvstore.table_link": "token",
+        "mxtrain.kvstore.table_wire": "token",
+        "mxtrain.private_sockets.folder": "token",
     },
     "lines of output": {"mxtrain.cli.artifacts": "texts"},
     "a library in memory, and its strings": {"mxtrain.private_sockets.calls": "image, texts"},
-}  # fmt: skip
+}
 """What such words mean elsewhere: the modules in which they mean that, and the words."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -109,10 +138,16 @@ def package_of(module: str) -> str:
 def imports_of(path: Path, for_types: bool = False):
     """(line, module) of every import outside of `if TYPE_CHECKING`; with `for_types` of those inside, too."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = set() if for_types else {
-        inner for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }  # fmt: skip
+    skipped = (
+        set()
+        if for_types
+        else {
+            inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            for inner in ast.walk(node)
+        }
+    )
     for node in ast.walk(tree):
         if node in skipped:
             continue
@@ -200,13 +235,17 @@ def test_shared_packages_import_no_field_and_no_field_imports_another() -> None:
     """Nor name them in annotations, strings and docstrings."""
     assert FIELDS == ("recommendation", "reinforcement", "speech", "tables", "text", "vision")
     found = {
-        (name_of(path), field) for path in MODULES for field in FIELD_NAMED.findall(path.read_text(encoding="utf-8"))
+        (name_of(path), field)
+        for path in MODULES
+        for field in FIELD_NAMED.findall(path.read_text(encoding="utf-8"))
         if field != package_of(name_of(path))
-    }  # fmt: skip
+    }
     found |= {
-        (name_of(path), module) for path in MODULES for _, module in imports_of(path)
+        (name_of(path), module)
+        for path in MODULES
+        for _, module in imports_of(path)
         if package_of(module) in FIELDS and package_of(name_of(path)) != package_of(module)
-    }  # fmt: skip
+    }
     assert found == set()
 
 
@@ -237,13 +276,17 @@ def test_what_counts_as_a_word_about_samples() -> None:
 
 def test_only_tasks_and_what_they_join_know_what_a_sample_is() -> None:
     found = {
-        (name_of(path), word) for path in MODULES if path.relative_to(PACKAGE).parts[0] not in KNOW_SAMPLES
+        (name_of(path), word)
+        for path in MODULES
+        if path.relative_to(PACKAGE).parts[0] not in KNOW_SAMPLES
         for word in sample_words(ast.parse(path.read_text(encoding="utf-8")))
-    }  # fmt: skip
+    }
     allowed = {
-        (module, word) for modules in OTHER_MEANINGS.values() for module, words in modules.items()
+        (module, word)
+        for modules in OTHER_MEANINGS.values()
+        for module, words in modules.items()
         for word in words.split(", ")
-    }  # fmt: skip
+    }
     assert found - allowed == set()
     assert allowed - found == set(), "a list of what is there, and no more"
 
@@ -251,9 +294,11 @@ def test_only_tasks_and_what_they_join_know_what_a_sample_is() -> None:
 @pytest.mark.parametrize("library, allowed", [("hydra", {"build", "cli"}), ("omegaconf", {"build", "cli"})])
 def test_only_build_and_the_command_line_know_hydra(library: str, allowed: set) -> None:
     wrong = [
-        f"{path.relative_to(ROOT)}:{line}" for path in MODULES for line, module in imports_of(path)
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in MODULES
+        for line, module in imports_of(path)
         if module.split(".")[0] == library and name_of(path).split(".")[1] not in allowed
-    ]  # fmt: skip
+    ]
     assert wrong == []
 
 
@@ -261,30 +306,35 @@ def test_data_is_split_at_line_ends_only() -> None:
     """`str.splitlines` also splits at U+2028, form feeds and the like; `files.text_lines.split_lines` does not."""
     readers = {*FIELDS, "cluster.hosts", "data", "files", "logger", "metric", "task"}
     wrong = [
-        f"{path.relative_to(ROOT)}:{node.lineno}" for path in MODULES
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in MODULES
         if readers & {name_of(path).partition(".")[2].partition(".")[0], name_of(path).partition(".")[2]}
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "splitlines"
+        if isinstance(node, ast.Attribute)
+        and node.attr == "splitlines"
         and not re.search(r"^str\(error\)|\.std(out|err)\b|read_bytes\(\)", ast.unparse(node.value))
-    ]  # fmt: skip
+    ]
     assert wrong == []
 
 
 def test_only_the_backend_and_what_it_serves_name_mxnet() -> None:
     """`backend` is the only home of MXNet's names, except where a process of its own probes the installation."""
     wrong = [
-        f"{path.relative_to(ROOT)}:{line}" for path in MODULES for line, module in imports_of(path)
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in MODULES
+        for line, module in imports_of(path)
         if module.split(".")[0] == "mxnet" and name_of(path) != "mxtrain.engine.backend"
-    ]  # fmt: skip
+    ]
     assert wrong == []
 
 
 def test_what_composes_and_checks_a_run_leaves_mxnet_unimported() -> None:
     """The command line, and every class that a configuration names. About two seconds: one process imports all."""
     targets = {
-        module for file in (ROOT / "conf").rglob("*.yaml")
+        module
+        for file in (ROOT / "conf").rglob("*.yaml")
         for module in re.findall(r"_target_: (mxtrain\.[\w.]+)\.\w+", file.read_text(encoding="utf-8"))
-    }  # fmt: skip
+    }
     names = sorted(targets | {name for name in NAMES if package_of(name) in ("cli", "config", "description")})
     assert len(targets) > 100
     script = (
@@ -318,8 +368,12 @@ def copies_of_this_process(tree: ast.AST) -> List[str]:
 
 
 def test_what_counts_as_a_copy_of_a_process() -> None:
-    for line in ("os.fork()", "subprocess.run(a, preexec_fn=b)", "multiprocessing.get_context('fork').Process()",
-                 "files.run_cases(0, [1], [])"):  # fmt: skip
+    for line in (
+        "os.fork()",
+        "subprocess.run(a, preexec_fn=b)",
+        "multiprocessing.get_context('fork').Process()",
+        "files.run_cases(0, [1], [])",
+    ):
         assert copies_of_this_process(ast.parse(line)), line
     assert not copies_of_this_process(ast.parse("subprocess.Popen(a)\nmultiprocessing.get_context('spawn').Process()"))
 

@@ -99,9 +99,12 @@ def bench(out, *arguments):
     path = os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])
     command = [sys.executable, "-m", "bench_parts", "--quick", "--out", str(out), "--work", str(out), *arguments]
     return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        command,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
         timeout=240,
-    )  # fmt: skip
+    )
 
 
 def run_part(part, out, *arguments):
@@ -244,9 +247,13 @@ def test_images_of_detection_are_read_alike_by_both_sides(devkit):
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
 @pytest.mark.parametrize(
     "network, size",
-    [pytest.param("ssd_512_mobilenet1.0", 512, marks=pytest.mark.zoo), ("yolo3_mobilenet0.25", 96),
-     ("center_net_resnet18_v1b", 64), pytest.param("faster_rcnn_fpn_resnet18_v1b", 96, marks=pytest.mark.zoo)],
-)  # fmt: skip
+    [
+        pytest.param("ssd_512_mobilenet1.0", 512, marks=pytest.mark.zoo),
+        ("yolo3_mobilenet0.25", 96),
+        ("center_net_resnet18_v1b", 64),
+        pytest.param("faster_rcnn_fpn_resnet18_v1b", 96, marks=pytest.mark.zoo),
+    ],
+)
 def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit, request):
     """Ten seconds each: three steps on two images each, with losses that are numbers, and weights that move."""
     if network.startswith(gluoncv_side.FASTER_RCNN):
@@ -615,7 +622,11 @@ def test_a_comparison_tells_rates_ratios_and_processor_time(tmp_path):
     found = Measured()
     figures = Comparison("case", "samples/s", sides, 2, ratios).measure(tmp_path, found)
     assert [series.name for series in found.series] == [
-        "case: idle", "case: busy", "case: idle / busy, pair by pair", "case: twice, pair by pair"]  # fmt: skip
+        "case: idle",
+        "case: busy",
+        "case: idle / busy, pair by pair",
+        "case: twice, pair by pair",
+    ]
     cpu_s = {name: about["cpu_s of a block"] for name, about in found.details.items()}
     assert cpu_s == {"case: idle": pytest.approx(0.2, abs=0.06), "case: busy": pytest.approx(0.4, abs=0.08)}
     shares = [a / b for a, b in zip(figures["idle"], figures["busy"])]
@@ -651,8 +662,17 @@ def test_environments(monkeypatch):
 
 def test_a_missed_target_stands_out_on_the_page(tmp_path):
     found = Measured([Series("a rate", "samples/s", [12_345.0, 12_347.0])], [Target("a share", 0.5, 0.98, True)])
-    machine = {"cpu": "one", "cores": 2, "instructions": [], "memory_gib": 1, "system": "Linux", "python": "3.11",
-               "packages": {"mxnet": "1.9.1"}, "commit": "abc", "environment": {"OMP_NUM_THREADS": "2"}}  # fmt: skip
+    machine = {
+        "cpu": "one",
+        "cores": 2,
+        "instructions": [],
+        "memory_gib": 1,
+        "system": "Linux",
+        "python": "3.11",
+        "packages": {"mxnet": "1.9.1"},
+        "commit": "abc",
+        "environment": {"OMP_NUM_THREADS": "2"},
+    }
     result = {"part": "x", "taken": "2020-01-01", "quick": False, "machine": machine, **found.to_json()}
     publish.write_result("x", result, tmp_path)
     publish.write_page(tmp_path, ["absent", "x"])

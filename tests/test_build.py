@@ -127,23 +127,35 @@ def test_folders_on_the_way_to_the_run_directory_are_made(describe_run: Any, tmp
 
 def test_strategy_of_several_devices_on_one_is_said(describe_run: Any) -> None:
     meter, workers = SimpleNamespace(weighted=False), SimpleNamespace(updates=False)
-    for overrides, is_said in ((["parallel=data"], False), (["parallel.devices=cpu:1"], False),
-                               (["parallel=data", "parallel.devices=cpu:1"], True)):  # fmt: skip
+    for overrides, is_said in (
+        (["parallel=data"], False),
+        (["parallel.devices=cpu:1"], False),
+        (["parallel=data", "parallel.devices=cpu:1"], True),
+    ):
         found = warnings_of(describe_run(*SMALL, *overrides), 1000, 20, meter, workers)  # type: ignore[arg-type]
-        assert ["one device trains as parallel=single does. Type parallel.devices=cpu:2" in one for one in found] == \
-            [True] * is_said  # fmt: skip
+        assert ["one device trains as parallel=single does. Type parallel.devices=cpu:2" in one for one in found] == [
+            True
+        ] * is_said
 
 
-@pytest.mark.parametrize("overrides, said", [
-    (("metric=[accuracy,top_k_accuracy]", "metric.top_k_accuracy.top_k=10"),
-     "metric.top_k_accuracy.top_k=10: of 10 choices, so it is always 1. Type a smaller one, or leave the metric out."),
-    (("metric=[top_k_accuracy]", "metric.top_k_accuracy.top_k=12", "trainer.monitor=val/top_k_accuracy"),
-     "metric.top_k_accuracy.top_k=12: of 10 choices, so it is always 1. Nothing can get better by it: type a smaller "
-     "one, or trainer.monitor=val/loss."),
-    (("dataset.val_fraction=0.004",), "validation has 7 samples, so its metrics say little."),
-    (("dataset.val_fraction=0.0001",), "validation has 1 sample, so its metrics say little."),
-    (("metric=[accuracy,top_k_accuracy]", "metric.top_k_accuracy.top_k=9"), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides, said",
+    [
+        (
+            ("metric=[accuracy,top_k_accuracy]", "metric.top_k_accuracy.top_k=10"),
+            "metric.top_k_accuracy.top_k=10: of 10 choices, so it is always 1. Type a smaller one, or leave the metric "
+            "out.",
+        ),
+        (
+            ("metric=[top_k_accuracy]", "metric.top_k_accuracy.top_k=12", "trainer.monitor=val/top_k_accuracy"),
+            "metric.top_k_accuracy.top_k=12: of 10 choices, so it is always 1. Nothing can get better by it: type a "
+            "smaller one, or trainer.monitor=val/loss.",
+        ),
+        (("dataset.val_fraction=0.004",), "validation has 7 samples, so its metrics say little."),
+        (("dataset.val_fraction=0.0001",), "validation has 1 sample, so its metrics say little."),
+        (("metric=[accuracy,top_k_accuracy]", "metric.top_k_accuracy.top_k=9"), ""),
+    ],
+)
 def test_a_measure_that_says_nothing_is_warned_of(
     made: Any, caplog: pytest.LogCaptureFixture, overrides: Any, said: str
 ) -> None:

@@ -45,7 +45,7 @@ def test_a_typed_batch_stays() -> None:
 @pytest.mark.parametrize(
     ("sizes", "side"),
     [([(32, 32)], 32), ([(100, 150)], 128), ([(20, 20), (70, 80), (500, 400)], 96), ([(640, 480)], 224)],
-)  # fmt: skip
+)
 def test_an_image_size_is_chosen_from_the_files(tmp_path: Path, sizes: Sequence[Tuple[int, int]], side: int) -> None:
     root = write_folder(tmp_path / "images", [*sizes, *sizes])
     splits = open_splits(ImageFolder(root=str(root)))
@@ -69,7 +69,7 @@ def test_lenet_gets_large_images_smaller() -> None:
 
 def test_a_folder_of_small_images_trains_a_small_network_and_resumes(
     tmp_path: Path, describe_run: Any, caplog: Any
-) -> None:  # fmt: skip
+) -> None:
     root, run_dir = write_folder(tmp_path / "images", [(32, 32)] * 10), tmp_path / "run"
     words = (f"dataset.root={root}", "dataset=image_folder", "logger=jsonl", "model.depth=8", "model.width=0.25")
 
@@ -135,10 +135,18 @@ def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describ
     assert 0.6 < measured / estimated < 1.6, (estimated, measured)
 
 
-@pytest.mark.parametrize("share, whole, num_samples, expected", [
-    (100_000_000, 100_000_000, 1257, 1257), (50_000_000, 100_000_000, 1257, 628), (64, 64, 1257, 64),
-    (32, 64, 1257, 32), (100, 0, 50, 50), (10, 0, 1257, 10), (8, 64, 3, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "share, whole, num_samples, expected",
+    [
+        (100_000_000, 100_000_000, 1257, 1257),
+        (50_000_000, 100_000_000, 1257, 628),
+        (64, 64, 1257, 64),
+        (32, 64, 1257, 32),
+        (100, 0, 50, 50),
+        (10, 0, 1257, 10),
+        (8, 64, 3, 1),
+    ],
+)
 def test_the_estimate_counts_the_batch_that_is_taken(share, whole, num_samples, expected, monkeypatch) -> None:
     from types import SimpleNamespace
 
@@ -195,7 +203,14 @@ def test_bundled_data_keep_their_batches(describe_run: Any) -> None:
     """Results of the examples must not change: so many samples are there that auto means the largest batch."""
     dataset = describe_run("task=token_classification").dataset
     assert dataset.batch_size == "auto" and dataset.for_size(32_571).batch_size == 32
-    assert np.all([describe_run(word).dataset.batch_size == size for word, size in (
-        ("dataset=digits", 64), ("task=tabular", 32), ("dataset=number_table", 32),
-        ("task=masked_language_modeling", 32),
-    )])  # fmt: skip
+    assert np.all(
+        [
+            describe_run(word).dataset.batch_size == size
+            for word, size in (
+                ("dataset=digits", 64),
+                ("task=tabular", 32),
+                ("dataset=number_table", 32),
+                ("task=masked_language_modeling", 32),
+            )
+        ]
+    )

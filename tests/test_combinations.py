@@ -47,12 +47,18 @@ DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() i
 # Pairs whose model cannot read the task's default dataset: the end of the error message, and overrides with a dataset
 # that the model reads.
 OTHER_DATA = {
-    ("regression", "bert"): ("a dataset of text, e.g. dataset=glue dataset.task=stsb.",
-                             ("dataset=glue", "dataset.task=stsb", "dataset.root={folder}")),
-    **{("regression", model): ("a dataset of images of your own.",
-                               ("dataset=digits", "dataset._target_=test_combinations.RatedDigits"))
-       for model in ("lenet", "resnet", "gluoncv")},
-}  # fmt: skip
+    ("regression", "bert"): (
+        "a dataset of text, e.g. dataset=glue dataset.task=stsb.",
+        ("dataset=glue", "dataset.task=stsb", "dataset.root={folder}"),
+    ),
+    **{
+        ("regression", model): (
+            "a dataset of images of your own.",
+            ("dataset=digits", "dataset._target_=test_combinations.RatedDigits"),
+        )
+        for model in ("lenet", "resnet", "gluoncv")
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +135,17 @@ def made_of(model: str) -> Any:
     return content
 
 
-@pytest.mark.parametrize("overrides", [
-    *((f"task=reinforcement_learning lr_scheduler={name}") for name in ("constant", "step", "linear")),
-    "experiment=ppo_pendulum lr_scheduler=constant", "dataset=gymnasium lr_scheduler=inverse_sqrt",
-    "task=translation lr_scheduler=step", "task=translation optimizer=sgd", "task=recommendation debug=overfit",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        *((f"task=reinforcement_learning lr_scheduler={name}") for name in ("constant", "step", "linear")),
+        "experiment=ppo_pendulum lr_scheduler=constant",
+        "dataset=gymnasium lr_scheduler=inverse_sqrt",
+        "task=translation lr_scheduler=step",
+        "task=translation optimizer=sgd",
+        "task=recommendation debug=overfit",
+    ],
+)
 def test_another_option_goes_with_what_a_task_sets_for_its_own(overrides: str) -> None:
     """A setting of a task that the chosen option has not is left out; what is typed is not."""
     with Composer() as composer:
@@ -142,11 +154,15 @@ def test_another_option_goes_with_what_a_task_sets_for_its_own(overrides: str) -
         assert composer.compose(composed.overrides).config == composed.config, "a started process composes the same"
 
 
-@pytest.mark.parametrize("typed, said", [
-    ("lr_scheduler=constant lr_scheduler.end_factor=0.1", "there is no 'lr_scheduler.end_factor'"),
-    ("~lr_scheduler.end_factor", "a setting cannot be taken away"),
-    ("~optimizer.lr", "a setting cannot be taken away"), ("~optimizer.lrr", "a setting cannot be taken away"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "typed, said",
+    [
+        ("lr_scheduler=constant lr_scheduler.end_factor=0.1", "there is no 'lr_scheduler.end_factor'"),
+        ("~lr_scheduler.end_factor", "a setting cannot be taken away"),
+        ("~optimizer.lr", "a setting cannot be taken away"),
+        ("~optimizer.lrr", "a setting cannot be taken away"),
+    ],
+)
 def test_a_setting_that_is_typed_stays(compose: Any, typed: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         compose("task=reinforcement_learning", *typed.split())

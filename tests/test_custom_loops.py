@@ -269,8 +269,11 @@ def pooled(network, batch):
     "words, given, why",
     [
         (("parallel=pipeline", "parallel.devices=cpu:2"), {"loss": cross_entropy}, "parallel.stages=2 cuts"),
-        (("parallel=data", "parallel.devices=cpu:2", "parallel.batch_norm=global"), {"loss": cross_entropy},
-         "joins the batch norms"),
+        (
+            ("parallel=data", "parallel.devices=cpu:2", "parallel.batch_norm=global"),
+            {"loss": cross_entropy},
+            "joins the batch norms",
+        ),
         ((), {"loss": pooled}, r"must return the loss of each sample, \(64,\).*leave .mean\(\) out"),
         ((), {"loss": lambda network, batch: network(batch.inputs[0])}, r"end it with .mean\(axis=1\)"),
         ((), {"loss": lambda network, batch: np.zeros(64)}, "returned ndarray. It must return an MXNet array"),
@@ -281,7 +284,7 @@ def pooled(network, batch):
         ((), {"lr": -1}, r"s.step\(lr=-1\): must be a finite number"),
         ((), {"lr": "0.1"}, r"s.step\(lr='0.1'\): must be a finite number"),
     ],
-)  # fmt: skip
+)
 def test_losses_that_a_placement_cannot_compute_are_refused(words, given, why, tmp_path):
     with pytest.raises(ConfigError, match=why):
         with mxtrain.session(*FAST, *words, dir=tmp_path) as s:

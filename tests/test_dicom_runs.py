@@ -13,8 +13,15 @@ from running import assert_same, here
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
 
-CLASSIFICATION = ["dataset=image_folder", "model=lenet", "dataset.channels=1", "dataset.image_size=[24,32]",
-                  "dataset.central_crop=1.0", "dataset.batch_size=5", "trainer.max_epochs=1"]  # fmt: skip
+CLASSIFICATION = [
+    "dataset=image_folder",
+    "model=lenet",
+    "dataset.channels=1",
+    "dataset.image_size=[24,32]",
+    "dataset.central_crop=1.0",
+    "dataset.batch_size=5",
+    "trainer.max_epochs=1",
+]
 
 
 @pytest.fixture
@@ -78,13 +85,23 @@ def test_masks_are_predicted_for_deep_images(tmp_path, train_run, monkeypatch):
         Image.fromarray(deep).save(tmp_path / f"data/images/{number}.png")
         Image.fromarray(mask).save(tmp_path / f"data/masks/{number}.png")
     train_run(
-        "task=segmentation", "dataset=segmentation_folder", f"dataset.root={tmp_path / 'data'}",
-        "dataset.classes=[no,yes]", "dataset.image_size=32", "dataset.eval_size=[48,64]", "dataset.channels=1",
-        "dataset.window=[1175,400]", "dataset.batch_size=2", "dataset.val_fraction=0.34", "trainer.max_steps=2",
-    )  # fmt: skip
+        "task=segmentation",
+        "dataset=segmentation_folder",
+        f"dataset.root={tmp_path / 'data'}",
+        "dataset.classes=[no,yes]",
+        "dataset.image_size=32",
+        "dataset.eval_size=[48,64]",
+        "dataset.channels=1",
+        "dataset.window=[1175,400]",
+        "dataset.batch_size=2",
+        "dataset.val_fraction=0.34",
+        "trainer.max_steps=2",
+    )
     assert run(["eval", "run"]) == 0
     for window, name in ((), "own"), (("dataset.window=[10000,100]",), "dark"):
         assert run(["predict", "run", "data/images", f"folder={name}", "output=rows.jsonl", *window]) == 0
-    own, dark = (np.stack([np.asarray(Image.open(path)) for path in sorted((tmp_path / name).iterdir())])
-                 for name in ("own", "dark"))  # fmt: skip
+    own, dark = (
+        np.stack([np.asarray(Image.open(path)) for path in sorted((tmp_path / name).iterdir())])
+        for name in ("own", "dark")
+    )
     assert own.shape == (6, 48, 64) and (own != dark).any()

@@ -51,18 +51,25 @@ GUIDES = [
     *EXAMPLES,
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
     *(
-        page for page in sorted((ROOT / "docs").rglob("*.md"))
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
         if not any(page.match(f"docs/{pattern}") for pattern in (*MEASURED, "decisions/*.md", "zh/*.md"))
     ),
-]  # fmt: skip
+]
 CHINESE = [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs/zh").glob("*.md"))]
 """Pages with the commands of the English ones (tests/test_chinese.py)."""
 PAGES = sorted({*GUIDES, *CHINESE, *(ROOT / "docs").rglob("*.md")})
 SETTINGS = {
-    "average": AverageSettings, "data": DataSettings, "eval": EvalSettings, "export": ExportSettings,
-    "lr_find": LrFindSettings, "predict": PredictSettings, "slim": SlimSettings, "tune": TuneSettings,
+    "average": AverageSettings,
+    "data": DataSettings,
+    "eval": EvalSettings,
+    "export": ExportSettings,
+    "lr_find": LrFindSettings,
+    "predict": PredictSettings,
+    "slim": SlimSettings,
+    "tune": TuneSettings,
     "verify": VerifySettings,
-}  # fmt: skip
+}
 READERS = {"clean": CleanSettings, "diff": DiffSettings, "report": ReportSettings, "runs": RunsSettings}
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
@@ -272,8 +279,21 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 10_000
 
 
-LISTED = ("task", "dataset", "model", "parallel", "kvstore", "amp", "optimizer", "lr_scheduler", "loss", "metric",
-          "early_stopping", "checkpoint", "runtime")  # fmt: skip
+LISTED = (
+    "task",
+    "dataset",
+    "model",
+    "parallel",
+    "kvstore",
+    "amp",
+    "optimizer",
+    "lr_scheduler",
+    "loss",
+    "metric",
+    "early_stopping",
+    "checkpoint",
+    "runtime",
+)
 
 
 @pytest.mark.parametrize("group", LISTED)

@@ -35,12 +35,13 @@ COMMANDS = {
         "+callback.mine._target_=own_warm_restart.Restart +callback.mine.every=3",
     ],
     "docs/extending/your-own-parts.md": [
-        "--config-dir conf task=odd_digits", "--config-dir conf verify task=odd_digits",
+        "--config-dir conf task=odd_digits",
+        "--config-dir conf verify task=odd_digits",
     ],
     "docs/tasks/reinforcement-learning.md": [
         "task=reinforcement_learning dataset._target_=corridors.Corridors dataset.id=Corridor-v0",
     ],
-}  # fmt: skip
+}
 CORRIDOR = """
 import gymnasium
 import numpy as np

@@ -51,9 +51,13 @@ def test_saved_weights_open_in_plain_gluon_and_predict_the_same(train_run):
 def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, caplog):
     caplog.set_level("INFO", logger="mxtrain")
     run, result = train_run(
-        "model.name=mobilenet0.25", "dataset.image_size=[32,32]", *FAST, "trainer.limit_train_batches=2",
-        "dataset.batch_size=8", "trainer.limit_val_batches=1",
-    )  # fmt: skip
+        "model.name=mobilenet0.25",
+        "dataset.image_size=[32,32]",
+        *FAST,
+        "trainer.limit_train_batches=2",
+        "dataset.batch_size=8",
+        "trainer.limit_val_batches=1",
+    )
     assert result.exit_code == 0 and run.info.input_shape == (3, 32, 32)
     assert run.info.config["model"]["name"] == "mobilenet0.25"
     assert "1x8x8" in caplog.text and "3x32x32" in caplog.text

@@ -10,51 +10,92 @@ PACKAGE = Path(__file__).resolve().parents[1] / "mxtrain"
 
 ALLOWED = {
     "the functions that all others use": {
-        "files/regular_files.py", "files/durable.py", "files/cache.py",
+        "files/regular_files.py",
+        "files/durable.py",
+        "files/cache.py",
     },
     "the kernel's own files and /dev/null": {
-        "runtime/cores.py", "runtime/spinning.py", "runtime/memory.py", "runtime/huge_pages.py",
-        "cli/diagnosis.py", "cli/chaos.py", "logger/patient_stream.py", "logger/tracker_process.py",
-        "cluster/process.py", "cluster/ring.py", "private_sockets/calls.py",
+        "runtime/cores.py",
+        "runtime/spinning.py",
+        "runtime/memory.py",
+        "runtime/huge_pages.py",
+        "cli/diagnosis.py",
+        "cli/chaos.py",
+        "logger/patient_stream.py",
+        "logger/tracker_process.py",
+        "cluster/process.py",
+        "cluster/ring.py",
+        "private_sockets/calls.py",
     },
     "checkpoints: opens with O_NONBLOCK, and verifies kind, size and hash by the manifest": {
-        "checkpoint/verified.py", "checkpoint/folder.py", "checkpoint/sharing.py",
+        "checkpoint/verified.py",
+        "checkpoint/folder.py",
+        "checkpoint/sharing.py",
     },
     "folders, opened as such": {
-        "checkpoint/run_directory.py", "export/folder.py", "files/unused_folders.py", "native/__init__.py",
-        "private_sockets/folder.py", "files/removal.py",
+        "checkpoint/run_directory.py",
+        "export/folder.py",
+        "files/unused_folders.py",
+        "native/__init__.py",
+        "private_sockets/folder.py",
+        "files/removal.py",
     },
     "files that this process, or another of its run, has written": {
-        "engine/trace.py", "cluster/launcher.py", "cluster/remote.py", "vision/images/make_record.py",
+        "engine/trace.py",
+        "cluster/launcher.py",
+        "cluster/remote.py",
+        "vision/images/make_record.py",
     },
     "output, through `files.durable`": {"cli/output_file.py", "logger/files.py", "training/lr_range.py"},
     "the table of connections of a process, from /proc": {"cluster/joining.py"},
     "an archive that `regular_files` opened, and new files in a folder made for them": {
-        "download/archives.py", "training/replay_bundle.py",
+        "download/archives.py",
+        "training/replay_bundle.py",
     },
     "output, in a new folder": {"export/folder.py"},
     "files of installed packages and imported modules": {
         "description/provenance.py",
-        "cli/choices.py", "cli/compose.py", "cli/config_files.py", "description/trust.py", "cli/typed_paths.py",
-        "tables/breast_cancer.py", "data/digits.py", "tables/number_table.py",
+        "cli/choices.py",
+        "cli/compose.py",
+        "cli/config_files.py",
+        "description/trust.py",
+        "cli/typed_paths.py",
+        "tables/breast_cancer.py",
+        "data/digits.py",
+        "tables/number_table.py",
         "vision/detection/digit_scenes.py",
-        "text/question_answering/numpydoc_questions.py", "text/language_modeling/python_documentation.py",
-        "text/python_words.py", "recommendation/python_imports.py", "serving/app.py",
+        "text/question_answering/numpydoc_questions.py",
+        "text/language_modeling/python_documentation.py",
+        "text/python_words.py",
+        "recommendation/python_imports.py",
+        "serving/app.py",
     },
     "exported folders: opens with O_NOFOLLOW and verifies kind and size, in a program that imports no mxtrain": {
         "export/standalone.py",
     },
     "a buffer in memory, or bytes that were read before": {
-        "data/loading/opening.py", "speech/griffin_lim.py",
+        "data/loading/opening.py",
+        "speech/griffin_lim.py",
     },
-}  # fmt: skip
+}
 """Modules that open files themselves, by the reason why they may."""
 
 MODULE_FUNCTIONS = {
-    "os": {"open"}, "io": {"open"}, "Image": {"open"}, "wave": {"open"}, "gzip": {"open"}, "codecs": {"open"},
-    "np": {"load", "fromfile", "memmap", "genfromtxt", "loadtxt"}, "nd": {"load"}, "OmegaConf": {"load"},
-    "sqlite3": {"connect"}, "soundfile": {"read"}, "pandas": {"read_csv"}, "zipfile": {"ZipFile"}, "tarfile": {"open"},
-}  # fmt: skip
+    "os": {"open"},
+    "io": {"open"},
+    "Image": {"open"},
+    "wave": {"open"},
+    "gzip": {"open"},
+    "codecs": {"open"},
+    "np": {"load", "fromfile", "memmap", "genfromtxt", "loadtxt"},
+    "nd": {"load"},
+    "OmegaConf": {"load"},
+    "sqlite3": {"connect"},
+    "soundfile": {"read"},
+    "pandas": {"read_csv"},
+    "zipfile": {"ZipFile"},
+    "tarfile": {"open"},
+}
 
 
 def file_accesses(tree: ast.AST) -> Iterator[str]:

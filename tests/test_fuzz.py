@@ -91,7 +91,10 @@ def test_a_case_runs_in_a_copy_of_its_own(tmp_path):
     (tmp_path / "template" / HERE).mkdir(parents=True)
     path = os.pathsep.join([str(child.ROOT / "scripts"), str(child.ROOT)])
     done = subprocess.run(
-        [sys.executable, "-c", RUN_A_CASE, str(tmp_path)], capture_output=True, text=True, timeout=100,
+        [sys.executable, "-c", RUN_A_CASE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
         env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr

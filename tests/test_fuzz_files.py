@@ -79,8 +79,15 @@ def test_fault_is_noticed_and_the_next_case_is_read(tmp_path):
     done = run_in_own_process("-c", FIND_A_FAULT, str(tmp_path))
     assert done.returncode == 0, done.stderr
     wrong = dict(line.split(":", 1) for line in done.stdout.splitlines())
-    expected = {"none": "", "refused": "", "KeyError": "KeyError", "OSError": "OSError", "abort": "ends the process",
-                "hang": "still reading", "memory": "takes"}  # fmt: skip
+    expected = {
+        "none": "",
+        "refused": "",
+        "KeyError": "KeyError",
+        "OSError": "OSError",
+        "abort": "ends the process",
+        "hang": "still reading",
+        "memory": "takes",
+    }
     assert wrong.keys() == expected.keys()
     for name, part in expected.items():
         assert (part in wrong[name]) if part else not wrong[name], (name, wrong[name])

@@ -137,8 +137,13 @@ def test_a_resume_to_other_weights_fails(tmp_path: Path) -> None:
 
 
 def test_a_check_that_crashes_is_a_line_of_the_table_and_the_others_go_on(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(checks.Bench, "run", lambda *_, **__: subprocess.CompletedProcess(
-        (), -11, "", "noise\nCUDA error: no kernel image is available\nlast"))  # fmt: skip
+    monkeypatch.setattr(
+        checks.Bench,
+        "run",
+        lambda *_, **__: subprocess.CompletedProcess(
+            (), -11, "", "noise\nCUDA error: no kernel image is available\nlast"
+        ),
+    )
     bench = checks.Bench(devices.read_devices("cpu:0,cpu:1"), tmp_path)
     answers = dict(program._run_all(bench))
     assert list(answers) == list(checks.CHECKS) and answers.pop("memory in use").state == "not run"

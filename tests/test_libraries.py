@@ -38,9 +38,13 @@ def test_extras_are_those_of_the_project() -> None:
 
 @pytest.mark.parametrize(
     "extra, page",
-    [("tune", "training/tune.md"), ("gp", "training/tune.md"), ("export", "deploy/export.md"),
-     ("serve", "deploy/serve.md")],
-)  # fmt: skip
+    [
+        ("tune", "training/tune.md"),
+        ("gp", "training/tune.md"),
+        ("export", "deploy/export.md"),
+        ("serve", "deploy/serve.md"),
+    ],
+)
 def test_guides_install_the_packages_of_an_extra(extra: str, page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert f"-m pip install {shlex.join([*EXTRAS[extra], NUMPY])}" in text
@@ -69,14 +73,29 @@ def make_installed(folder: Path, monkeypatch: Any, **versions: str) -> None:
 
 @pytest.mark.parametrize(
     "extra, versions, said",
-    [("sentencepiece", {"sentencepiece": "0.2.3"}, "It needs sentencepiece>=0.2.1,<0.2.2, and sentencepiece 0.2.3 is "
-      "installed: * -m pip install 'sentencepiece>=0.2.1,<0.2.2' numpy==1.23.5"),
-     ("export", {"onnx": "1.18.0", "ml_dtypes": "0.6.1"}, "It needs ml_dtypes<0.6, and ml_dtypes 0.6.1 is installed*"),
-     ("num2words", {"num2words": "0.5.15"}, "It needs num2words>=0.5.13,!=0.5.15, and num2words 0.5.15 is installed*"),
-     ("tune", {"optuna": "4.3"}, "It needs optuna>=4.4,<6, and optuna 4.3 is installed*"),
-     ("sentencepiece", {"sentencepiece": "0.2.1"}, ""), ("sentencepiece", {"sentencepiece": "0.2.1rc1"}, "*"),
-     ("tune", {"optuna": "5.0b1"}, "")],
-)  # fmt: skip
+    [
+        (
+            "sentencepiece",
+            {"sentencepiece": "0.2.3"},
+            "It needs sentencepiece>=0.2.1,<0.2.2, and sentencepiece 0.2.3 is "
+            "installed: * -m pip install 'sentencepiece>=0.2.1,<0.2.2' numpy==1.23.5",
+        ),
+        (
+            "export",
+            {"onnx": "1.18.0", "ml_dtypes": "0.6.1"},
+            "It needs ml_dtypes<0.6, and ml_dtypes 0.6.1 is installed*",
+        ),
+        (
+            "num2words",
+            {"num2words": "0.5.15"},
+            "It needs num2words>=0.5.13,!=0.5.15, and num2words 0.5.15 is installed*",
+        ),
+        ("tune", {"optuna": "4.3"}, "It needs optuna>=4.4,<6, and optuna 4.3 is installed*"),
+        ("sentencepiece", {"sentencepiece": "0.2.1"}, ""),
+        ("sentencepiece", {"sentencepiece": "0.2.1rc1"}, "*"),
+        ("tune", {"optuna": "5.0b1"}, ""),
+    ],
+)
 def test_another_installed_version_is_named_before_the_import(
     tmp_path: Path, monkeypatch: Any, extra: str, versions: Dict[str, str], said: str
 ) -> None:

@@ -105,12 +105,10 @@ APPENDED = {
     "events": lambda folder: AppendedFile(folder / "events"),
     "cut": lambda folder: cut_file(folder / "cut", 0),
     "train.log": lambda folder: LogFile(folder / "train.log"),
-    "jobs.jsonl": lambda folder: append_outcome(
-        folder / "jobs.jsonl", Outcome(0, [], "", "finished", 0, "", 0, None)
-    ),
+    "jobs.jsonl": lambda folder: append_outcome(folder / "jobs.jsonl", Outcome(0, [], "", "finished", 0, "", 0, None)),
     "worker-1.log": lambda folder: LocalProcess(LaunchSpec("worker 1", ["true"], {}, folder / "worker-1.log")),
     "supervisor.log": lambda folder: append_to(folder / "supervisor.log"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", APPENDED)

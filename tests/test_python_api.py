@@ -77,7 +77,7 @@ def test_arguments_of_a_wrong_kind_are_refused(trained, tmp_path):
         (lambda: mxtrain.lr_find(dataset=(x, np.zeros(4, int))), "lr_find: objects .dataset. cannot be sent"),
         (lambda: mxtrain.lr_find(model="mpl"), "Did you mean 'model=mlp'|mlp"),
         (lambda: mxtrain.train(experiment={"a": 1}), "experiment=.*must be the name of an option"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=why):
             call()
     with pytest.raises(CheckpointError, match="choose another dir, or start over"):
@@ -123,13 +123,16 @@ def test_evaluation_is_that_of_training_and_of_numpy(trained):
     assert measured["accuracy"] == pytest.approx((p_NK.argmax(1) == label_N).mean(), abs=1e-6)
     assert measured["loss"] == pytest.approx(-np.log(p_NK[np.arange(len(label_N)), label_N]).mean(), rel=1e-4)
     for split, why in (
-        ("holdout", "no such split. Choose split=train or split=val or split=test"), ("tets", "Did you mean 'test'"),
-    ):  # fmt: skip
+        ("holdout", "no such split. Choose split=train or split=val or split=test"),
+        ("tets", "Did you mean 'test'"),
+    ):
         with pytest.raises(DataError, match=why):
             trained.evaluate(split=split)
     for words, why in (
-        ("optimizer.lr=1", "does not train"), ("val", "no override"), ("--trust-code", "no override"),
-    ):  # fmt: skip
+        ("optimizer.lr=1", "does not train"),
+        ("val", "no override"),
+        ("--trust-code", "no override"),
+    ):
         with pytest.raises(ConfigError, match=why):
             trained.evaluate(words)
     with pytest.raises(DataError, match="no such split"):

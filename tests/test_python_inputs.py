@@ -50,8 +50,9 @@ class Items:
 
 @pytest.fixture(scope="module")
 def trained(mx: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    run = mxtrain.train(*QUICK, model=network(mx), dataset=({"a": LEFT, "b": RIGHT}, Y),
-                        dir=tmp_path_factory.mktemp("inputs") / "run")  # fmt: skip
+    run = mxtrain.train(
+        *QUICK, model=network(mx), dataset=({"a": LEFT, "b": RIGHT}, Y), dir=tmp_path_factory.mktemp("inputs") / "run"
+    )
     assert run.state == "finished", run.cause
     return run
 
@@ -63,8 +64,10 @@ def by_hand(run: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     value = {name: one.data().asnumpy() for name, one in run.network._collect_params_with_prefix().items()}
     (_, mean), (_, std) = run.signature.mean, run.signature.std
     right = (right.reshape(len(right), -1) - mean) / std
-    hidden = np.concatenate([left @ value["left.weight"].T + value["left.bias"],
-                             right @ value["right.weight"].T + value["right.bias"]], axis=1)  # fmt: skip
+    hidden = np.concatenate(
+        [left @ value["left.weight"].T + value["left.bias"], right @ value["right.weight"].T + value["right.bias"]],
+        axis=1,
+    )
     return softmax(np.maximum(hidden, 0) @ value["out.weight"].T + value["out.bias"], axis=1)
 
 
@@ -86,9 +89,10 @@ def test_inputs_of_a_dict_are_trained_measured_and_predicted(trained: Any) -> No
 
 def test_all_forms_give_the_same_run(trained: Any, mx: Any, tmp_path: Any) -> None:
     forms = {
-        "items": Items(), "tuple": ((mx.nd.array(LEFT), RIGHT), Y),
+        "items": Items(),
+        "tuple": ((mx.nd.array(LEFT), RIGHT), Y),
         "gluon": mx.gluon.data.SimpleDataset([((LEFT[index], RIGHT[index]), Y[index]) for index in range(80)]),
-    }  # fmt: skip
+    }
     expected = {name: value.data().asnumpy() for name, value in trained.network._collect_params_with_prefix().items()}
     for name, dataset in forms.items():
         run = mxtrain.train(*QUICK, model=network(mx), dataset=dataset, dir=tmp_path / name)
@@ -98,27 +102,44 @@ def test_all_forms_give_the_same_run(trained: Any, mx: Any, tmp_path: Any) -> No
     assert run.predict((LEFT, RIGHT)) == trained.predict({"a": LEFT, "b": RIGHT})
 
 
-@pytest.mark.parametrize("inputs, error, said", [
-    (LEFT, ConfigError, "trained on the inputs a, b, and got ndarray. Give a dict of arrays with these names"),
-    ({"a": LEFT}, ConfigError, r"got \['a'\]"), ({"a": LEFT, "c": RIGHT}, ConfigError, r"got \['a', 'c'\]"),
-    ({"a": LEFT[:3], "b": RIGHT}, ConfigError, "the inputs have 3, 80 samples"),
-    ({"a": RIGHT, "b": RIGHT}, ConfigError, r"input a, the inputs are uint8 \(80, 2, 3\)"),
-    ({"a": LEFT, "b": RIGHT / 2}, ConfigError, "input b, the inputs are float64, and this run was trained on uint8"),
-    ({"a": LEFT * np.nan, "b": RIGHT}, DataError, "input a, input 0 has a number that is not finite"),
-    ([{"a": LEFT[0], "b": RIGHT[0]}, {"a": LEFT[0]}], ConfigError, "trained on the inputs a, b"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "inputs, error, said",
+    [
+        (LEFT, ConfigError, "trained on the inputs a, b, and got ndarray. Give a dict of arrays with these names"),
+        ({"a": LEFT}, ConfigError, r"got \['a'\]"),
+        ({"a": LEFT, "c": RIGHT}, ConfigError, r"got \['a', 'c'\]"),
+        ({"a": LEFT[:3], "b": RIGHT}, ConfigError, "the inputs have 3, 80 samples"),
+        ({"a": RIGHT, "b": RIGHT}, ConfigError, r"input a, the inputs are uint8 \(80, 2, 3\)"),
+        (
+            {"a": LEFT, "b": RIGHT / 2},
+            ConfigError,
+            "input b, the inputs are float64, and this run was trained on uint8",
+        ),
+        ({"a": LEFT * np.nan, "b": RIGHT}, DataError, "input a, input 0 has a number that is not finite"),
+        ([{"a": LEFT[0], "b": RIGHT[0]}, {"a": LEFT[0]}], ConfigError, "trained on the inputs a, b"),
+    ],
+)
 def test_other_inputs_are_refused(trained: Any, inputs: Any, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         trained.predict(inputs)
 
 
-@pytest.mark.parametrize("dataset, said", [
-    (((LEFT, RIGHT[:7]), Y), "the inputs have different numbers of samples: 0 80, 1 7"),
-    (({"b": RIGHT, "a": LEFT}, Y), "dataset gives the inputs b, a, and the network takes a, b. Give the dict in the"),
-    (({"a": LEFT, "b": RIGHT.astype(str)}, Y), r"x\['b'\] has the type <U3"),
-    ((((LEFT, RIGHT), Y), ((LEFT, RIGHT[:, :1]), Y)), r"the val inputs have shape \(4,\) and \(1, 3\), and others"),
-    ([(LEFT[0], RIGHT[0], 1)], r"item 0 is a tuple of 3, and must be a pair \(x, y\); of several inputs \(\(x1, x2\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "dataset, said",
+    [
+        (((LEFT, RIGHT[:7]), Y), "the inputs have different numbers of samples: 0 80, 1 7"),
+        (
+            ({"b": RIGHT, "a": LEFT}, Y),
+            "dataset gives the inputs b, a, and the network takes a, b. Give the dict in the",
+        ),
+        (({"a": LEFT, "b": RIGHT.astype(str)}, Y), r"x\['b'\] has the type <U3"),
+        ((((LEFT, RIGHT), Y), ((LEFT, RIGHT[:, :1]), Y)), r"the val inputs have shape \(4,\) and \(1, 3\), and others"),
+        (
+            [(LEFT[0], RIGHT[0], 1)],
+            r"item 0 is a tuple of 3, and must be a pair \(x, y\); of several inputs \(\(x1, x2\)",
+        ),
+    ],
+)
 def test_other_datasets_are_refused(mx: Any, dataset: Any, said: str, tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=said):
         mxtrain.train(*QUICK, model=network(mx), dataset=dataset, dir=tmp_path / "run")

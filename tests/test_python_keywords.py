@@ -29,10 +29,24 @@ def test_keywords_of_loading_and_measuring() -> None:
 
 
 def test_keywords_are_those_of_the_command_line() -> None:
-    given = mxtrain.compose(model="lenet", optimizer={"lr": 0.5}, lr_scheduler="constant", metric=["accuracy", "f1"],
-                            parallel={"devices": "cpu:1"}, trainer={"max_epochs": 3}, debug="fast")  # fmt: skip
-    typed = mxtrain.compose("model=lenet", "optimizer.lr=0.5", "lr_scheduler=constant", "metric=[accuracy,f1]",
-                            "parallel.devices=cpu:1", "trainer.max_epochs=3", "debug=fast")  # fmt: skip
+    given = mxtrain.compose(
+        model="lenet",
+        optimizer={"lr": 0.5},
+        lr_scheduler="constant",
+        metric=["accuracy", "f1"],
+        parallel={"devices": "cpu:1"},
+        trainer={"max_epochs": 3},
+        debug="fast",
+    )
+    typed = mxtrain.compose(
+        "model=lenet",
+        "optimizer.lr=0.5",
+        "lr_scheduler=constant",
+        "metric=[accuracy,f1]",
+        "parallel.devices=cpu:1",
+        "trainer.max_epochs=3",
+        "debug=fast",
+    )
     assert given == typed
 
 

@@ -42,10 +42,13 @@ def weights(run):
 def trained(mx, data, tmp_path_factory):
     rows, given = [], {"model": network(mx), "dataset": data, "loss": mx.gluon.loss.SoftmaxCELoss()}
     run = mxtrain.train(
-        *QUICK, **given, metric={"own": mx.metric.Accuracy()},
-        optimizer=mx.optimizer.SGD(learning_rate=0.1, momentum=0.9), callbacks=[rows.append],
+        *QUICK,
+        **given,
+        metric={"own": mx.metric.Accuracy()},
+        optimizer=mx.optimizer.SGD(learning_rate=0.1, momentum=0.9),
+        callbacks=[rows.append],
         dir=tmp_path_factory.mktemp("objects") / "run",
-    )  # fmt: skip
+    )
     return run, rows, given
 
 
@@ -75,10 +78,15 @@ def test_a_step_is_that_of_plain_gluon(mx, data, tmp_path):
     block(nd.array(x[:1]))
     before = {name: p.data().asnumpy() for name, p in block._collect_params_with_prefix().items()}
     run = mxtrain.train(
-        "trainer.max_steps=1", "dataset.batch_size=256", "logger=jsonl", "lr_scheduler=constant", model=block,
-        dataset=((x[:256], y[:256]), (x[256:], y[256:])), optimizer=mx.optimizer.SGD(learning_rate=0.5),
+        "trainer.max_steps=1",
+        "dataset.batch_size=256",
+        "logger=jsonl",
+        "lr_scheduler=constant",
+        model=block,
+        dataset=((x[:256], y[:256]), (x[256:], y[256:])),
+        optimizer=mx.optimizer.SGD(learning_rate=0.5),
         dir=tmp_path / "run",
-    )  # fmt: skip
+    )
     assert all((p.data().asnumpy() == before[name]).all() for name, p in block._collect_params_with_prefix().items())
     loss = gluon.loss.SoftmaxCELoss()
     trainer = gluon.Trainer(block.collect_params(), "sgd", {"learning_rate": 0.5})
@@ -100,11 +108,12 @@ def test_a_run_with_objects_goes_on_if_they_are_given_again(trained, mx, data, t
 
     assert mxtrain.train(*QUICK, "trainer.max_steps=7", optimizer=sgd(), **again).state == "interrupted"
     for wrong, why in (
-        ({"model": mx.gluon.nn.Dense(2)}, "model.object"), ({"dataset": (data[0][:99], data[1][:99])}, "num_samples"),
+        ({"model": mx.gluon.nn.Dense(2)}, "model.object"),
+        ({"dataset": (data[0][:99], data[1][:99])}, "num_samples"),
         ({"optimizer": mx.optimizer.SGD(learning_rate=0.1, momentum=0.5)}, "optimizer.settings.momentum: was 0.9"),
         ({"loss": mx.gluon.loss.SoftmaxCELoss(weight=2)}, "loss"),
         ({"model": network(mx, hidden=8)}, r"model.structure.0: was Dense \w+, now Dense \w+"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(CheckpointError, match=why):
             mxtrain.train(*QUICK, **{"optimizer": sgd(), **again, **wrong})
     found = mxtrain.train(*QUICK, optimizer=sgd(), **again)
@@ -160,13 +169,15 @@ class Pairs:
 def test_datasets_of_all_kinds_give_the_same_run(mx, data, tmp_path):
     x, y = data
     kinds = {
-        "numpy": (x, y), "ndarray": (mx.nd.array(x), mx.nd.array(y, dtype="int32")), "pairs": Pairs(x, y),
+        "numpy": (x, y),
+        "ndarray": (mx.nd.array(x), mx.nd.array(y, dtype="int32")),
+        "pairs": Pairs(x, y),
         "gluon": mx.gluon.data.ArrayDataset(x, y),
-    }  # fmt: skip
+    }
     found = {
         kind: mxtrain.train(*QUICK, model="mlp", dataset=given, dir=tmp_path / kind).status["weights_sha256"]
         for kind, given in kinds.items()
-    }  # fmt: skip
+    }
     assert len(set(found.values())) == 1
     values = (2 * x[:, 0] + 3).astype(np.float32)
     run = mxtrain.train(*QUICK, model="mlp", dataset=(x, values), optimizer={"lr": 0.01}, dir=tmp_path / "regression")
@@ -188,8 +199,12 @@ def test_uint8_arrays_are_standardised_as_a_checkpoint_says(mx, tmp_path):
     for wrong in (image[:, 0], image.astype(str)):
         with pytest.raises(ConfigError, match=r"give numbers of shape \(N, 1, 8, 8\)"):
             loaded.predict(wrong)
-    for wrong, why in (("a.png", "reads no files"), ([tmp_path], "reads no files"), (image / 255, "trained on uint8"),
-                       (image.astype(int) + 1, "trained on uint8")):  # fmt: skip
+    for wrong, why in (
+        ("a.png", "reads no files"),
+        ([tmp_path], "reads no files"),
+        (image / 255, "trained on uint8"),
+        (image.astype(int) + 1, "trained on uint8"),
+    ):
         with pytest.raises(ConfigError, match=why):
             loaded.predict(wrong)
 
@@ -227,7 +242,7 @@ def test_arrays_of_any_shape_train_a_perceptron(tmp_path):
         ({"modle": "mlp"}, "no argument 'modle'. Did you mean 'model'"),
         ({"trainer": object()}, "trainer=.*name of an option"),
     ],
-)  # fmt: skip
+)
 def test_wrong_objects_are_refused_by_their_argument(given, why, tmp_path):
     with pytest.raises(ConfigError, match=why):
         mxtrain.train("debug=fast", dir=tmp_path / "run", **given)
@@ -244,7 +259,7 @@ def test_objects_beside_settings_and_workers(mx, data, tmp_path):
         ((), {"optimizer": mx.optimizer.SGD(lr_scheduler=mx.lr_scheduler.FactorScheduler(1))}, "lr_scheduler"),
         ((), {"optimizer": mx.optimizer.SGD(rescale_grad=0.5)}, "rescale_grad"),
         ((), {"dataset": mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(*data), 4)}, "It is a loader"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=why):
             mxtrain.train(*QUICK, *words, **{**given, **options})
     run = mxtrain.train("debug=fast", "model.freeze=[0.weight]", "dataset.class_names=[no,yes]", **given)

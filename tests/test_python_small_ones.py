@@ -89,11 +89,17 @@ class StoppingAction(Action):
         return True
 
 
-@pytest.mark.parametrize("metrics, said", [
-    ({"own": lambda target, prediction: None}, r"metric.own: .*<lambda> returned None \(of type NoneType\): a metric"),
-    ({"own": lambda target, prediction: "0.5"}, "returned '0.5' .of type str"),
-    ({"own": lambda target, prediction: target}, "of type ndarray"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "metrics, said",
+    [
+        (
+            {"own": lambda target, prediction: None},
+            r"metric.own: .*<lambda> returned None \(of type NoneType\): a metric",
+        ),
+        ({"own": lambda target, prediction: "0.5"}, "returned '0.5' .of type str"),
+        ({"own": lambda target, prediction: target}, "of type ndarray"),
+    ],
+)
 def test_a_metric_without_a_number_is_named(mx: Any, metrics: Any, said: str, tmp_path: Any) -> None:
     run = mxtrain.train(*QUICK, model=network(mx), dataset=(X, Y), metric=metrics, dir=tmp_path)
     assert run.state == "failed" and re.search(said, run.cause)
@@ -103,9 +109,14 @@ def test_metrics_and_callbacks_of_other_libraries(mx: Any, tmp_path: Any, caplog
     """Composite metrics, a monitored value that is never a number, callbacks that return True: one run."""
     composite = mx.metric.CompositeEvalMetric([mx.metric.Accuracy(name="right"), mx.metric.CrossEntropy(name="wrong")])
     run = mxtrain.train(
-        *QUICK, "trainer.monitor=val/never", model=network(mx), dataset=(X, Y), dir=tmp_path,
-        metric=[composite, (never, "max")], callbacks=[lambda row: True, Stopping(), StoppingAction()],
-    )  # fmt: skip
+        *QUICK,
+        "trainer.monitor=val/never",
+        model=network(mx),
+        dataset=(X, Y),
+        dir=tmp_path,
+        metric=[composite, (never, "max")],
+        callbacks=[lambda row: True, Stopping(), StoppingAction()],
+    )
     assert run.state == "finished" and run.best is None and run.status["step"] == 4
     assert run.metrics["val/right"] == pytest.approx(run.metrics["val/accuracy"])
     assert np.isnan(run.metrics["val/never"])
@@ -129,10 +140,13 @@ class RaisingAction(Action):
         raise StopIteration
 
 
-@pytest.mark.parametrize("callback, said", [
-    (raising, "raised StopIteration: a callback cannot stop a run. Give an mxtrain.callback.Action"),
-    (RaisingAction(), "RaisingAction.before_step raised StopIteration: call run.stop(REASON) to stop the run"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "callback, said",
+    [
+        (raising, "raised StopIteration: a callback cannot stop a run. Give an mxtrain.callback.Action"),
+        (RaisingAction(), "RaisingAction.before_step raised StopIteration: call run.stop(REASON) to stop the run"),
+    ],
+)
 def test_stop_iteration_is_said_to_stop_nothing(mx: Any, callback: Any, said: str, tmp_path: Any) -> None:
     run = mxtrain.train(*QUICK, model=network(mx), dataset=(X, Y), callbacks=[callback], dir=tmp_path)
     assert run.state == "failed" and said in run.cause
@@ -144,9 +158,15 @@ def mape(target_N: np.ndarray, prediction_N: np.ndarray) -> float:
 
 def test_the_best_checkpoint_is_that_of_the_lowest_error(mx: Any, tmp_path: Any) -> None:
     run = mxtrain.train(
-        *QUICK, "trainer.monitor=val/mape", "optimizer.lr=0.05", "checkpoint.keep_top=2", model=network(mx, 1),
-        dataset=(X, X.sum(axis=1) + 10), metric={"mape": (mape, "min")}, dir=tmp_path,
-    )  # fmt: skip
+        *QUICK,
+        "trainer.monitor=val/mape",
+        "optimizer.lr=0.05",
+        "checkpoint.keep_top=2",
+        model=network(mx, 1),
+        dataset=(X, X.sum(axis=1) + 10),
+        metric={"mape": (mape, "min")},
+        dir=tmp_path,
+    )
     values = {row["step"]: row["mape"] for row in run.history_rows() if row["split"] == "val"}
     assert run.best["step"] == min(values, key=values.get) and len(set(values.values())) == 4
     assert run.status["direction"] == "min"
@@ -164,8 +184,14 @@ def exported(mx: Any, folder: Any) -> Tuple[str, Any]:
 @pytest.mark.filterwarnings("ignore")  # MXNet's, when it imports a symbol and its parameters
 def test_values_of_a_symbol_block_are_kept_and_only_its_new_head_is_initialized(mx: Any, tmp_path: Any) -> None:
     file, original = exported(mx, tmp_path)
-    frozen = ("trainer.max_steps=1", "trainer.max_epochs=null", "optimizer=sgd", "optimizer.lr=1e-30",
-              "optimizer.wd=0", "logger=[jsonl]")  # fmt: skip
+    frozen = (
+        "trainer.max_steps=1",
+        "trainer.max_epochs=null",
+        "optimizer=sgd",
+        "optimizer.lr=1e-30",
+        "optimizer.wd=0",
+        "logger=[jsonl]",
+    )
 
     def values(block: Any) -> Any:
         return sorted((value.data().asnumpy() for value in block.collect_params().values()), key=lambda one: one.shape)

@@ -67,9 +67,13 @@ def test_without_a_field_others_compose_and_train(field: str, tmp_path: Path) ->
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 

@@ -51,9 +51,11 @@ def test_python_m_takes_no_libraries_from_the_current_folder(hostile):
     for name in ("mxtrain", "runpy", "typing"):
         subprocess.run(["rm", "-r", str(hostile / name)], check=True)
     done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "explain", "optimizer.lr"], capture_output=True, text=True,
+        [sys.executable, "-m", "mxtrain", "explain", "optimizer.lr"],
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert not (hostile / "executed").exists()
 

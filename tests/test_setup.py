@@ -160,8 +160,14 @@ def test_training_is_told_how_the_script_was_called_and_tensorboard_has_one(chec
 
 
 FOREIGN = (
-    "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONHOME",
-)  # fmt: skip
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_USER",
+    "PIP_REQUIRE_VIRTUALENV",
+    "PYTHONPATH",
+    "PYTHONOPTIMIZE",
+    "PYTHONHOME",
+)
 
 
 def test_variables_of_the_user_send_no_package_elsewhere(checkout: Path, tmp_path: Path) -> None:
@@ -215,7 +221,7 @@ esac
 
 def test_a_checkout_that_cannot_be_written_gets_a_sentence(checkout: Path, tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin")
-    _program(path / "python3.11", "#!/bin/sh\ncase \"$2\" in *fits*) echo fits ;; *) echo 311 ;; esac\n")
+    _program(path / "python3.11", '#!/bin/sh\ncase "$2" in *fits*) echo fits ;; *) echo 311 ;; esac\n')
     (checkout / ".venv-lock").mkdir()  # the superuser may write anywhere else
     done = _run(checkout, "train", path=path)
     assert done.returncode == 2 and "line " not in done.stderr, done.stderr
@@ -230,10 +236,12 @@ def test_the_test_script_runs_pytest_from_the_top(checkout: Path, tmp_path: Path
     _program(tmp_path / "bin" / "nproc", "#!/bin/sh\necho 3\n")
     each = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"]
     for words, given in (
-        (["-k", "x y"], [*each, *quick, "-k", "x y"]), (["tests/cli"], [*slow_too, "tests/cli"]),
-        (["--all"], [*each, *slow_too]), (["--zoo", "-x"], [*each, *zoo, "-x"]),
+        (["-k", "x y"], [*each, *quick, "-k", "x y"]),
+        (["tests/cli"], [*slow_too, "tests/cli"]),
+        (["--all"], [*each, *slow_too]),
+        (["--zoo", "-x"], [*each, *zoo, "-x"]),
         (["--all", "-n", "0"], [*slow_too, "-n", "0"]),
-    ):  # fmt: skip
+    ):
         done = _run(checkout, "test", *words, path=tmp_path / "bin", cwd=tmp_path)
         assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", *given], done.stderr
 
@@ -398,9 +406,10 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
     assert not [item for item in required if item.name.startswith("mxnet") and "extra" not in str(item.marker)]
 
 
-def test_the_whole_tree_is_clean_under_ruff() -> None:
+@pytest.mark.parametrize("words", [["check"], ["format", "--check"]], ids="_".join)
+def test_the_whole_tree_is_clean_under_ruff(words: list) -> None:
     pytest.importorskip("ruff", reason="scripts/test installs it")
-    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "."]
+    command = [sys.executable, "-m", "ruff", *words, "--no-cache", "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -418,12 +427,15 @@ def ci_checkout(tmp_path: Path) -> Path:
     for tool in BUILDS:
         _program(tmp_path / "tools" / tool, "#!/bin/sh\n")
     for script in ("train", "test", "horovod"):
-        _program(copy / "scripts" / script, f"""#!/usr/bin/env bash
-            found="$(for tool in {' '.join(BUILDS)}; do type -P "$tool"; done | wc -l)"
+        _program(
+            copy / "scripts" / script,
+            f"""#!/usr/bin/env bash
+            found="$(for tool in {" ".join(BUILDS)}; do type -P "$tool"; done | wc -l)"
             printf '%s\\n' "{script} $*, $found tools, $(ls "$XDG_CACHE_HOME" 2> /dev/null | wc -l) cached" >> "$LOG"
             [[ -z "${{MXTRAIN_TESTS_PASSED:-}}" ]] || echo tests/test_a.py::test_b > "$MXTRAIN_TESTS_PASSED"
             [[ "{script}" != "${{FAILS:-}}" ]]
-        """)  # fmt: skip
+        """,
+        )
     (copy / ".venv").mkdir()
     return copy
 
@@ -432,10 +444,21 @@ def _run_ci(checkout: Path, **environ: str) -> tuple[int, list[str]]:
     log, cache = checkout / "log", checkout / "cache"
     (cache / "mxtrain").mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [checkout / ".ci/run"], capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "PATH": f"{checkout.parent}/tools:{os.environ['PATH']}", "LOG": str(log),
-             "MXTRAIN_CI_PYTHONS": "", "XDG_CACHE_HOME": str(cache), "MXTRAIN_PYTHON": "true", **environ},
-    )  # fmt: skip
+        [checkout / ".ci/run"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={
+            **os.environ,
+            "PATH": f"{checkout.parent}/tools:{os.environ['PATH']}",
+            "LOG": str(log),
+            "MXTRAIN_CI_PYTHONS": "",
+            "XDG_CACHE_HOME": str(cache),
+            "MXTRAIN_PYTHON": "true",
+            **environ,
+        },
+    )
     return done.returncode, log.read_text().splitlines()
 
 
@@ -474,12 +497,25 @@ def test_fails(): assert False
 def test_is_expected_to_fail(): assert False
 """)
     passed = tmp_path / "passed"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "-c", os.devnull, "--rootdir",
-               str(tmp_path), str(tmp_path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "2",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first = subprocess.run(
         command, env={**environment, "MXTRAIN_TESTS_PASSED": str(passed)}, capture_output=True, text=True
-    )  # fmt: skip
+    )
     assert "1 failed, 1 passed, 1 skipped, 1 xfailed" in first.stdout, first.stdout
     assert passed.read_text() == "test_a.py::test_passes\n"
     command += ["-n", "0", f"--omit={passed}"]

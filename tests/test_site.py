@@ -39,8 +39,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clean = {name: value for name, value in os.environ.items() if name not in ("REPOSITORY_URL", "PYTHONPATH")}
     done = subprocess.run(
         [str(ROOT / "scripts/docs"), "--site-dir", str(folder)],
-        env={**clean, "MXTRAIN_PYTHON": sys.executable}, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
+        env={**clean, "MXTRAIN_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -60,9 +64,11 @@ def test_the_site_has_every_guide_and_loads_nothing_from_elsewhere(site: Path) -
     assert {page.replace("README", "index") for page in pages} <= built
     assert {f"notebooks/{notebook.stem}.html" for notebook in NOTEBOOKS} <= built
     found = [
-        (page.name, match[0]) for kind in ("*.html", "*.css") for page in site.rglob(kind)
+        (page.name, match[0])
+        for kind in ("*.html", "*.css")
+        for page in site.rglob(kind)
         for match in LOADS.finditer(page.read_text(encoding="utf-8"))
-    ]  # fmt: skip
+    ]
     assert found == []
     # Links to source files lead to copies, since no repository is named.
     copy = "source/mxtrain/training/step.py.html"
@@ -146,6 +152,9 @@ def test_the_cells_of_a_notebook_run(notebook: Path) -> None:
     pytest.importorskip("nbclient", reason="scripts/test installs it")
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/notebooks"), "--check", notebook.stem],
-        capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]

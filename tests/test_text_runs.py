@@ -13,9 +13,15 @@ from mxtrain.verification import verify
 
 pytest.importorskip("tokenizers")
 SMALL = (
-    "model=bert", "model.num_layers=3", "model.units=16", "model.hidden_size=32", "model.num_heads=2",
-    "dataset.max_length=16", "dataset.vocab_size=400", "dataset.batch_size=16",
-)  # fmt: skip
+    "model=bert",
+    "model.num_layers=3",
+    "model.units=16",
+    "model.hidden_size=32",
+    "model.num_heads=2",
+    "dataset.max_length=16",
+    "dataset.vocab_size=400",
+    "dataset.batch_size=16",
+)
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -24,11 +30,12 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize(
     "placement",
     [
-        ("parallel=data", "trainer.grad_accumulation=2"), ("parallel=pipeline", "parallel.microbatches=4"),
+        ("parallel=data", "trainer.grad_accumulation=2"),
+        ("parallel=pipeline", "parallel.microbatches=4"),
         ("dataset=masked_text", "parallel=hybrid", "parallel.microbatches=2"),
         ("parallel=hybrid", "parallel.microbatches=2", "optimizer=lamb"),
     ],
-)  # fmt: skip
+)
 def test_every_placement_is_one_device(describe_run, placement):
     found = verify(describe_run(*SMALL, *placement), steps=2, tolerance=1e-6)
     assert found.passed and found.bits, found
@@ -47,12 +54,17 @@ def test_bfloat16_under_a_placement_is_bfloat16_on_one_device(describe_run):
 @needs_bfloat16
 def test_bfloat16_learns_what_float32_learns(train_run, table, tmp_path):
     settings = (
-        *WIDE, f"dataset.train={table}", "dataset.sentence=text", "dataset.label=kind", "optimizer.lr=0.003",
-        "model.num_layers=1", "model.dropout=0", "trainer.max_epochs=8", "trainer.val_interval=4",
-    )  # fmt: skip
-    low, exact = (
-        train_run(*settings, f"amp={amp}", run_dir=tmp_path / amp)[1].metrics for amp in ("bfloat16", "off")
-    )  # fmt: skip
+        *WIDE,
+        f"dataset.train={table}",
+        "dataset.sentence=text",
+        "dataset.label=kind",
+        "optimizer.lr=0.003",
+        "model.num_layers=1",
+        "model.dropout=0",
+        "trainer.max_epochs=8",
+        "trainer.val_interval=4",
+    )
+    low, exact = (train_run(*settings, f"amp={amp}", run_dir=tmp_path / amp)[1].metrics for amp in ("bfloat16", "off"))
     assert min(low["val/accuracy"], exact["val/accuracy"]) > 0.9
     assert low["val/loss"] == pytest.approx(exact["val/loss"], abs=0.02) and low["val/loss"] != exact["val/loss"]
 
@@ -74,9 +86,15 @@ def table(tmp_path):
 
 def test_a_run_on_a_table_learns_resumes_and_predicts(train_run, table, tmp_path, capsys):
     settings = (
-        *SMALL, f"dataset.train={table}", "dataset.sentence=text", "dataset.label=kind", "optimizer.lr=0.01",
-        "model.dropout=0.1", "trainer.max_epochs=12", "trainer.val_interval=4",
-    )  # fmt: skip
+        *SMALL,
+        f"dataset.train={table}",
+        "dataset.sentence=text",
+        "dataset.label=kind",
+        "optimizer.lr=0.01",
+        "model.dropout=0.1",
+        "trainer.max_epochs=12",
+        "trainer.val_interval=4",
+    )
     whole, whole_result = train_run(*settings, run_dir=tmp_path / "whole")
     assert whole_result.metrics["val/accuracy"] > 0.9
     train_run(*settings, "trainer.max_steps=13", run_dir=tmp_path / "parts")
@@ -97,10 +115,19 @@ def test_a_run_on_a_table_learns_resumes_and_predicts(train_run, table, tmp_path
 def test_hidden_tokens_are_learned_and_evaluated(train_run, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 400))
     train_run(
-        *SMALL, "dataset=masked_text", f"dataset.train={tmp_path / 'text.txt'}", "model.num_layers=2", "model.units=64",
-        "model.hidden_size=128", "model.dropout=0.0", "dataset.batch_size=32", "optimizer.lr=0.003",
-        "trainer.max_epochs=60", "trainer.val_interval=30", run_dir=tmp_path / "run",
-    )  # fmt: skip
+        *SMALL,
+        "dataset=masked_text",
+        f"dataset.train={tmp_path / 'text.txt'}",
+        "model.num_layers=2",
+        "model.units=64",
+        "model.hidden_size=128",
+        "model.dropout=0.0",
+        "dataset.batch_size=32",
+        "optimizer.lr=0.003",
+        "trainer.max_epochs=60",
+        "trainer.val_interval=30",
+        run_dir=tmp_path / "run",
+    )
     assert run(["eval", str(tmp_path / "run"), "split=val"]) == 0
     values = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
     assert values["accuracy"] > 0.5  # a ninth by chance: the order of the words is learned

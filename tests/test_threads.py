@@ -14,8 +14,16 @@ from mxtrain.build import build_run
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.kvstore.world import World
 
-THREE = ("kvstore._target_=in_threads.Threads", "cluster.workers=3", "model=mlp", "model.hidden=[8]", "logger=jsonl",
-         "dataset.batch_size=200", "trainer.max_epochs=2", "early_stopping=off")  # fmt: skip
+THREE = (
+    "kvstore._target_=in_threads.Threads",
+    "cluster.workers=3",
+    "model=mlp",
+    "model.hidden=[8]",
+    "logger=jsonl",
+    "dataset.batch_size=200",
+    "trainer.max_epochs=2",
+    "early_stopping=off",
+)
 
 
 def train(description: Any, run_dir: Path, poison: Any = None, count: int = 3) -> List[Any]:
@@ -33,8 +41,12 @@ def train(description: Any, run_dir: Path, poison: Any = None, count: int = 3) -
 
 @pytest.mark.parametrize("way", ["fp16", "bf16", "topk", "2bit"])
 def test_what_compression_leaves_over_is_continued_to_the_bit(describe_run: Any, tmp_path: Path, way: str) -> None:
-    compressed = (*THREE, f"kvstore.compression={way}", "kvstore.ratio=0.1",
-                  *["kvstore.threshold=0.001"] * (way == "2bit"))  # fmt: skip
+    compressed = (
+        *THREE,
+        f"kvstore.compression={way}",
+        "kvstore.ratio=0.1",
+        *["kvstore.threshold=0.001"] * (way == "2bit"),
+    )
     whole = train(describe_run(*compressed), tmp_path / "whole")
     stopped = train(describe_run(*compressed, "trainer.max_steps=5"), tmp_path / "run")
     assert [result.exit_code for result in stopped] == [75] * 3

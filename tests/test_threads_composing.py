@@ -50,6 +50,7 @@ def test_threads_compose_what_they_ask_for_and_leave_the_process_as_it_was() -> 
     before, interval, found = state(), sys.getswitchinterval(), {}
     sys.setswitchinterval(1e-5)
     try:
+
         def work(number: int) -> None:
             config = mxtrain.compose("model=mlp", f"optimizer.lr=0.{number + 1}", f"trainer.seed={number}")
             found[number] = (config["optimizer"]["lr"], config["trainer"]["seed"])

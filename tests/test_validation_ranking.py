@@ -10,9 +10,14 @@ from mxtrain.ranking import is_perfect, rank, should_warn_unmoved, track_unmoved
 @pytest.mark.parametrize("direction, sign", [("max", 1), ("min", -1)])
 def test_order_of_validations(direction, sign):
     best_first = [
-        (sign * 0.9, 7.0, 1), (sign * 0.5, 1.0, 2), (sign * 0.5, 2.0, 9), (sign * 0.5, 2.0, 3), (sign * 0.5, None, 8),
-        (sign * 0.5, math.nan, 7), (sign * 0.1, 0.0, 10),
-    ]  # fmt: skip
+        (sign * 0.9, 7.0, 1),
+        (sign * 0.5, 1.0, 2),
+        (sign * 0.5, 2.0, 9),
+        (sign * 0.5, 2.0, 3),
+        (sign * 0.5, None, 8),
+        (sign * 0.5, math.nan, 7),
+        (sign * 0.1, 0.0, 10),
+    ]
     for order in itertools.permutations(best_first):
         assert sorted(order, key=lambda one: rank(*one, direction)) == best_first
 
@@ -36,10 +41,21 @@ def test_a_value_that_never_moved_is_said():
     assert "nothing is learned" in remark([2.5] * 2, [2.5] * 2, "min", "val/loss")
 
 
-@pytest.mark.parametrize("values, direction", [
-    ([0.0, 0.1], "max"), ([0.0, 0.1, 0.0], "max"), ([1.0, 1.0], "max"), ([100.0] * 3, "max"), ([0.0] * 3, "min"),
-    ([0.2], "max"), ([1.0], "min"), ([0.0, math.nan], "max"), ([math.nan, 0.0, 0.0], "max"), ([], "max"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values, direction",
+    [
+        ([0.0, 0.1], "max"),
+        ([0.0, 0.1, 0.0], "max"),
+        ([1.0, 1.0], "max"),
+        ([100.0] * 3, "max"),
+        ([0.0] * 3, "min"),
+        ([0.2], "max"),
+        ([1.0], "min"),
+        ([0.0, math.nan], "max"),
+        ([math.nan, 0.0, 0.0], "max"),
+        ([], "max"),
+    ],
+)
 def test_a_value_that_moved_or_is_perfect_is_not_said(values, direction):
     assert remark(values, [5.0 - number for number in range(len(values))], direction) == ""
 

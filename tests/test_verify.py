@@ -70,13 +70,16 @@ class Rounded(Scaled):
 @pytest.mark.parametrize(
     "placement",
     [
-        ("parallel=data",), ("parallel=data", "kvstore=device"), ("parallel=data", "parallel.devices=cpu:3"),
-        ("parallel=model",), ("parallel=pipeline", "parallel.microbatches=4"),
+        ("parallel=data",),
+        ("parallel=data", "kvstore=device"),
+        ("parallel=data", "parallel.devices=cpu:3"),
+        ("parallel=model",),
+        ("parallel=pipeline", "parallel.microbatches=4"),
         ("parallel=pipeline", "parallel.stages=4", "parallel.microbatches=4", "parallel.schedule=gpipe"),
         ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
         ("parallel=hybrid", "parallel.microbatches=2", "trainer.clip_global_norm=0.1", "trainer.ema_decay=0.9"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("model", [SMALL, ("model=lenet", "model.channels=[4,8]", "dataset.batch_size=32")])
 def test_every_placement_is_one_device(describe_run, placement, model):
     found = verify(describe_run(*model, *placement), steps=3, tolerance=1e-6)
@@ -210,9 +213,11 @@ def test_what_takes_longer_shows_how_far_it_is(describe_run, monkeypatch):
     monkeypatch.setattr("mxtrain.verification.ProgressDisplay", Seen)
     verify(describe_run(*SMALL, "parallel=data", "amp=bfloat16"), 3, 1e-6)
     assert [(name.partition(",")[0], total, done) for name, total, done in shown[1:]] == [
-        ("comparing bits", 6, 6), ("comparing in bfloat16", 2, 2), ("comparing in float64", 6, 6),
+        ("comparing bits", 6, 6),
+        ("comparing in bfloat16", 2, 2),
+        ("comparing in float64", 6, 6),
         ("comparing gradients of own layers with finite differences", 0, 0),
-    ]  # fmt: skip
+    ]
 
 
 def test_leaky_relus_are_computed_in_float64():

@@ -17,9 +17,12 @@ import numpy as np
 import mxtrain
 
 OVERRIDES = (
-    "dataset=digits", "dataset.augment.crop_padding=0", "dataset.batch_size=64", "trainer.max_epochs=30",
+    "dataset=digits",
+    "dataset.augment.crop_padding=0",
+    "dataset.batch_size=64",
+    "trainer.max_epochs=30",
     "lr_scheduler=constant",
-)  # fmt: skip
+)
 Z, P = 16, 64
 
 
@@ -63,7 +66,7 @@ def train(*overrides: str, dir: str) -> mxtrain.Session:
     optimizer = {"discriminator": mx.optimizer.Adam(1e-3, beta1=0.5), "generator": mx.optimizer.Adam(1e-3, beta1=0.5)}
     with mxtrain.session(
         *OVERRIDES, *overrides, task="custom", model=build_networks(), optimizer=optimizer, dir=dir
-    ) as s:  # fmt: skip
+    ) as s:
         for batch in s.train_batches():
             found = s.step(batch, discriminator_loss, network="discriminator")
             fooled = s.step(batch, generator_loss, network="generator")

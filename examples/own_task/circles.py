@@ -124,7 +124,7 @@ class Circles(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Arcs, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         return ArcLoader(source, ArcSignature.cast(signature), options)
 
 

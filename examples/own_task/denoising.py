@@ -48,7 +48,7 @@ class Denoising(Task):
 
     def show(
         self, signature: Any, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         def draw(most: int) -> Any:
             from PIL import Image
 

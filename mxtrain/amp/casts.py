@@ -28,9 +28,12 @@ Output = Tuple[int, int]
 
 
 def with_marks(
-    graph: SymbolGraph, shapes: Mapping[str, Shape], dtype: str, operators: Operators,
+    graph: SymbolGraph,
+    shapes: Mapping[str, Shape],
+    dtype: str,
+    operators: Operators,
     keep: Callable[[GraphNode], bool],
-) -> SymbolGraph:  # fmt: skip
+) -> SymbolGraph:
     """Returns a graph in which the operators that compute in a low precision have a mark as an attribute.
 
     Args:
@@ -83,9 +86,7 @@ def _precision(node: GraphNode, output: int) -> str:
     return next((attributes[mark] for mark in (ALL_INPUTS, FIRST_INPUT, FIRST_TWO) if mark in attributes), FLOAT32)
 
 
-def _weight(
-    node: GraphNode, nodes: Sequence[GraphNode], shapes: Mapping[str, Shape]
-) -> Optional[Shape]:  # fmt: skip
+def _weight(node: GraphNode, nodes: Sequence[GraphNode], shapes: Mapping[str, Shape]) -> Optional[Shape]:
     """Returns the shape of an operator's second input, its weight; None if it has none or the shape is unknown."""
     if len(node["inputs"]) < 2:
         return None
@@ -138,8 +139,12 @@ class _CastGraphBuilder:
         if key not in self._casts:
             self._casts[key] = len(self.nodes)
             # Cast would also convert integers, such as labels and indices; amp_cast passes them through.
-            self.nodes.append({
-                "op": "amp_cast", "name": f"{node['name']}_{output}_{dtype}", "attrs": {"dtype": dtype},
-                "inputs": [[self._moved[source], output, 0]],
-            })  # fmt: skip
+            self.nodes.append(
+                {
+                    "op": "amp_cast",
+                    "name": f"{node['name']}_{output}_{dtype}",
+                    "attrs": {"dtype": dtype},
+                    "inputs": [[self._moved[source], output, 0]],
+                }
+            )
         return [self._casts[key], 0, 0]

@@ -130,23 +130,56 @@ BFLOAT16 = Operators(
 """For oneDNN 2.4 under MXNet 1.9.1. MXNet's own lists have the same two operators in `low`, whatever their size."""
 
 FLOAT16 = Operators(
-    low=frozenset({
-        # Not dot: networks use it for long sums (BERT's layer norms), which overflow in float16.
-        "Convolution", "Deconvolution", "FullyConnected", "RNN", "batch_dot",
-        "_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt",
-        "_contrib_interleaved_matmul_encdec_qk", "_contrib_interleaved_matmul_encdec_valatt",
-    }),
+    low=frozenset(
+        {
+            # Not dot: networks use it for long sums (BERT's layer norms), which overflow in float16.
+            "Convolution",
+            "Deconvolution",
+            "FullyConnected",
+            "RNN",
+            "batch_dot",
+            "_contrib_interleaved_matmul_selfatt_qk",
+            "_contrib_interleaved_matmul_selfatt_valatt",
+            "_contrib_interleaved_matmul_encdec_qk",
+            "_contrib_interleaved_matmul_encdec_valatt",
+        }
+    ),
     # Without sums over many elements (mean, softmax, layer norms) and powers: the largest float16 number is 65504.
-    follow=frozenset({
-        "BatchNorm", "Activation", "Pooling", "Flatten", "Reshape", "Dropout", "relu", "clip", "Pad",
-        "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "SliceChannel",
-    }),
+    follow=frozenset(
+        {
+            "BatchNorm",
+            "Activation",
+            "Pooling",
+            "Flatten",
+            "Reshape",
+            "Dropout",
+            "relu",
+            "clip",
+            "Pad",
+            "transpose",
+            "SwapAxis",
+            "expand_dims",
+            "squeeze",
+            "slice",
+            "slice_axis",
+            "SliceChannel",
+        }
+    ),
     # Their other inputs: slopes of a PReLU, filters of a bilinear upsampling, further maps of a nearest one.
     follow_whole=frozenset({"LeakyReLU", "UpSampling"}),
-    join=frozenset({
-        "elemwise_add", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "stack", "where",
-    }),
+    join=frozenset(
+        {
+            "elemwise_add",
+            "elemwise_mul",
+            "broadcast_add",
+            "broadcast_mul",
+            "add_n",
+            "Concat",
+            "stack",
+            "where",
+        }
+    ),
     pays=takes_float16,
-)  # fmt: skip
+)
 """For cuDNN and cuBLAS, which add in float32 inside of products, those of an RNN included (from cuDNN 7.5 on, for which
 rnn-inl.h of MXNet 1.9.1 asks it)."""

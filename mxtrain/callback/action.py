@@ -108,10 +108,18 @@ class Control:
     """
 
     def __init__(
-        self, name: str, decisions: Decisions, weights: RunWeights, trainable: Sequence[str],
-        steps_per_epoch: int, total_steps: Optional[int], lr: float, direction: Callable[[str], str],
-        say: Callable[[str], None], epoch_origin: int = 0,
-    ):  # fmt: skip
+        self,
+        name: str,
+        decisions: Decisions,
+        weights: RunWeights,
+        trainable: Sequence[str],
+        steps_per_epoch: int,
+        total_steps: Optional[int],
+        lr: float,
+        direction: Callable[[str], str],
+        say: Callable[[str], None],
+        epoch_origin: int = 0,
+    ):
         self.epoch_origin = epoch_origin
         self.name, self.weights, self.lr = name, weights, lr
         self.steps_per_epoch, self.total_steps, self.direction, self.say = steps_per_epoch, total_steps, direction, say
@@ -123,8 +131,11 @@ class Control:
 
     def __setattr__(self, name: str, value: object) -> None:
         if "_decisions" in vars(self):
-            advice = f"Use run.set_lr({value!r})." if name == "lr" else \
-                "Use its methods to change the run, and self.state to keep values."  # fmt: skip
+            advice = (
+                f"Use run.set_lr({value!r})."
+                if name == "lr"
+                else "Use its methods to change the run, and self.state to keep values."
+            )
             raise ConfigError(f"callback.{self.name}: run.{name} = {value!r:.60} changes nothing. {advice}")
         super().__setattr__(name, value)
 

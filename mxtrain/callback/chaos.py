@@ -28,8 +28,12 @@ class Chaos(CallbackSpec):
     """Injects faults into a run, and compares its result with that of an undisturbed one."""
 
     faults: Annotated[List[FaultKind], pydantic.Field(min_length=1)] = [
-        "kill", "pause", "corrupt", "full", "delay",
-    ]  # fmt: skip
+        "kill",
+        "pause",
+        "corrupt",
+        "full",
+        "delay",
+    ]
     """Kinds of faults: kill = SIGKILL to a process of the run; left out with kvstore=horovod, where the others go on
     with other sums; pause = stop a process for `pause_s`, so that all that
     it is connected to wait; corrupt = end the run and damage its newest checkpoint; full = no write succeeds for

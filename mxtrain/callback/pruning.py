@@ -219,8 +219,9 @@ class MagnitudePruning(GradualPruning):
         # pruned element stays pruned.
         size_by_name = {
             name: np.where(self._masks[name] == 0, -1.0, size) if name in self._masks else size
-            for name in self._names for size in [np.abs(run.weights.arrays[name].asnumpy())]
-        }  # fmt: skip
+            for name in self._names
+            for size in [np.abs(run.weights.arrays[name].asnumpy())]
+        }
         if spec.pattern is not None:
             num_kept, group_size = map(int, spec.pattern.split(":"))
             # 1e-9: rounding of `progress` must not drop the last zero of a group.
@@ -256,9 +257,7 @@ def keep_largest(sizes: Mapping[str, np.ndarray], share: float) -> Dict[str, np.
         equal = np.flatnonzero(flat == threshold)
         keep[equal[: count - np.count_nonzero(~keep)]] = False
     ends = np.cumsum([size.size for size in sizes.values()])[:-1]
-    return {
-        name: part.reshape(sizes[name].shape) for name, part in zip(sizes, np.split(keep, ends))
-    }  # fmt: skip
+    return {name: part.reshape(sizes[name].shape) for name, part in zip(sizes, np.split(keep, ends))}
 
 
 def keep_of_each(size: np.ndarray, length: int, zeros: int) -> np.ndarray:
@@ -288,15 +287,17 @@ class ChannelPruning(GradualPruning):
         trained, excluded = set(run.match(["*"])), set(self.excluded(run))
         # Channels whose weights are partly frozen cannot be removed as a whole.
         self._numbers = [
-            number for number, channel_set in enumerate(self._channels.sets)
+            number
+            for number, channel_set in enumerate(self._channels.sets)
             if {*channel_set.made, *(name for name, _, _ in channel_set.read)} <= trained
             and not excluded.intersection(channel_set.made)
-        ]  # fmt: skip
+        ]
         if not self._numbers:
             reason = (
-                "the layers with removable channels are frozen or in `leave`" if self._channels.sets
+                "the layers with removable channels are frozen or in `leave`"
+                if self._channels.sets
                 else self._channels.explain_obstacles()
-            )  # fmt: skip
+            )
             raise ConfigError(
                 f"callback.{run.name}: no channel of this network can be removed: {reason}. Leave it out, or type "
                 "callback=prune."
@@ -339,8 +340,10 @@ class ChannelPruning(GradualPruning):
         for number in importance:
             groups.setdefault(self._channels.sets[number].group, []).append(number)
         ordered = {group: sorted(numbers, key=lambda n: importance[n]) for group, numbers in groups.items()}
-        max_pruned = {group: len(numbers) - max(1, math.ceil(self._spec.keep_at_least * len(numbers)))
-                for group, numbers in ordered.items()}  # fmt: skip
+        max_pruned = {
+            group: len(numbers) - max(1, math.ceil(self._spec.keep_at_least * len(numbers)))
+            for group, numbers in ordered.items()
+        }
         if self._spec.scope == "layer":
             counts = {group: min(round(share * len(numbers)), max_pruned[group]) for group, numbers in ordered.items()}
         else:
@@ -351,20 +354,24 @@ class ChannelPruning(GradualPruning):
         return sorted(number for group, numbers in ordered.items() for number in numbers[: counts[group]])
 
     def _count_globally(
-        self, importance: Mapping[int, float], ordered: Mapping[int, List[int]], max_pruned: Mapping[int, int],
+        self,
+        importance: Mapping[int, float],
+        ordered: Mapping[int, List[int]],
+        max_pruned: Mapping[int, int],
         count: int,
-    ) -> Dict[int, int]:  # fmt: skip
+    ) -> Dict[int, int]:
         """Returns the number of sets to prune by group, so that the `count` least important sets are pruned.
 
         Importance is divided by the mean of the group, which makes layers of different weight scales comparable.
         """
         means = {
             group: float(np.mean([max(importance[n], 0) for n in numbers])) or 1.0 for group, numbers in ordered.items()
-        }  # fmt: skip
+        }
         candidates = sorted(
             (importance[number] / means[group] if importance[number] > 0 else importance[number], number, group)
-            for group, numbers in ordered.items() for number in numbers[: max_pruned[group]]
-        )  # fmt: skip
+            for group, numbers in ordered.items()
+            for number in numbers[: max_pruned[group]]
+        )
         counts = dict.fromkeys(ordered, 0)
         for _, _, group in candidates[:count]:
             counts[group] += 1

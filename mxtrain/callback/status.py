@@ -30,9 +30,16 @@ class StatusFile(Callback):
     def __init__(self, run_dir: Path, in_place: Callable[[], bool] = lambda: True):
         self._path, self._in_place = run_dir / STATUS_FILE, in_place
         self._status: Dict[str, object] = {
-            "state": "running", "exit_code": None, "cause": "", "epoch": 0, "step": 0, "best": None,
-            "checkpoint": None, "weights_sha256": None, "samples_per_s": None,
-        }  # fmt: skip
+            "state": "running",
+            "exit_code": None,
+            "cause": "",
+            "epoch": 0,
+            "step": 0,
+            "best": None,
+            "checkpoint": None,
+            "weights_sha256": None,
+            "samples_per_s": None,
+        }
         self._written_at: Optional[float] = None
 
     def on_start(self, run: RunInfo) -> None:
@@ -49,10 +56,14 @@ class StatusFile(Callback):
         self._status.update(step=progress.step, epoch=progress.epoch, samples_per_s=rows[-1]["samples_per_s"])
         if progress.gpu_memory:
             self._status["gpu_memory"] = [
-                {"device": memory.device, "used_mb": round(memory.used_mb), "peak_mb": round(memory.peak_mb),
-                 "of": "process" if memory.is_own else "device"}
+                {
+                    "device": memory.device,
+                    "used_mb": round(memory.used_mb),
+                    "peak_mb": round(memory.peak_mb),
+                    "of": "process" if memory.is_own else "device",
+                }
                 for memory in progress.gpu_memory
-            ]  # fmt: skip
+            ]
         self._write(at_once=False)
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
@@ -65,11 +76,20 @@ class StatusFile(Callback):
 
     def on_end(self, result: Result) -> None:
         self._status.update(
-            state=result.state, exit_code=result.exit_code, cause=result.cause, step=result.step, epoch=result.epoch,
-            best=result.best, checkpoint=result.checkpoint, weights_sha256=result.weights_sha256 or None,
-            samples_per_s=result.samples_per_s or self._status["samples_per_s"], metrics=dict(result.metrics),
-            wall_s=result.wall_s, best_checkpoint=result.best_checkpoint, measured=dict(result.measured),
-        )  # fmt: skip
+            state=result.state,
+            exit_code=result.exit_code,
+            cause=result.cause,
+            step=result.step,
+            epoch=result.epoch,
+            best=result.best,
+            checkpoint=result.checkpoint,
+            weights_sha256=result.weights_sha256 or None,
+            samples_per_s=result.samples_per_s or self._status["samples_per_s"],
+            metrics=dict(result.metrics),
+            wall_s=result.wall_s,
+            best_checkpoint=result.best_checkpoint,
+            measured=dict(result.measured),
+        )
         self._write(at_once=True)
 
     def _write(self, at_once: bool) -> None:

@@ -95,8 +95,10 @@ class WeightMean:
 
     def mean_with(self, weights: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
         """Returns the mean as if these weights were added, too."""
-        return {name: ((total + weights[name]) / (self.count + 1)).astype(self._dtypes[name])
-                for name, total in self._sums.items()}  # fmt: skip
+        return {
+            name: ((total + weights[name]) / (self.count + 1)).astype(self._dtypes[name])
+            for name, total in self._sums.items()
+        }
 
 
 def weights_to_use(checkpoint: Checkpoint) -> Dict[str, np.ndarray]:
@@ -135,9 +137,13 @@ def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
         "averaged_steps": [checkpoint.step for checkpoint in checkpoints],
     }
     snapshot = Snapshot(
-        step=last.step, epoch=last.epoch, arrays={MODEL: mean_weights(checkpoints)}, state=state,
-        direction=last.direction, monitor=last.monitor,
-    )  # fmt: skip
+        step=last.step,
+        epoch=last.epoch,
+        arrays={MODEL: mean_weights(checkpoints)},
+        state=state,
+        direction=last.direction,
+        monitor=last.monitor,
+    )
     path = folder / f"last-{len(checkpoints)}"
     write_folder(snapshot, path)
     return path

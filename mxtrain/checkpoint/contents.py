@@ -229,9 +229,13 @@ def _header(snapshot: Snapshot) -> Mapping[str, Json]:
         raise CheckpointError(f"direction is {snapshot.direction!r}; allowed are max and min")
     metric = None if snapshot.metric is None or not math.isfinite(snapshot.metric) else float(snapshot.metric)
     return {
-        "step": int(snapshot.step), "epoch": int(snapshot.epoch), "metric": metric, "monitor": snapshot.monitor,
-        "direction": snapshot.direction, "state": encode_json(snapshot.state),
-    }  # fmt: skip
+        "step": int(snapshot.step),
+        "epoch": int(snapshot.epoch),
+        "metric": metric,
+        "monitor": snapshot.monitor,
+        "direction": snapshot.direction,
+        "state": encode_json(snapshot.state),
+    }
 
 
 def _write_json(path: Path, value: Mapping[str, Json]) -> Digest:

@@ -22,9 +22,16 @@ from mxtrain.files.durable import PathLike, open_file
 
 LOCK_FILE = ".lock"
 NEVER_LINKS = (
-    LOCK_FILE, ".hydra", ".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml", "train.log", "checkpoints",
-    "previous", "workers",
-)  # fmt: skip
+    LOCK_FILE,
+    ".hydra",
+    ".hydra/config.yaml",
+    ".hydra/hydra.yaml",
+    ".hydra/overrides.yaml",
+    "train.log",
+    "checkpoints",
+    "previous",
+    "workers",
+)
 """Files that a run or Hydra writes in place. All others are replaced, or opened by `durable.open_file`."""
 _MAX_HOLDER_BYTES = 4096
 

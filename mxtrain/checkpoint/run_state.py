@@ -24,24 +24,40 @@ _RUN_STATE: JsonForm = {
     "run": {
         "description": {"*": object},
         "input": {"*": object},
-        "batch_size": int, "cut_before": [str], "threads": str,
-        "own_operators": str, "workers": int, "updates": bool,
+        "batch_size": int,
+        "cut_before": [str],
+        "threads": str,
+        "own_operators": str,
+        "workers": int,
+        "updates": bool,
         "data?": {"files": {"*": str}, "splits": {"*": {"samples": int, "sha256": str}}},
     },
     "train": {
-        "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [NUMBER], "window_sums": [NUMBER],
+        "step": int,
+        "epoch": int,
+        "epoch_step": int,
+        "epoch_sums": [NUMBER],
+        "window_sums": [NUMBER],
         "validated_step": int,
-        "validation_due": bool, "values": {"*": (*NUMBER, type(None))}, "early_stopping": {"*": object},
-        "best": (dict, type(None)), "unmoved": {"*": (*NUMBER, type(None))},
+        "validation_due": bool,
+        "values": {"*": (*NUMBER, type(None))},
+        "early_stopping": {"*": object},
+        "best": (dict, type(None)),
+        "unmoved": {"*": (*NUMBER, type(None))},
     },
     "optimizer": {"update_counts": {"*": int}, "attributes": {"*": NUMBER}, "cum_counts": {"*": int}},
-    "scaling?": {"*": NUMBER}, "states?": {"*": {"*": object}},
+    "scaling?": {"*": NUMBER},
+    "states?": {"*": {"*": object}},
     "averaged_steps?": [int],  # of an average, see `checkpoint.average`
-    "soup?": {"method": str, "metric": str, "members": [
-        {"path": str, "step": int, "value": (*NUMBER, type(None)), "kept": bool},
-    ]},  # of an average of several runs, see `checkpoint.soup`
+    "soup?": {
+        "method": str,
+        "metric": str,
+        "members": [
+            {"path": str, "step": int, "value": (*NUMBER, type(None)), "kept": bool},
+        ],
+    },  # of an average of several runs, see `checkpoint.soup`
     "slimmed_step?": int,  # of a network without pruned channels, see `slim`
-}  # fmt: skip
+}
 """The form of a run's state; that of its signature is in the signature's class."""
 
 

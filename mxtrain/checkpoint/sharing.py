@@ -74,9 +74,14 @@ def _reduced(checkpoint: Checkpoint, without: Collection[str]) -> Snapshot:
         if remaining:
             arrays[stem] = remaining
     return Snapshot(
-        step=checkpoint.step, epoch=checkpoint.epoch, arrays=arrays, state=checkpoint.state, metric=checkpoint.metric,
-        direction=checkpoint.direction, monitor=checkpoint.monitor,
-    )  # fmt: skip
+        step=checkpoint.step,
+        epoch=checkpoint.epoch,
+        arrays=arrays,
+        state=checkpoint.state,
+        metric=checkpoint.metric,
+        direction=checkpoint.direction,
+        monitor=checkpoint.monitor,
+    )
 
 
 def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:

@@ -155,10 +155,14 @@ def write_soup(soup: Soup, first: Checkpoint, direction: str, path: Path) -> Non
         OSError: a file could not be written completely.
     """
     members: List[Json] = [
-        {"path": str(member.checkpoint.path), "step": member.checkpoint.step,
-         "value": member.value if math.isfinite(member.value) else None, "kept": member.kept}
+        {
+            "path": str(member.checkpoint.path),
+            "step": member.checkpoint.step,
+            "value": member.value if math.isfinite(member.value) else None,
+            "kept": member.kept,
+        }
         for member in soup.members
-    ]  # fmt: skip
+    ]
     value = soup.values[soup.monitor]
     best = {"metric": soup.monitor, "value": value, "step": first.step, "loss": soup.values.get(VAL_LOSS)}
     train = {**first.state["train"], "values": dict(soup.values), "best": best, "validated_step": first.step}
@@ -169,7 +173,14 @@ def write_soup(soup: Soup, first: Checkpoint, direction: str, path: Path) -> Non
         "soup": {"method": soup.method, "metric": soup.monitor, "members": members},
     }
     write_folder(
-        Snapshot(step=first.step, epoch=first.epoch, arrays={MODEL: soup.weights}, state=state, metric=value,
-                 direction=direction, monitor=soup.monitor),
+        Snapshot(
+            step=first.step,
+            epoch=first.epoch,
+            arrays={MODEL: soup.weights},
+            state=state,
+            metric=value,
+            direction=direction,
+            monitor=soup.monitor,
+        ),
         path,
-    )  # fmt: skip
+    )

@@ -37,8 +37,14 @@ if TYPE_CHECKING:
     from mxtrain.checkpoint.run_directory import RunDirectoryLock
 
 __all__ = [
-    "CHECKPOINTS", "Checkpoint", "CheckpointStore", "SaveOutcome", "Snapshot", "choose_kept", "open_checkpoint",
-]  # fmt: skip
+    "CHECKPOINTS",
+    "Checkpoint",
+    "CheckpointStore",
+    "SaveOutcome",
+    "Snapshot",
+    "choose_kept",
+    "open_checkpoint",
+]
 
 
 @dataclass(frozen=True)

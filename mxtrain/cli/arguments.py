@@ -13,9 +13,19 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import expand_path
 
 FLAGS = (
-    "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--multirun", "--config-dir", "--info",
-    "--shell-completion", "--trust-code", "--dry-run",
-)  # fmt: skip
+    "--help",
+    "--hydra-help",
+    "--version",
+    "--cfg",
+    "--resolve",
+    "--package",
+    "--multirun",
+    "--config-dir",
+    "--info",
+    "--shell-completion",
+    "--trust-code",
+    "--dry-run",
+)
 
 REFUSED = {
     "config_name": "--config-name: there is one configuration. Bring own groups and presets with --config-dir DIR, "

@@ -115,7 +115,7 @@ def average_runs(parsed: Arguments, settings: AverageSettings, overrides: Sequen
 
 def make_soup(
     parsed: Arguments, settings: AverageSettings, overrides: Sequence[str]
-) -> Tuple[Soup, List[Checkpoint], Path]:  # fmt: skip
+) -> Tuple[Soup, List[Checkpoint], Path]:
     """Averages the weights of several runs and writes the checkpoint.
 
     Returns:
@@ -193,9 +193,14 @@ def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
 
 
 def cook_measured(
-    checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, description: Description,
-    dataset: BaseDataset, signature: Signature,
-) -> Soup:  # fmt: skip
+    checkpoints: Sequence[Checkpoint],
+    method: str,
+    monitor: str,
+    direction: str,
+    description: Description,
+    dataset: BaseDataset,
+    signature: Signature,
+) -> Soup:
     """Averages checkpoints, each measured on the validation split with one network."""
     _, source = choose_split(open_splits(dataset), "val")
     # Imports MXNet: only from here on.
@@ -217,8 +222,15 @@ def cook_measured(
 def print_soup(soup: Soup, paths: Sequence[str], checkpoints: Sequence[Checkpoint], path: Path) -> None:
     """Prints a table of the members, best first, and the values of the soup."""
     name_of = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
-    rows = [[name_of[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
-             "in the soup" if member.kept else "left out"] for member in soup.members]  # fmt: skip
+    rows = [
+        [
+            name_of[id(member.checkpoint)],
+            str(member.checkpoint.step),
+            format_value(member.value),
+            "in the soup" if member.kept else "left out",
+        ]
+        for member in soup.members
+    ]
     num_members = sum(member.kept for member in soup.members)
     rows.append([f"{soup.method} soup of {num_members}", "", format_value(soup.values[soup.monitor]), ""])
     console = open_console(sys.stdout)

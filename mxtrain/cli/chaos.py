@@ -109,8 +109,9 @@ class Injection:
         num_steps: number of steps of the run; 0: not known yet.
     """
 
-    def __init__(self, run_dir: Path, words: Sequence[str], log: Path, links: Sequence[int] = (),
-                 num_steps: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self, run_dir: Path, words: Sequence[str], log: Path, links: Sequence[int] = (), num_steps: int = 0
+    ) -> None:
         self._run_dir, self._words, self._log = run_dir, list(words), log
         self._full = run_dir.with_name(f".{run_dir.name}-disk-is-full")
         self._display = ProgressDisplay()

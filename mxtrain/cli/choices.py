@@ -24,9 +24,10 @@ NO = ("none", "null", "false", "no", "disabled", "disable", "off")
 def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
     """Drops `debug=null` and the like, which choose no preset, and the choices of that preset before them."""
     absent = [
-        number for number, override in enumerate(parsed)
+        number
+        for number, override in enumerate(parsed)
         if override.key_or_group in PRESET_GROUPS and not override.is_delete() and override.value() is None
-    ]  # fmt: skip
+    ]
     last = {parsed[number].key_or_group: number for number in absent}
     return [override for number, override in enumerate(parsed) if number > last.get(override.key_or_group, -1)]
 
@@ -77,7 +78,7 @@ def _no_option(group: str, option: object, files: ConfigFiles, options: Sequence
 
 def other_names(
     group: str, options: Sequence[str], files: ConfigFiles, line: Pattern[str] = ALSO_CALLED
-) -> Dict[str, str]:  # fmt: skip
+) -> Dict[str, str]:
     """Returns other name -> option, from lines `# Also called: NAME, NAME.` in the files of a group's options.
 
     With `line=WAS_CALLED`, returns former names of options.

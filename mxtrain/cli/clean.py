@@ -70,10 +70,15 @@ def run(arguments: Sequence[str]) -> int:
     failed = delete(plan) if settings.delete else []
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     if settings.format == "json":
-        print_json({
-            "deleted": settings.delete, "bytes": plan.size, "removable": [_json_of(item) for item in plan.removable],
-            "kept": [asdict(item) for item in plan.kept], "failed": [asdict(item) for item in failed],
-        })  # fmt: skip
+        print_json(
+            {
+                "deleted": settings.delete,
+                "bytes": plan.size,
+                "removable": [_json_of(item) for item in plan.removable],
+                "kept": [asdict(item) for item in plan.kept],
+                "failed": [asdict(item) for item in failed],
+            }
+        )
     elif is_table:
         _print_table(plan)
     else:
@@ -114,8 +119,10 @@ def _print_table(plan: CleanupPlan) -> None:
     if not plan.removable:
         return
     largest = sorted(plan.removable, key=lambda item: -item.size)
-    rows = [[item.kind, format_size(item.size), _place(item.path), on_one_line(item.reason)[:80]]
-            for item in largest[:SHOWN]]  # fmt: skip
+    rows = [
+        [item.kind, format_size(item.size), _place(item.path), on_one_line(item.reason)[:80]]
+        for item in largest[:SHOWN]
+    ]
     console = open_console(sys.stdout)
     console.print()
     print_rows(["what", "size", "path", "because"], rows, unbroken=("what", "size", "path"))

@@ -40,15 +40,23 @@ COMMANDS: Dict[str, Command] = {
         "mxtrain.cli.predict",
         "RUN|CHECKPOINT FILE|FOLDER... [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
         "PredictSettings",
-        ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5", "predict RUN table.csv",
-         "predict RUN all"),
+        (
+            "predict RUN photo.jpg",
+            "predict RUN photos/ output=predictions.csv top_k=5",
+            "predict RUN table.csv",
+            "predict RUN all",
+        ),
     ),
     "export": Command(
         "mxtrain.cli.export",
         "RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...] | check FOLDER",
         "ExportSettings",
-        ("export RUN", "export RUN quantize=int8 max_loss=0.005", "export RUN for=triton name=digits",
-         "export check FOLDER"),
+        (
+            "export RUN",
+            "export RUN quantize=int8 max_loss=0.005",
+            "export RUN for=triton name=digits",
+            "export check FOLDER",
+        ),
     ),
     "serve": Command(
         "mxtrain.cli.serve",
@@ -73,8 +81,11 @@ COMMANDS: Dict[str, Command] = {
         "mxtrain.cli.push",
         "RUN tracker=NAME [--config-dir DIR] [logger.NAME.field=value ...]",
         "PushSettings",
-        ("push RUN tracker=mlflow", "push RUN tracker=mlflow logger.mlflow.uri=http://host:5000",
-         "push RUN tracker=wandb"),
+        (
+            "push RUN tracker=mlflow",
+            "push RUN tracker=mlflow logger.mlflow.uri=http://host:5000",
+            "push RUN tracker=wandb",
+        ),
     ),
     "verify": Command(
         "mxtrain.cli.verify",
@@ -86,8 +97,11 @@ COMMANDS: Dict[str, Command] = {
         "mxtrain.cli.reproduce",
         "RUN [--config-dir DIR | --trust-code] [setting=value ...] [group=option ...] [group.field=value ...]",
         "ReproduceSettings",
-        ("reproduce outputs/2030-01-31/12-00-00-abcd", "reproduce RUN strict=true dir=outputs/again",
-         "reproduce RUN dataset.root=FOLDER tolerance=1e-3"),
+        (
+            "reproduce outputs/2030-01-31/12-00-00-abcd",
+            "reproduce RUN strict=true dir=outputs/again",
+            "reproduce RUN dataset.root=FOLDER tolerance=1e-3",
+        ),
     ),
     "replay": Command(
         "mxtrain.cli.replay",
@@ -123,8 +137,12 @@ COMMANDS: Dict[str, Command] = {
         "mxtrain.cli.runs",
         "[FOLDER...] [setting=value ...]",
         "RunsSettings",
-        ("runs", "runs studies/lr sort=best columns=optimizer.lr", "runs where='task=classification and best>0.9'",
-         "runs where='state=failed,killed' where='age<2d' format=json"),
+        (
+            "runs",
+            "runs studies/lr sort=best columns=optimizer.lr",
+            "runs where='task=classification and best>0.9'",
+            "runs where='state=failed,killed' where='age<2d' format=json",
+        ),
     ),
     "diff": Command(
         "mxtrain.cli.diff",
@@ -177,9 +195,7 @@ def help_of(name: str) -> str:
     if command.settings:
         spec = getattr(module, command.settings)
         lines += ["", "Settings"]
-        settings = {
-            field: f"{info.alias or field}={shown(info.default)}" for field, info in spec.model_fields.items()
-        }  # fmt: skip
+        settings = {field: f"{info.alias or field}={shown(info.default)}" for field, info in spec.model_fields.items()}
         width = max(map(len, settings.values()))
         lines += [f"  {text:<{width}}  {spec_help(spec, [field])}".rstrip() for field, text in settings.items()]
     lines += ["", "Examples", *(f"  python -m mxtrain {example}" for example in command.examples)]

@@ -66,7 +66,8 @@ def _machine() -> List[Finding]:
             "Python",
             "ok" if supported else "problem",
             f"{platform.python_version()} ({sys.executable})",
-            "" if supported
+            ""
+            if supported
             else "MXNet needs Python 3.9, 3.10 or 3.11: MXTRAIN_PYTHON=/path/to/python3.11 scripts/train",
         ),
         Finding(

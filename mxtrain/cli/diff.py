@@ -78,14 +78,17 @@ def run(arguments: Sequence[str]) -> int:
     replayed = replay_before(first, second, parting, settings.replay, parsed)
     metrics = compare_metrics(first, second)
     if settings.format == "json":
-        print_json({
-            "runs": [first.to_json(), second.to_json()],
-            **{name: [asdict(one) for one in differences] for name, differences in sections.items()},
-            "metrics": [{"name": name, "first": one, "second": two} for name, one, two in metrics],
-            "curves": {**asdict(parting), "said": parting_sentence(parting)},
-            "weights": asdict(replayed.weights) if replayed.weights else None,
-            "replay": asdict(replayed.result) if replayed.result else None, "said": replayed.sentence,
-        })  # fmt: skip
+        print_json(
+            {
+                "runs": [first.to_json(), second.to_json()],
+                **{name: [asdict(one) for one in differences] for name, differences in sections.items()},
+                "metrics": [{"name": name, "first": one, "second": two} for name, one, two in metrics],
+                "curves": {**asdict(parting), "said": parting_sentence(parting)},
+                "weights": asdict(replayed.weights) if replayed.weights else None,
+                "replay": asdict(replayed.result) if replayed.result else None,
+                "said": replayed.sentence,
+            }
+        )
         return EXIT_FINISHED
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     unknown = unrecorded(first, second)
@@ -122,8 +125,9 @@ def two_runs(parsed: Arguments) -> Tuple[str, str]:
         except OSError as error:
             raise ConfigError(f"diff: {word} cannot be read: {error.strerror}.") from error
         if not is_run_dir(word, names):
-            raise ConfigError(f"diff: {word} is no run directory: it has no status.json. `mxtrain runs {word}` lists "
-                              "runs below it.")  # fmt: skip
+            raise ConfigError(
+                f"diff: {word} is no run directory: it has no status.json. `mxtrain runs {word}` lists runs below it."
+            )
     return words[0], words[1]
 
 
@@ -143,9 +147,7 @@ def parting_sentence(parting: Parting) -> str:
     return f"{differs} ({before}){visible}"
 
 
-def replay_before(
-    first: ListedRun, second: ListedRun, parting: Parting, replays: bool, parsed: Arguments
-) -> Replayed:  # fmt: skip
+def replay_before(first: ListedRun, second: ListedRun, parting: Parting, replays: bool, parsed: Arguments) -> Replayed:
     """Compares the weights of the last common checkpoints before the curves part, and runs a batch through them."""
     if parting.step is None or not replays:
         return Replayed(None, None, "")
@@ -191,8 +193,10 @@ def weights_sentence(weights: WeightsDifference) -> str:
     """Returns a sentence about equal or different weights."""
     at = f"after step {weights.step}" if weights.step else "at the start"
     if weights.only_in_one:
-        return f"{at}, {len(weights.only_in_one)} parameters are only in one network or have another shape, such as " \
-               f"'{on_one_line(weights.only_in_one[0])}'"  # fmt: skip
+        return (
+            f"{at}, {len(weights.only_in_one)} parameters are only in one network or have another shape, such as "
+            f"'{on_one_line(weights.only_in_one[0])}'"
+        )
     if not weights.different:
         return f"{at}, all {weights.num_arrays} parameters are equal"
     count = f"{len(weights.different)} of {weights.num_arrays} parameters"
@@ -209,9 +213,10 @@ def replay_sentence(result: ReplayResult, weights: WeightsDifference, parting: P
         parting: first step whose training loss differs.
     """
     batches = {
-        True: "the next batch is the same in both runs", False: "the next batch is another one in the two runs",
+        True: "the next batch is the same in both runs",
+        False: "the next batch is another one in the two runs",
         None: "",
-    }[result.same_batch]  # fmt: skip
+    }[result.same_batch]
     if result.layer:
         is_alone = result.difference is None
         difference = "which only one of the networks has so" if is_alone else f"by up to {result.difference:.3g}"
@@ -259,7 +264,7 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], parsed: Arguments) -> Replay
 
 def _print_section(
     name: str, differing: Sequence[Different], first: ListedRun, second: ListedRun, is_table: bool
-) -> None:  # fmt: skip
+) -> None:
     if not differing:
         print(f"{name}: no difference")
         return
@@ -276,9 +281,11 @@ def _print_section(
 
 
 def _print_metrics(
-    metrics: Sequence[Tuple[str, Optional[float], Optional[float]]], first: ListedRun, second: ListedRun,
+    metrics: Sequence[Tuple[str, Optional[float], Optional[float]]],
+    first: ListedRun,
+    second: ListedRun,
     is_table: bool,
-) -> None:  # fmt: skip
+) -> None:
     rows = []
     for name, one, two in metrics:
         change = "" if one is None or two is None else f"{two - one:+.4g}"

@@ -30,12 +30,36 @@ from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_
 GROUP_COMMANDS = ("train", "verify")
 """Commands that can run in several processes."""
 
-SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc",
-           "--dry-run")  # fmt: skip
+SHOWING = (
+    "--help",
+    "-h",
+    "--hydra-help",
+    "--version",
+    "--cfg",
+    "-c",
+    "--info",
+    "-i",
+    "--shell-completion",
+    "-sc",
+    "--dry-run",
+)
 """Flags that only print information. They must be the first argument."""
 
-FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
-                    "--config-path", "-cp", "--experimental-rerun")  # fmt: skip
+FLAGS_WITH_VALUE = (
+    "--config-dir",
+    "-cd",
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+    "--info",
+    "-i",
+    "--config-name",
+    "-cn",
+    "--config-path",
+    "-cp",
+    "--experimental-rerun",
+)
 
 
 def run(argv: Optional[List[str]] = None) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @collection_paused()
 def compose_and_check(
     composer: Composer, overrides: Sequence[str], together: bool = True
-) -> Tuple[Composed, Description]:  # fmt: skip
+) -> Tuple[Composed, Description]:
     """Returns the composed configuration and its description.
 
     Args:

@@ -157,8 +157,11 @@ def run(arguments: Sequence[str]) -> int:
         with closing(SampleFiles(trained, source, split)) as samples:
             measured = measure(trained, source, source, settings.limit_batches, hardest, samples.results)
             facts: Dict[str, Json] = {
-                "split": split, "part": measured.coverage, "step": checkpoint.step, "samples": measured.num_samples,
-            }  # fmt: skip
+                "split": split,
+                "part": measured.coverage,
+                "step": checkpoint.step,
+                "samples": measured.num_samples,
+            }
             write_measured(measured, facts, split, results, samples)
         if corrupted:
             artifacts = measure_corruptions(measured, trained, corrupted, source, settings, title)
@@ -203,9 +206,13 @@ class Measured:
 
 
 def measure(
-    trained: Trained, source: Samples, original: Samples, limit_batches: Optional[int],
-    hardest: Optional[LargestLosses] = None, samples: Optional[SampleResults] = None,
-) -> Measured:  # fmt: skip
+    trained: Trained,
+    source: Samples,
+    original: Samples,
+    limit_batches: Optional[int],
+    hardest: Optional[LargestLosses] = None,
+    samples: Optional[SampleResults] = None,
+) -> Measured:
     """Measures loss and metrics in one pass over a split.
 
     Args:
@@ -262,9 +269,13 @@ def write_and_show(artifacts: Sequence[Artifact], facts: Mapping[str, Json], res
 
 
 def measure_corruptions(
-    clean: Measured, trained: Trained, corrupted: Mapping[Tuple[str, int], Samples], original: Samples,
-    settings: EvalSettings, title: str,
-) -> List[Artifact]:  # fmt: skip
+    clean: Measured,
+    trained: Trained,
+    corrupted: Mapping[Tuple[str, int], Samples],
+    original: Samples,
+    settings: EvalSettings,
+    title: str,
+) -> List[Artifact]:
     """Measures the metrics of corrupted samples.
 
     Args:
@@ -288,7 +299,7 @@ def measure_corruptions(
 
 def load_method(
     settings: EvalSettings, checkpoint: Checkpoint, description: Description, signature: Signature
-) -> Method:  # fmt: skip
+) -> Method:
     """Builds the attribution method, with a separate copy of the network.
 
     Raises:
@@ -304,7 +315,7 @@ def load_method(
 
 def explain_samples(
     trained: Trained, method: Method, source: Samples, indices: Sequence[int], title: str
-) -> List[Artifact]:  # fmt: skip
+) -> List[Artifact]:
     """Computes attributions: which parts of the samples determine their predictions."""
     from mxtrain.training.attribution import TOLERANCE, explain
     from mxtrain.training.loaders import build_loader, take
@@ -312,9 +323,14 @@ def explain_samples(
     task, signature = trained.description.task, trained.signature
     chosen = take(source, indices)
     loader = build_loader(
-        trained.description, chosen, signature, trained.device, batch_size=EXPLAINED_AT_A_TIME, prefetch=0,
+        trained.description,
+        chosen,
+        signature,
+        trained.device,
+        batch_size=EXPLAINED_AT_A_TIME,
+        prefetch=0,
         in_order=True,
-    )  # fmt: skip
+    )
     attributions: List[Attribution] = []
     with ProgressDisplay() as progress:
         progress.begin(f"{method.title}: samples", len(indices))
@@ -324,6 +340,9 @@ def explain_samples(
             progress.advance(batch.size)
     incomplete = [str(result.index) for result in attributions if result.facts.get("error", 0) > TOLERANCE]
     if incomplete:
-        print(f"warning: of samples {', '.join(incomplete)} the attributions' sum misses the difference of the scores "
-              f"by more than {TOLERANCE:.0%}: see `error` in explain.csv", file=sys.stderr)  # fmt: skip
+        print(
+            f"warning: of samples {', '.join(incomplete)} the attributions' sum misses the difference of the scores "
+            f"by more than {TOLERANCE:.0%}: see `error` in explain.csv",
+            file=sys.stderr,
+        )
     return task.show_explained(chosen, attributions, f"{method.title}, {title}; largest loss first")

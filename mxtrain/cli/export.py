@@ -156,9 +156,12 @@ def check(words: Sequence[str], overrides: Sequence[str]) -> int:
 
 
 def export_checkpoint(
-    checkpoint: Checkpoint, description: Description, dataset: BaseDataset, signature: Signature,
+    checkpoint: Checkpoint,
+    description: Description,
+    dataset: BaseDataset,
+    signature: Signature,
     settings: ExportSettings,
-) -> ExportReport:  # fmt: skip
+) -> ExportReport:
     """Exports the network of a checkpoint.
 
     Raises:
@@ -179,9 +182,13 @@ def export_checkpoint(
 
 
 def _export(
-    checkpoint: Checkpoint, description: Description, dataset: BaseDataset, signature: Signature,
-    settings: ExportSettings, stage: Callable[[str], None],
-) -> ExportReport:  # fmt: skip
+    checkpoint: Checkpoint,
+    description: Description,
+    dataset: BaseDataset,
+    signature: Signature,
+    settings: ExportSettings,
+    stage: Callable[[str], None],
+) -> ExportReport:
     stage("reading the data")
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)
@@ -194,9 +201,11 @@ def _export(
     require_same_names(signature, splits)
     alone = replace(description, parallel=Single(devices="cpu:1"), amp=FULL)
     facts = {
-        "model": type(description.model).__name__, "dataset": type(dataset).__name__, "step": checkpoint.step,
+        "model": type(description.model).__name__,
+        "dataset": type(dataset).__name__,
+        "step": checkpoint.step,
         "weights_sha256": canonical_sha256(weights_to_use(checkpoint)),
-    }  # fmt: skip
+    }
     smaller = None
     if settings.quantize != "none":
         smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)

@@ -68,8 +68,9 @@ def train_folds(
         names = [fold_folder(number) for number in range(1, trainer.num_folds + 1)]
         refuse_links(folder, (FOLDS_FILE, *names))
         if scan(folder / CHECKPOINTS):
-            raise ConfigError(f"{folder} holds a run without folds. Choose another hydra.run.dir, or leave "
-                              "trainer.folds out.")  # fmt: skip
+            raise ConfigError(
+                f"{folder} holds a run without folds. Choose another hydra.run.dir, or leave trainer.folds out."
+            )
         for number, name in enumerate(names, start=1):
             if (folder / name).is_dir():  # said now, not after hours of other folds
                 find_resume_point(folder / name, description.checkpoint, _config_of(description, number))
@@ -85,9 +86,13 @@ def train_folds(
 
 
 def _train(
-    composer: Composer, description: Description, words: Sequence[str], flags: Sequence[str], folder: Path,
+    composer: Composer,
+    description: Description,
+    words: Sequence[str],
+    flags: Sequence[str],
+    folder: Path,
     results: List[FoldResult],
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     trainer = description.trainer
     outcomes: List[Outcome] = []
     for number in range(1, trainer.num_folds + 1):
@@ -113,8 +118,16 @@ def _train(
             break
     print_folds(content, results, folder)
     code = exit_code_of(outcomes)
-    return Outcome(None, list(words), str(folder), content["state"], code, content["cause"],
-                   sum(one.step for one in outcomes), None)  # fmt: skip
+    return Outcome(
+        None,
+        list(words),
+        str(folder),
+        content["state"],
+        code,
+        content["cause"],
+        sum(one.step for one in outcomes),
+        None,
+    )
 
 
 def _config_of(description: Description, number: int) -> Config:
@@ -135,8 +148,11 @@ def words_of_fold(description: Description, words: Sequence[str], number: int, r
     fold_words = [word for word in words if key_of(word) not in OWN]
     shown: Dict[str, str] = {"show_config": "false", "show_model": "false"}
     if number > 1 and "console" in description.logger:  # as the first fold has shown them
-        fold_words += [f"logger.console.{name}={value}" for name, value in shown.items()
-                if not any(key_of(word) == f"logger.console.{name}" for word in words)]  # fmt: skip
+        fold_words += [
+            f"logger.console.{name}={value}"
+            for name, value in shown.items()
+            if not any(key_of(word) == f"logger.console.{name}" for word in words)
+        ]
     return [*fold_words, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
 
 
@@ -148,8 +164,10 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
     if finished:
         shown = finished if len(finished) <= MOST_SHOWN else []
         titles = [f"of {len(finished)} folds", "mean", "std", *(one.run for one in shown)]
-        rows = [[name, *map(format_value, (mean, content["std"][name], *(one.values[name] for one in shown)))]
-                for name, mean in content["metrics"].items()]  # fmt: skip
+        rows = [
+            [name, *map(format_value, (mean, content["std"][name], *(one.values[name] for one in shown)))]
+            for name, mean in content["metrics"].items()
+        ]
         styles = {number: BEST for number, (name, *_) in enumerate(rows) if name == content["monitor"]}
         print_rows(titles, rows, styles)
         for name, defined in content["defined"].items():
@@ -159,8 +177,11 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
                 console.print(undefined + of_others, soft_wrap=True)
     missing = content["num_folds"] - len(finished)
     if missing:
-        console.print(f"{missing} of {content['num_folds']} folds are not finished; the same command with "
-                      f"hydra.run.dir={shlex.quote(str(folder))} continues", soft_wrap=True)  # fmt: skip
+        console.print(
+            f"{missing} of {content['num_folds']} folds are not finished; the same command with "
+            f"hydra.run.dir={shlex.quote(str(folder))} continues",
+            soft_wrap=True,
+        )
     place = shlex.quote(os.path.relpath(folder))
     if len(finished) > 1:
         console.print(f"written to {folder / FOLDS_FILE}", soft_wrap=True)

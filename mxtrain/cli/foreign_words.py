@@ -18,9 +18,13 @@ REMEDY = "If you trust it, add --trust-code, or type the whole command again"
 
 
 def require_trusted_words(
-    composer: Composer, words: Sequence[str], alternatives: Sequence[str], path: str, command: str,
+    composer: Composer,
+    words: Sequence[str],
+    alternatives: Sequence[str],
+    path: str,
+    command: str,
     config_dirs: Sequence[str],
-) -> None:  # fmt: skip
+) -> None:
     """Rejects overrides that would run code of their author, or write outside of the run directory.
 
     Only settings of the groups of a run are allowed: no flags, no settings below `hydra` (its callbacks import classes,

@@ -85,9 +85,13 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
 
 
 def _supervise(
-    description: Description, launcher: Launcher, run_dir: Path, arguments: Sequence[str], logs: Path,
+    description: Description,
+    launcher: Launcher,
+    run_dir: Path,
+    arguments: Sequence[str],
+    logs: Path,
     new_folders: List[Path],
-) -> int:  # fmt: skip
+) -> int:
     run_dir_overrides = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
 
     started = time.time()
@@ -109,9 +113,14 @@ def _supervise(
     _announce(description, launcher, logs)
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
-            description.cluster, _starter(launcher, words_of, logs), lambda: steps_of(run_dir / CHECKPOINTS),
-            print_and_log, launcher.obstacle, ring, refer_to_step,
-        )  # fmt: skip
+            description.cluster,
+            _starter(launcher, words_of, logs),
+            lambda: steps_of(run_dir / CHECKPOINTS),
+            print_and_log,
+            launcher.obstacle,
+            ring,
+            refer_to_step,
+        )
         code = supervisor.run()
     if code == EXIT_BAD_INPUT and not supervisor.has_trained:
         remove_unstarted_group(new_folders)
@@ -134,7 +143,7 @@ def write_reference(run_dir: Path, failure: ProcessFailure, workers: int) -> Opt
 
 def arguments_of(
     arguments: Sequence[str], description: Description, has_trained: bool, seconds_passed: float
-) -> List[str]:  # fmt: skip
+) -> List[str]:
     """Returns the command line for the processes of an attempt. A restart continues the run, and has the time that is
     left.
 

@@ -143,9 +143,12 @@ def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig, overrides
 
 
 def train_safely(
-    description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
+    description: Description,
+    run_dir: Path,
+    command: CommandLine,
+    resume_point: Optional[ResumePoint] = None,
     config: Optional[DictConfig] = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Trains; converts errors to results. Shows unexpected errors with their traceback.
 
     Args:
@@ -196,9 +199,12 @@ def failure(error: MxtrainError) -> Result:
 
 
 def begin_run(
-    description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
+    description: Description,
+    run_dir: Path,
+    command: CommandLine,
+    resume_point: Optional[ResumePoint] = None,
     loop: Optional[CustomSteps] = None,
-) -> Union[Result, BuiltRun]:  # fmt: skip
+) -> Union[Result, BuiltRun]:
     """Builds a run, or returns the result of a run that has nothing left to do.
 
     Arguments as for `train_safely`. With a custom `loop` the run is always built.

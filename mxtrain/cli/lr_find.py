@@ -32,8 +32,19 @@ from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec
 
 POLL_S = 0.1
-REPLACED = ("lr_scheduler", "logger", "checkpoint", "early_stopping", "callback", "trainer.max_", "trainer.val_",
-            "trainer.reference_batch_size", "trainer.log_interval", "trainer.test", "hydra.")  # fmt: skip
+REPLACED = (
+    "lr_scheduler",
+    "logger",
+    "checkpoint",
+    "early_stopping",
+    "callback",
+    "trainer.max_",
+    "trainer.val_",
+    "trainer.reference_batch_size",
+    "trainer.log_interval",
+    "trainer.test",
+    "hydra.",
+)
 """Beginnings of settings that the copy does not have: it writes nothing, and has a length and rates of its own."""
 
 
@@ -70,9 +81,14 @@ def run(arguments: Sequence[str]) -> int:
 
 @with_parts(Parts)
 def lr_find(
-    *overrides: str, start: float = 1e-6, end: float = 10.0, steps: int = 100, output: Optional[str] = None,
-    config_dir: Optional[str] = None, **parts: Unpack[Parts],
-) -> LearningRateCurve:  # fmt: skip
+    *overrides: str,
+    start: float = 1e-6,
+    end: float = 10.0,
+    steps: int = 100,
+    output: Optional[str] = None,
+    config_dir: Optional[str] = None,
+    **parts: Unpack[Parts],
+) -> LearningRateCurve:
     """Trains a copy at exponentially rising learning rates, and returns the losses and the range in which they fall.
 
     Nothing of a run is changed: the copy is another process in a temporary folder.
@@ -102,8 +118,12 @@ def lr_find(
             'e.g. "model._target_=package.Class".'
         )
     arguments = {"start": float(start), "end": float(end), "steps": steps}
-    settings = validate(LrFindSettings, {**arguments, **({} if output is None else {"output": os.fspath(output)})},
-                        "lr_find", lambda _: "mxtrain.lr_find")  # fmt: skip
+    settings = validate(
+        LrFindSettings,
+        {**arguments, **({} if output is None else {"output": os.fspath(output)})},
+        "lr_find",
+        lambda _: "mxtrain.lr_find",
+    )
     with preserved_process():
         curve = _test(settings, [*overrides, *typed], [] if config_dir is None else [os.fspath(config_dir)])
     if output is not None:
@@ -122,14 +142,26 @@ def _test(settings: LrFindSettings, overrides: Sequence[str], config_dirs: Seque
             os.environ.update(before)
     kept = [word for word in overrides if not word.lstrip("+~").startswith(REPLACED)]
     words = [
-        *command_line.config_flags(config_dirs), *kept, "lr_scheduler=range_test",
+        *command_line.config_flags(config_dirs),
+        *kept,
+        "lr_scheduler=range_test",
         f"lr_scheduler.start={settings.start}",
-        f"lr_scheduler.end={settings.end}", f"lr_scheduler.num_steps={settings.steps}", "logger=jsonl",
-        "checkpoint=off", "early_stopping=off", "callback=default", "trainer.max_epochs=null",
-        f"trainer.max_steps={settings.steps}", "trainer.max_time=null", "trainer.log_interval=5",
-        "trainer.val_interval_unit=steps", f"trainer.val_interval={settings.steps}", "trainer.limit_val_batches=1",
-        "trainer.test=false", "trainer.reference_batch_size=null",
-    ]  # fmt: skip
+        f"lr_scheduler.end={settings.end}",
+        f"lr_scheduler.num_steps={settings.steps}",
+        "logger=jsonl",
+        "checkpoint=off",
+        "early_stopping=off",
+        "callback=default",
+        "trainer.max_epochs=null",
+        f"trainer.max_steps={settings.steps}",
+        "trainer.max_time=null",
+        "trainer.log_interval=5",
+        "trainer.val_interval_unit=steps",
+        f"trainer.val_interval={settings.steps}",
+        "trainer.limit_val_batches=1",
+        "trainer.test=false",
+        "trainer.reference_batch_size=null",
+    ]
     with tempfile.TemporaryDirectory(prefix="mxtrain-lr-find-", dir=temporary_place()) as folder:
         run_dir = Path(folder) / "run"
         with tempfile.TemporaryFile(dir=temporary_place()) as output:

@@ -108,7 +108,7 @@ def refuse_misplaced_presets(config: DictConfig, files: ConfigFiles) -> None:
 
 def fit_open_mappings(
     parsed: Sequence[Override], files: ConfigFiles, error: Optional[Exception] = None
-) -> List[Override]:  # fmt: skip
+) -> List[Override]:
     """Adds the `++` that Hydra requires for new keys of mappings that accept any key (`model.options: {}`).
 
     Args:

@@ -15,9 +15,7 @@ from mxtrain.description.provenance import WORKING_FOLDER
 from mxtrain.files.run_records import read_meta
 
 
-def find_data(
-    run_dir: Path, description: Description, typed: Collection[str], needs_data: bool
-) -> Description:  # fmt: skip
+def find_data(run_dir: Path, description: Description, typed: Collection[str], needs_data: bool) -> Description:
     """Returns the description of a run with those relative paths of its dataset that lead nowhere from here as they
     were meant where the run was started, if they lead somewhere from there; says so.
 
@@ -30,11 +28,17 @@ def find_data(
     if "dataset" in typed:
         return description
     excluded = {*(f"dataset.{name}" for name in description.dataset.of_the_checkpoint), *typed}
-    lost = {name: paths for name, paths in lost_paths(description.dataset).items()
-            if f"dataset.{name}" not in excluded and not any(map(os.path.isabs, paths))}  # fmt: skip
+    lost = {
+        name: paths
+        for name, paths in lost_paths(description.dataset).items()
+        if f"dataset.{name}" not in excluded and not any(map(os.path.isabs, paths))
+    }
     folder = _started_in(run_dir)
-    relocated = {name: paths for name, paths in lost.items()
-             if folder and all(path_exists(_from(folder, path)) for path in paths)}  # fmt: skip
+    relocated = {
+        name: paths
+        for name, paths in lost.items()
+        if folder and all(path_exists(_from(folder, path)) for path in paths)
+    }
     if relocated:
         print(f"{_shown(relocated)}: read from {folder}, where the run was started", file=sys.stderr)
     missing = {name: paths for name, paths in lost.items() if name not in relocated}
@@ -42,8 +46,9 @@ def find_data(
         also = f"nor from {folder}, where the run was started" if folder else "and nothing says where it was started"
         print(
             f"note: {_shown(missing)} of the run leads nowhere from here, {also}. Start this where that was, or "
-            f"type {' '.join(f'dataset.{name}=PATH' for name in missing)}.", file=sys.stderr,
-        )  # fmt: skip
+            f"type {' '.join(f'dataset.{name}=PATH' for name in missing)}.",
+            file=sys.stderr,
+        )
     if not relocated:
         return description
     return replace(description, dataset=with_paths(description.dataset, relocated, partial(_from, folder)))

@@ -34,9 +34,11 @@ def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -
     arguments = [*words, *([f"hydra.run.dir={quote(str(run_dir))}"] if names_dir else [])]
     # In a session of its own: a terminal's Ctrl-C is passed on once.
     process = start_child(
-        [sys.executable, "-m", "mxtrain", "train", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "mxtrain", "train", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
     errors: List[bytes] = []
     assert process.stdout is not None and process.stderr is not None
     # Notebooks show text written to sys.stdout, not to file descriptor 1.

@@ -26,19 +26,25 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
 PLACEHOLDERS: Dict[str, Type[Given]] = {
-    "model": GivenModel, "dataset": GivenDataset, "loss": GivenLoss, "optimizer": GivenOptimizer,
-    "metric": GivenMetric, "callback": GivenCallback,
-}  # fmt: skip
+    "model": GivenModel,
+    "dataset": GivenDataset,
+    "loss": GivenLoss,
+    "optimizer": GivenOptimizer,
+    "metric": GivenMetric,
+    "callback": GivenCallback,
+}
 
 _OF_RUNS = ("overrides", "dir", "config_dir", "callbacks")
 OWN_ARGUMENTS: Dict[str, Sequence[str]] = {
-    "train": (*_OF_RUNS, "process"), "session": (*_OF_RUNS, "task"), "compose": ("overrides", "config_dir"),
+    "train": (*_OF_RUNS, "process"),
+    "session": (*_OF_RUNS, "task"),
+    "compose": ("overrides", "config_dir"),
     "dry_run": ("overrides", "config_dir"),
     "verify": ("overrides", "steps", "tolerance", "config_dir"),
     "lr_find": ("overrides", "start", "end", "steps", "output", "config_dir"),
     "evaluate": ("overrides", "split", "limit_batches", "dataset"),
     "load": ("path", "which", "trust_code", "config_dir"),
-}  # fmt: skip
+}
 """Arguments by function, beside groups and objects."""
 OBJECTS_OF_LOAD = ("model", "dataset", "loss", "metric")
 
@@ -94,8 +100,11 @@ def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], 
             objects = _named(group, value)
             values.update({path: _without_direction(one)[0] for path, one in objects.items()})
             if function != "load":  # a run has its directions
-                words += [f"{path}.better={direction}" for path, one in objects.items()
-                          if (direction := _without_direction(one)[1])]
+                words += [
+                    f"{path}.better={direction}"
+                    for path, one in objects.items()
+                    if (direction := _without_direction(one)[1])
+                ]
         elif isinstance(value, Mapping) and not is_of_objects(value):
             words += [f"{group}.{setting}={_typed(one)}" for setting, one in value.items()]
         elif group in PLACEHOLDERS:
@@ -113,10 +122,13 @@ def require_overrides(words: Sequence[Any], function: str) -> None:
     """
     for word in words:
         if not isinstance(word, str):
-            instead = "Give samples as dataset=(x, y)." if function == "evaluate" else \
-                'Give groups by their names, e.g. model="mlp", or model=NETWORK and dataset=(x, y).'  # fmt: skip
+            instead = (
+                "Give samples as dataset=(x, y)."
+                if function == "evaluate"
+                else 'Give groups by their names, e.g. model="mlp", or model=NETWORK and dataset=(x, y).'
+            )
             raise ConfigError(
-                f"{function}: a {type(word).__name__} is no override, which is a string such as \"optimizer.lr=0.1\". "
+                f'{function}: a {type(word).__name__} is no override, which is a string such as "optimizer.lr=0.1". '
                 f"{instead}"
             )
 
@@ -157,8 +169,11 @@ def _named(group: str, value: Any) -> Dict[str, Any]:
     a mxnet.metric.CompositeEvalMetric is unpacked."""
     if isinstance(value, Mapping):
         parts = {name: _parts_of(item) for name, item in value.items()}
-        return {f"{group}.{name}" + (f"_{number}" if len(items) > 1 else ""): item
-                for name, items in parts.items() for number, item in enumerate(items, start=1)}  # fmt: skip
+        return {
+            f"{group}.{name}" + (f"_{number}" if len(items) > 1 else ""): item
+            for name, items in parts.items()
+            for number, item in enumerate(items, start=1)
+        }
     given = value if isinstance(value, (list, tuple)) and not _without_direction(value)[1] else [value]
     objects: Dict[str, Any] = {}
     for item in (part for one in given for part in _parts_of(one)):
@@ -230,9 +245,7 @@ class ObjectComposer(Composer):
         replaced: path -> node that replaces the composed one.
     """
 
-    def __init__(
-        self, config_dirs: Sequence[str], objects: Objects, replaced: Optional[Mapping[str, Config]] = None
-    ):  # fmt: skip
+    def __init__(self, config_dirs: Sequence[str], objects: Objects, replaced: Optional[Mapping[str, Config]] = None):
         super().__init__(config_dirs)
         self._objects, self._replaced = objects, replaced or {}
 
@@ -314,7 +327,8 @@ def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -
             )
         if path == "model" and expected and expected.get("structure", node["structure"]) != node["structure"]:
             changed = " and ".join(
-                f"'{name}'" for name in sorted({*expected["structure"], *node["structure"]})
+                f"'{name}'"
+                for name in sorted({*expected["structure"], *node["structure"]})
                 if expected["structure"].get(name) != node["structure"].get(name)
             )
             raise ConfigError(

@@ -24,9 +24,17 @@ STOPS = (EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 """Exit codes of runs that were told to stop: no errors, the same command continues."""
 
 _FORM: JsonForm = {
-    "number": (int, type(None)), "overrides": [str], "run_dir": str, "state": str, "exit_code": int, "cause": str,
-    "step": int, "best": (dict, type(None)), "swept?": [str], "before?": bool,
-}  # fmt: skip
+    "number": (int, type(None)),
+    "overrides": [str],
+    "run_dir": str,
+    "state": str,
+    "exit_code": int,
+    "cause": str,
+    "step": int,
+    "best": (dict, type(None)),
+    "swept?": [str],
+    "before?": bool,
+}
 _FORM_OF_BEST: JsonForm = {"metric": str, "value": NUMBER, "step": int, "loss?": NUMBER}
 log = logging.getLogger(__name__)
 
@@ -64,8 +72,18 @@ class Outcome:
         swept: Sequence[str] = (),
     ) -> Outcome:
         """Returns the outcome of a job with this result."""
-        return cls(number, list(overrides), str(run_dir), result.state, result.exit_code, result.cause, result.step,
-                   result.best, list(swept), before)  # fmt: skip
+        return cls(
+            number,
+            list(overrides),
+            str(run_dir),
+            result.state,
+            result.exit_code,
+            result.cause,
+            result.step,
+            result.best,
+            list(swept),
+            before,
+        )
 
 
 def print_outcome(outcome: Outcome) -> None:

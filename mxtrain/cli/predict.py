@@ -130,8 +130,9 @@ def run(arguments: Sequence[str]) -> int:
     folder = files_folder(description.task, settings, checkpoint)
     ending = description.task.writes_ending
     files = [] if folder is None else [folder / name for name in file_names(locations, ending)]
-    refuse_overwriting([*files, *([Path(settings.output)] if settings.output else [])],
-                       [*locations, *parsed.positionals[1:]])  # fmt: skip
+    refuse_overwriting(
+        [*files, *([Path(settings.output)] if settings.output else [])], [*locations, *parsed.positionals[1:]]
+    )
     sample_ids = description.task.sample_ids(form, locations, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     warn_unseen(dataset, source, signature)
@@ -322,10 +323,16 @@ def refuse_overwriting(outputs: Iterable[Path], locations: Sequence[str]) -> Non
 
 
 def predict_rows(
-    trained: Trained, loader: EpochLoader, source: Samples, locations: Sequence[str], top_k: int,
-    unreadable: Collection[int] = (), files: Sequence[Path] = (),
-    copied: Mapping[str, Mapping[str, str]] = MappingProxyType({}), arrays: Optional[List[np.ndarray]] = None,
-) -> Iterator[Dict[str, Json]]:  # fmt: skip
+    trained: Trained,
+    loader: EpochLoader,
+    source: Samples,
+    locations: Sequence[str],
+    top_k: int,
+    unreadable: Collection[int] = (),
+    files: Sequence[Path] = (),
+    copied: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    arrays: Optional[List[np.ndarray]] = None,
+) -> Iterator[Dict[str, Json]]:
     """Yields the output row of each readable sample: source location, copied cells, prediction, path of its file.
 
     Args:
@@ -358,9 +365,7 @@ def predict_rows(
         yield row
 
 
-def _noted(
-    predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]
-) -> Iterator[Tuple[int, np.ndarray]]:  # fmt: skip
+def _noted(predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]) -> Iterator[Tuple[int, np.ndarray]]:
     for number, prediction in predictions:
         arrays.append(prediction)
         yield number, prediction
@@ -412,9 +417,14 @@ class CountingIterator:
 
 
 def write_rows(
-    form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO,
-    sample_ids: Mapping[str, Json], copied: Sequence[str],
-) -> None:  # fmt: skip
+    form: str,
+    task: Task,
+    signature: Signature,
+    rows: Iterable[Dict[str, Json]],
+    stream: TextIO,
+    sample_ids: Mapping[str, Json],
+    copied: Sequence[str],
+) -> None:
     """Writes predictions as JSONL, CSV or a format of the task; arguments as in `Task.write_as`.
 
     Args:

@@ -96,11 +96,14 @@ def _push(path: Path, tracker: Tracker) -> int:
     start_ms, ms_per_step = _times_of(path, status, step)
     before = Position.read(path, tracker.service, tracker.shown_destination)
     catch_up: JsonObject = {
-        "file": str(path.absolute() / ROWS_FILE), "last_step": None,
+        "file": str(path.absolute() / ROWS_FILE),
+        "last_step": None,
         "log_interval": _count((config.get("trainer") or {}).get("log_interval"), 50),
-        "steps_per_epoch": steps_per_epoch, "total_steps": step or None,
-        "start_ms": start_ms, "ms_per_step": ms_per_step,
-    }  # fmt: skip
+        "steps_per_epoch": steps_per_epoch,
+        "total_steps": step or None,
+        "start_ms": start_ms,
+        "ms_per_step": ms_per_step,
+    }
     hint = f"The same command sends the rest: {program()} {tracker.push_words(str(path))}"
     delivery = Delivery(tracker, tracked_run(path, config), catch_up, hint)
     is_complete = delivery.close(str(state), step, metrics if isinstance(metrics, Mapping) else {})
@@ -108,8 +111,10 @@ def _push(path: Path, tracker: Tracker) -> int:
     if not is_complete:
         return EXIT_CRASHED
     kind = "continued" if before.remote_id else "new"
-    print(f"{delivery.sent} points sent to {tracker.service} ({after.destination}), {kind} run {after.remote_id}"
-          f"{delivery.remark}")
+    print(
+        f"{delivery.sent} points sent to {tracker.service} ({after.destination}), {kind} run {after.remote_id}"
+        f"{delivery.remark}"
+    )
     return EXIT_FINISHED
 
 

@@ -124,8 +124,10 @@ def parameter_of(override: Override) -> TunedSetting:
         if is_int:
             points = range(value.start, value.stop, value.step)
         elif abs((value.stop - value.start) / value.step) > MAX_LISTED:
-            raise ConfigError(f"{override.input_line}: it has more than {MAX_LISTED:,} numbers. Give a larger step, or "
-                              "type interval(first,last).")  # fmt: skip
+            raise ConfigError(
+                f"{override.input_line}: it has more than {MAX_LISTED:,} numbers. Give a larger step, or "
+                "type interval(first,last)."
+            )
         else:
             points = [float(text) for text in override.sweep_string_iterator()]
         if not points:

@@ -125,8 +125,11 @@ def bundle_of(run_dir: Path, step: Optional[int]) -> Optional[Path]:
     status = read_status(run_dir)
     if step is None and (status is None or status.state != "failed"):
         return None
-    numbered = [(int(match[1]), path) for path in sorted((run_dir / FOLDER).glob("step-*"))
-                if (match := BUNDLE_NAME.match(path.name)) and (path / BUNDLE).is_file()]  # fmt: skip
+    numbered = [
+        (int(match[1]), path)
+        for path in sorted((run_dir / FOLDER).glob("step-*"))
+        if (match := BUNDLE_NAME.match(path.name)) and (path / BUNDLE).is_file()
+    ]
     last = max((number for number, _ in numbered), default=0) if step is None else step
     return next((path for number, path in numbered if number == last), None)
 
@@ -146,8 +149,11 @@ def refer_to_step(run_dir: Path, step: Optional[int]) -> StepReference:
             raise ConfigError(f"step={step}: {run_dir} finished with step {status.step}. Type a smaller one.")
         return StepReference(run_dir, step, reason=f"a step of {run_dir}")
     step = last if finished and last else last + 1
-    return StepReference(run_dir, step, reason=f"{'the last step' if finished else 'the step after the last one'} in "
-                         f"{run_dir / ROWS_FILE}")  # fmt: skip
+    return StepReference(
+        run_dir,
+        step,
+        reason=f"{'the last step' if finished else 'the step after the last one'} in {run_dir / ROWS_FILE}",
+    )
 
 
 def checkpoint_before(reference: StepReference) -> Path:
@@ -199,13 +205,15 @@ def show(bundle: ReplayBundle, result: RepeatedStep, weights: Optional[Checkpoin
         print(f"note: the weights are those of {weights.path}, after step {weights.step}: the step may not fail again")
     for remark in result.remarks:
         print(f"note: {remark}")
-    print_rows(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(result.layers),
-               indent=2)  # fmt: skip
+    print_rows(
+        ("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(result.layers), indent=2
+    )
     if result.gradients:
         print_rows(
             ("gradient with non-finite values", "", "shape", "smallest", "largest", "mean", "non-finite"),
-            _rows(result.gradients), indent=2,
-        )  # fmt: skip
+            _rows(result.gradients),
+            indent=2,
+        )
     print(f"loss {result.loss:.6g}; {result.verdict}")
     sys.stdout.flush()
 
@@ -213,12 +221,14 @@ def show(bundle: ReplayBundle, result: RepeatedStep, weights: Optional[Checkpoin
 def _rows(layers: Sequence[LayerStatistics]) -> List[Tuple[str, ...]]:
     return [
         (
-            one.name, one.kind, " ".join(str(list(shape)).replace(" ", "") for shape in one.shapes),
+            one.name,
+            one.kind,
+            " ".join(str(list(shape)).replace(" ", "") for shape in one.shapes),
             *(f"{value:.4g}" for value in (one.smallest, one.largest, one.mean)),
             f"{one.nonfinite:.2%}" if one.nonfinite else "0",
         )
         for one in layers
-    ]  # fmt: skip
+    ]
 
 
 def _line(text: str) -> str:

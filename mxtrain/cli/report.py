@@ -60,8 +60,13 @@ def run(arguments: Sequence[str]) -> int:
     with open_output_file(settings.out) as file:
         file.write(page)
     if settings.format == "json":
-        print_json({"file": settings.out, "bytes": len(page.encode("utf-8", "backslashreplace")),
-                    "runs": [one.path for one in runs]})  # fmt: skip
+        print_json(
+            {
+                "file": settings.out,
+                "bytes": len(page.encode("utf-8", "backslashreplace")),
+                "runs": [one.path for one in runs],
+            }
+        )
     elif settings.out != "/dev/stdout":
         print(f"written to {os.path.abspath(settings.out)} ({len(page) / 1e6:.1f} MB, {len(runs)} runs)")
     sys.stdout.flush()

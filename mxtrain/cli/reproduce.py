@@ -93,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def compose_recorded(
     recorded: RecordedRun, overrides: Sequence[str], parsed: Arguments, composer: Composer
-) -> Tuple[Composed, Description]:  # fmt: skip
+) -> Tuple[Composed, Description]:
     """Composes the description of a run, with overrides.
 
     Raises:

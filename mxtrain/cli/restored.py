@@ -32,8 +32,7 @@ from mxtrain.types import expand_path
 if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
-TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer",
-          "distillation")  # fmt: skip
+TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer", "distillation")
 """Groups that only training uses."""
 ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
     "eval": (*TRAINS, "dataset.batch_size", "dataset.augment"),
@@ -70,9 +69,13 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
 
 
 def restore_description(
-    parsed: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = (),
+    parsed: Arguments,
+    command: str,
+    which: str,
+    overrides: Sequence[str],
+    settings: Collection[str] = (),
     replace: Callable[[Config], Mapping[str, Config]] = lambda config: {},
-) -> Tuple[Checkpoint, Description]:  # fmt: skip
+) -> Tuple[Checkpoint, Description]:
     """Returns the checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
 
     Args:
@@ -158,7 +161,7 @@ def monitor_loss(config: Config) -> Dict[str, Any]:
 
 def amend(
     config: Config, overrides: Sequence[str], composer: Composer, settings: Collection[str] = ()
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     """Applies overrides to `config`: recomposes groups for which an option is chosen, and replaces single values.
 
     Args:
@@ -195,7 +198,7 @@ def amend(
 
 def restore_inputs(
     checkpoint: Checkpoint, description: Description, overrides: Sequence[str]
-) -> Tuple[BaseDataset, Signature]:  # fmt: skip
+) -> Tuple[BaseDataset, Signature]:
     """Returns the dataset of this command, with the preprocessing of the run, and the signature of the network's
     inputs.
 

@@ -22,7 +22,7 @@ FILTER_WORDS = ("and", "or", "not")
 
 def parse_words(
     arguments: Sequence[str], spec: Type[S], command: str, reads_checkpoint: bool = False
-) -> Tuple[Arguments, S, List[str]]:  # fmt: skip
+) -> Tuple[Arguments, S, List[str]]:
     """Returns the command line, the settings of the command, and the filters of all `where=`.
 
     Raises:
@@ -38,8 +38,9 @@ def parse_words(
         if os.path.exists(path := expand_path(word)):
             raise ConfigError(f"{word!r} was taken for a setting, since it holds =. Type {os.path.abspath(path)!r}.")
         near = did_you_mean(word.partition("=")[0], names)
-        raise ConfigError(f"{command}: there is no setting '{word.partition('=')[0]}'.{near} There are "
-                          f"{', '.join(names)}.")  # fmt: skip
+        raise ConfigError(
+            f"{command}: there is no setting '{word.partition('=')[0]}'.{near} There are {', '.join(names)}."
+        )
     if any(not where.strip() for where in wheres):
         raise ConfigError("where=: the filter is empty. Type for example where='task=classification and best>0.9'.")
     if parsed.config_dirs and not reads_checkpoint:

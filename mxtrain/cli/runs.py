@@ -79,9 +79,14 @@ def _words(one: ListedRun) -> Dict[str, str]:
     """Returns the cells of a run as words without spaces, by name."""
     best = f"{one.status.monitor}:{format_value(one.status.best)}" if one.status.best is not None else ""
     words = {
-        "state": one.state, "task": one.choices.get("task", ""), "model": one.choices.get("model", ""), "best": best,
-        "step": str(one.status.step), "samples_per_s": _speed(one), "age_s": f"{one.age_s:.0f}",
-    }  # fmt: skip
+        "state": one.state,
+        "task": one.choices.get("task", ""),
+        "model": one.choices.get("model", ""),
+        "best": best,
+        "step": str(one.status.step),
+        "samples_per_s": _speed(one),
+        "age_s": f"{one.age_s:.0f}",
+    }
     return {name: on_one_line(value).replace(" ", "_") for name, value in words.items()}
 
 
@@ -101,16 +106,36 @@ def _speed(one: ListedRun) -> str:
 def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: int, columns: Sequence[str]) -> None:
     monitors = {one.status.monitor for one in shown if one.status.monitor}
     is_same = len(monitors) <= 1
-    titles = ["run", "state", "task", "model", *([] if is_same else ["metric"]),
-              next(iter(monitors), "best") if is_same else "best", "step", "samples/s", "size", "age",
-              *columns]  # fmt: skip
+    titles = [
+        "run",
+        "state",
+        "task",
+        "model",
+        *([] if is_same else ["metric"]),
+        next(iter(monitors), "best") if is_same else "best",
+        "step",
+        "samples/s",
+        "size",
+        "age",
+        *columns,
+    ]
     best = best_of(kept) if is_same else None
     rows = []
     for one in shown:
         value = "-" if one.status.best is None else format_value(one.status.best)
-        cells = [os.path.normpath(one.path), one.state, one.choices.get("task", "-"), one.choices.get("model", "-"),
-                 *([] if is_same else [one.status.monitor or "-"]), value, str(one.status.step), _speed(one) or "-",
-                 format_size(one.size), format_age(one.age_s), *_extra(one, columns).values()]  # fmt: skip
+        cells = [
+            os.path.normpath(one.path),
+            one.state,
+            one.choices.get("task", "-"),
+            one.choices.get("model", "-"),
+            *([] if is_same else [one.status.monitor or "-"]),
+            value,
+            str(one.status.step),
+            _speed(one) or "-",
+            format_size(one.size),
+            format_age(one.age_s),
+            *_extra(one, columns).values(),
+        ]
         rows.append(cells)
     console = open_console(sys.stdout)
     console.print()

@@ -86,11 +86,16 @@ def read_folders(positionals: Sequence[str], named_models: Sequence[str]) -> Dic
     for name, folder in pairs:
         if not os.path.isdir(folder):
             near = did_you_mean(name, ServeSettings.model_fields) if f"{name}={folder}" in named_models else ""
-            raise ConfigError(f"serve: there is no folder '{folder}', nor a setting '{name}'.{near}" if near else
-                              f"serve: there is no folder '{folder}'.")  # fmt: skip
+            raise ConfigError(
+                f"serve: there is no folder '{folder}', nor a setting '{name}'.{near}"
+                if near
+                else f"serve: there is no folder '{folder}'."
+            )
         if not NAME.fullmatch(name):
-            raise ConfigError(f"serve: '{name}' is no name of a model: letters, digits, '.', '_' and '-' are. Give it "
-                              f"another one: NAME={folder}.")  # fmt: skip
+            raise ConfigError(
+                f"serve: '{name}' is no name of a model: letters, digits, '.', '_' and '-' are. Give it "
+                f"another one: NAME={folder}."
+            )
         if name in folder_by_name:
             raise ConfigError(f"serve: two models are called '{name}'. Give one another name: NAME={folder}.")
         folder_by_name[name] = folder
@@ -107,8 +112,10 @@ def read_token(host: str) -> str:
     if token and not re.fullmatch(rf"[\x21-\x7e]{{{LEAST_TOKEN},1000}}", token):
         raise ConfigError(f"{TOKEN} must have at least {LEAST_TOKEN} characters, without spaces, all of them ASCII.")
     if not token and host not in LOCAL:
-        print(f"mxtrain: host={host} and {TOKEN} is not set: whoever reaches this port may use the models.",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"mxtrain: host={host} and {TOKEN} is not set: whoever reaches this port may use the models.",
+            file=sys.stderr,
+        )
     return token
 
 

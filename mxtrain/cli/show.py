@@ -58,9 +58,12 @@ def show_config(parsed: Arguments, composer: Composer, overrides: List[str]) -> 
             near = did_you_mean_any(nearest_settings(package, [*known, *composer.groups()]))
             raise ConfigError(f"--package {package}: there is no such part of the configuration.{near}")
     composer.hydra.show_cfg(
-        config_name=CONFIG_NAME, overrides=overrides, cfg_type=parsed.known.cfg, package=package,
+        config_name=CONFIG_NAME,
+        overrides=overrides,
+        cfg_type=parsed.known.cfg,
+        package=package,
         resolve=parsed.known.resolve,
-    )  # fmt: skip
+    )
 
 
 def help_text(composed: Composed) -> str:
@@ -80,9 +83,14 @@ def group_lines(composed: Composed) -> List[str]:
         chosen = composed.chosen(group)
         options = "  ".join(f"{name}*" if name in chosen else name for name in composer.options(group))
         lines.extend(
-            textwrap.wrap(options, WIDTH, initial_indent=f"  {group:<{indent - 2}}", subsequent_indent=" " * indent,
-                          break_on_hyphens=False)
-        )  # fmt: skip
+            textwrap.wrap(
+                options,
+                WIDTH,
+                initial_indent=f"  {group:<{indent - 2}}",
+                subsequent_indent=" " * indent,
+                break_on_hyphens=False,
+            )
+        )
     return lines
 
 

@@ -69,9 +69,7 @@ class Serving:
         from mxtrain.server.table_server import TableServer
 
         server = TableServer(self._description_of())
-        answer_call(
-            call, lambda connection, rank: with_exit(lambda: server.answer(connection, rank))
-        )  # fmt: skip
+        answer_call(call, lambda connection, rank: with_exit(lambda: server.answer(connection, rank)))
 
     def _begin(self, store: mx.kv.KVStore) -> UpdateServer:
         description = self._description_of()

@@ -36,10 +36,16 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
         if trial.state.name == "RUNNING":  # its run may know more than the last rung
             values = progress.values(description, last=description.settings.sampler == "pbt") or values
         note = "<- best" if trial.number in best else str(trial.user_attrs.get("cause", ""))
-        rows.append([
-            run_of(trial), *(shown_value(trial_values.get(key, "")) for key in keys), state_of(folder, trial),
-            *(format_value(value) if value is not None else "-" for value in values), str(progress.step or "-"), note,
-        ])  # fmt: skip
+        rows.append(
+            [
+                run_of(trial),
+                *(shown_value(trial_values.get(key, "")) for key in keys),
+                state_of(folder, trial),
+                *(format_value(value) if value is not None else "-" for value in values),
+                str(progress.step or "-"),
+                note,
+            ]
+        )
     console = open_console(sys.stdout)
     if console.is_terminal:
         rows = [[*row[:-1], row[-1][:MAX_CAUSE]] for row in rows]

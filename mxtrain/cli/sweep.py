@@ -47,6 +47,7 @@ OUTCOMES = "jobs.jsonl"
 JOB = "MXTRAIN_SWEEP_JOB"
 """Environment variable with the number and the swept settings of a job, for the worker processes of the job."""
 
+
 @dataclass
 class _SweepState:
     """State of the sweep of this process."""
@@ -60,9 +61,11 @@ SWEEP = _SweepState()
 
 
 def run_sweep(
-    composer: Composer, overrides: Sequence[str], check: Callable[[Sequence[str]], Description],
+    composer: Composer,
+    overrides: Sequence[str],
+    check: Callable[[Sequence[str]], Description],
     job: Callable[[DictConfig], Optional[float]],
-) -> int:  # fmt: skip
+) -> int:
     """Validates all jobs, runs them, and returns the exit code.
 
     Args:
@@ -115,9 +118,13 @@ def lock_sweep(folder: Path) -> Iterator[None]:
 
 
 def _run_jobs(
-    composer: Composer, overrides: Sequence[str], listed: Sequence[str], first: Composed, description: Description,
+    composer: Composer,
+    overrides: Sequence[str],
+    listed: Sequence[str],
+    first: Composed,
+    description: Description,
     job: Callable[[DictConfig], Optional[float]],
-) -> int:  # fmt: skip
+) -> int:
     """Runs the valid jobs of a sweep; returns the exit code.
 
     Args:
@@ -306,9 +313,14 @@ def finished_before(run_dir: Path, config: Config) -> Optional[Result]:
     if status is None:
         return None
     return Result(
-        state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=status["step"],
-        epoch=status["epoch"], best=status["best"], metrics=status.get("metrics") or {},
-    )  # fmt: skip
+        state=status["state"],
+        exit_code=EXIT_FINISHED,
+        cause=status.get("cause") or "",
+        step=status["step"],
+        epoch=status["epoch"],
+        best=status["best"],
+        metrics=status.get("metrics") or {},
+    )
 
 
 def overrides_of(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
@@ -357,9 +369,10 @@ def print_table(
     """
     repeated = {outcome.run_dir for outcome in outcomes}
     earlier = [
-        one for one in earlier
+        one
+        for one in earlier
         if one.run_dir not in repeated and (one.best is None or one.best["metric"] == description.trainer.monitor)
-    ]  # fmt: skip
+    ]
     ranked = by_rank([*earlier, *outcomes], direction_of(description))
     swept = list(dict.fromkeys(key for outcome in ranked for key in outcome.swept))
     rows: List[List[str]] = []
@@ -369,8 +382,16 @@ def print_table(
         state = outcome.state if outcome.exit_code == EXIT_FINISHED else f"{outcome.state} ({outcome.exit_code})"
         value_of = {key_of(text): text.partition("=")[2] for text in outcome.overrides}
         swept_values = [value_of.get(key, "") for key in swept] or [" ".join(outcome.overrides)]
-        rows.append([str(outcome.number), *swept_values, state + (", before" if outcome.before else ""), value,
-                     str(best.get("step", "-")), "<- best" if position == 0 and best else ""])  # fmt: skip
+        rows.append(
+            [
+                str(outcome.number),
+                *swept_values,
+                state + (", before" if outcome.before else ""),
+                value,
+                str(best.get("step", "-")),
+                "<- best" if position == 0 and best else "",
+            ]
+        )
     console = open_console(sys.stdout)
     console.print()
     titles = ["job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""]
@@ -378,6 +399,9 @@ def print_table(
     print_commands(console, _next_steps(ranked[0], folder, description))
     failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
     if failed:
-        console.print(f"{failed} of {len(outcomes)} jobs did not finish; the same command with "
-                      f"hydra.sweep.dir={folder} runs only those again", soft_wrap=True)  # fmt: skip
+        console.print(
+            f"{failed} of {len(outcomes)} jobs did not finish; the same command with "
+            f"hydra.sweep.dir={folder} runs only those again",
+            soft_wrap=True,
+        )
     sys.stdout.flush()

@@ -30,8 +30,11 @@ def refuse_optuna_sweeper(parsed: Sequence[Override]) -> None:
     if not selected:
         return
     hydra = ("hydra/sweeper", "hydra.")
-    ranges = [f"'{override.input_line}'" if override.is_sweep_override() else override.input_line
-              for override in parsed if not override.key_or_group.startswith(hydra)]  # fmt: skip
+    ranges = [
+        f"'{override.input_line}'" if override.is_sweep_override() else override.input_line
+        for override in parsed
+        if not override.key_or_group.startswith(hydra)
+    ]
     trials = next((override.value() for override in parsed if override.key_or_group == "hydra.sweeper.n_trials"), 20)
     raise ConfigError(
         f"{selected[0].input_line}: the search with Optuna is a command of its own, which survives kills and stops bad "

@@ -24,9 +24,12 @@ _AGES = ((7 * 86400.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 def print_rows(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], styles: Optional[Mapping[int, str]] = None,
-    unbroken: Sequence[str] = (), indent: int = 0,
-) -> None:  # fmt: skip
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    styles: Optional[Mapping[int, str]] = None,
+    unbroken: Sequence[str] = (),
+    indent: int = 0,
+) -> None:
     """Prints a table without frames on standard output. Columns of numbers are aligned on the right, except the first
     column, which names the rows.
 

@@ -47,8 +47,10 @@ def run(arguments: Sequence[str]) -> int:
         faults = find_chaos(description)
         if description.trainer.is_fold_group:
             if faults is not None:
-                raise ConfigError("debug=chaos compares two runs, not groups of runs. Type trainer.fold=1, or leave "
-                                  "trainer.folds out.")  # fmt: skip
+                raise ConfigError(
+                    "debug=chaos compares two runs, not groups of runs. Type trainer.fold=1, or leave "
+                    "trainer.folds out."
+                )
             from mxtrain.cli.folds import report_end, train_folds
 
             return report_end(train_folds(composer, composed, description, parsed.overrides, flags))

@@ -143,8 +143,12 @@ def read_trusted_study(folder: StudyFolder, settings: TuneSettings, parsed: Argu
         raise ConfigError(f"--config-dir {parsed.config_dirs[0]}: the study in {folder.path} has none. Leave it out.")
     space = description.space
     first = override_words(space.edges()[0])
-    alternatives = [word for one in space.parameters for value in one.choices or (one.low, one.high)
-                    for word in override_words({one.key: value})]  # fmt: skip
+    alternatives = [
+        word
+        for one in space.parameters
+        for value in one.choices or (one.low, one.high)
+        for word in override_words({one.key: value})
+    ]
     with Composer(parsed.config_dirs) as composer:
         words = [*description.overrides, *first]
         require_trusted_words(composer, words, alternatives, file, "tune", parsed.config_dirs)
@@ -153,7 +157,7 @@ def read_trusted_study(folder: StudyFolder, settings: TuneSettings, parsed: Argu
 
 def require_trusted_storage(
     folder: StudyFolder, description: StudyDescription, settings: TuneSettings, parsed: Arguments
-) -> None:  # fmt: skip
+) -> None:
     """Refuses to create or connect to a database that only study.json names.
 
     Raises:
@@ -161,10 +165,12 @@ def require_trusted_storage(
     """
     storage = description.settings.storage
     if storage is not None and settings.storage is None and not parsed.trusts_code:
-        raise ConfigError(hide_secrets(
-            f"the study in {folder.path} is kept in the database {printable_line(storage, 200)}, which only "
-            f"{STUDY_FILE} names. If it is yours, type the same storage=... again, or add --trust-code."
-        ))  # fmt: skip
+        raise ConfigError(
+            hide_secrets(
+                f"the study in {folder.path} is kept in the database {printable_line(storage, 200)}, which only "
+                f"{STUDY_FILE} names. If it is yours, type the same storage=... again, or add --trust-code."
+            )
+        )
 
 
 def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, typed: Sequence[str]) -> None:
@@ -183,18 +189,18 @@ def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, typed: Se
     if names:
         has = ", ".join(f"{name}={shown(getattr(kept, name))}" for name in names)
         given = ", ".join(f"{name}={shown(getattr(settings, name))}" for name in names)
-        raise ConfigError(hide_secrets(
-            f"the study in {folder.path} has {has}, and only n_trials may change. Leave out {given}, or name another "
-            "folder for another study, with its ranges."
-        ))  # fmt: skip
+        raise ConfigError(
+            hide_secrets(
+                f"the study in {folder.path} has {has}, and only n_trials may change. Leave out {given}, or name "
+                "another folder for another study, with its ranges."
+            )
+        )
 
 
 # A new study.
 
 
-def begin(
-    folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], parsed: Arguments
-) -> StudyDescription:  # fmt: skip
+def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], parsed: Arguments) -> StudyDescription:
     """Checks the whole space and makes the study's folder; one that exists must be the same study. Returns its
     description.
 
@@ -241,11 +247,17 @@ def describe_study(
     if settings.sampler == "grid" and total > len(space.grid()):
         raise ConfigError(f"n_trials={total}: the grid has {len(space.grid())} combinations. Leave n_trials out.")
     return StudyDescription(
-        name=f"study-{uuid.uuid4().hex[:8]}", flags=list(flags), overrides=fixed, working_folder=os.getcwd(),
-        settings=settings.model_copy(update={"n_trials": total}), space=space, objectives=objectives,
-        directions=[direction_for(first, name) for name in objectives], max_epochs=first.trainer.max_epochs,
+        name=f"study-{uuid.uuid4().hex[:8]}",
+        flags=list(flags),
+        overrides=fixed,
+        working_folder=os.getcwd(),
+        settings=settings.model_copy(update={"n_trials": total}),
+        space=space,
+        objectives=objectives,
+        directions=[direction_for(first, name) for name in objectives],
+        max_epochs=first.trainer.max_epochs,
         val_interval=val_interval_of(settings, first),
-    )  # fmt: skip
+    )
 
 
 def objectives_of(settings: TuneSettings) -> List[str]:
@@ -280,9 +292,7 @@ def refuse_unknown_length(settings: TuneSettings, description: Description, spac
         return
     typed = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
     if description.trainer.max_epochs is None:
-        raise ConfigError(
-            f"{typed}: the rungs are parts of trainer.max_epochs, which is null. Give it a number."
-        )
+        raise ConfigError(f"{typed}: the rungs are parts of trainer.max_epochs, which is null. Give it a number.")
     if description.trainer.max_steps is not None:
         raise ConfigError(
             f"trainer.max_steps={description.trainer.max_steps}: with {typed} the whole length is "
@@ -348,8 +358,11 @@ def missing_conditions(space: Space, tried: Sequence[Tuple[Values, Sequence[str]
         group = setting.key.partition(".")[0]
         if group == setting.key or group not in choices or group in setting.when:
             continue
-        refused = {values[group] for values, problems in tried
-                   if group in values and any(_is_about(setting.key, problem) for problem in problems)}  # fmt: skip
+        refused = {
+            values[group]
+            for values, problems in tried
+            if group in values and any(_is_about(setting.key, problem) for problem in problems)
+        }
         usable = [option for option in choices[group] if option not in refused]
         if refused and usable:
             condition = usable[0] if len(usable) == 1 else f"[{', '.join(usable)}]"
@@ -366,7 +379,7 @@ def _is_about(key: str, problem: str) -> bool:
 
 def check_values(
     composer: Composer, overrides: Sequence[str], descriptions: List[Description]
-) -> Tuple[List[str], bool]:  # fmt: skip
+) -> Tuple[List[str], bool]:
     """Composes and validates a trial, and adds its description to those of the trials before.
 
     Returns:
@@ -450,4 +463,3 @@ def interrupted_study(folder: StudyFolder) -> Iterator[List[int]]:
         stopped.append(exit_code_of_signal(error))
         sys.stdout.flush()
         print_cause(f"the study was interrupted; `{program()} tune {folder.path}` continues it", stopped[0])
-

@@ -41,8 +41,9 @@ def hint_for_path(group: str, option: str, files: ConfigFiles) -> str:
     else:
         within = {f"folder/{name}" for name in os.listdir(path)} if is_folder else set()
         kind = "folder" if is_folder or not ending else ending
-        found = [words for kinds, words in known if within & set(kinds)] or \
-            [words for kinds, words in known if kind in kinds]  # fmt: skip
+        found = [words for kinds, words in known if within & set(kinds)] or [
+            words for kinds, words in known if kind in kinds
+        ]
         commands = [re.sub(r"(\S+)=PATH", lambda word: _typed(word[1], option), words) for words in found]
     if not commands:
         return f" It is a path, and {group} takes the name of an option: see `mxtrain explain {group}`."

@@ -109,8 +109,11 @@ def show(result: Verification) -> None:
     for layer in result.layers:
         numbers = (layer.gradient_abs, layer.gradient_rel, layer.parameter_abs, layer.parameter_rel)
         rows.append([layer.layer or "(network)", *(f"{n:.1e}" if n else "0" for n in numbers)])
-    wrong = [number for number, layer in enumerate(result.layers)
-             if layer.worst > result.tolerance or layer.layer in result.unequal]  # fmt: skip
+    wrong = [
+        number
+        for number, layer in enumerate(result.layers)
+        if layer.worst > result.tolerance or layer.layer in result.unequal
+    ]
     console.print("largest differences from one device in float64, absolute and over the largest value there")
     titles = ["layer", "gradient", "relative", "parameter", "relative"]
     print_rows(titles, rows, dict.fromkeys(wrong, WRONG), unbroken=("layer",))
@@ -127,8 +130,9 @@ def show(result: Verification) -> None:
         verdict = "NOT the same" if result.low_is_off else "the same"
         console.print(
             f"{result.dtype} on both sides: {verdict} as on one device: gradients of the first step "
-            f"differ by {result.low:.1e} of their length (tolerance {result.low_tolerance:g})", soft_wrap=True,
-        )  # fmt: skip
+            f"differ by {result.low:.1e} of their length (tolerance {result.low_tolerance:g})",
+            soft_wrap=True,
+        )
     if result.unequal:
         layers = f"'{result.unequal[0]}'" + (f" and {len(result.unequal) - 1} more" if len(result.unequal) > 1 else "")
         console.print(f"{result.dtype}, sums in the same order: bits differ, in {layers}", soft_wrap=True)
@@ -144,8 +148,9 @@ def show_own_gradients(console: Console, own: OwnGradients) -> None:
         reference = "finite differences" if one.dtype == "float64" else "its gradient in float64"
         console.print(
             f"WRONG gradient in {one.dtype}: {layer}, a {one.kind}: the gradient of '{one.tensor}' differs from "
-            f"{reference} by {one.error:.1e} of its length", soft_wrap=True,
-        )  # fmt: skip
+            f"{reference} by {one.error:.1e} of its length",
+            soft_wrap=True,
+        )
     if own.checked and not own.wrong:
         count = len(own.checked)
         blocks = "1 own layer agrees" if count == 1 else f"{count} own layers agree"

@@ -39,9 +39,11 @@ def refuse_other_base(node: yaml.ScalarNode, value: float) -> None:
         is_octal = digits.lstrip("+-").isdigit() and int(digits) != value
         meant = f"Write {int(digits)}, or {value:g}" if is_octal else f"Write {value:g}"
         raise OtherBase(
-            None, None, f"{node.value} is {value:g} in YAML. {meant}, or '{node.value}' in quotes for a text",
+            None,
+            None,
+            f"{node.value} is {value:g} in YAML. {meant}, or '{node.value}' in quotes for a text",
             node.start_mark,
-        )  # fmt: skip
+        )
 
 
 def strict(loader: Type[Any]) -> Type[Any]:

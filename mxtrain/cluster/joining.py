@@ -71,9 +71,7 @@ class Wait:
                 say(f"{text}, for at most {self._timeout_s:g} s (cluster.start_timeout)")
 
 
-def find_scheduler(
-    member: Member, timeout_s: float, environ: MutableMapping[str, str] = os.environ
-) -> None:
+def find_scheduler(member: Member, timeout_s: float, environ: MutableMapping[str, str] = os.environ) -> None:
     """Resolves the scheduler's name, and waits until it listens; as the scheduler, verifies that it can listen.
 
     ps-lite gets addresses: names in the environment are replaced.

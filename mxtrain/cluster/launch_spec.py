@@ -15,8 +15,22 @@ from mxtrain.private_sockets.folder import VARIABLE
 from mxtrain.runtime.network import LOOPBACK
 from mxtrain.search_path import module_command
 
-PASSED = ("MXNET_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "PYTHON", "MXTRAIN_", "CUDA_",
-          "NCCL_", "LD_LIBRARY_PATH", "TZ")  # fmt: skip
+PASSED = (
+    "MXNET_",
+    "OMP_",
+    "KMP_",
+    "GOMP_",
+    "MKL_",
+    "DNNL_",
+    "ONEDNN_",
+    "OPENBLAS_",
+    "PYTHON",
+    "MXTRAIN_",
+    "CUDA_",
+    "NCCL_",
+    "LD_LIBRARY_PATH",
+    "TZ",
+)
 """Prefixes of environment variables that are copied to other hosts because they change numerical results."""
 _FOREIGN = ("DMLC_", "PS_")
 
@@ -54,9 +68,12 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
         root: address of the scheduler.
     """
     common = {
-        "DMLC_PS_ROOT_URI": root.address, "DMLC_PS_ROOT_PORT": str(root.port), "DMLC_NUM_WORKER": str(cluster.workers),
-        "DMLC_NUM_SERVER": str(cluster.num_servers), "PYTHONUNBUFFERED": "1",
-    }  # fmt: skip
+        "DMLC_PS_ROOT_URI": root.address,
+        "DMLC_PS_ROOT_PORT": str(root.port),
+        "DMLC_NUM_WORKER": str(cluster.workers),
+        "DMLC_NUM_SERVER": str(cluster.num_servers),
+        "PYTHONUNBUFFERED": "1",
+    }
     if van is not None:
         common["DMLC_PS_VAN_TYPE"] = van
     if root.folder is not None:
@@ -76,9 +93,14 @@ def name_of(role: str, number: int) -> str:
 
 
 def launch_specs(
-    cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path, root: Root,
-    environment: Mapping[str, str], host_workers: Optional[Sequence[int]] = None,
-) -> List[LaunchSpec]:  # fmt: skip
+    cluster: Cluster,
+    van: Optional[str],
+    arguments: Sequence[str],
+    logs: Path,
+    root: Root,
+    environment: Mapping[str, str],
+    host_workers: Optional[Sequence[int]] = None,
+) -> List[LaunchSpec]:
     """Returns the specs of all processes as they run on one machine; worker 0 has the supervisor's own output.
 
     Args:

@@ -82,9 +82,12 @@ def relayed(
 
 
 def launch_message(
-    cluster: Cluster, specs: Sequence[Optional[LaunchSpec]], environment: Mapping[str, str], python: str,
+    cluster: Cluster,
+    specs: Sequence[Optional[LaunchSpec]],
+    environment: Mapping[str, str],
+    python: str,
     proof: Optional[Path] = None,
-) -> Message:  # fmt: skip
+) -> Message:
     """Returns the message to relays, each of which starts the specs that are meant for it.
 
     Args:
@@ -96,7 +99,8 @@ def launch_message(
     """
     return {
         "launch_specs": [
-            spec and {
+            spec
+            and {
                 "command": [python, *spec.command[1:]],
                 "environment": {k: v for k, v in spec.environment.items() if environment.get(k) != v},
                 "is_worker": spec.name.startswith("worker"),
@@ -108,7 +112,7 @@ def launch_message(
         "interface": cluster.interface,
         "silence_s": max(cluster.heartbeat_timeout, MIN_SILENCE_S),
         "version": mxtrain.__version__,
-    }  # fmt: skip
+    }
 
 
 def python_of(cluster: Cluster) -> str:

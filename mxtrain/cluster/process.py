@@ -155,9 +155,13 @@ class LocalProcess(Process):
         output = None if spec.log is None else append_to(spec.log, "ab")
         try:
             self._process = start_child(
-                spec.command, env={**spec.environment, HEARTBEAT_FD: str(writer)}, pass_fds=[writer],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=None if output is None else subprocess.STDOUT,
-            )  # fmt: skip
+                spec.command,
+                env={**spec.environment, HEARTBEAT_FD: str(writer)},
+                pass_fds=[writer],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
+            )
         finally:
             os.close(writer)
             if output is not None:

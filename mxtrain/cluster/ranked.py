@@ -124,8 +124,10 @@ class MPILauncher(RankedLauncher):
 
     def _stays_here(self) -> bool:
         managed = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE")  # mpirun asks them for hosts
-        chosen = any(option in ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
-                     for option in self.cluster.launcher_options)  # fmt: skip
+        chosen = any(
+            option in ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
+            for option in self.cluster.launcher_options
+        )
         if self._hosts:
             return len(self._hosts) == 1
         return not chosen and not any(name in os.environ for name in managed)
@@ -145,8 +147,17 @@ class MPILauncher(RankedLauncher):
         if not any("plm_rsh" in option for option in self.cluster.launcher_options):
             alive = max(1, math.ceil(self.cluster.heartbeat_timeout))
             settings["plm_rsh_args"] = f"-oBatchMode=yes -oConnectTimeout={alive} -oServerAliveInterval={alive}"
-        command = [self.program, "-np", str(count), "--bind-to", "none", "-x", LAUNCH_SPECS, "--wdir",
-                   directory_of(self.cluster)]  # fmt: skip
+        command = [
+            self.program,
+            "-np",
+            str(count),
+            "--bind-to",
+            "none",
+            "-x",
+            LAUNCH_SPECS,
+            "--wdir",
+            directory_of(self.cluster),
+        ]
         if self.cluster.hostfile is not None:
             command += ["--hostfile", self.cluster.hostfile]
         if "PYTHONPATH" in os.environ:
@@ -161,9 +172,13 @@ class MPILauncher(RankedLauncher):
         stack.callback(heartbeats.close)
         specs = encode({**message, "heartbeats": [heartbeats.address, heartbeats.port]}).decode()
         return Channel(
-            [*self._command(count), *relay], {**os.environ, LAUNCH_SPECS: specs}, None, self.cluster.start_timeout,
-            "mpirun", heartbeats,
-        )  # fmt: skip
+            [*self._command(count), *relay],
+            {**os.environ, LAUNCH_SPECS: specs},
+            None,
+            self.cluster.start_timeout,
+            "mpirun",
+            heartbeats,
+        )
 
 
 class SlurmLauncher(RankedLauncher):
@@ -174,8 +189,14 @@ class SlurmLauncher(RankedLauncher):
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
         command = [
-            self.program, f"--ntasks={count}", "--kill-on-bad-exit=1", "--cpu-bind=none", "--chdir",
-            directory_of(self.cluster), *self.cluster.launcher_options,
-            *module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked",
-        ]  # fmt: skip
+            self.program,
+            f"--ntasks={count}",
+            "--kill-on-bad-exit=1",
+            "--cpu-bind=none",
+            "--chdir",
+            directory_of(self.cluster),
+            *self.cluster.launcher_options,
+            *module_command("mxtrain.cluster.remote", python_of(self.cluster)),
+            "--ranked",
+        ]
         return SlurmChannel(command, os.environ, message, None, "srun")

@@ -94,9 +94,14 @@ class Channel:
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], specs: Optional[Message],
-        start_timeout_s: Optional[float], name: str, heartbeats: Optional[HeartbeatServer] = None,
-    ):  # fmt: skip
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        specs: Optional[Message],
+        start_timeout_s: Optional[float],
+        name: str,
+        heartbeats: Optional[HeartbeatServer] = None,
+    ):
         self.name, self._heartbeats = name, heartbeats
         self.processes: Dict[int, RelayedProcess] = {}
         self.words: List[str] = []
@@ -112,9 +117,12 @@ class Channel:
         self._at_end = False
         self._killed_at: Optional[float] = None
         self._popen = start_child(
-            command, env=environment, stdin=subprocess.PIPE if self._by_stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            command,
+            env=environment,
+            stdin=subprocess.PIPE if self._by_stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         assert self._popen.stdout is not None
         self._reader = self._popen.stdout.fileno()
         os.set_blocking(self._reader, False)

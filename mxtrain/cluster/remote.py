@@ -75,9 +75,13 @@ class Child:
             os.set_blocking(reader, False)
         try:
             self.popen = start_child(
-                spec["command"], env={**environment, HEARTBEAT_FD: str(heartbeat_writer)}, pass_fds=[heartbeat_writer],
-                stdin=subprocess.DEVNULL, stdout=output_writer, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                spec["command"],
+                env={**environment, HEARTBEAT_FD: str(heartbeat_writer)},
+                pass_fds=[heartbeat_writer],
+                stdin=subprocess.DEVNULL,
+                stdout=output_writer,
+                stderr=subprocess.STDOUT,
+            )
         finally:
             os.close(heartbeat_writer)
             os.close(output_writer)

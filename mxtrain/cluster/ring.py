@@ -96,17 +96,22 @@ class Ring:
             on_host[host] += 1
             cross_hosts = [name for name in names if hosts.count(name) > local_rank]
             places[str(worker.spec.number)] = {
-                "HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(len(workers)), "HOROVOD_HOSTNAME": host,
-                "HOROVOD_LOCAL_RANK": str(local_rank), "HOROVOD_LOCAL_SIZE": str(hosts.count(host)),
-                "HOROVOD_CROSS_RANK": str(cross_hosts.index(host)), "HOROVOD_CROSS_SIZE": str(len(cross_hosts)),
-            }  # fmt: skip
+                "HOROVOD_RANK": str(rank),
+                "HOROVOD_SIZE": str(len(workers)),
+                "HOROVOD_HOSTNAME": host,
+                "HOROVOD_LOCAL_RANK": str(local_rank),
+                "HOROVOD_LOCAL_SIZE": str(hosts.count(host)),
+                "HOROVOD_CROSS_RANK": str(cross_hosts.index(host)),
+                "HOROVOD_CROSS_SIZE": str(len(cross_hosts)),
+            }
         variables = {
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._rendezvous.port),
-            "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
             # Without fusion Horovod reduces our buckets as they are. Fusion depends on timing, and so would the order
             # of the sums and their last bits.
             "HOROVOD_FUSION_THRESHOLD": "0",
-        }  # fmt: skip
+        }
         if self._interface is not None:
             variables["HOROVOD_GLOO_IFACE"] = self._interface
         reply = {"generation": self.generation, "places": places, "variables": variables}

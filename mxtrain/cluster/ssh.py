@@ -93,17 +93,25 @@ class SSHLauncher(Launcher):
         """Returns the command that runs a relay on a host."""
         alive = max(1, self._patience_s // 3)
         options = {
-            "BatchMode": "yes", "ConnectTimeout": self._patience_s, "ServerAliveInterval": alive,
-            "ServerAliveCountMax": max(1, self._patience_s // alive), "ControlPath": "none", "RequestTTY": "no",
-        }  # fmt: skip
+            "BatchMode": "yes",
+            "ConnectTimeout": self._patience_s,
+            "ServerAliveInterval": alive,
+            "ServerAliveCountMax": max(1, self._patience_s // alive),
+            "ControlPath": "none",
+            "RequestTTY": "no",
+        }
         python_path = os.environ.get("PYTHONPATH")
         relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), *arguments]
         prefix = ["env", f"PYTHONPATH={python_path}"] if python_path else []
         command = f"cd {shlex.quote(directory_of(self.cluster))} && exec {shlex.join([*prefix, *relay])}"
         return [
-            "ssh", *self.cluster.launcher_options, *(f"-o{name}={value}" for name, value in options.items()), "--",
-            host.name, command,
-        ]  # fmt: skip
+            "ssh",
+            *self.cluster.launcher_options,
+            *(f"-o{name}={value}" for name, value in options.items()),
+            "--",
+            host.name,
+            command,
+        ]
 
     def _own_address(self, callers: Sequence[str]) -> str:
         """Returns the address by which the other hosts reach this one.

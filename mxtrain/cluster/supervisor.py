@@ -79,10 +79,15 @@ class Supervisor:
     """
 
     def __init__(
-        self, cluster: Cluster, start: Callable[[int, ExitStack], List[Process]],
-        checkpoints: Callable[[], Sequence[str]], say: Callable[[str], None], obstacle: Callable[[], str] = str,
-        ring: Optional[Ring] = None, when_killed: Callable[[ProcessFailure], None] = lambda failure: None,
-    ):  # fmt: skip
+        self,
+        cluster: Cluster,
+        start: Callable[[int, ExitStack], List[Process]],
+        checkpoints: Callable[[], Sequence[str]],
+        say: Callable[[str], None],
+        obstacle: Callable[[], str] = str,
+        ring: Optional[Ring] = None,
+        when_killed: Callable[[ProcessFailure], None] = lambda failure: None,
+    ):
         self._cluster, self._start, self._checkpoints, self._say = cluster, start, checkpoints, say
         self._obstacle, self._ring, self._when_killed = obstacle, ring, when_killed
         self._restarts = 0
@@ -151,9 +156,16 @@ class Supervisor:
         previous, self._previous_failure = self._previous_failure, failure
         if self._signal is not None or failure.exit_code in FINAL:
             return False, ""
-        if previous is not None and failure.step and (previous.process, previous.exit_code, previous.step) == (
-            failure.process, failure.exit_code, failure.step,
-        ):  # fmt: skip
+        if (
+            previous is not None
+            and failure.step
+            and (previous.process, previous.exit_code, previous.step)
+            == (
+                failure.process,
+                failure.exit_code,
+                failure.step,
+            )
+        ):
             return False, f". It failed in the same way before, at the same step {failure.step}: it would do so again"
         if self._restarts >= self._cluster.restarts:
             used = f"cluster.restarts={self._cluster.restarts} are used up" if self._restarts else "cluster.restarts=0"
@@ -327,9 +339,13 @@ class Supervisor:
         at = f" at about step {step}" if step else ""
         trains = process.spec.name.startswith("worker") and process.last_heartbeat["batches"]
         return ProcessFailure(
-            f"{process.spec.name} ({process.where}) {description}{at}", process.spec.name, exit_code, step,
-            process.last_lines() if exit_code is None or exit_code > 0 else (), process.spec.number if trains else None,
-        )  # fmt: skip
+            f"{process.spec.name} ({process.where}) {description}{at}",
+            process.spec.name,
+            exit_code,
+            step,
+            process.last_lines() if exit_code is None or exit_code > 0 else (),
+            process.spec.number if trains else None,
+        )
 
     def _wait_for_end(self, processes: List[Process]) -> None:
         """Waits a limited time for processes to end by themselves."""

@@ -101,9 +101,7 @@ def import_target(target: str, path: str) -> Any:
     return getattr(module, name)
 
 
-def build_spec(
-    node: object, path: str, base: Type[Spec], where: Where, wrapper: Optional[Type[Spec]] = None
-) -> Spec:  # fmt: skip
+def build_spec(node: object, path: str, base: Type[Spec], where: Where, wrapper: Optional[Type[Spec]] = None) -> Spec:
     """Builds the validated `Spec` of a node.
 
     Args:
@@ -307,8 +305,16 @@ def _error_message(spec: Type[Spec], item: Mapping[str, Any], path: str, where: 
 def _is_branch(part: str) -> bool:
     # pydantic puts the type of a union's branch into the location, e.g. int, constrained-float or list[str]. Users do
     # not know these names, so messages omit them.
-    return any(sign in part for sign in "[]'") or part in ("int", "float", "str", "bool", "none", "constrained-int",
-                                                           "constrained-float", "constrained-str")  # fmt: skip
+    return any(sign in part for sign in "[]'") or part in (
+        "int",
+        "float",
+        "str",
+        "bool",
+        "none",
+        "constrained-int",
+        "constrained-float",
+        "constrained-str",
+    )
 
 
 def shown(value: object) -> str:

@@ -184,9 +184,12 @@ class BaseDataset(Spec):
         return self._fold
 
     def divide(
-        self, label_N: np.ndarray, has_val: bool = False, has_test: bool = False,
+        self,
+        label_N: np.ndarray,
+        has_val: bool = False,
+        has_test: bool = False,
         group_N: Optional[np.ndarray] = None,
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the ascending indices of the training, validation and test samples among those for training.
 
         Args:

@@ -61,8 +61,7 @@ def fingerprint(dataset: BaseDataset, splits: Splits) -> JsonObject:
     splits_by_name = {"train": splits.train, "val": splits.val, "test": splits.test}
     sources = {name: source for name, source in splits_by_name.items() if source is not None}
     parts: Dict[str, Json] = {
-        name: {"samples": len(source), "sha256": _hash_samples(source, has_files)}
-        for name, source in sources.items()
+        name: {"samples": len(source), "sha256": _hash_samples(source, has_files)} for name, source in sources.items()
     }
     digest = hashlib.sha256()
     for part in (files, parts, list(splits.class_names)):
@@ -124,7 +123,7 @@ def walk_files(paths: List[str], without: Collection[str] = ()) -> Iterator[_Fil
             continue
         # Settings of parallel files name a prefix.
         for match in [path] if os.path.lexists(path) else sorted(glob.glob(f"{glob.escape(path)}.*")):
-            file = _regular(match, f"{top}{match[len(path):]}")
+            file = _regular(match, f"{top}{match[len(path) :]}")
             if file is not None:
                 yield file
 

@@ -91,11 +91,12 @@ class GivenDataset(Given, BaseDataset):
         is_number = any(split.read_labels().dtype.kind == "f" for split in splits.values())
         shapes: List[List[int]] = [list(shape) for shape in first.shapes]
         return {
-            "shape": shapes if first.names else shapes[0], "dtype": ",".join(map(str, first.dtypes)),
+            "shape": shapes if first.names else shapes[0],
+            "dtype": ",".join(map(str, first.dtypes)),
             "target": "number" if is_number else "class",
             "num_samples": {name: len(split) for name, split in splits.items()},
             **({"inputs": list(first.names)} if first.names else {}),
-        }  # fmt: skip
+        }
 
     @classmethod
     def describe_test(cls, value: Any) -> Dict[str, Any]:
@@ -234,7 +235,7 @@ class GivenDataset(Given, BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: GivenSamples, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         return GivenLoader(source, signature, options)
 
     def open_inputs(
@@ -255,9 +256,7 @@ class GivenLoader(BatchLoader):
         count = len(source.shapes)
         self._scales = list(zip(signature.mean or [0.0] * count, signature.std or [1.0] * count))
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         inputs = tuple(
             _standardised(array_B, *scale) for array_B, scale in zip(self._source.read(share_B), self._scales)
         )
@@ -298,8 +297,10 @@ def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
             f"predict: this run was trained on the inputs {', '.join(names)}, and got {found}. Give a "
             f"{'tuple of arrays in this order' if names[0] == '0' else 'dict of arrays with these names'}."
         )
-    arrays = [_one_input(columns[name], dataset, shape, dtype, f"input {name}, ")
-              for name, shape, dtype in zip(names, dataset.shapes, dataset.dtype.split(","))]  # fmt: skip
+    arrays = [
+        _one_input(columns[name], dataset, shape, dtype, f"input {name}, ")
+        for name, shape, dtype in zip(names, dataset.shapes, dataset.dtype.split(","))
+    ]
     if len({len(array) for array in arrays}) > 1:
         raise ConfigError(f"predict: the inputs have {', '.join(str(len(one)) for one in arrays)} samples.")
     return GivenSamples(arrays, None, names=names)

@@ -33,9 +33,12 @@ class GivenSamples:
     """
 
     def __init__(
-        self, inputs: Any, target_N: Optional[np.ndarray], index_N: Optional[np.ndarray] = None,
+        self,
+        inputs: Any,
+        target_N: Optional[np.ndarray],
+        index_N: Optional[np.ndarray] = None,
         names: Sequence[str] = (),
-    ):  # fmt: skip
+    ):
         self._inputs, self._target_N, self.names = inputs, target_N, tuple(names)
         size = len(inputs[0]) if isinstance(inputs, list) else len(inputs)
         self._index_N = np.arange(size) if index_N is None else index_N
@@ -229,8 +232,12 @@ def shown_shapes(shapes: Sequence[Sequence[int]]) -> str:
 
 
 def _is_dataset(value: Any) -> bool:
-    return hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, (str, Mapping)) and \
-        not _is_array(value)  # fmt: skip
+    return (
+        hasattr(value, "__getitem__")
+        and hasattr(value, "__len__")
+        and not isinstance(value, (str, Mapping))
+        and not _is_array(value)
+    )
 
 
 def _item(dataset: Any, index: int) -> Any:

@@ -19,10 +19,26 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.base import BaseDataset, Splits
 
-IMAGES_AND_SOUNDS = frozenset((
-    ".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".dcm", ".rec", ".wav", ".flac", ".ogg", ".mp3",
-    ".mp4", ".avi",
-))  # fmt: skip
+IMAGES_AND_SOUNDS = frozenset(
+    (
+        ".jpg",
+        ".jpeg",
+        ".png",
+        ".bmp",
+        ".gif",
+        ".tif",
+        ".tiff",
+        ".webp",
+        ".dcm",
+        ".rec",
+        ".wav",
+        ".flac",
+        ".ogg",
+        ".mp3",
+        ".mp4",
+        ".avi",
+    )
+)
 """Extensions of files whose content `fingerprint` samples; the content of all others is read."""
 BUDGET_BYTES = 1 << 28
 """Limit in bytes of the hashed content of files, and of the arrays of each split: 0.2 s with SHA-256 at 1.3 GB/s."""
@@ -70,8 +86,9 @@ def differences(before: JsonObject, now: JsonObject, files_only: bool = False) -
     """
     lines = [
         f"  data: the files of dataset.{name} have other names or contents"
-        for name, content in before["files"].items() if now["files"].get(name, content) != content
-    ]  # fmt: skip
+        for name, content in before["files"].items()
+        if now["files"].get(name, content) != content
+    ]
     for name in () if files_only else dict.fromkeys([*before["splits"], *now["splits"]]):
         old, new = (side["splits"].get(name, {"samples": 0}) for side in (before, now))
         if old["samples"] != new["samples"]:

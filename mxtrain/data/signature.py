@@ -35,9 +35,13 @@ class Signature:
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {
-        "shape": [(int, list)], "mean": [NUMBER], "std": [NUMBER], "class_names": [str],
-        "target_mean?": NUMBER, "target_std?": NUMBER,
-    }  # fmt: skip
+        "shape": [(int, list)],
+        "mean": [NUMBER],
+        "std": [NUMBER],
+        "class_names": [str],
+        "target_mean?": NUMBER,
+        "target_std?": NUMBER,
+    }
     """The form of a signature in a checkpoint, which may come from anybody."""
 
     exported_reader: ClassVar[str] = ""

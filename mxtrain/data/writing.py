@@ -12,15 +12,27 @@ from typing import Dict, Iterable, List
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _KANA = "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"
 _SCRIPTS = {
-    "zh": _HAN, "ja": _KANA, "ko": "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af", "th": "\u0e01-\u0e3a\u0e40-\u0e4e",
-    "lo": "\u0e80-\u0edf", "bo": "\u0f00-\u0fff", "my": "\u1000-\u109f", "km": "\u1780-\u17ff",
-}  # fmt: skip
+    "zh": _HAN,
+    "ja": _KANA,
+    "ko": "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af",
+    "th": "\u0e01-\u0e3a\u0e40-\u0e4e",
+    "lo": "\u0e80-\u0edf",
+    "bo": "\u0f00-\u0fff",
+    "my": "\u1000-\u109f",
+    "km": "\u1780-\u17ff",
+}
 """Ranges of characters by the language that is most often written in them. Korean has spaces between phrases, and words
 are parts of these."""
 NAMES = {
-    "zh": "Chinese", "ja": "Japanese", "ko": "Korean", "th": "Thai", "lo": "Lao", "bo": "Tibetan", "my": "Burmese",
+    "zh": "Chinese",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "th": "Thai",
+    "lo": "Lao",
+    "bo": "Tibetan",
+    "my": "Burmese",
     "km": "Khmer",
-}  # fmt: skip
+}
 _OF_SCRIPT = {language: re.compile(f"[{characters}]") for language, characters in _SCRIPTS.items()}
 _LETTER = re.compile(r"[^\W\d_]")
 _UNSPACED = re.compile(f"[{''.join(characters for name, characters in _SCRIPTS.items() if name != 'ko')}]")

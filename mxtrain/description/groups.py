@@ -101,11 +101,13 @@ class Description:
         """
         trainer, optimizer = self.trainer, self.optimizer
         return scale_rates(
-            optimizer.lr, self.lr_scheduler, batch_size=self.dataset.batch_unit[1],
+            optimizer.lr,
+            self.lr_scheduler,
+            batch_size=self.dataset.batch_unit[1],
             reference=trainer.reference_batch_size,
             rule=optimizer.lr_scaling if trainer.lr_scaling == "auto" else trainer.lr_scaling,
             optimizer=type(optimizer).__name__,
-        )  # fmt: skip
+        )
 
     @property
     def metric_signatures(self) -> Dict[str, str]:
@@ -114,9 +116,12 @@ class Description:
 
 
 def describe(
-    config: Config, where: Where, *, check_rules: bool = True,
+    config: Config,
+    where: Where,
+    *,
+    check_rules: bool = True,
     set_environment: Optional[Callable[[Runtime, Parallel, Precision], object]] = None,
-) -> Description:  # fmt: skip
+) -> Description:
     """Validates a composed configuration. Imports MXNet only if a user's own class does.
 
     Args:

@@ -42,7 +42,7 @@ can be moved."""
 
 def write_meta(
     run_dir: Path, description: Description, runtime_report: RuntimeReport, facts: Optional[Mapping[str, Json]] = None
-) -> None:  # fmt: skip
+) -> None:
     """Writes meta.json into the run directory.
 
     Args:
@@ -78,7 +78,7 @@ def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dic
         "lr_scaling": description.rates.facts,
         "runtime": {
             setting.variable: setting.value for setting in runtime_report.settings if setting.source != "unset"
-        },  # fmt: skip
+        },
         "runtime_reasons": runtime_report.lines(),
         DESCRIPTION: description.config,
     }
@@ -144,16 +144,19 @@ def git_state(folder: str, *paths: str) -> Optional[Mapping[str, Json]]:
     # Both options keep git from running programs that the repository's configuration may name.
     sha256, size, first = _read_diff([*GIT, "-C", folder, "diff", "--no-ext-diff", "--no-textconv", "HEAD", *pathspecs])
     return {
-        "commit": commit.strip(), "dirty": size > 0, "diff_sha256": sha256, "diff_bytes": size,
+        "commit": commit.strip(),
+        "dirty": size > 0,
+        "diff_sha256": sha256,
+        "diff_bytes": size,
         "diff": first.decode("utf-8", "replace"),
-    }  # fmt: skip
+    }
 
 
 def _git_output(folder: str, *words: str) -> Optional[str]:
     try:
         result = subprocess.run(
             [*GIT, "-C", folder, *words], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout

@@ -21,14 +21,30 @@ if TYPE_CHECKING:
 SPEED = "samples_per_s"
 """Column of metrics.jsonl that differs between any two runs."""
 COMPARED = (
-    "packages", "python", "mxtrain_git", "git", "code", "own_operators", "host", "devices", "precision", "runtime",
+    "packages",
+    "python",
+    "mxtrain_git",
+    "git",
+    "code",
+    "own_operators",
+    "host",
+    "devices",
+    "precision",
+    "runtime",
     "data",
-)  # fmt: skip
+)
 """Fields of meta.json that may change a result, in the order of the table."""
 LEFT_OUT = (
-    "host.name", "host.system", "git.diff", "git.dirty", "git.diff_bytes", "mxtrain_git.diff", "mxtrain_git.dirty",
-    "mxtrain_git.diff_bytes", "data.sha256",
-)  # fmt: skip
+    "host.name",
+    "host.system",
+    "git.diff",
+    "git.dirty",
+    "git.diff_bytes",
+    "mxtrain_git.diff",
+    "mxtrain_git.dirty",
+    "mxtrain_git.diff_bytes",
+    "data.sha256",
+)
 """Parts of these fields that do not change a result, or that another part contains."""
 ABSENT = "(none)"
 
@@ -163,7 +179,7 @@ def _final(status: JsonObject) -> Dict[str, object]:
         "state": INTERRUPTED if state == PRUNED else state,  # `tune` renames the state of a trial afterwards
         **(flatten({"best": best}) if isinstance(best, dict) else {}),
         **(flatten(metrics) if isinstance(metrics, dict) else {}),
-    }  # fmt: skip
+    }
 
 
 def _largest(before: Mapping[str, object], after: Mapping[str, object]) -> Optional[float]:

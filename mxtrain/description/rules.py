@@ -31,18 +31,37 @@ ROLE_VARIABLES = ("DMLC_ROLE", HOROVOD_RANK)
 """Environment variables that make a process one of several."""
 
 MXNET_NUMBERS = {
-    **dict.fromkeys((
-        "MXNET_CPU_WORKER_NTHREADS", "MXNET_CPU_PRIORITY_NTHREADS", "MXNET_GPU_WORKER_NTHREADS",
-        "MXNET_GPU_COPY_NTHREADS", "MXNET_CPU_TEMP_COPY", "MXNET_GPU_TEMP_COPY", "MXNET_CPU_PARALLEL_RAND_COPY",
-        "MXNET_GPU_PARALLEL_RAND_COPY", "MXNET_KVSTORE_BIGARRAY_BOUND",
-    ), 1),
-    **dict.fromkeys((
-        "MXNET_MP_WORKER_NTHREADS", "MXNET_MP_OPENCV_NUM_THREADS", "MXNET_OMP_MAX_THREADS", "MXNET_CPU_PARALLEL_SIZE",
-        "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_FWD",
-        "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD", "MXNET_EXEC_INPLACE_GRAD_SUM_CAP",
-        "MXNET_KVSTORE_REDUCTION_NTHREADS", "MXNET_KVSTORE_SLICE_THRESHOLD", "MXNET_MKLDNN_CACHE_NUM",
-    ), 0),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "MXNET_CPU_WORKER_NTHREADS",
+            "MXNET_CPU_PRIORITY_NTHREADS",
+            "MXNET_GPU_WORKER_NTHREADS",
+            "MXNET_GPU_COPY_NTHREADS",
+            "MXNET_CPU_TEMP_COPY",
+            "MXNET_GPU_TEMP_COPY",
+            "MXNET_CPU_PARALLEL_RAND_COPY",
+            "MXNET_GPU_PARALLEL_RAND_COPY",
+            "MXNET_KVSTORE_BIGARRAY_BOUND",
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        (
+            "MXNET_MP_WORKER_NTHREADS",
+            "MXNET_MP_OPENCV_NUM_THREADS",
+            "MXNET_OMP_MAX_THREADS",
+            "MXNET_CPU_PARALLEL_SIZE",
+            "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN",
+            "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_FWD",
+            "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD",
+            "MXNET_EXEC_INPLACE_GRAD_SUM_CAP",
+            "MXNET_KVSTORE_REDUCTION_NTHREADS",
+            "MXNET_KVSTORE_SLICE_THRESHOLD",
+            "MXNET_MKLDNN_CACHE_NUM",
+        ),
+        0,
+    ),
+}
 """Integer variables of MXNet -> smallest allowed value. With other values MXNet ends the process or hangs."""
 ENGINE_TYPE = "MXNET_ENGINE_TYPE"
 ENGINES = ("ThreadedEnginePerDevice", "ThreadedEnginePooled", "ThreadedEngine", "NaiveEngine")
@@ -70,15 +89,19 @@ def check_schedule_end(description: Description) -> None:
 def check_monitors(description: Description) -> None:
     """Rejects monitored values other than the loss and the metrics of the run."""
     allowed = [f"val/{name}" for name in ("loss", *description.metric)]
-    allowed += [f"train/{name}" for name in ("loss", *description.metric)
-                if name == "loss" or not description.metric[name].on_host]  # fmt: skip
+    allowed += [
+        f"train/{name}"
+        for name in ("loss", *description.metric)
+        if name == "loss" or not description.metric[name].on_host
+    ]
     monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
     if description.early_stopping.monitored:
         monitors.append(("early_stopping.monitor", description.early_stopping.monitored))
     if description.lr_scheduler.monitored:
         monitors.append(("lr_scheduler.monitor", description.lr_scheduler.monitored))
-    monitors += [(f"callback.{name}.monitor", spec.monitored)
-                 for name, spec in description.callback.items() if spec.monitored]  # fmt: skip
+    monitors += [
+        (f"callback.{name}.monitor", spec.monitored) for name, spec in description.callback.items() if spec.monitored
+    ]
     if any(metric.tasks and description.task.name not in metric.tasks for metric in description.metric.values()):
         return  # `check_task_fits` rejects the metric; the monitor may belong to the right one
     for path, monitor in monitors:
@@ -230,8 +253,11 @@ def check_cores(description: Description) -> None:
     runtime, environ = description.runtime, os.environ
     if description.cluster.launcher != "local" and WORKER not in environ:
         return  # this is the supervisor; the workers on other hosts check their own cores
-    thread_settings = {"runtime.threads": runtime.threads, "runtime.cpu_workers": runtime.cpu_workers,
-             "runtime.env.OMP_NUM_THREADS": runtime.env.get("OMP_NUM_THREADS")}  # fmt: skip
+    thread_settings = {
+        "runtime.threads": runtime.threads,
+        "runtime.cpu_workers": runtime.cpu_workers,
+        "runtime.env.OMP_NUM_THREADS": runtime.env.get("OMP_NUM_THREADS"),
+    }
     if runtime.threads == "auto":
         thread_settings["OMP_NUM_THREADS"] = environ.get("OMP_NUM_THREADS")
     cores = usable_cores()
@@ -308,9 +334,10 @@ def check_actions(description: Description) -> None:
         )
     for name, spec in description.callback.items():
         reason = spec.unsupported_reason(
-            ema_decay=description.trainer.ema_decay, stops_early=bool(description.early_stopping.monitored),
+            ema_decay=description.trainer.ema_decay,
+            stops_early=bool(description.early_stopping.monitored),
             scales_loss=description.amp.scales_loss,
-        )  # fmt: skip
+        )
         if reason:
             raise ConfigError(f"callback.{name}: {reason}.")
 
@@ -441,7 +468,8 @@ RULES = (
 """All rules, in the order in which they are checked."""
 
 ENVIRONMENT_RULES = (
-    check_environment_threads, check_mxnet_variables,
+    check_environment_threads,
+    check_mxnet_variables,
     check_cores,
-)  # fmt: skip
+)
 """The rules that also check the environment and the cores of this process."""

@@ -82,15 +82,28 @@ def check_served_tables(description: Description) -> None:
     conflicts = [
         (bool(conflict), conflict, remedy),
         (trainer.sparse_grad is False, "trainer.sparse_grad=false: gradients of all rows", "trainer.sparse_grad=auto"),
-        (trainer.ema_decay is not None, f"trainer.ema_decay={trainer.ema_decay}: the average is of whole tables",
-         "trainer.ema_decay=null"),
-        (description.amp.scales_loss, "amp=float16: a step is left out where a gradient overflows, which no "
-         "worker sees of the others' rows", "amp=bfloat16"),
-        (is_summed and trainer.clip_global_norm is not None, f"trainer.clip_global_norm={trainer.clip_global_norm}: no "
-         "worker knows the norm of the sum of all workers' gradients", "optimizer.clip_gradient=1"),
-        (description.model.weights is not None, f"model.weights={description.model.weights}: the file has whole tables",
-         "checkpoint.resume=RUN to go on from a run"),
-    ]  # fmt: skip
+        (
+            trainer.ema_decay is not None,
+            f"trainer.ema_decay={trainer.ema_decay}: the average is of whole tables",
+            "trainer.ema_decay=null",
+        ),
+        (
+            description.amp.scales_loss,
+            "amp=float16: a step is left out where a gradient overflows, which no worker sees of the others' rows",
+            "amp=bfloat16",
+        ),
+        (
+            is_summed and trainer.clip_global_norm is not None,
+            f"trainer.clip_global_norm={trainer.clip_global_norm}: no "
+            "worker knows the norm of the sum of all workers' gradients",
+            "optimizer.clip_gradient=1",
+        ),
+        (
+            description.model.weights is not None,
+            f"model.weights={description.model.weights}: the file has whole tables",
+            "checkpoint.resume=RUN to go on from a run",
+        ),
+    ]
     for applies, reason, alternative in conflicts:
         if applies:
             raise ConfigError(f"kvstore.tables=servers with {reason}. Type {alternative}, or kvstore.tables=workers.")

@@ -53,7 +53,7 @@ MAX_SHOWN = 120
 
 def require_trusted(
     config: Config, path: str, command: str, overridden: Sequence[str], config_dirs: Sequence[str], remedy: str = ""
-) -> None:  # fmt: skip
+) -> None:
     """Rejects a description that would run code of its author. Imports only mxtrain's own modules.
 
     Args:

@@ -22,9 +22,16 @@ from mxtrain.files.regular_files import MAX_BYTES, open_regular
 
 MAX_ENTRIES = 4_000_000
 _DAMAGED = (
-    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError,
-    ValueError, UnicodeError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    UnicodeError,
+)
 """Errors of the libraries for damaged archives; RuntimeError is that of an encrypted one."""
 
 

@@ -33,7 +33,7 @@ HASHES = {32: "md5", 40: "sha1", 64: "sha256"}
 
 
 class WrongContent(Exception):
-    """The received bytes are not the published file. The message completes the sentence "The file ...". """
+    """The received bytes are not the published file. The message completes the sentence "The file ..."."""
 
 
 class _Interrupted(Exception):
@@ -58,9 +58,12 @@ class DownloadLimits:
 
 
 def fetch(
-    url: str, path: Path, is_there: Callable[[], bool], use: Callable[[Path], None],
+    url: str,
+    path: Path,
+    is_there: Callable[[], bool],
+    use: Callable[[Path], None],
     limits: Optional[DownloadLimits] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Downloads a file and passes it to `use`, unless another process has done that in the meantime.
 
     Args:
@@ -101,10 +104,13 @@ def fetch(
 
 def _reason(error: OSError) -> str:
     reasons = {
-        errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is exceeded",
-        errno.EACCES: "you have no permission", errno.EPERM: "you have no permission",
-        errno.EROFS: "the file system is read-only", errno.ENAMETOOLONG: "its name is too long",
-    }  # fmt: skip
+        errno.ENOSPC: "the disk is full",
+        errno.EDQUOT: "your disk quota is exceeded",
+        errno.EACCES: "you have no permission",
+        errno.EPERM: "you have no permission",
+        errno.EROFS: "the file system is read-only",
+        errno.ENAMETOOLONG: "its name is too long",
+    }
     return reasons.get(error.errno or 0, error.strerror or str(error))
 
 
@@ -211,10 +217,11 @@ def _no_connection(error: Exception) -> str:
     reasons = {
         r"Errno -[2-5]\]|NameResolution|getaddrinfo": "the name of the server is not known here: check the address and"
         " the network",
-        "timed out": "the server did not answer in time", "unreachable": "there is no way to the server",
+        "timed out": "the server did not answer in time",
+        "unreachable": "there is no way to the server",
         "CERTIFICATE|SSL": "its certificate cannot be verified; a proxy may need REQUESTS_CA_BUNDLE=FILE",
         "[Pp]roxy": "the proxy of https_proxy or http_proxy does not answer",
-    }  # fmt: skip
+    }
     known = next((reason for pattern, reason in reasons.items() if re.search(pattern, text)), "")
     match = re.search(r"\[Errno -?\d+\] ([\w ]+)", text)
     return f"no connection ({known or (match.group(1).strip() if match else text)})"

@@ -53,10 +53,17 @@ class BoundCall:
             MXNetError: the operator does not accept the arrays or attributes.
         """
         values = [str(value) for value in attributes.values()]
-        _base.check_call(_base._LIB.MXImperativeInvokeEx(
-            self._operator, ctypes.c_int(len(self._inputs)), self._read, ctypes.byref(self._count),
-            ctypes.byref(self._pointer), ctypes.c_int(len(values)), _base.c_str_array(list(attributes)),
-            _base.c_str_array(values), ctypes.byref(self._types),
-        ))  # fmt: skip
+        _base.check_call(
+            _base._LIB.MXImperativeInvokeEx(
+                self._operator,
+                ctypes.c_int(len(self._inputs)),
+                self._read,
+                ctypes.byref(self._count),
+                ctypes.byref(self._pointer),
+                ctypes.c_int(len(values)),
+                _base.c_str_array(list(attributes)),
+                _base.c_str_array(values),
+                ctypes.byref(self._types),
+            )
+        )
         return self._outputs
-

@@ -38,10 +38,22 @@ def with_computed_weights(operator: Callable[..., Any], F: OperatorModule, is_co
 
 
 def transposed_convolution(
-    F: OperatorModule, x: Array, weight: Array, bias: Any, *, kernel: Sequence[int], num_filter: int,
-    stride: Sequence[int] = (), dilate: Sequence[int] = (), pad: Sequence[int] = (), adj: Sequence[int] = (),
-    num_group: int = 1, no_bias: bool = True, target_shape: Sequence[int] = (), **others: Any,
-) -> Array:  # fmt: skip
+    F: OperatorModule,
+    x: Array,
+    weight: Array,
+    bias: Any,
+    *,
+    kernel: Sequence[int],
+    num_filter: int,
+    stride: Sequence[int] = (),
+    dilate: Sequence[int] = (),
+    pad: Sequence[int] = (),
+    adj: Sequence[int] = (),
+    num_group: int = 1,
+    no_bias: bool = True,
+    target_shape: Sequence[int] = (),
+    **others: Any,
+) -> Array:
     """Computes a transposed convolution by a convolution.
 
     Args:
@@ -57,8 +69,10 @@ def transposed_convolution(
         ConfigError: `target_shape` is given.
     """
     if any(target_shape or ()):
-        raise ConfigError("Deconvolution with target_shape ends the process if other operators compute its weight. "
-                          "Use pad and adj instead of target_shape")  # fmt: skip
+        raise ConfigError(
+            "Deconvolution with target_shape ends the process if other operators compute its weight. "
+            "Use pad and adj instead of target_shape"
+        )
     ndim = len(kernel)
     stride, dilate = stride or (1,) * ndim, dilate or (1,) * ndim
     pad, adj = pad or (0,) * ndim, adj or (0,) * ndim
@@ -70,9 +84,16 @@ def transposed_convolution(
     arrays = [F.reshape(weight, shape=(-3, -2))] + ([] if no_bias else [bias])
     named = {"name": others["name"]} if "name" in others else {}
     y = F.Convolution(
-        x, *arrays, kernel=kernel, dilate=dilate, pad=tuple(max(margin, 0) for margin in margins),
-        num_filter=num_filter, num_group=num_group, no_bias=no_bias, **named,
-    )  # fmt: skip
+        x,
+        *arrays,
+        kernel=kernel,
+        dilate=dilate,
+        pad=tuple(max(margin, 0) for margin in margins),
+        num_filter=num_filter,
+        num_group=num_group,
+        no_bias=no_bias,
+        **named,
+    )
     for axis, margin in enumerate(margins, 2):
         if margin < 0:
             y = F.slice_axis(y, axis=axis, begin=-margin, end=margin)

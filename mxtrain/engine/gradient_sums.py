@@ -30,9 +30,12 @@ OVERWRITES: Mapping[str, Sequence[str]] = {
 
 
 def with_copied_arrays(
-    operator: Callable[..., Any], autograd: Any, copy: Callable[[Any], Any], is_copied: Callable[[object], bool],
+    operator: Callable[..., Any],
+    autograd: Any,
+    copy: Callable[[Any], Any],
+    is_copied: Callable[[object], bool],
     only: Optional[Tuple[int, str]] = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Wraps an imperative operator so that recorded calls read copies of arrays.
 
     Args:

@@ -128,9 +128,7 @@ def _binary(compute: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable
     return lambda attributes: lambda inputs: compute(inputs[0], inputs[1])
 
 
-def _with_scalar(
-    compute: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> Callable[[Mapping[str, str]], Compute]:  # fmt: skip
+def _with_scalar(compute: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Mapping[str, str]], Compute]:
     def make(attributes: Mapping[str, str]) -> Compute:
         _require(attributes, {"scalar", "is_int"})
         scalar = float(attributes["scalar"])
@@ -179,17 +177,38 @@ def _require(attributes: Mapping[str, str], known: Set[str]) -> None:
 
 
 _ACTIVATIONS: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": _relu, "tanh": np.tanh, "sigmoid": _sigmoid, "softrelu": _soft_relu,
+    "relu": _relu,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "softrelu": _soft_relu,
     "softsign": lambda x: x / (np.abs(x) + np.ones((), x.dtype)),
-}  # fmt: skip
+}
 _MAKERS: Dict[str, Callable[[Mapping[str, str]], Compute]] = {
-    "FullyConnected": _dense, "Activation": _activation, "Concat": _concat, "Flatten": _unary(_flatten),
-    "flatten": _unary(_flatten), "tanh": _unary(np.tanh), "sigmoid": _unary(_sigmoid), "relu": _unary(_relu),
-    "exp": _unary(np.exp), "sqrt": _unary(np.sqrt), "square": _unary(np.square), "abs": _unary(np.abs),
-    "clip": _clip, "expand_dims": _expand_dims, "broadcast_like": _broadcast_like,
-    "broadcast_add": _binary(np.add), "broadcast_sub": _binary(np.subtract), "broadcast_mul": _binary(np.multiply),
-    "broadcast_div": _binary(np.divide), "elemwise_add": _binary(np.add), "elemwise_sub": _binary(np.subtract),
-    "elemwise_mul": _binary(np.multiply), "elemwise_div": _binary(np.divide),
-    "_plus_scalar": _with_scalar(np.add), "_minus_scalar": _with_scalar(np.subtract),
-    "_mul_scalar": _with_scalar(np.multiply), "_div_scalar": _with_scalar(np.divide),
-}  # fmt: skip
+    "FullyConnected": _dense,
+    "Activation": _activation,
+    "Concat": _concat,
+    "Flatten": _unary(_flatten),
+    "flatten": _unary(_flatten),
+    "tanh": _unary(np.tanh),
+    "sigmoid": _unary(_sigmoid),
+    "relu": _unary(_relu),
+    "exp": _unary(np.exp),
+    "sqrt": _unary(np.sqrt),
+    "square": _unary(np.square),
+    "abs": _unary(np.abs),
+    "clip": _clip,
+    "expand_dims": _expand_dims,
+    "broadcast_like": _broadcast_like,
+    "broadcast_add": _binary(np.add),
+    "broadcast_sub": _binary(np.subtract),
+    "broadcast_mul": _binary(np.multiply),
+    "broadcast_div": _binary(np.divide),
+    "elemwise_add": _binary(np.add),
+    "elemwise_sub": _binary(np.subtract),
+    "elemwise_mul": _binary(np.multiply),
+    "elemwise_div": _binary(np.divide),
+    "_plus_scalar": _with_scalar(np.add),
+    "_minus_scalar": _with_scalar(np.subtract),
+    "_mul_scalar": _with_scalar(np.multiply),
+    "_div_scalar": _with_scalar(np.divide),
+}

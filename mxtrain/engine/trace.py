@@ -53,9 +53,13 @@ class EngineTrace:
         self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-trace-", dir=temporary_place())
         self._file = Path(self._folder.name) / "trace.json"
         mx.profiler.set_config(
-            profile_symbolic=True, profile_imperative=True, profile_api=False, profile_memory=False,
-            aggregate_stats=False, filename=str(self._file),
-        )  # fmt: skip
+            profile_symbolic=True,
+            profile_imperative=True,
+            profile_api=False,
+            profile_memory=False,
+            aggregate_stats=False,
+            filename=str(self._file),
+        )
         mx.profiler.set_state("run")
 
     def stop(self, devices: Sequence[mx.Context]) -> List[Operation]:

@@ -15,23 +15,62 @@ from mxtrain.engine.gradient_sums import has_gradient
 
 Input = Tuple[int, str]
 """Position and name of an argument."""
-COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "logical_and", "logical_or",
-               "logical_xor")  # fmt: skip
-DISTRIBUTIONS = ("uniform", "normal", "gamma", "exponential", "poisson", "negative_binomial",
-                 "generalized_negative_binomial", "multinomial")  # fmt: skip
+COMPARISONS = (
+    "equal",
+    "not_equal",
+    "greater",
+    "greater_equal",
+    "lesser",
+    "lesser_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+)
+DISTRIBUTIONS = (
+    "uniform",
+    "normal",
+    "gamma",
+    "exponential",
+    "poisson",
+    "negative_binomial",
+    "generalized_negative_binomial",
+    "multinomial",
+)
 ZERO_GRADIENTS: Mapping[str, Optional[Input]] = {
-    **dict.fromkeys((
-        "BlockGrad", "stop_gradient", "round", "rint", "ceil", "floor", "trunc", "fix", "logical_not", "zeros_like",
-        "ones_like", "one_hot", "argmax", "argmin", "argsort", "topk", "contrib.arange_like", "contrib.index_array",
-    )),
+    **dict.fromkeys(
+        (
+            "BlockGrad",
+            "stop_gradient",
+            "round",
+            "rint",
+            "ceil",
+            "floor",
+            "trunc",
+            "fix",
+            "logical_not",
+            "zeros_like",
+            "ones_like",
+            "one_hot",
+            "argmax",
+            "argmin",
+            "argsort",
+            "topk",
+            "contrib.arange_like",
+            "contrib.index_array",
+        )
+    ),
     **dict.fromkeys(f"broadcast_{name}" for name in COMPARISONS),
     **dict.fromkeys(f"_internal._{name}{kind}" for name in COMPARISONS for kind in ("", "_scalar")),
     **dict.fromkeys(f"sample_{name}" for name in DISTRIBUTIONS),
     **dict.fromkeys(f"_internal._sample_{name}" for name in DISTRIBUTIONS),
-    "where": (0, "condition"), "pick": (1, "index"), "choose_element_0index": (1, "index"),
-    "gather_nd": (1, "indices"), "scatter_nd": (1, "indices"), "broadcast_like": (1, "rhs"),
+    "where": (0, "condition"),
+    "pick": (1, "index"),
+    "choose_element_0index": (1, "index"),
+    "gather_nd": (1, "indices"),
+    "scatter_nd": (1, "indices"),
+    "broadcast_like": (1, "rhs"),
     "reshape_like": (1, "rhs"),
-}  # fmt: skip
+}
 """Function of `mxnet.nd` -> its input whose gradient is 0; None if all are."""
 
 

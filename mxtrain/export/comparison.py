@@ -18,13 +18,22 @@ def table_of(report: Mapping[str, Any]) -> List[List[str]]:
     rows = [
         ["", FLOAT32, form, ""],
         [metric["name"], f"{metric[FLOAT32]:.6g}", f"{metric[form]:.6g}", f"{metric[form] - metric[FLOAT32]:+.2g}"],
-        [f"file{'s' * (len(report['files'][form]) > 1)}, MB", *(f"{sizes[name] / 1e6:.3g}" for name in (FLOAT32, form)),
-         f"1/{sizes[FLOAT32] / sizes[form]:.1f}"],
-    ]  # fmt: skip
+        [
+            f"file{'s' * (len(report['files'][form]) > 1)}, MB",
+            *(f"{sizes[name] / 1e6:.3g}" for name in (FLOAT32, form)),
+            f"1/{sizes[FLOAT32] / sizes[form]:.1f}",
+        ],
+    ]
     for row in report["latency"]:
         threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
-        rows.append([f"batch {row['batch']}, {threads}, ms", f"{row[FLOAT32]:.4g}", f"{row[form]:.4g}",
-                     f"{row[FLOAT32] / row[form]:.2f} times as fast"])  # fmt: skip
+        rows.append(
+            [
+                f"batch {row['batch']}, {threads}, ms",
+                f"{row[FLOAT32]:.4g}",
+                f"{row[form]:.4g}",
+                f"{row[FLOAT32] / row[form]:.2f} times as fast",
+            ]
+        )
     return rows
 
 
@@ -39,5 +48,8 @@ def remarks_of(report: Mapping[str, Any]) -> List[str]:
         return [f"Weights are stored as {form} and computed with in float32.", f"Measured on {report['processor']}."]
     calibrated = f", ranges from {report['calibration_samples']} samples" if "calibration_samples" in report else ""
     parts = [f"{name}.onnx, {part['way']}: {part['in_int8']} in int8." for name, part in report["parts"].items()]
-    return [f"int8, {report['way']}{calibrated}: {report['reason']}; {report['in_int8']} in int8.", *parts,
-            f"Measured on {report['processor']}."]  # fmt: skip
+    return [
+        f"int8, {report['way']}{calibrated}: {report['reason']}; {report['in_int8']} in int8.",
+        *parts,
+        f"Measured on {report['processor']}.",
+    ]

@@ -133,7 +133,7 @@ class PartSessions:
 
 def compress(
     folder: Path, settings: Compression, subject: Subject, stage: Stage = lambda what: None
-) -> Tuple[Dict[str, Any], Dict[str, List[Case]]]:  # fmt: skip
+) -> Tuple[Dict[str, Any], Dict[str, List[Case]]]:
     """Replaces all networks of an exported folder by quantized ones.
 
     Args:
@@ -170,23 +170,31 @@ def compress(
         sessions = {
             form: {name: standalone.load_session(path, name=file) for name, file in files.items()}
             for form, path in folders.items()
-        }  # fmt: skip
+        }
         quantized = sessions[settings.form]
         proven = {name: _outputs(name, quantized[name], cases, settings.form) for name, cases in all_cases.items()}
         stage("measuring the metric of both")
         metric = _compare_metric(subject, settings, sessions)
         inputs = subject.cases[0][0]
-        sizes = {form: {file: (Path(path) / file).stat().st_size for file in files.values()}
-                 for form, path in folders.items()}  # fmt: skip
+        sizes = {
+            form: {file: (Path(path) / file).stat().st_size for file in files.values()}
+            for form, path in folders.items()
+        }
         stage("timing")
         report = {
-            "form": settings.form, **facts, "metric": metric,
-            "errors": {f"{name}.{key}" if name else key: error for name, cases in all_cases.items()
-                       for key, error in standalone.errors_of(quantized[name], cases).items()},
-            "bytes": {form: sum(by_file.values()) for form, by_file in sizes.items()}, "files": sizes,
+            "form": settings.form,
+            **facts,
+            "metric": metric,
+            "errors": {
+                f"{name}.{key}" if name else key: error
+                for name, cases in all_cases.items()
+                for key, error in standalone.errors_of(quantized[name], cases).items()
+            },
+            "bytes": {form: sum(by_file.values()) for form, by_file in sizes.items()},
+            "files": sizes,
             "latency": measure_latency(folders, inputs, BATCHES if subject.is_open else BATCHES[:1]),
             "processor": describe_processor(),
-        }  # fmt: skip
+        }
         return report, proven
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -214,8 +222,10 @@ def _outputs(name: str, session: Any, cases: Sequence[Case], form: Format) -> Li
         shapes, expected_shapes = ({key: array.shape for key, array in one.items()} for one in (found, expected))
         if shapes != expected_shapes:
             wrong = next(key for key in {**expected_shapes, **shapes} if shapes.get(key) != expected_shapes.get(key))
-            raise ConfigError(f"{refused} has another output in this form: {wrong} has the shape {shapes.get(wrong)}, "
-                              f"and {expected_shapes.get(wrong)} in float32. {advice}")  # fmt: skip
+            raise ConfigError(
+                f"{refused} has another output in this form: {wrong} has the shape {shapes.get(wrong)}, "
+                f"and {expected_shapes.get(wrong)} in float32. {advice}"
+            )
         proven.append((inputs, found))
     return proven
 
@@ -271,7 +281,7 @@ def calibration_samples(subject: Subject, settings: Compression) -> Iterator[Dic
 
 def _compare_metric(
     subject: Subject, settings: Compression, sessions: Mapping[str, Mapping[str, Any]]
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     values = {form: subject.evaluate(networks) for form, networks in sessions.items()}
     monitored = subject.trained.description.trainer.monitor.rpartition("/")[2]
     direction_of = subject.trained.evaluator.direction

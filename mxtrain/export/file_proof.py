@@ -94,7 +94,7 @@ def prove_files(
 
 def prove_examples(
     reader: str, folder: UnrunExport, trained: Trained, network: TracedNetwork
-) -> List[Tuple[str, bytes, Dict[str, np.ndarray]]]:  # fmt: skip
+) -> List[Tuple[str, bytes, Dict[str, np.ndarray]]]:
     """Compares the inputs that the folder's reader makes of files with those of `mxtrain predict`.
 
     The files are made for the proof, so that the folder can contain them: files of the split may be private.

@@ -84,9 +84,13 @@ def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
             replace_file(folder / name, model.SerializeToString())
             return
         onnx.save_model(
-            model, str(folder / name), save_as_external_data=True, all_tensors_to_one_file=True,
-            location=standalone.weights_of(name), size_threshold=LEAST_OUTSIDE,
-        )  # fmt: skip
+            model,
+            str(folder / name),
+            save_as_external_data=True,
+            all_tensors_to_one_file=True,
+            location=standalone.weights_of(name),
+            size_threshold=LEAST_OUTSIDE,
+        )
     except OSError as error:
         raise _unwritable(folder, error) from error
 
@@ -111,9 +115,11 @@ def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
     """
     arrays = {
         f"{f'{part}:' if part else ''}{number}/{kind}/{name}": np.ascontiguousarray(array)
-        for part, part_cases in cases.items() for number, case in enumerate(part_cases)
-        for kind, arrays_by_name in zip(("input", "output"), case) for name, array in arrays_by_name.items()
-    }  # fmt: skip
+        for part, part_cases in cases.items()
+        for number, case in enumerate(part_cases)
+        for kind, arrays_by_name in zip(("input", "output"), case)
+        for name, array in arrays_by_name.items()
+    }
     _write_arrays(folder, standalone.PROOF, arrays)
 
 
@@ -162,9 +168,13 @@ def check_arrays(files: Mapping[str, Mapping[str, np.ndarray]]) -> None:
 
 
 def write_texts(
-    folder: Path, signature: Dict[str, Any], report: Dict[str, Any], files: Mapping[str, bytes],
-    arrays: Mapping[str, Mapping[str, np.ndarray]], modules: Mapping[str, bytes],
-) -> None:  # fmt: skip
+    folder: Path,
+    signature: Dict[str, Any],
+    report: Dict[str, Any],
+    files: Mapping[str, bytes],
+    arrays: Mapping[str, Mapping[str, np.ndarray]],
+    modules: Mapping[str, bytes],
+) -> None:
     """Writes the signature, the report, the model card and the program that predicts.
 
     Args:
@@ -198,30 +208,55 @@ def write_texts(
 def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
     """Returns README.md: network, inputs, outputs, errors and metrics of the export."""
     lines = [
-        f"# {report['model']} for {signature['task'] or 'a task of its own'}", "",
+        f"# {report['model']} for {signature['task'] or 'a task of its own'}",
+        "",
         f"Exported by mxtrain {report['versions']['mxtrain']} from step {report['step']} of a run on "
-        f"{report['dataset']}.", "", "| input | type | shape |", "| --- | --- | --- |",
-        *(f"| {spec['name']} | {spec['dtype']} | {' x '.join(map(str, spec['shape']))} |"
-          for spec in signature["inputs"]),
+        f"{report['dataset']}.",
+        "",
+        "| input | type | shape |",
+        "| --- | --- | --- |",
+        *(
+            f"| {spec['name']} | {spec['dtype']} | {' x '.join(map(str, spec['shape']))} |"
+            for spec in signature["inputs"]
+        ),
         *([f"\n{signature['fixed']}."] if signature.get("fixed") else []),
-        "", "| output | relative error against MXNet |", "| --- | --- |",
-        *(f"| {name} | {error:.1e} |" for name, error in report["errors"].items()), "",
-        f"| metric ({report['evaluated']}) | MXNet | onnxruntime |", "| --- | --- | --- |",
-        *(f"| {name} | {values['mxnet']:.6g} | {values['onnxruntime']:.6g} |"
-          for name, values in report["metrics"].items()),
-        "", "```", f"pip install onnxruntime numpy {_reader_packages(signature)}".rstrip(),
+        "",
+        "| output | relative error against MXNet |",
+        "| --- | --- |",
+        *(f"| {name} | {error:.1e} |" for name, error in report["errors"].items()),
+        "",
+        f"| metric ({report['evaluated']}) | MXNet | onnxruntime |",
+        "| --- | --- | --- |",
+        *(
+            f"| {name} | {values['mxnet']:.6g} | {values['onnxruntime']:.6g} |"
+            for name, values in report["metrics"].items()
+        ),
+        "",
+        "```",
+        f"pip install onnxruntime numpy {_reader_packages(signature)}".rstrip(),
         "python predict.py --check    # repeats the proof",
-        "python predict.py FILE...", "```", "", standalone.describe_input(signature), "",
+        "python predict.py FILE...",
+        "```",
+        "",
+        standalone.describe_input(signature),
+        "",
         "`signature.json` says how samples become inputs. The largest error is of the samples in `proof.npz`, relative "
-        "to the largest number of the output.", "",
-    ]  # fmt: skip
+        "to the largest number of the output.",
+        "",
+    ]
     if "compression" in report:
         titles, *rows = table_of(report["compression"])
         lines += [
-            f"## {report['compression']['form']}", "", *remarks_of(report["compression"]),
-            "The errors above are those of float32; the proof holds outputs of this file.", "",
-            f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|", *(f"| {' | '.join(row)} |" for row in rows), "",
-        ]  # fmt: skip
+            f"## {report['compression']['form']}",
+            "",
+            *remarks_of(report["compression"]),
+            "The errors above are those of float32; the proof holds outputs of this file.",
+            "",
+            f"| {' | '.join(titles)} |",
+            "| --- " * len(titles) + "|",
+            *(f"| {' | '.join(row)} |" for row in rows),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -285,9 +320,11 @@ def exports_below(folder: str, depth: int) -> List[str]:
     for _ in range(depth):
         paths = (os.path.join(parent, name) for parent in level for name in _visible(parent)[:MAX_SEARCHED])
         level = sorted(path for path in paths if os.path.isdir(path))[:MAX_SEARCHED]
-        found += [path for path in level if all(
-            os.path.lexists(os.path.join(path, name)) for name in (standalone.MODEL, standalone.SIGNATURE)
-        )]  # fmt: skip
+        found += [
+            path
+            for path in level
+            if all(os.path.lexists(os.path.join(path, name)) for name in (standalone.MODEL, standalone.SIGNATURE))
+        ]
     return found
 
 

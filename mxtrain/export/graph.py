@@ -31,10 +31,15 @@ OPSET, IR_VERSION = 17, 8
 """Versions that onnxruntime reads since 1.19. LayerNormalization requires opset 17."""
 
 TYPES = {
-    "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
-    "int32": TensorProto.INT32, "int64": TensorProto.INT64, "uint8": TensorProto.UINT8, "int8": TensorProto.INT8,
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "float16": TensorProto.FLOAT16,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+    "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
     "bool": TensorProto.BOOL,
-}  # fmt: skip
+}
 STRIDES = (2, 4, 8, 16, 32, 64)
 """Total strides of networks for images whose sizes are rounded up."""
 LARGEST_SHARED = 64
@@ -325,9 +330,13 @@ class OnnxGraph:
     """
 
     def __init__(
-        self, symbol: Symbol, parameters: Mapping[str, np.ndarray], inputs: Mapping[str, Input],
-        probes: Sequence[Mapping[str, int]], converters: Mapping[str, Converter],
-    ):  # fmt: skip
+        self,
+        symbol: Symbol,
+        parameters: Mapping[str, np.ndarray],
+        inputs: Mapping[str, Input],
+        probes: Sequence[Mapping[str, int]],
+        converters: Mapping[str, Converter],
+    ):
         used_names = set(symbol.list_inputs())
         self.inputs = {name: entry for name, entry in inputs.items() if name in used_names}
         self.parameters = {name: value for name, value in parameters.items() if name in used_names}
@@ -386,8 +395,10 @@ class OnnxGraph:
         """Returns (name, axis, sizes in all probes) of each open dimension of the inputs."""
         return [
             (name, axis, tuple(sizes[dim] for sizes in self.probes))
-            for name, one in self.inputs.items() for axis, dim in enumerate(one.dims) if isinstance(dim, str)
-        ]  # fmt: skip
+            for name, one in self.inputs.items()
+            for axis, dim in enumerate(one.dims)
+            if isinstance(dim, str)
+        ]
 
     def num_users(self, entry: Entry) -> int:
         """Returns the number of inputs of operators that read a tensor."""
@@ -493,14 +504,17 @@ class OnnxGraph:
         inputs = [
             helper.make_tensor_value_info(name, TYPES[entry.dtype], list(entry.dims))
             for name, entry in self.inputs.items()
-        ]  # fmt: skip
+        ]
         used = {name for node in nodes for name in node.input}
         constants = [tensor for name, tensor in self.initializers.items() if name in used]
         graph = helper.make_graph(nodes, "mxtrain", inputs, outputs, constants)
         return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="mxtrain",
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="mxtrain",
             producer_version=version,
-        )  # fmt: skip
+        )
 
     @property
     def converted(self) -> List[int]:

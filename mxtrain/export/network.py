@@ -1,6 +1,6 @@
 """Traces a trained network, with normalisation and decoding, for the conversion to ONNX. Imports MXNet and onnx.
 
-    uint8 images, ids, numbers -> normalisation -> the network -> its outputs, and predictions decoded from them
+uint8 images, ids, numbers -> normalisation -> the network -> its outputs, and predictions decoded from them
 """
 
 from __future__ import annotations
@@ -193,15 +193,15 @@ class TracedNetwork:
         types = ["uint8" if self.reads_bytes else self._types[0], *self._types[1:]]
         dims = [(batch, *shape) for shape in [*shapes, *self.state_shapes]]
         read = self.symbol.list_inputs()
-        return {
-            name: Input(sizes, dtype) for name, sizes, dtype in zip(self.input_names, dims, types) if name in read
-        }  # fmt: skip
+        return {name: Input(sizes, dtype) for name, sizes, dtype in zip(self.input_names, dims, types) if name in read}
 
     def _probes(self, shapes: Sequence[Dims]) -> List[Dict[str, int]]:
         sizes = {
-            name: size for dims, shape in zip(shapes, self.shapes) for name, size in zip(dims, shape)
+            name: size
+            for dims, shape in zip(shapes, self.shapes)
+            for name, size in zip(dims, shape)
             if isinstance(name, str)
-        }  # fmt: skip
+        }
         probes = []
         for number, batch in enumerate(BATCHES):
             probe = {"batch": batch}

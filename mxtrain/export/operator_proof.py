@@ -61,8 +61,10 @@ def differing_operator(graph: OnnxGraph, model: ModelProto, inputs: Mapping[str,
     for number, node in enumerate(graph.nodes):
         if node["op"] == "null" or (number, 0) not in graph.names or graph.names[number, 0] in graph.initializers:
             continue
-        arrays = [_value(graph, known, graph.names[entry[0], entry[1]]).astype(graph.dtype((entry[0], entry[1])))
-                  for entry in node["inputs"]]  # fmt: skip
+        arrays = [
+            _value(graph, known, graph.names[entry[0], entry[1]]).astype(graph.dtype((entry[0], entry[1])))
+            for entry in node["inputs"]
+        ]
         actual = [_value(graph, known, graph.names[number, k]) for k in range(2) if (number, k) in graph.names]
         expected = evaluate(_alone(node, len(actual)), {f"input{k}": array for k, array in enumerate(arrays)})
         error = max(_error(node, arrays, *pair) for pair in zip(actual, expected))
@@ -82,9 +84,12 @@ def _alone(node: Mapping[str, Any], num_outputs: int) -> Any:
     variables = [{"op": "null", "name": f"input{k}", "inputs": []} for k in range(count)]
     operator = {**node, "inputs": [[k, 0, 0] for k in range(count)]}
     content = {
-        "nodes": [*variables, operator], "arg_nodes": list(range(count)), "node_row_ptr": list(range(count + 2)),
-        "heads": [[count, k, 0] for k in range(num_outputs)], "attrs": {"mxnet_version": ["int", 10901]},
-    }  # fmt: skip
+        "nodes": [*variables, operator],
+        "arg_nodes": list(range(count)),
+        "node_row_ptr": list(range(count + 2)),
+        "heads": [[count, k, 0] for k in range(num_outputs)],
+        "attrs": {"mxnet_version": ["int", 10901]},
+    }
     return mx.sym.load_json(json.dumps(content))
 
 

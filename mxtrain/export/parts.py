@@ -67,5 +67,5 @@ def write_part(folder: Path, name: str, part: ExportedPart, metadata: Mapping[st
     signature = {
         "inputs": [{"name": key, "dtype": one.dtype, "shape": list(one.dims)} for key, one in inputs.items()],
         "outputs": [{"name": one.name, "shape": list(one.shape)} for one in session.get_outputs()],
-    }  # fmt: skip
+    }
     return WrittenPart(part.cases, errors, signature)

@@ -150,7 +150,7 @@ def _outputs(network: TracedNetwork, inputs: Mapping[str, np.ndarray]) -> Dict[s
 
 def prove(
     graph: OnnxGraph, model: ModelProto, network: TracedNetwork, session: Any, cases: Sequence[Case]
-) -> Dict[str, float]:  # fmt: skip
+) -> Dict[str, float]:
     """Returns the relative error of each output.
 
     Outputs that depend on an order of scores are compared as sets if they differ. Then each operator is also compared
@@ -195,17 +195,18 @@ def _agrees(session: Any, case: Case, unordered: Sequence[str]) -> bool:
         return False
 
 
-def first_difference(
-    graph: OnnxGraph, model: ModelProto, network: TracedNetwork, cases: Sequence[Case]
-) -> str:  # fmt: skip
+def first_difference(graph: OnnxGraph, model: ModelProto, network: TracedNetwork, cases: Sequence[Case]) -> str:
     """Returns a sentence that names the first operator whose output differs."""
     import onnxruntime
     from onnx import helper
 
     inner = network.symbol.get_internals()
     hidden = (None, *graph.initializers)
-    operators = [(number, node) for number, node in enumerate(graph.nodes)
-              if node["op"] != "null" and graph.names.get((number, 0)) not in hidden]  # fmt: skip
+    operators = [
+        (number, node)
+        for number, node in enumerate(graph.nodes)
+        if node["op"] != "null" and graph.names.get((number, 0)) not in hidden
+    ]
     names = list(dict.fromkeys(graph.names[number, 0] for number, _ in operators))
     model = type(model).FromString(model.SerializeToString())
     del model.graph.output[:]
@@ -250,16 +251,19 @@ class OnnxStrategy:
         entered = self._network.enter([value.asnumpy() for value in inputs])
         count = len(next(iter(entered.values())))
         step = count if self._is_open else 1
-        parts = [run(self._session, {name: array[row : row + step] for name, array in entered.items()})
-                 for row in range(0, count, step)]  # fmt: skip
+        parts = [
+            run(self._session, {name: array[row : row + step] for name, array in entered.items()})
+            for row in range(0, count, step)
+        ]
         names = self._network.output_names[: self._network.num_raw + len(self._network.state_shapes)]
-        return tuple(nd.array(np.concatenate([part[name] for part in parts]), dtype=parts[0][name].dtype)
-                     for name in names)  # fmt: skip
+        return tuple(
+            nd.array(np.concatenate([part[name] for part in parts]), dtype=parts[0][name].dtype) for name in names
+        )
 
 
 def with_onnx(
     trained: Trained, network: TracedNetwork, session: Any, is_open: bool, parts: Optional[ExportedFolder] = None
-) -> Trained:  # fmt: skip
+) -> Trained:
     """Returns the trained network with onnxruntime instead of MXNet for predictions and evaluations.
 
     Args:
@@ -311,9 +315,10 @@ def disturbed(trained: Trained, error: float, seed: int) -> Trained:
 
 
 def compare_metrics(
-    expected: Mapping[str, float], actual: Mapping[str, float],
+    expected: Mapping[str, float],
+    actual: Mapping[str, float],
     measure_disturbed: Callable[[int], Mapping[str, float]] = lambda seed: {},
-) -> Dict[str, Dict[str, float]]:  # fmt: skip
+) -> Dict[str, Dict[str, float]]:
     """Returns the value of each metric in MXNet and in onnxruntime.
 
     If predictions are nearly tied, such as the detections after a few training steps, a metric depends on the last bits
@@ -326,8 +331,11 @@ def compare_metrics(
     Raises:
         NotProven: two values differ by more than `MAX_METRIC_ERROR`, and by more than noise explains.
     """
-    pairs = {name: {"mxnet": float(value), "onnxruntime": float(actual[name])}
-            for name, value in expected.items() if name != "samples_per_s"}  # fmt: skip
+    pairs = {
+        name: {"mxnet": float(value), "onnxruntime": float(actual[name])}
+        for name, value in expected.items()
+        if name != "samples_per_s"
+    }
     differing = [name for name, pair in pairs.items() if not _is_close(pair["mxnet"], pair["onnxruntime"])]
     trials = [measure_disturbed(seed) for seed in range(DISTURBED_TRIALS)] if differing else []
     for name in differing:

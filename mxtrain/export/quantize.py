@@ -125,15 +125,22 @@ def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays], is_part
     common: Dict[str, Any] = {"per_channel": True, "reduce_range": True, "weight_type": quantization.QuantType.QInt8}
     if way.name == STATIC:
         quantization.quantize_static(
-            str(prepared), str(target), _CalibrationReader(samples), nodes_to_quantize=nodes_in_int8(model),
+            str(prepared),
+            str(target),
+            _CalibrationReader(samples),
+            nodes_to_quantize=nodes_in_int8(model),
             activation_type=quantization.QuantType.QUInt8,
-            extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)}, **common,
-        )  # fmt: skip
+            extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
+            **common,
+        )
     else:
         quantization.quantize_dynamic(
-            str(prepared), str(target), op_types_to_quantize=list(PRODUCTS),
-            extra_options={"MatMulConstBOnly": True}, **common,
-        )  # fmt: skip
+            str(prepared),
+            str(target),
+            op_types_to_quantize=list(PRODUCTS),
+            extra_options={"MatMulConstBOnly": True},
+            **common,
+        )
     prepared.unlink()
     model = onnx.load(target)
     _quantize_tables(model)
@@ -291,7 +298,5 @@ def count_in_int8(model: ModelProto) -> Sequence[int]:
     reads = {node.output[0]: node.op_type for node in model.graph.node}
     heavy = [node for node in model.graph.node if node.op_type in (*CONVOLUTIONS, *PRODUCTS)]
     integer = sum(node.op_type == "MatMulInteger" for node in model.graph.node)
-    quantized = sum(
-        all(reads.get(name) == "DequantizeLinear" for name in node.input[:2]) for node in heavy
-    )  # fmt: skip
+    quantized = sum(all(reads.get(name) == "DequantizeLinear" for name in node.input[:2]) for node in heavy)
     return [quantized + integer, len(heavy) + integer]

@@ -99,7 +99,7 @@ class ExportReport:
 
 def choose_sizes(
     network: TracedNetwork, sampled: Sampled, dynamic: Dynamic, draft: Path, metadata: Mapping[str, str]
-) -> Tuple[Candidate, str]:  # fmt: skip
+) -> Tuple[Candidate, str]:
     """Writes the network with as many open sizes as it allows.
 
     Args:
@@ -145,7 +145,7 @@ def _why_fixed(wanted: Mapping[str, Input], inputs: Mapping[str, Input], reason:
     """
     fixed = {
         str(dim): size for name in wanted for dim, size in zip(wanted[name].dims, inputs[name].dims) if dim != size
-    }  # fmt: skip
+    }
     if reason is None or not fixed:
         return ""
     names = [*fixed]
@@ -161,9 +161,15 @@ def _why_fixed(wanted: Mapping[str, Input], inputs: Mapping[str, Input], reason:
 
 
 def export_network(
-    trained: Trained, data: EvaluationData, folder: Path, facts: Mapping[str, Any], dynamic: Dynamic = "auto",
-    smaller: Optional[Compression] = None, deployment: Deployment = PLAIN, stage: Stage = lambda what: None,
-) -> ExportReport:  # fmt: skip
+    trained: Trained,
+    data: EvaluationData,
+    folder: Path,
+    facts: Mapping[str, Any],
+    dynamic: Dynamic = "auto",
+    smaller: Optional[Compression] = None,
+    deployment: Deployment = PLAIN,
+    stage: Stage = lambda what: None,
+) -> ExportReport:
     """Exports a network into a new folder.
 
     Args:
@@ -234,10 +240,17 @@ def export_network(
             num_files, _ = prove_files(reader, unwritten, data.source, sampled, entered)
             write_proof_files(draft, prove_examples(reader, unwritten, trained, network))
         report = {
-            "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
-            "metrics": metrics, "evaluated": f"{data.split}, {data.limit_batches} batches at most", "fixed": fixed,
-            "versions": versions(), "files": num_files,
-        }  # fmt: skip
+            "format": "onnx",
+            "opset": OPSET,
+            "ir_version": IR_VERSION,
+            **facts,
+            "errors": errors,
+            "metrics": metrics,
+            "evaluated": f"{data.split}, {data.limit_batches} batches at most",
+            "fixed": fixed,
+            "versions": versions(),
+            "files": num_files,
+        }
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
         modules = bundled(reader) if reader else {}
         signature_json["reader"] = reader.rpartition(".")[2]
@@ -256,17 +269,17 @@ def _metadata(task: str, facts: Mapping[str, Any]) -> Dict[str, str]:
     return {"task": task, **{name: str(value) for name, value in facts.items()}}
 
 
-def _signature(
-    trained: Trained, network: TracedNetwork, inputs: Mapping[str, Input], session: Any
-) -> Dict[str, Any]:  # fmt: skip
+def _signature(trained: Trained, network: TracedNetwork, inputs: Mapping[str, Input], session: Any) -> Dict[str, Any]:
     signature = trained.signature
     return {
-        "task": trained.description.task.name, "samples": network.kind,
+        "task": trained.description.task.name,
+        "samples": network.kind,
         "inputs": [{"name": name, "dtype": spec.dtype, "shape": list(spec.dims)} for name, spec in inputs.items()],
         "outputs": [{"name": node.name, "shape": list(node.shape)} for node in session.get_outputs()],
-        "class_names": list(signature.class_names), "signature": signature.to_json(),
+        "class_names": list(signature.class_names),
+        "signature": signature.to_json(),
         "signature_class": type(signature).__name__,
-    }  # fmt: skip
+    }
 
 
 def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
@@ -285,6 +298,9 @@ def versions() -> Dict[str, str]:
     from mxtrain import __version__
 
     return {
-        "mxtrain": __version__, "mxnet": mx.__version__, "onnx": onnx.__version__,
-        "onnxruntime": onnxruntime.__version__, "numpy": np.__version__,
-    }  # fmt: skip
+        "mxtrain": __version__,
+        "mxnet": mx.__version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "numpy": np.__version__,
+    }

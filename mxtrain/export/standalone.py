@@ -39,8 +39,19 @@ READING = "reading"
 PARTS = ("encoder", "step")
 """Further networks that a folder may hold, in files such as step.onnx."""
 DTYPES = (
-    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-)  # fmt: skip
+    "float16",
+    "float32",
+    "float64",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
 """Types of tensors."""
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
 MAX_JSON_BYTES, MAX_ARRAY_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
@@ -134,15 +145,20 @@ def _is_shape(value: Any) -> bool:
 
 def _are_tensors(value: Any, needs_type: bool) -> bool:
     return isinstance(value, list) and all(
-        isinstance(one, dict) and isinstance(one.get("name"), str) and _is_shape(one.get("shape"))
-        and (not needs_type or one.get("dtype") in DTYPES) for one in value
-    )  # fmt: skip
+        isinstance(one, dict)
+        and isinstance(one.get("name"), str)
+        and _is_shape(one.get("shape"))
+        and (not needs_type or one.get("dtype") in DTYPES)
+        for one in value
+    )
 
 
 def _are_parts(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) <= set(PARTS) and all(
-        isinstance(one, dict) and _are_tensors(one.get("inputs"), True) for one in value.values()
-    )  # fmt: skip
+    return (
+        isinstance(value, dict)
+        and set(value) <= set(PARTS)
+        and all(isinstance(one, dict) and _are_tensors(one.get("inputs"), True) for one in value.values())
+    )
 
 
 def _is_endings(value: Any) -> bool:
@@ -157,11 +173,16 @@ def _is_tokenizer(value: Any) -> bool:
         return True
     name = value["file"]
     return (
-        isinstance(name, str) and name.endswith((".json", ".model")) and os.path.basename(name) == name
-        and type(value.get("lowercase")) is bool and type(value.get("max_length")) is int and value["max_length"] > 0
-        and _are_ids(value.get("special")) and all(type(value.get(key)) is int for key in ("pad", "unknown"))
+        isinstance(name, str)
+        and name.endswith((".json", ".model"))
+        and os.path.basename(name) == name
+        and type(value.get("lowercase")) is bool
+        and type(value.get("max_length")) is int
+        and value["max_length"] > 0
+        and _are_ids(value.get("special"))
+        and all(type(value.get(key)) is int for key in ("pad", "unknown"))
         and all(value.get(key) is None or type(value[key]) is int for key in ("first", "last", "bos", "eos"))
-    )  # fmt: skip
+    )
 
 
 def _are_ids(value: Any) -> bool:
@@ -170,20 +191,27 @@ def _are_ids(value: Any) -> bool:
 
 _TENSORS = "a list of objects with name, dtype (such as float32) and shape (sizes above 0, or names of open ones)"
 SCHEMA: Dict[str, Tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("task", "samples", "reader", "input", "signature_class", "fixed"),
-                    (lambda value: isinstance(value, str), "a text")),
+    **dict.fromkeys(
+        ("task", "samples", "reader", "input", "signature_class", "fixed"),
+        (lambda value: isinstance(value, str), "a text"),
+    ),
     **dict.fromkeys(("predicts", "reads_json"), (lambda value: type(value) is bool, "true or false")),
     **dict.fromkeys(("class_names", "order_dependent"), (_are_texts, "a list of texts")),
     "inputs": (lambda value: _are_tensors(value, True) and bool(value), _TENSORS),
-    "outputs": (lambda value: isinstance(value, list) and all(
-        isinstance(one, dict) and isinstance(one.get("name"), str) for one in value), "a list of objects with name"),
+    "outputs": (
+        lambda value: isinstance(value, list)
+        and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value),
+        "a list of objects with name",
+    ),
     "parts": (_are_parts, f"an object with {' and '.join(PARTS)} at most, each with inputs: {_TENSORS}"),
     "signature": (lambda value: isinstance(value, dict), "an object"),
-    "facts": (lambda value: isinstance(value, dict) and all(map(_is_tokenizer, value.values())),
-              "an object; one with `file` is a tokenizer, with the name of a .json or .model file of the folder, and "
-              "lowercase, max_length, special, pad, unknown, first, last, bos and eos"),
+    "facts": (
+        lambda value: isinstance(value, dict) and all(map(_is_tokenizer, value.values())),
+        "an object; one with `file` is a tokenizer, with the name of a .json or .model file of the folder, and "
+        "lowercase, max_length, special, pad, unknown, first, last, bos and eos",
+    ),
     "writes": (_is_endings, "an object with endings of files, such as .wav"),
-}  # fmt: skip
+}
 """Field of signature.json -> check of its value, and the allowed values. Folders of earlier versions lack some."""
 
 
@@ -252,7 +280,7 @@ _MESSAGES: Dict[int, Dict[int, int]] = {
     _ATTRIBUTE: {5: _INITIALIZER, 6: _GRAPH, 10: _INITIALIZER, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
     _SPARSE: {1: _INITIALIZER, 2: _INITIALIZER},
     _INITIALIZER: {13: _LOCATION},
-}  # fmt: skip
+}
 KNOWN = (b"", b"ai.onnx")
 _MODEL = {7: _GRAPH, 8: _OPERATOR_SET, 20: _FUNCTION, 25: _FUNCTION}
 
@@ -364,8 +392,11 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
             for member in members:
                 with archive.open(member) as stream:
                     version = np.lib.format.read_magic(stream)
-                    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else \
-                        np.lib.format.read_array_header_2_0  # fmt: skip
+                    read = (
+                        np.lib.format.read_array_header_1_0
+                        if version == (1, 0)
+                        else np.lib.format.read_array_header_2_0
+                    )
                     shape, is_fortran, dtype = read(stream)
                     size = dtype.itemsize * int(np.prod(shape, dtype=object))  # Python integers do not overflow
                     total += size
@@ -396,7 +427,7 @@ def optional_arrays(folder: str, name: str) -> Dict[str, np.ndarray]:
 
 def cases_of(
     arrays: Dict[str, np.ndarray], part: str = ""
-) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:  # fmt: skip
+) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:
     """Returns (inputs, MXNet's outputs) of each case of the proof.
 
     Args:
@@ -423,8 +454,10 @@ def _check_proof_array(place: str, name: str, array: np.ndarray) -> None:
     if array.dtype.name not in DTYPES:
         raise UnusableFolder(f"{PROOF}: {place} has the type {array.dtype}; it must be one of {', '.join(DTYPES)}")
     if name == RANKED and array.ndim == 3 and array.shape[2] < DETECTION_COLUMNS:
-        raise UnusableFolder(f"{PROOF}: {place} has the shape {_by(array.shape)}; it must have at least "
-                             f"{DETECTION_COLUMNS} columns: class, score and box")  # fmt: skip
+        raise UnusableFolder(
+            f"{PROOF}: {place} has the shape {_by(array.shape)}; it must have at least "
+            f"{DETECTION_COLUMNS} columns: class, score and box"
+        )
 
 
 def proven_cases(
@@ -443,8 +476,10 @@ def proven_cases(
     for inputs, _ in cases:
         found = {name: array.ndim for name, array in inputs.items()}
         if found != ranks:
-            described, wanted = (", ".join(f"{name} with {rank} dimensions" for name, rank in one.items()) or "none"
-                                 for one in (found, ranks))  # fmt: skip
+            described, wanted = (
+                ", ".join(f"{name} with {rank} dimensions" for name, rank in one.items()) or "none"
+                for one in (found, ranks)
+            )
             raise UnusableFolder(f"{PROOF}: a case{of} has the inputs {described}; the network reads {wanted}")
     return cases
 
@@ -510,7 +545,7 @@ def rows_error(found: np.ndarray, expected: np.ndarray, share: float) -> float:
 
 def errors_of(
     session: Any, cases: Sequence[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]], unordered: Collection[str] = ()
-) -> Dict[str, float]:  # fmt: skip
+) -> Dict[str, float]:
     """Returns the largest relative error of each output over all cases.
 
     Args:
@@ -557,9 +592,11 @@ class UnrunExport:
     """
 
     def __init__(
-        self, signature: Dict[str, Any], read: Callable[[str], bytes],
+        self,
+        signature: Dict[str, Any],
+        read: Callable[[str], bytes],
         read_arrays: Callable[[str], Dict[str, np.ndarray]],
-    ):  # fmt: skip
+    ):
         self.signature, self.read, self.read_arrays = signature, read, read_arrays
 
     def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
@@ -621,8 +658,11 @@ def check_files(folder: str, signature: Dict[str, Any], reader: Any) -> Dict[str
         if kind not in ("file", "input") or array.dtype.name not in DTYPES:
             raise UnusableFolder(f"{PROOF_FILES} holds {place[:100]}, which is no array of a proof")
         cases.setdefault(number, ({}, {}))[kind == "input"][name] = array
-    found = UnrunExport(signature, lambda name: read_file(folder, plain_name(name), MAX_JSON_BYTES),
-                        lambda name: optional_arrays(folder, name))  # fmt: skip
+    found = UnrunExport(
+        signature,
+        lambda name: read_file(folder, plain_name(name), MAX_JSON_BYTES),
+        lambda name: optional_arrays(folder, name),
+    )
     tolerance, errors = getattr(reader, "MAX_INPUT_ERROR", MAX_ERROR), {}
     for files, expected in cases.values():
         for name, content in files.items():
@@ -636,8 +676,9 @@ def check_files(folder: str, signature: Dict[str, Any], reader: Any) -> Dict[str
             except Exception as problem:  # of a reader, for a signature or file of strangers
                 raise UnusableFolder(f"{name[:100]} of {PROOF_FILES} cannot be read: {problem}") from problem
             if not error <= tolerance:
-                raise UnusableFolder(f"{folder}: {name[:100]} of {PROOF_FILES} is read differently from the run, by "
-                                     f"{error:.1e}")  # fmt: skip
+                raise UnusableFolder(
+                    f"{folder}: {name[:100]} of {PROOF_FILES} is read differently from the run, by {error:.1e}"
+                )
             errors[f"reading {name}"] = error
     return errors
 
@@ -730,8 +771,10 @@ def checked_inputs(
             expected = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
             fits = fits and size == expected and size > 0
         if not fits:
-            raise ValueError(f"{path}: {key} has the shape {_by(array.shape) or 'of one number'}, and the network "
-                             f"reads {_by(spec['shape'])}{f'. {fixed}' if fixed else ''}")  # fmt: skip
+            raise ValueError(
+                f"{path}: {key} has the shape {_by(array.shape) or 'of one number'}, and the network "
+                f"reads {_by(spec['shape'])}{f'. {fixed}' if fixed else ''}"
+            )
     return found
 
 
@@ -918,8 +961,10 @@ def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: 
             found[name] = path = os.path.join(out, stem + signature["writes"][name])
             before = taken.get(os.path.realpath(path))
             if before is not None:
-                raise ValueError(f"{path} would be written for {row['file']}, and is {before}. Name another folder "
-                                 f"with {OUT} FOLDER, or predict for one file at a time")  # fmt: skip
+                raise ValueError(
+                    f"{path} would be written for {row['file']}, and is {before}. Name another folder "
+                    f"with {OUT} FOLDER, or predict for one file at a time"
+                )
             taken[os.path.realpath(path)] = f"written for {row['file']}"
             os.makedirs(out, exist_ok=True)
             with open(path, "wb") as file:
@@ -947,8 +992,11 @@ def files_of(names: Sequence[str], endings: Sequence[str]) -> List[str]:
         before = len(found)
         for parent, folders, files in os.walk(name):
             folders[:] = [one for one in folders if not one.startswith(".")]
-            found += [os.path.join(parent, one) for one in files
-                      if one.lower().endswith(tuple(endings)) and not one.startswith(".")]  # fmt: skip
+            found += [
+                os.path.join(parent, one)
+                for one in files
+                if one.lower().endswith(tuple(endings)) and not one.startswith(".")
+            ]
         found[before:] = sorted(found[before:])
         if len(found) == before:
             raise ValueError(f"{name} holds no file that this folder reads: none ends in {', '.join(endings)}")
@@ -1005,8 +1053,10 @@ def main(arguments: Sequence[str], folder: str) -> int:
         if "--check" in arguments:
             others = [word for word in arguments if word != "--check"]
             if others:
-                raise ValueError(f"--check takes no files: it repeats the proof of this folder, whose samples are in "
-                                 f"{PROOF}. To predict for {others[0]}, leave out --check")  # fmt: skip
+                raise ValueError(
+                    f"--check takes no files: it repeats the proof of this folder, whose samples are in "
+                    f"{PROOF}. To predict for {others[0]}, leave out --check"
+                )
             errors = check(folder, reader_of)
             print("\n".join(f"{name}: relative error {error:.1e}" for name, error in errors.items()))
             print(f"{folder}: proven")
@@ -1019,8 +1069,10 @@ def main(arguments: Sequence[str], folder: str) -> int:
         package = {"PIL": "pillow", "cv2": "opencv-python-headless"}.get(str(error.name), error.name)
         print(f"error: {error}. pip install {package}", file=sys.stderr)
     except (KeyError, TypeError, AttributeError, IndexError) as error:  # of a reader whose facts are missing or wrong
-        print(f"error: {SIGNATURE} or an input lacks something that {READING} needs: {type(error).__name__}: {error}",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"error: {SIGNATURE} or an input lacks something that {READING} needs: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
     except (UnusableFolder, OSError, ValueError, RecursionError, MemoryError, csv.Error) as error:
         print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
     return 2

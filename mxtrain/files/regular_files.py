@@ -20,9 +20,12 @@ MAX_TEXT_BYTES = 1 << 26
 """Limit for files that people write by hand or that describe a run: settings, lists of hosts, status.json."""
 
 _KINDS = {
-    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
-}  # fmt: skip
+}
 
 
 # Without O_NONBLOCK, opening a pipe would wait for a writer.

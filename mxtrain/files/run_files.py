@@ -14,8 +14,20 @@ ROWS_FILE = "metrics.jsonl"
 INTERRUPTED, PRUNED = "interrupted", "pruned"
 """States in status.json of a run that ended before its last step, and of such a trial after a pruner of `tune` has
 ended it."""
-OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", STATUS_FILE, META_FILE, "train.log",
-             "timeline.json", "eval", "averaged", "replay")  # fmt: skip
+OWN_FILES = (
+    "checkpoints",
+    "workers",
+    "previous",
+    ".hydra",
+    ".lock",
+    STATUS_FILE,
+    META_FILE,
+    "train.log",
+    "timeline.json",
+    "eval",
+    "averaged",
+    "replay",
+)
 """Names of the files and folders that every run directory has."""
 
 

@@ -10,11 +10,12 @@ _FREQUENT: Dict[str, _Test] = {
     "GB18030": lambda lead, second: (0xB0 <= lead <= 0xD7 or lead in (0xA1, 0xA3)) and second >= 0xA1,
     "BIG5": lambda lead, second: 0xA4 <= lead <= 0xC6 or lead == 0xA1,
     "SHIFT_JIS": lambda lead, second: (
-        (lead == 0x82 and 0x9F <= second <= 0xF1) or (lead in (0x81, 0x83) and 0x40 <= second <= 0x96)
+        (lead == 0x82 and 0x9F <= second <= 0xF1)
+        or (lead in (0x81, 0x83) and 0x40 <= second <= 0x96)
         or 0x88 <= lead <= 0x97
     ),
     "EUC-JP": lambda lead, second: second >= 0xA1 and (lead in (0xA1, 0xA4, 0xA5) or 0xB0 <= lead <= 0xCF),
-}  # fmt: skip
+}
 """Encoding -> function that returns True if two bytes are a frequent character in it. In other encodings the same bytes
 are rare characters or none."""
 _KANA = {"SHIFT_JIS": (0x82, 0x83), "EUC-JP": (0xA4, 0xA5)}

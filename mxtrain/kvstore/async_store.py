@@ -64,9 +64,12 @@ class AsyncStore(Store):
         self._replica_store.reduce(reductions)
 
     def build_updater(
-        self, settings: Config, weights: Mapping[str, nd.NDArray],
-        multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
-    ) -> RemoteUpdater:  # fmt: skip
+        self,
+        settings: Config,
+        weights: Mapping[str, nd.NDArray],
+        multipliers: Mapping[str, Tuple[float, float]],
+        steps_per_epoch: int,
+    ) -> RemoteUpdater:
         self._updater = RemoteUpdater(self, settings, weights, multipliers, steps_per_epoch)
         return self._updater
 

@@ -38,9 +38,13 @@ class RemoteUpdater:
     """
 
     def __init__(
-        self, store: AsyncStore, settings: Config, weights: Mapping[str, nd.NDArray],
-        multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
-    ):  # fmt: skip
+        self,
+        store: AsyncStore,
+        settings: Config,
+        weights: Mapping[str, nd.NDArray],
+        multipliers: Mapping[str, Tuple[float, float]],
+        steps_per_epoch: int,
+    ):
         self.names = list(weights)
         self._store = store
         self._groups = [
@@ -60,9 +64,12 @@ class RemoteUpdater:
                 for key, compressed_key, group in zip(self._keys, compressed_keys, self._groups)
             ]
             set_up = SetUp(
-                optimizer=dict(settings["optimizer"]), kvstore=dict(settings["kvstore"]), workers=store.world.size,
-                steps_per_epoch=steps_per_epoch, groups=groups,
-            )  # fmt: skip
+                optimizer=dict(settings["optimizer"]),
+                kvstore=dict(settings["kvstore"]),
+                workers=store.world.size,
+                steps_per_epoch=steps_per_epoch,
+                groups=groups,
+            )
             store.command(wire.write_command(set_up=set_up))
         self._count = 0
         self._vote, self._lag = 0, 0
@@ -176,8 +183,9 @@ class RemoteUpdater:
         if not of_all:
             self._reported = (updates, total)
         return {
-            "perf/staleness_mean": mean, "perf/staleness_max": float(max(reply.staleness_max for reply in replies)),
-        }  # fmt: skip
+            "perf/staleness_mean": mean,
+            "perf/staleness_max": float(max(reply.staleness_max for reply in replies)),
+        }
 
     # The state.
 
@@ -369,7 +377,5 @@ class UpdateGroup:
             names = set(self.names)
             packed.update({f"state/{n}": array for n, array in arrays.items() if n.rpartition(":")[0] in names})
             counts = ("update_counts", "cum_counts")
-            numbers = {
-                **numbers, **{kind: {n: v for n, v in numbers[kind].items() if n in names} for kind in counts}
-            }  # fmt: skip
+            numbers = {**numbers, **{kind: {n: v for n, v in numbers[kind].items() if n in names} for kind in counts}}
         return wire.pack_state(packed, numbers)

@@ -56,9 +56,12 @@ class Store:
         return self
 
     def build_updater(
-        self, settings: Config, weights: Mapping[str, NDArray], multipliers: Mapping[str, Tuple[float, float]],
+        self,
+        settings: Config,
+        weights: Mapping[str, NDArray],
+        multipliers: Mapping[str, Tuple[float, float]],
         steps_per_epoch: int,
-    ) -> RemoteUpdater:  # fmt: skip
+    ) -> RemoteUpdater:
         """Builds the replacement of `mxtrain.optimizer.updater.Updater` if servers update. Collective.
 
         Args:

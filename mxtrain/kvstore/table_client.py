@@ -79,7 +79,7 @@ class TableClient:
         """
         set_ups = [
             TableSetUp(number=number, servers=self.num_servers, **settings) for number in range(self.num_servers)
-        ]  # fmt: skip
+        ]
         first = set_ups[0]
         self._waits, self._dtype = first.waits, first.dtype
         self._widths = [sum(table.units for table in group.tables) for group in first.groups]
@@ -115,8 +115,9 @@ class TableClient:
 
         self._exchange(
             lambda s: (Header(table_wire.PULL, group, count=len(parts[s][1]), least=min_updates), parts[s][1]),
-            take, ahead,
-        )  # fmt: skip
+            take,
+            ahead,
+        )
         return rows
 
     def refresh(self, group: int, id_K: np.ndarray, pulled: PulledRows) -> None:
@@ -156,8 +157,11 @@ class TableClient:
     def synchronize(self) -> None:
         """Waits until the servers have applied all gradients of this worker, by refreshing no rows."""
         for group in range(len(self._widths)):
-            self.refresh(group, np.zeros(0, np.int64), PulledRows(np.zeros((0, self._widths[group]), self._dtype),
-                                                                  [0] * self.num_servers))  # fmt: skip
+            self.refresh(
+                group,
+                np.zeros(0, np.int64),
+                PulledRows(np.zeros((0, self._widths[group]), self._dtype), [0] * self.num_servers),
+            )
 
     # Checkpoints.
 
@@ -177,9 +181,7 @@ class TableClient:
         def request(server: int) -> Tuple[Any, ...]:
             first = firsts[server]
             count = len(range(first, end, self.num_servers))
-            return (
-                Header(table_wire.READ, group, array, count, first // self.num_servers, self._min_updates(group)),
-            )
+            return (Header(table_wire.READ, group, array, count, first // self.num_servers, self._min_updates(group)),)
 
         def take(server: int, connection: Connection, header: Header) -> None:
             rows = connection.read_array((header.count, *width), dtype)
@@ -249,9 +251,11 @@ class TableClient:
         return [begin + (server - begin) % self.num_servers for server in range(self.num_servers)]
 
     def _exchange(
-        self, message: Callable[[int], Tuple[Any, ...]], take: Callable[[int, Connection, Header], None],
+        self,
+        message: Callable[[int], Tuple[Any, ...]],
+        take: Callable[[int, Connection, Header], None],
         ahead: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Sends a message to each server before it reads the first answer, so that the servers work in parallel.
 
         Args:
@@ -291,9 +295,7 @@ class ServedArray:
         dtype: name of a NumPy dtype.
     """
 
-    def __init__(
-        self, client: Callable[[], TableClient], place: Tuple[int, int], shape: Tuple[int, ...], dtype: str
-    ):  # fmt: skip
+    def __init__(self, client: Callable[[], TableClient], place: Tuple[int, int], shape: Tuple[int, ...], dtype: str):
         self._client, self._place = client, place
         self.shape, self.dtype = shape, np.dtype(dtype)
 

@@ -150,9 +150,7 @@ def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Ca
     return end
 
 
-def join(
-    rank: int, broadcast: Callable[[Optional[bytes]], bytes], command: Callable[[TableCall], None]
-) -> TableClient:  # fmt: skip
+def join(rank: int, broadcast: Callable[[Optional[bytes]], bytes], command: Callable[[TableCall], None]) -> TableClient:
     """Connects a worker to the servers that hold tables. Collective.
 
     Args:

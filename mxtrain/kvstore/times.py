@@ -48,9 +48,11 @@ class WorkerTimes:
         for rank, (compute_s, size) in enumerate(zip(self.compute_s, self.sizes)):
             by_worker.update({f"perf/worker_{rank}/compute_s": compute_s, f"perf/worker_{rank}/samples": size})
         return {
-            "perf/compute_s": statistics.mean(self.compute_s), "perf/wait_s": statistics.mean(self.wait_s),
-            "perf/exchange_s": self.exchange_s, **by_worker,
-        }  # fmt: skip
+            "perf/compute_s": statistics.mean(self.compute_s),
+            "perf/wait_s": statistics.mean(self.wait_s),
+            "perf/exchange_s": self.exchange_s,
+            **by_worker,
+        }
 
     def table(self) -> Table:
         """Returns the times as a table for `rich`."""

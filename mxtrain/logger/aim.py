@@ -32,9 +32,12 @@ class Aim(Tracker):
         import aim
 
         aim_run = aim.Run(
-            run.remote_id, repo=self.repo, experiment=self.experiment, system_tracking_interval=None,
+            run.remote_id,
+            repo=self.repo,
+            experiment=self.experiment,
+            system_tracking_interval=None,
             capture_terminal_logs=False,
-        )  # fmt: skip
+        )
         aim_run.name = run.name
         aim_run["settings"] = dict(run.settings)
         return AimConnection(aim_run)

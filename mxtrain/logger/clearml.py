@@ -26,10 +26,15 @@ class ClearMl(Tracker):
         from clearml import Task
 
         task = Task.init(
-            self.project, run.name, reuse_last_task_id=False, continue_last_task=run.remote_id or False,
-            auto_connect_frameworks=False, auto_connect_arg_parser=False, auto_connect_streams=False,
+            self.project,
+            run.name,
+            reuse_last_task_id=False,
+            continue_last_task=run.remote_id or False,
+            auto_connect_frameworks=False,
+            auto_connect_arg_parser=False,
+            auto_connect_streams=False,
             auto_resource_monitoring=False,
-        )  # fmt: skip
+        )
         if run.remote_id:
             task.set_initial_iteration(0)  # else it adds the last step of before to each step
         task.set_parameters(dict(run.settings))

@@ -34,13 +34,23 @@ class Comet(Tracker):
         import comet_ml
 
         config = comet_ml.ExperimentConfig(
-            name=run.name, offline_directory=str(run.run_dir / "comet"), log_code=False, log_git_metadata=False,
-            log_git_patch=False, auto_output_logging=False, parse_args=False, log_env_details=False,
-        )  # fmt: skip
+            name=run.name,
+            offline_directory=str(run.run_dir / "comet"),
+            log_code=False,
+            log_git_metadata=False,
+            log_git_patch=False,
+            auto_output_logging=False,
+            parse_args=False,
+            log_env_details=False,
+        )
         experiment = comet_ml.start(
-            workspace=self.workspace, project_name=self.project, experiment_key=run.remote_id, online=self.online,
-            mode="get_or_create", experiment_config=config,
-        )  # fmt: skip
+            workspace=self.workspace,
+            project_name=self.project,
+            experiment_key=run.remote_id,
+            online=self.online,
+            mode="get_or_create",
+            experiment_config=config,
+        )
         experiment.log_parameters(dict(run.settings))
         return CometConnection(experiment)
 

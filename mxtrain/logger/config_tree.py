@@ -25,9 +25,7 @@ ALWAYS_SHOWN = {"dataset": ("batch_size",), "optimizer": ("lr",), "trainer": ("m
 HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
 
 
-def render_config(
-    config: Config, command: CommandLine, full: bool = False, plain: bool = False
-) -> RenderableType:  # fmt: skip
+def render_config(config: Config, command: CommandLine, full: bool = False, plain: bool = False) -> RenderableType:
     """Renders the overrides and one or two lines for each group.
 
     Args:
@@ -110,9 +108,7 @@ def _class(path: str) -> str:
     return path.rsplit(".", 1)[-1]
 
 
-def _split(
-    name: str, group: Config, full: bool
-) -> Tuple[Config, Mapping[str, Config]]:  # fmt: skip
+def _split(name: str, group: Config, full: bool) -> Tuple[Config, Mapping[str, Config]]:
     """Returns a group's own settings to show, and the settings of its parts by name."""
     values = group if full else changed_settings(group, ALWAYS_SHOWN.get(name, ()))
     if "given_as" in group:  # the head shows these

@@ -1,5 +1,4 @@
-"""Delivers the points of a run to a tracker's process: a bounded queue, a thread, and an end that waits a limited time.
-"""
+"""Delivers the points of a run to a tracker's process: a bounded queue, a thread, and a limited wait at the end."""
 
 from __future__ import annotations
 
@@ -81,9 +80,14 @@ class TrackerProcess:
             if self._process is None:
                 # A session of its own: Ctrl-C in a terminal is for the run, which ends this process in order.
                 self._process = subprocess.Popen(
-                    module_command("mxtrain.logger.tracker_process"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL, text=True, encoding="utf-8", start_new_session=True,
-                )  # fmt: skip
+                    module_command("mxtrain.logger.tracker_process"),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    encoding="utf-8",
+                    start_new_session=True,
+                )
             return self._process
 
     def restart(self) -> None:
@@ -135,13 +139,19 @@ class Delivery:
         self._tracker, self._advice = tracker, advice
         tracker_class = type(tracker)
         self._load_request: JsonObject = {
-            "do": "load", "sys_path": list(sys.path), "module": tracker_class.__module__,
-            "class": tracker_class.__qualname__, "fields": tracker.model_dump(mode="json"),
-        }  # fmt: skip
+            "do": "load",
+            "sys_path": list(sys.path),
+            "module": tracker_class.__module__,
+            "class": tracker_class.__qualname__,
+            "fields": tracker.model_dump(mode="json"),
+        }
         self._connect_request: JsonObject = {
-            "do": "connect", "name": run.name, "run_dir": str(run.run_dir), "settings": to_strict_json(run.settings),
+            "do": "connect",
+            "name": run.name,
+            "run_dir": str(run.run_dir),
+            "settings": to_strict_json(run.settings),
             "catch_up": catch_up,
-        }  # fmt: skip
+        }
         self._patience_s = _LOCAL_PATIENCE_S
         self._process = TrackerProcess()
         self._is_connected = self._has_caught_up = False
@@ -174,8 +184,10 @@ class Delivery:
         if is_first:
             _LOG.warning(
                 "%s does not keep up: %d points wait, and no more are kept. Training goes on. %s",
-                self.name, self._tracker.queue_size, self._advice,
-            )  # fmt: skip
+                self.name,
+                self._tracker.queue_size,
+                self._advice,
+            )
 
     def close(self, state: str, step: int, metrics: Mapping[str, float]) -> bool:
         """Sends the queued points and ends the service's run; gives up if the service does not answer for long.
@@ -185,9 +197,12 @@ class Delivery:
         """
         with self._condition:
             self._close_request = self._close_request or {
-                "do": "close", "state": state, "step": step, "is_complete": not self._dropped,
+                "do": "close",
+                "state": state,
+                "step": step,
+                "is_complete": not self._dropped,
                 "metrics": {point.tag: point.value for point in points_of(metrics, step, 0)},
-            }  # fmt: skip
+            }
             self._condition.notify()
         earliest_end_s = time.monotonic() + _GRACE_S
         while self._thread.is_alive():
@@ -283,4 +298,3 @@ class Delivery:
         is_first, self.error = not self.error, str(error)
         if is_first:
             _LOG.warning("Nothing can be sent to %s (%s). Training goes on; it is tried again.", self.name, error)
-

@@ -44,8 +44,9 @@ def drawable(names: Sequence[str]) -> List[str]:
 def _warn_missing_letters(name: str) -> None:
     log.warning(
         "no font on this machine has the letters of '%s': figures show its number instead. "
-        "Install one, e.g. apt-get install fonts-noto-cjk", name,
-    )  # fmt: skip
+        "Install one, e.g. apt-get install fonts-noto-cjk",
+        name,
+    )
 
 
 @functools.lru_cache(maxsize=1)

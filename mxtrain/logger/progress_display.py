@@ -18,9 +18,13 @@ class ProgressDisplay:
     """
 
     def __init__(
-        self, stream: Optional[TextIO] = None, *, quiet_s: float = 2.0, refresh_s: float = 0.2,
+        self,
+        stream: Optional[TextIO] = None,
+        *,
+        quiet_s: float = 2.0,
+        refresh_s: float = 0.2,
         plain_interval_s: float = 10.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Starts without work to show.
 
         Args:
@@ -57,7 +61,7 @@ class ProgressDisplay:
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._is_over.set()
         self._thread.join()
 

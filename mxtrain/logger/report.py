@@ -125,9 +125,13 @@ def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
 
 
 def next_commands(
-    result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
+    result: Result,
+    run_dir: Path,
+    config: Config,
+    command: CommandLine,
+    predicts: bool = True,
     predict_inputs: str = "FILE...",
-) -> List[Tuple[str, str]]:  # fmt: skip
+) -> List[Tuple[str, str]]:
     """Returns commands to suggest after the run, the most probable first. Only commands that can work are suggested.
 
     Args:
@@ -150,9 +154,12 @@ def next_commands(
     commands: List[Tuple[str, str]] = []
     if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
         commands.append(("watch", f"{command.tensorboard} --logdir {run_path}"))
-    api_groups = [group for group, node in config.items() if isinstance(node, Mapping) and (
-        "given_as" in node or (group == "metric" and any("given_as" in metric for metric in node.values()))
-    )]  # fmt: skip
+    api_groups = [
+        group
+        for group, node in config.items()
+        if isinstance(node, Mapping)
+        and ("given_as" in node or (group == "metric" and any("given_as" in metric for metric in node.values())))
+    ]
     if api_groups:  # objects of the Python API cannot be given on a command line
         arguments = "".join(f", {group}=..." for group in api_groups if group != "optimizer")
         load = f"run = mxtrain.load({str(_relative(run_dir))!r}{arguments})"
@@ -209,9 +216,14 @@ def _edited_command(command: CommandLine, omitted: Sequence[str], *overrides: st
 
 
 def print_end(
-    console: Console, result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
+    console: Console,
+    result: Result,
+    run_dir: Path,
+    config: Config,
+    command: CommandLine,
+    predicts: bool = True,
     predict_inputs: str = "FILE...",
-) -> None:  # fmt: skip
+) -> None:
     """Prints the result and suggested commands. Paths and commands are never wrapped, so that they can be copied."""
     for line in render_result(result, plain=not console.is_terminal).renderables:
         console.print(line, soft_wrap=isinstance(line, Text))

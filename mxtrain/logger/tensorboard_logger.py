@@ -131,9 +131,10 @@ class TensorBoardLogger(Callback):
             return
         if not isinstance(artifact, Figure):
             markdown = (
-                table_as_markdown(artifact, self._max_images) if isinstance(artifact, Table)
+                table_as_markdown(artifact, self._max_images)
+                if isinstance(artifact, Table)
                 else "\n".join(f"    {line}" for line in artifact.lines)
-            )  # fmt: skip
+            )
             self._events.add(lambda: [messages.text(tag, markdown)], step)
             return
 

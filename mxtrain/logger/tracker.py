@@ -79,9 +79,10 @@ class Tracker(Logger):
         """Returns the arguments of the command that sends the rest of a run later, with the settings of the
         destination."""
         changed = {
-            name: value for name, value in self
+            name: value
+            for name, value in self
             if name not in ("queue_size", "timeout_s") and value != type(self).model_fields[name].get_default()
-        }  # fmt: skip
+        }
         settings = [f"logger.{self.service}.{name}={_written(value)}" for name, value in changed.items()]
         return shlex.join(["push", run_dir, f"tracker={self.service}", *settings])
 
@@ -129,7 +130,7 @@ class Tracker(Logger):
         """
         tracker_class = type(self)
         if not self.service:
-            raise ConfigError(f"{path}: {tracker_class.__name__} needs a name: service: ClassVar[str] = \"NAME\".")
+            raise ConfigError(f'{path}: {tracker_class.__name__} needs a name: service: ClassVar[str] = "NAME".')
         if tracker_class.__module__ == "__main__" or "<" in tracker_class.__qualname__:
             raise ConfigError(
                 f"{path}: a tracker runs in a process of its own, which cannot import {tracker_class.__name__}. Define "

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mxtrain.logger.tracker import Tracker
 
 
-
 class TrackerLogger(Callback):
     """Sends the points that TensorBoard shows, the settings and the result of a run to a service."""
 
@@ -44,10 +43,14 @@ class TrackerLogger(Callback):
             raise RunDirectoryError(f"Cannot write {position.path}: {error.strerror}.") from error
         log_interval = (run.config.get("trainer") or {}).get("log_interval") or 1
         missing: JsonObject = {
-            "file": str(run_dir.absolute() / ROWS_FILE), "last_step": run.resumed_step, "log_interval": log_interval,
-            "steps_per_epoch": run.steps_per_epoch, "total_steps": run.total_steps,
-            "start_ms": time.time() * 1000, "ms_per_step": 0,
-        }  # fmt: skip
+            "file": str(run_dir.absolute() / ROWS_FILE),
+            "last_step": run.resumed_step,
+            "log_interval": log_interval,
+            "steps_per_epoch": run.steps_per_epoch,
+            "total_steps": run.total_steps,
+            "start_ms": time.time() * 1000,
+            "ms_per_step": 0,
+        }
         advice = f"`{run.command.program} {tracker.push_words(str(run_dir))}` sends the rest."
         catch_up = missing if run.resumed_step else None
         self._delivery = Delivery(tracker, tracked_run(run_dir, run.config), catch_up, advice)

@@ -46,10 +46,11 @@ def points_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricR
 def _is_valid_row(row: Mapping[str, Any]) -> bool:
     counts = [row.get("step"), row.get("epoch")]
     return (
-        len(row) <= _MAX_VALUES and row.get("split") in ("train", "val")
+        len(row) <= _MAX_VALUES
+        and row.get("split") in ("train", "val")
         and all(type(count) is int and count >= 0 for count in counts)
         and all(len(name) <= _MAX_TAG_LENGTH for name in row)
-    )  # fmt: skip
+    )
 
 
 def curves_of(
@@ -180,11 +181,14 @@ class Position:
         write_json_atomic(
             self.path,
             {
-                "destination": self.destination, "remote_id": self.remote_id, "complete_step": self.complete_step,
-                "sent": self.sent, "pending": self.pending,
+                "destination": self.destination,
+                "remote_id": self.remote_id,
+                "complete_step": self.complete_step,
+                "sent": self.sent,
+                "pending": self.pending,
             },
             durable=False,
-        )  # fmt: skip
+        )
 
 
 def _text_or_none(value: object) -> Optional[str]:

@@ -79,9 +79,11 @@ class PlainView(_View):
         # The thread does not hold the view, and ends with one that was not closed.
         weakref.finalize(self, self._has_begun.set)
         self._waiting = threading.Thread(
-            target=_wait_for_first_step, args=(weakref.ref(self), self._has_begun, interval_s), daemon=True,
+            target=_wait_for_first_step,
+            args=(weakref.ref(self), self._has_begun, interval_s),
+            daemon=True,
             name="first step",
-        )  # fmt: skip
+        )
         self._waiting.start()
 
     def _stop_waiting(self) -> None:

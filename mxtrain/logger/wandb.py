@@ -40,11 +40,18 @@ class Wandb(Tracker):
 
         mode = self.mode or os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
         wandb_run = wandb.init(
-            project=self.project, entity=self.entity, name=run.name, id=run.remote_id or uuid.uuid4().hex[:12],
-            resume="allow", dir=str(run.run_dir), mode=mode, config=dict(run.settings), allow_val_change=True,
+            project=self.project,
+            entity=self.entity,
+            name=run.name,
+            id=run.remote_id or uuid.uuid4().hex[:12],
+            resume="allow",
+            dir=str(run.run_dir),
+            mode=mode,
+            config=dict(run.settings),
+            allow_val_change=True,
             # Neither this process' console nor the packages and the source of whoever started it are part of a run.
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
-        )  # fmt: skip
+        )
         wandb_run.define_metric("*", step_metric="step")
         files = run.run_dir / "wandb" / "offline-run-*"
         remark = f"offline: `wandb sync {files}` uploads it" if mode == "offline" else ""

@@ -93,9 +93,12 @@ class CustomLoss(Wrapped, UserLoss):
         return f"{given} (B, K) and class indices (B,)", remedy
 
     def check(
-        self, block: LossBlock, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
+        self,
+        block: LossBlock,
+        score_shape: Tuple[int, ...],
+        target_shape: Optional[Tuple[int, ...]] = None,
         num_outputs: int = 1,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Runs the loss forward and backward on zeros before training, to find wrong shapes and gradients early.
 
         Args:

@@ -67,8 +67,9 @@ class Distillation(Spec):
         if not training:
             return OutputsOnly(task_loss, num_outputs, len(self.features)) if self.features else task_loss
         alpha = 0.0 if not self.labels else USUAL_ALPHA if self.alpha is None else self.alpha
-        return DistillationLoss(task_loss, kind, num_outputs, len(self.features), alpha, self.temperature,
-                                self.feature_weight)  # fmt: skip
+        return DistillationLoss(
+            task_loss, kind, num_outputs, len(self.features), alpha, self.temperature, self.feature_weight
+        )
 
 
 def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> None:

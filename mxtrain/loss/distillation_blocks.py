@@ -60,9 +60,15 @@ class DistillationLoss(_LossAround):
     """
 
     def __init__(
-        self, task_loss: LossBlock, kind: str, num_outputs: int, num_features: int, alpha: float, temperature: float,
+        self,
+        task_loss: LossBlock,
+        kind: str,
+        num_outputs: int,
+        num_features: int,
+        alpha: float,
+        temperature: float,
         feature_weight: float,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.weighted = bool(getattr(task_loss, "weighted", False)) and alpha > 0  # Gluon's own losses have none
         self.least_weight = getattr(task_loss, "least_weight", 0.0) if self.weighted else 0.0

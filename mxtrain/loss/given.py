@@ -13,8 +13,20 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import LossBlock
 
-OF_EVERY_BLOCK = frozenset(("_empty_prefix", "_prefix", "_name", "_active", "_backend", "_v2", "_partition_if_dynamic",
-                            "_first_forward", "_out_format", "_called_infer_shape_already"))  # fmt: skip
+OF_EVERY_BLOCK = frozenset(
+    (
+        "_empty_prefix",
+        "_prefix",
+        "_name",
+        "_active",
+        "_backend",
+        "_v2",
+        "_partition_if_dynamic",
+        "_first_forward",
+        "_out_format",
+        "_called_infer_shape_already",
+    )
+)
 """Attributes of Gluon blocks that do not affect the computation."""
 
 
@@ -61,7 +73,10 @@ class GivenLoss(Given, CustomLoss):
         return MissingLoss()
 
     def check(
-        self, block: LossBlock, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
+        self,
+        block: LossBlock,
+        score_shape: Tuple[int, ...],
+        target_shape: Optional[Tuple[int, ...]] = None,
         num_outputs: int = 1,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         return self.is_given and super().check(block, score_shape, target_shape, num_outputs)

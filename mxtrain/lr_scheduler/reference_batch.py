@@ -43,7 +43,7 @@ class LearningRates:
 
 def scale_rates(
     lr: float, schedule: Schedule, *, batch_size: int, reference: Optional[int], rule: Optional[str], optimizer: str
-) -> LearningRates:  # fmt: skip
+) -> LearningRates:
     """Returns the learning rate and the schedule for `batch_size`.
 
     The warm-up always covers the same number of samples: a length in steps is divided by the ratio of the batch sizes;
@@ -73,8 +73,12 @@ def scale_rates(
     scaled = lr * RULES[rule](ratio)
     remark = f"learning rate scaled from {lr:.6g} (batch size {reference}) to {scaled:.6g} ({batch_size}; {rule} rule)"
     facts: Dict[str, Json] = {
-        "reference_batch_size": reference, "batch_size": batch_size, "rule": rule, "reference_lr": lr, "lr": scaled,
-    }  # fmt: skip
+        "reference_batch_size": reference,
+        "batch_size": batch_size,
+        "rule": rule,
+        "reference_lr": lr,
+        "lr": scaled,
+    }
     if schedule.warmup and schedule.unit == "steps":
         warmup = schedule.warmup / ratio
         remark += f"; warm-up {schedule.warmup:.6g} -> {warmup:.6g} steps"

@@ -38,8 +38,11 @@ class ClassScores(Collected):
             target_BK = np.arange(score_BK.shape[1]) == label_B[:, None]
         count, num_classes = score_BK.shape
         columns = (
-            np.repeat(index_B, num_classes), np.tile(np.arange(num_classes), count), score_BK.ravel(), target_BK.ravel()
-        )  # fmt: skip
+            np.repeat(index_B, num_classes),
+            np.tile(np.arange(num_classes), count),
+            score_BK.ravel(),
+            target_BK.ravel(),
+        )
         self._parts.append(np.stack(columns, axis=1).astype(np.float64))
 
     def by_class(self) -> Tuple[np.ndarray, np.ndarray]:
@@ -224,7 +227,7 @@ def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
 
 def calibration_curve(
     probability_N: np.ndarray, target_N: np.ndarray, num_bins: int, strategy: str
-) -> CalibrationCurve:  # fmt: skip
+) -> CalibrationCurve:
     """Computes a calibration curve. Bins include their upper bound, the first one also 0; empty bins are dropped.
 
     Args:
@@ -242,6 +245,8 @@ def calibration_curve(
     count_D = np.bincount(bin_N, minlength=num_bins)
     filled = np.flatnonzero(count_D)
     count_D = count_D[filled]
-    means = [np.bincount(bin_N, weights=value_N, minlength=num_bins)[filled] / count_D
-             for value_N in (probability_N, target_N)]  # fmt: skip
+    means = [
+        np.bincount(bin_N, weights=value_N, minlength=num_bins)[filled] / count_D
+        for value_N in (probability_N, target_N)
+    ]
     return CalibrationCurve(bound_E[filled], bound_E[filled + 1], count_D, means[0], means[1])

@@ -31,9 +31,11 @@ class LossWeights(NamedTuple):
     def from_loss(cls, loss: LossBlock) -> LossWeights:
         """Reads the attributes of a loss, see `LossBlock`; Gluon's own losses have none of them."""
         return cls(
-            getattr(loss, "weighted", False), getattr(loss, "least_weight", 0.0), getattr(loss, "parts", ()),
+            getattr(loss, "weighted", False),
+            getattr(loss, "least_weight", 0.0),
+            getattr(loss, "parts", ()),
             getattr(loss, "must_count", False),
-        )  # fmt: skip
+        )
 
 
 class MeterOutputs(NamedTuple):
@@ -70,9 +72,14 @@ class Meter(gluon.HybridBlock):
     """
 
     def __init__(
-        self, metrics: Mapping[str, Metric], num_classes: int, weights: LossWeights = UNWEIGHTED,
-        outputs: MeterOutputs = ONE_OUTPUT, dense: bool = False, training: bool = False,
-    ):  # fmt: skip
+        self,
+        metrics: Mapping[str, Metric],
+        num_classes: int,
+        weights: LossWeights = UNWEIGHTED,
+        outputs: MeterOutputs = ONE_OUTPUT,
+        dense: bool = False,
+        training: bool = False,
+    ):
         super().__init__()
         self.weighted, self.least_weight, self._parts, self._must_count = weights
         self._num_losses = 1 + self.weighted + len(self._parts)
@@ -81,15 +88,16 @@ class Meter(gluon.HybridBlock):
         self._loss_of_nothing = 0.0 if training else math.nan
         self._directions = {name: metric.better_direction for name, metric in metrics.items()}
         self._directions.update(dict.fromkeys(self._parts, "min"))
-        self._metrics = {name: metric for name, metric in metrics.items()
-                         if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
+        self._metrics = {
+            name: metric
+            for name, metric in metrics.items()
+            if not metric.on_host and (metric.in_training or not training)
+        }
         self._is_binary = outputs.is_binary
         num_classes = 2 if outputs.is_binary else num_classes
         self._num_classes, self._dense = num_classes, dense
         self._num_outputs = outputs.num_arrays if outputs.num_read is None else outputs.num_read
-        self._unread = slice(
-            self._num_losses + self._num_outputs, self._num_losses + outputs.num_arrays
-        )  # fmt: skip
+        self._unread = slice(self._num_losses + self._num_outputs, self._num_losses + outputs.num_arrays)
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = self._num_losses + sum(self._sizes)
         self._dropped = (0, 0)

@@ -46,9 +46,7 @@ class IndexedModel(Model):
         raise missing_method(self, "build_indexed")
 
 
-def build_features(
-    model: Model, num_classes: int, field_sizes: Sequence[int], num_numbers: int
-) -> gluon.Block:  # fmt: skip
+def build_features(model: Model, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.Block:
     """Returns the network of any model for categories and numbers; see `FeatureModel.build_features`."""
     if isinstance(model, FeatureModel):
         return model.build_features(num_classes, field_sizes, num_numbers)

@@ -14,13 +14,36 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-GLUON_ATTRIBUTES = frozenset((
-    "_empty_prefix", "_prefix", "_name", "_active", "_backend", "_backend_opts", "_flags", "_v2", "_children",
-    "_forward_hooks", "_forward_pre_hooks", "_cached_graph", "_cached_op", "_cached_op_args", "_callback",
-    "_monitor_all", "_in_format", "_out_format", "_partition_if_dynamic", "_first_forward",
-    "_called_infer_shape_already", "_reg_params",
-    "_in_units", "_in_channels", "_input_size", "skip_states",
-))  # fmt: skip
+GLUON_ATTRIBUTES = frozenset(
+    (
+        "_empty_prefix",
+        "_prefix",
+        "_name",
+        "_active",
+        "_backend",
+        "_backend_opts",
+        "_flags",
+        "_v2",
+        "_children",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_cached_graph",
+        "_cached_op",
+        "_cached_op_args",
+        "_callback",
+        "_monitor_all",
+        "_in_format",
+        "_out_format",
+        "_partition_if_dynamic",
+        "_first_forward",
+        "_called_infer_shape_already",
+        "_reg_params",
+        "_in_units",
+        "_in_channels",
+        "_input_size",
+        "skip_states",
+    )
+)
 """Attributes that Gluon itself sets or changes, which say nothing about the computation of a block."""
 
 
@@ -89,9 +112,11 @@ class GivenModel(Given, CustomFields):
         if isinstance(original, Mapping):
             blocks = {f"{name}.": _block_of(value) for name, value in original.items()}
         return {
-            f"{prefix}{name}": parameter for prefix, block in blocks.items()
-            for name, parameter in block._collect_params_with_prefix().items() if parameter._data is not None
-        }  # fmt: skip
+            f"{prefix}{name}": parameter
+            for prefix, block in blocks.items()
+            for name, parameter in block._collect_params_with_prefix().items()
+            if parameter._data is not None
+        }
 
 
 def structure_of(block: gluon.Block, children: bool = True) -> str:
@@ -111,7 +136,7 @@ def structure_of(block: gluon.Block, children: bool = True) -> str:
 def _layout(block: gluon.Block, children: bool) -> str:
     settings = {
         name: value for name, value in sorted(vars(block).items()) if name not in GLUON_ATTRIBUTES and _is_plain(value)
-    }  # fmt: skip
+    }
     parameters = {
         # Sizes that a first call infers are 0 before it.
         name: (value.grad_req, len(value.shape or ()) if value._allow_deferred_init else value.shape)
@@ -182,5 +207,5 @@ def copy_block(block: gluon.Block) -> gluon.Block:
     except Exception as error:
         raise ConfigError(
             f"model: a {type(block).__name__} cannot be copied ({type(error).__name__}: {error}). Name its class "
-            "instead: \"model._target_=package.Class\"."
+            'instead: "model._target_=package.Class".'
         ) from error

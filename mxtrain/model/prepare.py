@@ -65,11 +65,18 @@ DENSE_TABLES = TableOptions()
 
 
 def prepare_network(
-    model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
-    device: Union[None, Context, List[Context]] = None, network: Optional[gluon.Block] = None,
-    output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
-    tables: TableOptions = DENSE_TABLES, learns: bool = True,
-) -> Prepared:  # fmt: skip
+    model: Model,
+    *,
+    num_classes: int,
+    input_shape: Shapes,
+    seed: int,
+    device: Union[None, Context, List[Context]] = None,
+    network: Optional[gluon.Block] = None,
+    output_shapes: Optional[Sequence[Shape]] = None,
+    output_names: Sequence[str] = (),
+    tables: TableOptions = DENSE_TABLES,
+    learns: bool = True,
+) -> Prepared:
     """Builds and initialises the network of a description.
 
     The initial value of a parameter depends only on the seed and its structural name, not on the device or on other
@@ -123,7 +130,7 @@ def prepare_network(
     if model.weights:
         report = load_weights(
             network, find_weights(model.weights, model.published_name), model.classes_in_weights, output_names
-        )  # fmt: skip
+        )
     freeze(network, model.freeze)
     if learns:
         require_trained(network, model.freeze)
@@ -190,9 +197,13 @@ def parameter_seed(seed: int, name: str) -> int:
 
 
 def initialize(
-    network: gluon.Block, kind: str, seed: int, device: Union[Context, List[Context]],
-    remote_tables: Sequence[EmbeddingTable] = (), valued: Collection[str] = (),
-) -> None:  # fmt: skip
+    network: gluon.Block,
+    kind: str,
+    seed: int,
+    device: Union[Context, List[Context]],
+    remote_tables: Sequence[EmbeddingTable] = (),
+    valued: Collection[str] = (),
+) -> None:
     """Initialises all parameters. Each value is a function of the seed and the structural name.
 
     Args:
@@ -214,9 +225,10 @@ def initialize(
         table.make_remote(device[0] if isinstance(device, list) else device)
     skipped = [table.weight for table in remote_tables]
     parameters = {
-        name: parameter for name, parameter in distinct_parameters(network).items()
+        name: parameter
+        for name, parameter in distinct_parameters(network).items()
         if not any(parameter is weight for weight in skipped)
-    }  # fmt: skip
+    }
     numpy_state = np.random.get_state()
     try:
         for name in parameters:

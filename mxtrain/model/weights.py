@@ -187,10 +187,14 @@ Rows = Tuple[List[int], List[int]]
 
 
 def _adapted(
-    network: gluon.Block, path: Union[str, Path], parameters: Mapping[str, gluon.Parameter],
-    file_names: Mapping[str, str], arrays: Mapping[str, np.ndarray], classes_in_file: Sequence[str],
+    network: gluon.Block,
+    path: Union[str, Path],
+    parameters: Mapping[str, gluon.Parameter],
+    file_names: Mapping[str, str],
+    arrays: Mapping[str, np.ndarray],
+    classes_in_file: Sequence[str],
     classes: Sequence[str],
-) -> Dict[str, Rows]:  # fmt: skip
+) -> Dict[str, Rows]:
     """Returns parameter -> `Rows` for class heads whose classes differ from those of the file.
 
     Raises:

@@ -31,16 +31,36 @@ SWITCHED_OFF = "they are switched off"
 NO_COMPILER = "no C++ compiler was found"
 FOLDER = Path(__file__).parent
 SOURCES = (
-    "mxnet_library.h", "mxnet_library.cc", "common.h", "product.h", "table_rows.h", "attention.cc",
-    "attention_step.cc", "norm.cc", "cross_entropy.cc", "adamw.cc", "sgd.cc", "squares.cc",
-    "roi_align.cc", "suppression.cc", "gelu.cc", "operators.cc",
-)  # fmt: skip
+    "mxnet_library.h",
+    "mxnet_library.cc",
+    "common.h",
+    "product.h",
+    "table_rows.h",
+    "attention.cc",
+    "attention_step.cc",
+    "norm.cc",
+    "cross_entropy.cc",
+    "adamw.cc",
+    "sgd.cc",
+    "squares.cc",
+    "roi_align.cc",
+    "suppression.cc",
+    "gelu.cc",
+    "operators.cc",
+)
 FLAGS = (
     # No -ffast-math: it would flush denormals to zero in the whole process and assume that no value is NaN.
     # No contraction to FMA: AdamW must compute identical bits on all workers, even with different CPUs.
-    "-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
+    "-O3",
+    "-march=native",
+    "-std=c++17",
+    "-fPIC",
+    "-shared",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
     "-ffp-contract=off",
-)  # fmt: skip
+)
 COMPILE_TIMEOUT_S = 300
 FOLDER_PREFIX = "compiling-"
 _LOCKED_WITHIN_S = 2
@@ -108,8 +128,10 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
         sources = [FOLDER / name for name in SOURCES if name.endswith(".cc")]
         objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # its threads only wait for compilers
-            compilations = [pool.submit(_run, *compiler, *FLAGS, "-c", str(source), "-o", target)
-                            for source, target in zip(sources, objects)]  # fmt: skip
+            compilations = [
+                pool.submit(_run, *compiler, *FLAGS, "-c", str(source), "-o", target)
+                for source, target in zip(sources, objects)
+            ]
             for compilation in compilations:
                 compilation.result()
         _run(*compiler, *FLAGS, *objects, "-o", str(shared_library), "-ldl")

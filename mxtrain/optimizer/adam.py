@@ -18,9 +18,12 @@ class NativeAdam(NativeUpdate):
     """Mixin of optimizers that use the native operator `_mxtrain_adamw` if native operators are available."""
 
     def _update_adam(
-        self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
-        state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        weight: Sequence[nd.NDArray],
+        grad: Sequence[nd.NDArray],
+        state: Sequence[Tuple[nd.NDArray, nd.NDArray]],
+        **options: Any,
+    ) -> None:
         """Updates several arrays with the native operator."""
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
         self._update_native("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), **options)
@@ -72,9 +75,13 @@ class AdamWOptimizer(NativeAdam, mx.optimizer.Optimizer):
     """
 
     def __init__(
-        self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6, bias_correction: bool = True,
+        self,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        bias_correction: bool = True,
         **arguments: Any,
-    ):  # fmt: skip
+    ):
         super().__init__(**arguments)
         self.beta1, self.beta2, self.epsilon, self.bias_correction = beta1, beta2, epsilon, bias_correction
         self._scales: Dict[Tuple[mx.Context, float], nd.NDArray] = {}
@@ -97,14 +104,23 @@ class AdamWOptimizer(NativeAdam, mx.optimizer.Optimizer):
             common["clip_gradient"] = self.clip_gradient
         if weight[0].dtype == np.float32:
             mx.nd.contrib.multi_adamw_update(
-                list(weight), list(grad), list(means), list(variances), self._scale(weight[0]), out=list(weight),
-                size=len(index), lrs=corrections, wds=decays, etas=rates, **common,
-            )  # fmt: skip
+                list(weight),
+                list(grad),
+                list(means),
+                list(variances),
+                self._scale(weight[0]),
+                out=list(weight),
+                size=len(index),
+                lrs=corrections,
+                wds=decays,
+                etas=rates,
+                **common,
+            )
             return
         # MXNet's operator treats float64 arrays (of `verify`) as float32 and fills them with garbage.
         for w, g, mean, variance, rate, wd, correction in zip(
             weight, grad, means, variances, rates, decays, corrections
-        ):  # fmt: skip
+        ):
             nd._internal._mul_scalar(w, scalar=1 - rate * wd, out=w)
             nd.adam_update(
                 w, g, mean, variance, out=w, lr=rate * correction, wd=0.0, rescale_grad=self.rescale_grad, **common

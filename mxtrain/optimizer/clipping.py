@@ -81,7 +81,7 @@ class _NativeNorm:
 
 def norm_and_limit(
     gradients: Sequence[nd.NDArray], max_norm: float, factor: Factor = None
-) -> Tuple[nd.NDArray, nd.NDArray]:  # fmt: skip
+) -> Tuple[nd.NDArray, nd.NDArray]:
     """Computes the same as `GradientLimit` with MXNet's operators, on any devices.
 
     Unlike gluon.utils.clip_global_norm it never waits for the device.

@@ -45,9 +45,13 @@ class ExponentialMovingAverage:
             pairs = [array for name in chunk for array in (self.arrays[name], self._values[name])]
             # SGD's w - lr * (r * g + wd * w) with g = value, lr = 1, r = -(1 - d), wd = 1 - d is the average, fused.
             nd.multi_sgd_update(
-                *pairs, out=averages, num_weights=len(chunk), lrs=[1.0] * len(chunk),
-                wds=[1 - decay] * len(chunk), rescale_grad=-(1 - decay),
-            )  # fmt: skip
+                *pairs,
+                out=averages,
+                num_weights=len(chunk),
+                lrs=[1.0] * len(chunk),
+                wds=[1 - decay] * len(chunk),
+                rescale_grad=-(1 - decay),
+            )
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -56,13 +56,16 @@ class GivenOptimizer(Given, Optimizer):
         if isinstance(optimizer, mx.optimizer.SGLD):
             raise ConfigError('optimizer: SGLD draws random numbers. Give the override "optimizer=sgld" instead.')
         attributes = {
-            name: value for name, value in sorted(vars(optimizer).items())
+            name: value
+            for name, value in sorted(vars(optimizer).items())
             if name not in CHANGING and isinstance(value, (bool, int, float, str)) and not name.startswith("_")
-        }  # fmt: skip
+        }
         return {
-            "lr": float(optimizer.lr), "wd": float(optimizer.wd), "clip_gradient": optimizer.clip_gradient,
+            "lr": float(optimizer.lr),
+            "wd": float(optimizer.wd),
+            "clip_gradient": optimizer.clip_gradient,
             "settings": attributes,
-        }  # fmt: skip
+        }
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
         return copy.deepcopy(self.require())

@@ -42,9 +42,15 @@ class NAGOptimizer(mx.optimizer.NAG):
         self._update_count(index)
         clip = {} if self.clip_gradient is None else {"clip_gradient": self.clip_gradient}
         updated = nd.nag_mom_update(
-            weight, grad, state, lr=self._get_lr(index), wd=self._get_wd(index), momentum=self.momentum,
-            rescale_grad=self.rescale_grad, **clip,
-        )  # fmt: skip
+            weight,
+            grad,
+            state,
+            lr=self._get_lr(index),
+            wd=self._get_wd(index),
+            momentum=self.momentum,
+            rescale_grad=self.rescale_grad,
+            **clip,
+        )
         updated.copyto(weight)
 
 

@@ -51,9 +51,14 @@ class NativeUpdate:
             self._binds = True
 
     def update_rows(
-        self, index: int, table_RU: nd.NDArray, gradient_CU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
+        self,
+        index: int,
+        table_RU: nd.NDArray,
+        gradient_CU: nd.NDArray,
+        state: OptimizerState,
+        rows: TouchedRows,
         lazy: bool,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Updates a table by the gradients of some rows in one pass, without a copy of the rows.
 
         Args:
@@ -125,9 +130,12 @@ class _Update:
     """
 
     def __init__(
-        self, name: str, arrays: Sequence[Sequence[nd.NDArray]], factor: Optional[nd.NDArray],
+        self,
+        name: str,
+        arrays: Sequence[Sequence[nd.NDArray]],
+        factor: Optional[nd.NDArray],
         further: Sequence[nd.NDArray],
-    ):  # fmt: skip
+    ):
         self._inputs = [array for parameter_arrays in arrays for array in parameter_arrays]
         # After inference a convolution's weight may be in oneDNN's private layout, which a library's operators cannot
         # write, so arrays of more than two axes are updated through a copy.

@@ -93,9 +93,13 @@ def put_rows(row_KU: nd.NDArray, index_K: nd.NDArray, array_RU: nd.NDArray) -> N
 
 
 def lazy_update(
-    optimizer: mx.optimizer.Optimizer, index: int, table_RU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
+    optimizer: mx.optimizer.Optimizer,
+    index: int,
+    table_RU: nd.NDArray,
+    state: OptimizerState,
+    rows: TouchedRows,
     gradient_CU: nd.NDArray,
-) -> None:  # fmt: skip
+) -> None:
     """Updates the rows with a gradient, and their state.
 
     Args:
@@ -118,9 +122,13 @@ def lazy_update(
 
 
 def exact_update(
-    optimizer: mx.optimizer.Optimizer, index: int, table_RU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
+    optimizer: mx.optimizer.Optimizer,
+    index: int,
+    table_RU: nd.NDArray,
+    state: OptimizerState,
+    rows: TouchedRows,
     gradient_CU: nd.NDArray,
-) -> None:  # fmt: skip
+) -> None:
     """Updates all rows in place, in chunks, without allocating a dense gradient. See `lazy_update` for arguments."""
     num_rows, units = table_RU.shape
     step = max(1, min(num_rows, ELEMENTS_AT_ONCE // units))

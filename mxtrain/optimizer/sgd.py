@@ -30,6 +30,8 @@ class SGDOptimizer(NativeUpdate, mx.optimizer.SGD):
         self._update_native(
             "_mxtrain_sgd",
             [(w, g, *([state] if has_momentum else [])) for w, g, state in zip(weights, grads, states)],
-            ("momentum",) if has_momentum else (), has_momentum=int(has_momentum), lrs=self._get_lrs(indices),
+            ("momentum",) if has_momentum else (),
+            has_momentum=int(has_momentum),
+            lrs=self._get_lrs(indices),
             wds=self._get_wds(indices),
-        )  # fmt: skip
+        )

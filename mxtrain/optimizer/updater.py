@@ -256,9 +256,10 @@ class Updater:
         current = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
         untrained = {name for i, name in enumerate(self.names) if not self._optimizer.lr_mult[i]}
         loaded = {
-            name: array for name, array in arrays.items()
+            name: array
+            for name, array in arrays.items()
             if not name.endswith(":cum_grad") and name.rpartition(":")[0] not in untrained
-        }  # fmt: skip
+        }
         require_same_arrays(current, loaded, "the checkpoint's optimizer state")
         self._require_same_numbers(numbers)
         for name, array in current.items():

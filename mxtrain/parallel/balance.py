@@ -1,6 +1,6 @@
 """Balances a pipeline: chooses cuts that minimise the time of the slowest stage.
 
-    candidate positions (crossed by few tensors) -> estimated cost of each block between them -> stages
+candidate positions (crossed by few tensors) -> estimated cost of each block between them -> stages
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ def choose_cut(
     bytes_per_s = rates_of(device.device_type).sent
     num_elements = [sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) for p in candidates]
     transfer_s = [count * FLOAT_BYTES / bytes_per_s for count in num_elements]
-    bounds = (
-        list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, transfer_s, num_stages)
-    )  # fmt: skip
+    bounds = list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, transfer_s, num_stages)
     return _describe(graph, parallel, candidates, costs, transfer_s, bounds)
 
 
@@ -236,9 +234,13 @@ def _bytes(cost: BlockCost) -> int:
 
 
 def _describe(
-    graph: Cuttable, parallel: Staged, candidates: Sequence[int], costs: Sequence[BlockCost],
-    transfer_s: Sequence[float], bounds: Sequence[int],
-) -> Cut:  # fmt: skip
+    graph: Cuttable,
+    parallel: Staged,
+    candidates: Sequence[int],
+    costs: Sequence[BlockCost],
+    transfer_s: Sequence[float],
+    bounds: Sequence[int],
+) -> Cut:
     schedule, microbatches = parallel.pipeline_schedule, parallel.num_microbatches()
     positions = [0, *candidates, len(graph)]
     num_stages, names = len(bounds) - 1, graph.beginnings()
@@ -248,13 +250,15 @@ def _describe(
         count = held(schedule, number, num_stages, microbatches)
         stages.append(
             StageCost(
-                first=names.get(positions[begin], ""), last=graph.layers[positions[end] - 1],
+                first=names.get(positions[begin], ""),
+                last=graph.layers[positions[end] - 1],
                 forward_s=sum(c.forward_s for c in blocks) + transfer,
                 backward_s=sum(c.backward_s for c in blocks) + transfer,
-                held=count, parameter_bytes=2 * sum(c.parameter_bytes for c in blocks),
+                held=count,
+                parameter_bytes=2 * sum(c.parameter_bytes for c in blocks),
                 activation_bytes=count * sum(c.activation_bytes for c in blocks),
             )
-        )  # fmt: skip
+        )
     cuts = [positions[bound] for bound in bounds[1:-1]]
     predicted = timetable(schedule, microbatches, [s.forward_s for s in stages], [s.backward_s for s in stages])
     return Cut(cuts, [names[position] for position in cuts], stages, predicted)
@@ -268,20 +272,20 @@ def block_costs(
     inside = _activation_bytes(graph, candidates, shapes)
     return [
         BlockCost(
-            *piece_costs(piece, shapes, device_type), size,
+            *piece_costs(piece, shapes, device_type),
+            size,
             FLOAT_BYTES * sum(math.prod(parameters[name].shape) for name in piece.parameters),
         )
         for piece, size in zip(graph.cut(candidates), inside)
-    ]  # fmt: skip
+    ]
 
 
 def _activation_bytes(graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
     """Returns the bytes of the tensors that the operators of each block produce."""
     bounds = [0, *candidates, len(graph)]
     block_of = {
-        node: block
-        for block, (begin, end) in enumerate(zip(bounds, bounds[1:])) for node in graph.operators[begin:end]
-    }  # fmt: skip
+        node: block for block, (begin, end) in enumerate(zip(bounds, bounds[1:])) for node in graph.operators[begin:end]
+    }
     sizes = [0] * (len(bounds) - 1)
     for tensor, shape in shapes.items():
         if tensor[0] in block_of:

@@ -60,9 +60,13 @@ class RemoteTables:
     holds proxies that read and write a few rows at a time. Only worker 0 writes."""
 
     def connect(
-        self, store: Store, optimizer: Config, multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
+        self,
+        store: Store,
+        optimizer: Config,
+        multipliers: Mapping[str, Tuple[float, float]],
+        steps_per_epoch: int,
         seed: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Creates the tables on the servers, which draw their initial values. Collective; waits.
 
         Args:

@@ -175,9 +175,11 @@ def open_to_cut(
         reason = error
     chain = None if needs_graph else Chain(network, input_shape)
     if chain is None or len(chain) == 1:
-        detail = "" if chain is None else (
-            f", and the code of {type(network).__name__} does more than call its parts one after the other"
-        )  # fmt: skip
+        detail = (
+            ""
+            if chain is None
+            else (f", and the code of {type(network).__name__} does more than call its parts one after the other")
+        )
         raise ConfigError(
             f"{setting} needs the network as a graph, but {reason}{detail}. Write that block as a gluon.HybridBlock "
             "whose hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its "

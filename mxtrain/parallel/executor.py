@@ -38,11 +38,17 @@ class Pipelined:
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Context]], stages: List[Stage],
-        order: Callable[[int], List[StageAction]], inputs: List[Tensor], heads: List[Tensor],
-        without_gradient: Collection[Tensor], dependencies: Sequence[EngineDependency],
+        self,
+        objective: Objective,
+        devices: List[List[Context]],
+        stages: List[Stage],
+        order: Callable[[int], List[StageAction]],
+        inputs: List[Tensor],
+        heads: List[Tensor],
+        without_gradient: Collection[Tensor],
+        dependencies: Sequence[EngineDependency],
         guards: Sequence[EngineDependency] = (),
-    ):  # fmt: skip
+    ):
         self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()

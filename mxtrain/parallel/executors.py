@@ -86,10 +86,16 @@ class Executors:
     """
 
     def __init__(
-        self, objective: Objective, layout: Layout, graph: Optional[Cuttable],
-        pieces: Sequence[Union[Piece, BlockRow]], parameters: PlacedParameters, workers: Store, has_rows: bool,
+        self,
+        objective: Objective,
+        layout: Layout,
+        graph: Optional[Cuttable],
+        pieces: Sequence[Union[Piece, BlockRow]],
+        parameters: PlacedParameters,
+        workers: Store,
+        has_rows: bool,
         has_one_copy: bool,
-    ):  # fmt: skip
+    ):
         self._objective, self._layout, self._parameters = objective, layout, parameters
         # This form evaluates the network. It also trains it, unless batch norms are synchronised over shards.
         self.runs_graph = layout.num_stages > 1 or objective.precision.dtype != FULL.dtype
@@ -114,7 +120,7 @@ class Executors:
         stages: List[Stage] = [
             on_devices(piece, self._objective.network, stage, self._layout.devices)
             for stage, piece in enumerate(pieces)
-        ]  # fmt: skip
+        ]
         return Form(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
 
     def _prediction_form(self, trained: Form) -> Form:
@@ -147,7 +153,7 @@ class Executors:
                 pieces.append(JointNorm(piece, objective.network, stage, layout.devices, workers, passes_on))
         division = Division(
             layout.num_parts, layout.num_replicas, layout.num_microbatches, layout.batch_norm == "global"
-        )  # fmt: skip
+        )
         return SyncBatchNormExecutor(objective, layout.devices, pieces, graph, division, workers, self.dependencies())
 
     def _pipelined(self, graph: Optional[Cuttable], form: Form) -> Pipelined:
@@ -160,9 +166,16 @@ class Executors:
         # On a CPU, backward passes update the statistics, and one thread computes them in order: no guards are needed.
         guards = self.dependencies(of_readers=True) if layout.devices[0][0].device_type == "gpu" else ()
         return Pipelined(
-            objective, layout.devices, form.stages, layout.order, form.inputs, form.heads, without_gradient,
-            self.dependencies(), guards,
-        )  # fmt: skip
+            objective,
+            layout.devices,
+            form.stages,
+            layout.order,
+            form.inputs,
+            form.heads,
+            without_gradient,
+            self.dependencies(),
+            guards,
+        )
 
     def _fuse(self, has_one_copy: bool) -> Optional[FusedGraph]:
         """Returns network, loss and meter as one graph; None on GPUs or for networks with recurrent state."""
@@ -214,9 +227,7 @@ class Executors:
         """
         parameters = self._parameters
         names = parameters.structural_names
-        pairs = [
-            (names[a], parameters.by_name[names[b]]) for a, b in written_together(self._objective.network).items()
-        ]  # fmt: skip
+        pairs = [(names[a], parameters.by_name[names[b]]) for a, b in written_together(self._objective.network).items()]
         return [
             EngineDependency(
                 [parameters.copies[name][replica] for name, _ in pairs],

@@ -79,17 +79,18 @@ class _Call:
     """The graph for a number of inputs and targets, whose `names` are the variables of these."""
 
     def __init__(
-        self, symbol: Symbol, names: Sequence[str], copies: Mapping[str, Sequence[nd.NDArray]],
+        self,
+        symbol: Symbol,
+        names: Sequence[str],
+        copies: Mapping[str, Sequence[nd.NDArray]],
         flags: Sequence[Tuple[str, object]],
-    ):  # fmt: skip
+    ):
         input_names, entering_names = symbol.list_inputs(), set(names)
         self._operator = mx.nd.CachedOp(symbol, [*argument_flags(input_names, entering_names), *flags])
         self._positions = [(i, names.index(name)) for i, name in enumerate(input_names) if name in entering_names]
         arrays = [copies.get(name, ()) for name in input_names]
         num_replicas = max(map(len, arrays), default=0)
-        self._arguments = [
-            [array[replica] if array else None for array in arrays] for replica in range(num_replicas)
-        ]  # fmt: skip
+        self._arguments = [[array[replica] if array else None for array in arrays] for replica in range(num_replicas)]
 
     def __call__(self, replica: int, entering: Sequence[nd.NDArray]) -> Tuple[nd.NDArray, nd.NDArray]:
         arguments = list(self._arguments[replica])

@@ -68,9 +68,14 @@ class FusedInference(WholeNetwork):
     def _joined(self, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         assert self._operator is not None
         device = inputs[0].context
-        return as_list(self._operator(*(
-            inputs[argument] if isinstance(argument, int) else argument.data(device) for argument in self._arguments
-        )))  # fmt: skip
+        return as_list(
+            self._operator(
+                *(
+                    inputs[argument] if isinstance(argument, int) else argument.data(device)
+                    for argument in self._arguments
+                )
+            )
+        )
 
 
 def _relative_error(actual: nd.NDArray, expected: nd.NDArray) -> float:

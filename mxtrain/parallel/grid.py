@@ -75,9 +75,13 @@ class Grid(Strategy):
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[mx.Context]], parallel: Parallel, grad_accumulation: int,
+        self,
+        objective: Objective,
+        devices: List[List[mx.Context]],
+        parallel: Parallel,
+        grad_accumulation: int,
         workers: Optional[Store] = None,
-    ):  # fmt: skip
+    ):
         self._workers = (workers or Store()).within_step()
         self.objective = objective
         self.network = objective.network
@@ -101,9 +105,12 @@ class Grid(Strategy):
             self.layout = replace(self.layout, cut=cut)
         pieces = graph.cut(self.layout.cut.positions if self.layout.cut else []) if graph else []
         parameters = self._parameters = PlacedParameters(
-            self.network, devices, assign_stages(piece.parameters for piece in pieces), self.layout.accumulates,
+            self.network,
+            devices,
+            assign_stages(piece.parameters for piece in pieces),
+            self.layout.accumulates,
             self.rows,
-        )  # fmt: skip
+        )
         self._tables.place(parameters.copies, parameters.reductions)
         self.reductions = [entry for entry in parameters.reductions if entry.name not in self.remote.names]
         self.trainable = [reduction.name for reduction in self.reductions]
@@ -111,20 +118,24 @@ class Grid(Strategy):
         self.constants = parameters.constants
         # Inference leaves these in a layout of oneDNN that only convolutions can read; updates fail on it.
         self._blocked_weights = [
-            array for arrays in parameters.copies.values() for array in arrays
+            array
+            for arrays in parameters.copies.values()
+            for array in arrays
             if array.ndim in (3, 5) and array.context.device_type == "cpu"
         ]
         has_one_copy = len(devices) == 1 and is_alone
         self._executors = Executors(
             objective, self.layout, graph, pieces, parameters, self._workers, bool(self.rows), has_one_copy
-        )  # fmt: skip
+        )
         # With one copy, or batch norms over all shards, all moving statistics are equal and need no averaging.
         has_own_statistics = not (self._executors.joins_norms or has_one_copy)
         self._function_executor: Optional[FunctionExecutor] = None
         self._statistics = MovingStatistics(
             moving_statistics(parameters.by_name, parameters.copies) if has_own_statistics else [],
-            len(devices), devices[0][0].device_type, self._workers,
-        )  # fmt: skip
+            len(devices),
+            devices[0][0].device_type,
+            self._workers,
+        )
 
     # Methods that the training step calls.
 

@@ -40,9 +40,12 @@ class FunctionExecutor:
     """
 
     def __init__(
-        self, objective: Objective, networks: Sequence[Network], devices: Sequence[Context],
+        self,
+        objective: Objective,
+        networks: Sequence[Network],
+        devices: Sequence[Context],
         dependencies: Sequence[EngineDependency],
-    ):  # fmt: skip
+    ):
         self._objective, self._networks = objective, networks
         self._devices, self._dependencies = devices, dependencies
         self._head_gradient = HeadGradients()

@@ -38,9 +38,14 @@ class JointNorm:
     """
 
     def __init__(
-        self, piece: Piece, network: gluon.Block, number: int, devices: List[List[Context]], workers: Store,
+        self,
+        piece: Piece,
+        network: gluon.Block,
+        number: int,
+        devices: List[List[Context]],
+        workers: Store,
         passes_on: bool,
-    ):  # fmt: skip
+    ):
         self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
         self._workers, self._passes_on, self._device = workers, passes_on, devices[0][number]
         attributes = piece.norm or {}
@@ -69,7 +74,7 @@ class JointNorm:
         """
         self._shards = [
             _Shard(replica, tensors[0], *self._scale(replica)) for replica, tensors in zip(replicas, inputs)
-        ]  # fmt: skip
+        ]
         rows = [bring(self._shard_statistics(shard.input), self._device) for shard in self._shards]
         sizes = [shard.input.shape[0] for shard in self._shards]
         local_statistics = self._combine(rows, sizes) if rows else self._zeros()
@@ -151,9 +156,16 @@ class JointNorm:
         # In training mode it computes statistics; the moving ones that it writes are thrown away (see `_move`).
         with autograd.train_mode():
             _, mean, inverse = nd.BatchNorm(
-                shard, ones, zeros, nd.zeros_like(zeros), nd.ones_like(ones), eps=self._eps, axis=self._axis,
-                fix_gamma=False, output_mean_var=True,
-            )  # fmt: skip
+                shard,
+                ones,
+                zeros,
+                nd.zeros_like(zeros),
+                nd.ones_like(ones),
+                eps=self._eps,
+                axis=self._axis,
+                fix_gamma=False,
+                output_mean_var=True,
+            )
         # What it calls the variance is 1 / sqrt(variance + eps). Rounding may bring a variance of 0 below 0.
         return nd.concat(mean, nd.maximum(1 / nd.square(inverse) - self._eps, 0), dim=0)
 

@@ -97,15 +97,18 @@ class OperatorTimes:
             f"of a device: {self.limits.flops / 1e9:,.0f} GFLOP/s{low}, {self.limits.moved / 1e9:,.1f} GB/s; of the "
             "limit: the time that the machine needs at least / the time it took" + (BEYOND if beyond else ""),
             caption_justify="left",
-        )  # fmt: skip
+        )
         for title in ("operator", "calls", "ms a step", "of all", "GFLOP/s", "GB/s", "of the limit"):
             table.add_column(title, justify="left" if title == "operator" else "right")
         total = sum(row.seconds for row in self.rows)
         for row in self.rows[:SHOWN]:
             cells = _figures(row.calls / self.num_steps, 1000 * row.seconds / self.num_steps, row.seconds / total)
             flops = f"{row.flops_per_s / 1e9:,.0f}" if row.work and row.work.flops else ""
-            work_cells = ["", "", ""] if row.work is None else [flops, f"{row.moved_per_s / 1e9:,.1f}",
-                                                          f"{row.share_of_limit:.0%} {row.limit}"]  # fmt: skip
+            work_cells = (
+                ["", "", ""]
+                if row.work is None
+                else [flops, f"{row.moved_per_s / 1e9:,.1f}", f"{row.share_of_limit:.0%} {row.limit}"]
+            )
             table.add_row(row.name, *cells, *work_cells)
         hidden_rows = self.rows[SHOWN:]
         if hidden_rows:
@@ -116,9 +119,13 @@ class OperatorTimes:
 
 
 def measure_operators(
-    operations: Sequence[Operation], works: Sequence[Mapping[str, Work]], num_elements: int, limits: Limits,
-    low: Sequence[str], first_step: int,
-) -> OperatorTimes:  # fmt: skip
+    operations: Sequence[Operation],
+    works: Sequence[Mapping[str, Work]],
+    num_elements: int,
+    limits: Limits,
+    low: Sequence[str],
+    first_step: int,
+) -> OperatorTimes:
     """Sums the times of all operations by operator.
 
     Args:

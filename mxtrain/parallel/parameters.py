@@ -40,9 +40,13 @@ class PlacedParameters:
     """
 
     def __init__(
-        self, network: gluon.Block, devices: List[List[mx.Context]], stage_of: Mapping[str, int], accumulates: bool,
+        self,
+        network: gluon.Block,
+        devices: List[List[mx.Context]],
+        stage_of: Mapping[str, int],
+        accumulates: bool,
         with_first: Collection[str],
-    ):  # fmt: skip
+    ):
         self.by_name: Dict[str, gluon.Parameter] = distinct_parameters(network)
         for parameter in self.by_name.values():
             move(parameter, [stages[stage_of.get(parameter.name, 0)] for stages in devices])

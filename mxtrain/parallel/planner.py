@@ -80,7 +80,7 @@ class Layout:
         return [
             [list(split(share, self.num_microbatches)) for share in split(part, self.num_replicas)]
             for part in (split(batch, self.num_parts) if batch.size else ())
-        ]  # fmt: skip
+        ]
 
     def order(self, num_microbatches: int) -> List[StageAction]:
         """Returns the forward and backward passes of one replica, in the order of the schedule."""
@@ -100,9 +100,12 @@ def plan(parallel: Parallel, devices: List[List[Context]], num_parts: int, is_al
     num_microbatches = parallel.num_microbatches()
     has_one_shard = is_alone and len(devices) * num_microbatches == 1
     return Layout(
-        devices, num_microbatches, num_parts, "per_device" if has_one_shard else parallel.batch_norm,
+        devices,
+        num_microbatches,
+        num_parts,
+        "per_device" if has_one_shard else parallel.batch_norm,
         getattr(parallel, "schedule", "gpipe"),
-    )  # fmt: skip
+    )
 
 
 def assign_stages(parameters: Iterable[Collection[str]]) -> Dict[str, int]:
@@ -161,10 +164,13 @@ def placement_table(layout: Layout) -> Optional[Table]:
         table.add_column(title, justify="right")
     for number, stage in enumerate(cut.stages):
         table.add_row(
-            str(number), _layers(stage), ", ".join(str(stages[number]) for stages in devices),
-            f"{stage.seconds / total:.0%}", f"{stage.seconds / slowest:.0%}",
+            str(number),
+            _layers(stage),
+            ", ".join(str(stages[number]) for stages in devices),
+            f"{stage.seconds / total:.0%}",
+            f"{stage.seconds / slowest:.0%}",
             f"{(stage.parameter_bytes + stage.activation_bytes) / 2**20:.1f} MiB",
-        )  # fmt: skip
+        )
     return table
 
 

@@ -71,15 +71,18 @@ class BatchDivision:
         computed together. If batch norms see the samples of several devices, there is only one copy.
         """
         shards = [  # [worker][part][replica][microbatch]
-            [[divide(share, self.num_microbatches) for share in divide(part, self.num_replicas)]
-             for part in divide(own, self.num_parts)]
+            [
+                [divide(share, self.num_microbatches) for share in divide(part, self.num_replicas)]
+                for part in divide(own, self.num_parts)
+            ]
             for own in divide((0, size), self.num_workers)
-        ]  # fmt: skip
+        ]
         if self.batch_norm == "per_device":
             return [
                 [[shard] for part in parts if replica < len(part) for shard in part[replica]]
-                for parts in shards for replica in range(len(parts[0]))
-            ]  # fmt: skip
+                for parts in shards
+                for replica in range(len(parts[0]))
+            ]
         together: List[List[Rows]] = []
         for parts in zip_longest(*shards, fillvalue=[]):
             replicas = [shares for part in parts for shares in part]
@@ -109,10 +112,16 @@ class Reference(Strategy):
     """
 
     def __init__(
-        self, objective: Objective, division: BatchDivision, optimizer: mx.optimizer.Optimizer,
-        multipliers: Mapping[str, Tuple[float, float]], clip_global_norm: Optional[float] = None, lazy: bool = False,
-        scaling: Optional[NoScaling] = None, cut_before: Sequence[str] = (),
-    ):  # fmt: skip
+        self,
+        objective: Objective,
+        division: BatchDivision,
+        optimizer: mx.optimizer.Optimizer,
+        multipliers: Mapping[str, Tuple[float, float]],
+        clip_global_norm: Optional[float] = None,
+        lazy: bool = False,
+        scaling: Optional[NoScaling] = None,
+        cut_before: Sequence[str] = (),
+    ):
         self.objective, self.network = objective, objective.network
         self._division, self._optimizer, self._clip = division, optimizer, clip_global_norm
         self._scaling = scaling or NoScaling()
@@ -133,9 +142,10 @@ class Reference(Strategy):
         is_whole = objective.precision.dtype == FULL.dtype and not cut_before
         self._pieces = None if is_whole else Pieces(objective, cut_before)
         self._statistics = [
-            self.values[name] for name, parameter in self._parameters.items()
+            self.values[name]
+            for name, parameter in self._parameters.items()
             if role_of(name) in STATISTICS and parameter.lr_mult
-        ]  # fmt: skip
+        ]
         self.gradients: Dict[str, nd.NDArray] = {}
         """Structural name -> the gradient of the last step; of the mean over samples, not yet over their weights, where
         the optimizer is one that divides by itself (`Updater.multiplies`)."""
@@ -190,12 +200,16 @@ class Reference(Strategy):
         return [
             nd.zeros((batch.size, *shape), ctx=first.context, dtype=first.dtype)
             for shape in self.objective.state_shapes
-        ]  # fmt: skip
+        ]
 
     def _compute(
-        self, shards: Sequence[Rows], inputs: Sequence[nd.NDArray], batch: Batch, weights: Dict[Rows, nd.NDArray],
+        self,
+        shards: Sequence[Rows],
+        inputs: Sequence[nd.NDArray],
+        batch: Batch,
+        weights: Dict[Rows, nd.NDArray],
         states: Dict[Rows, List[nd.NDArray]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Adds the gradient of sum(loss) / B over some shards, which are one forward pass together."""
 
         def rows_of(array: nd.NDArray) -> nd.NDArray:
@@ -265,9 +279,7 @@ class Pieces:
 
     def __init__(self, objective: Objective, cut_before: Sequence[str]):
         needs_graph = objective.precision.dtype != FULL.dtype
-        self._graph = open_to_cut(
-            objective.network, objective.input_shape, "verify", needs_graph, objective.precision
-        )  # fmt: skip
+        self._graph = open_to_cut(objective.network, objective.input_shape, "verify", needs_graph, objective.precision)
         self._pieces = self._graph.cut([self._graph.begin_of(layer) for layer in cut_before])
         self._operators = [mx.nd.CachedOp(p.symbol) if isinstance(p, Piece) else None for p in self._pieces]
         self._parameters = {parameter.name: parameter for parameter in objective.network.collect_params().values()}
@@ -294,7 +306,7 @@ class Pieces:
 
     def _run(
         self, piece: Union[Piece, BlockRow], operator: Any, entering: Mapping[Tensor, nd.NDArray]
-    ) -> List[nd.NDArray]:  # fmt: skip
+    ) -> List[nd.NDArray]:
         if isinstance(piece, Piece):
             assert operator is not None
             values = {variable(tensor): array for tensor, array in entering.items()}

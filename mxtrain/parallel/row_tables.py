@@ -119,7 +119,7 @@ class RowTables:
 
     def __init__(
         self, network: gluon.Block, input_shape: Shapes, predict_shape: Shapes, num_samples: int, workers: Store
-    ):  # fmt: skip
+    ):
         self._network, self._workers = network, workers
         names = {parameter: name for name, parameter in distinct_parameters(network).items()}
         marked: Dict[int, Dict[str, EmbeddingTable]] = {}
@@ -128,7 +128,7 @@ class RowTables:
                 marked.setdefault(table.ids_from, {})[names[table.weight]] = table
         trained, predicted = (
             [math.prod(shape) for shape in shapes_of(shapes)] for shapes in (input_shape, predict_shape)
-        )  # fmt: skip
+        )
         self.inputs = [
             self._build_input(number, tables, trained[number], num_samples, predicted[number])
             for number, tables in sorted(marked.items())

@@ -47,7 +47,7 @@ class ServedInput(IdInput):
         return {
             name: ServedArray(self._connected, (0, array), (table.num_rows, table.units), self.dtype)  # type: ignore[misc]  # in its place
             for array, (name, table) in enumerate(self._blocks.items())
-        }  # fmt: skip
+        }
 
     def _connected(self) -> TableClient:
         assert self.client is not None, "`connect` has not been called"
@@ -64,15 +64,21 @@ class ServedInput(IdInput):
         shares = []
         for name, table in self._blocks.items():
             lr_mult, wd_mult = multipliers[name]
-            shares.append(TableShare(
-                name=name, units=table.units, scale=table.scale, seed=parameter_seed(seed, name), lr_mult=lr_mult,
-                wd_mult=wd_mult,
-            ))  # fmt: skip
+            shares.append(
+                TableShare(
+                    name=name,
+                    units=table.units,
+                    scale=table.scale,
+                    seed=parameter_seed(seed, name),
+                    lr_mult=lr_mult,
+                    wd_mult=wd_mult,
+                )
+            )
         return TableGroup(num_rows=self.num_rows, tables=shares)
 
     def fill_with(
         self, id_K: np.ndarray, row_KS: np.ndarray, copies: Dict[str, Sequence[nd.NDArray]], trains: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Writes rows into the network's parameters. Asynchronous. See `IdInput.fill`."""
         for name, rows in (self.rows if trains else self._rows_evaluated).items():
             rows.set(id_K)
@@ -112,19 +118,29 @@ class ServedTables(RowTables, RemoteTables):
         return ServedInput(*arguments)
 
     def connect(
-        self, store: Store, optimizer: Config, multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
+        self,
+        store: Store,
+        optimizer: Config,
+        multipliers: Mapping[str, Tuple[float, float]],
+        steps_per_epoch: int,
         seed: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.client, self._store = store.connect_tables(), store
         self.wait_for_all()  # `set_up` discards earlier tables, for which no worker may have pending requests
         groups = [id_input.describe(multipliers, seed) for id_input in self.inputs]
         for number, id_input in enumerate(self.inputs):
             id_input.bind(self.client, number)
         self.client.set_up(
-            {"optimizer": dict(optimizer), "workers": store.world.size, "waits": not store.updates,
-             "steps_per_epoch": steps_per_epoch, "dtype": self.inputs[0].dtype, "groups": groups},
+            {
+                "optimizer": dict(optimizer),
+                "workers": store.world.size,
+                "waits": not store.updates,
+                "steps_per_epoch": steps_per_epoch,
+                "dtype": self.inputs[0].dtype,
+                "groups": groups,
+            },
             is_first=store.world.rank == 0,
-        )  # fmt: skip
+        )
         self.wait_for_all()  # until worker 0 has set up the servers
         self.client.read_server_notes()
 
@@ -134,8 +150,9 @@ class ServedTables(RowTables, RemoteTables):
             return batch
         pulled = {
             id_input.number: self.client.pull(id_input.group, batch.ids[id_input.number][0], ahead=True)
-            for id_input in self.inputs if self._is_within(id_input, batch.ids[id_input.number][0])
-        }  # fmt: skip
+            for id_input in self.inputs
+            if self._is_within(id_input, batch.ids[id_input.number][0])
+        }
         return replace(batch, rows=pulled)
 
     @staticmethod
@@ -161,9 +178,10 @@ class ServedTables(RowTables, RemoteTables):
     def gradients(self) -> List[nd.NDArray]:
         return [
             nd.add_n(*[array.as_in_context(reduction.replicas[0].context) for array in reduction.replicas])
-            if len(reduction.replicas) > 1 else reduction.replicas[0]
+            if len(reduction.replicas) > 1
+            else reduction.replicas[0]
             for reduction in self._reductions
-        ]  # fmt: skip
+        ]
 
     def push(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray]) -> None:
         gradient_of = {reduction.name: gradient for reduction, gradient in zip(self._reductions, gradients)}
@@ -266,7 +284,7 @@ class OptimizerState:
 
 def build_row_tables(
     network: gluon.Block, input_shape: Shapes, predict_shape: Shapes, num_samples: int, workers: Store
-) -> RowTables:  # fmt: skip
+) -> RowTables:
     """Builds the tables that are computed with the rows of a batch, on workers or on servers. See `RowTables`."""
     kind = ServedTables if any(table.remote_rows for table in tables_of(network)) else RowTables
     return kind(network, input_shape, predict_shape, num_samples, workers)

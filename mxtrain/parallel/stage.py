@@ -96,11 +96,9 @@ class PieceOnDevices:
         self._operator = mx.nd.CachedOp(piece.symbol, flags)
         # Per replica and argument: the position of a tensor, or a parameter's array, or what makes a handle on it.
         self._arguments = [
-            [
-                tensor_of[name] if name in tensor_of else _argument(parameters[name], stages[number]) for name in names
-            ]
+            [tensor_of[name] if name in tensor_of else _argument(parameters[name], stages[number]) for name in names]
             for stages in devices
-        ]  # fmt: skip
+        ]
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         """Computes the outputs from the tensors of `self.inputs`, on the devices of one replica."""

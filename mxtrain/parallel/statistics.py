@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def moving_statistics(
     parameters: Mapping[str, gluon.Parameter], copies: Mapping[str, List[NDArray]]
-) -> List[List[NDArray]]:  # fmt: skip
+) -> List[List[NDArray]]:
     """Returns, for each batch-norm statistic that moves, its copy on each replica.
 
     Args:
@@ -28,7 +28,7 @@ def moving_statistics(
     # gradient.
     return [
         copies[name] for name, parameter in parameters.items() if role_of(name) in STATISTICS and parameter.lr_mult != 0
-    ]  # fmt: skip
+    ]
 
 
 class MovingStatistics:

@@ -69,9 +69,15 @@ class SyncBatchNormExecutor:
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Context]], pieces: List[GroupPiece], graph: Cuttable,
-        division: Division, workers: Store, dependencies: Sequence[EngineDependency],
-    ):  # fmt: skip
+        self,
+        objective: Objective,
+        devices: List[List[Context]],
+        pieces: List[GroupPiece],
+        graph: Cuttable,
+        division: Division,
+        workers: Store,
+        dependencies: Sequence[EngineDependency],
+    ):
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
         self._division, self._workers, self._dependencies = division, workers, dependencies
         self.head_gradient = HeadGradients()

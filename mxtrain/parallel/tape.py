@@ -26,9 +26,12 @@ class Tape:
     """
 
     def __init__(
-        self, inputs: Sequence[Tensor], values: Sequence[nd.NDArray], without_gradient: Collection[Tensor],
+        self,
+        inputs: Sequence[Tensor],
+        values: Sequence[nd.NDArray],
+        without_gradient: Collection[Tensor],
         copies: bool = False,
-    ):  # fmt: skip
+    ):
         self._values: Dict[Tensor, nd.NDArray] = dict(zip(inputs, values))
         self._entered: Dict[int, List[Tuple[Tensor, nd.NDArray]]] = {}
         self._gradients: Dict[Tensor, List[nd.NDArray]] = {}

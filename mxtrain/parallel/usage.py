@@ -145,10 +145,15 @@ def measure_usage(
             )
             devices.append(
                 DeviceUse(
-                    device, replica, stage, samples / wall_s, waiting=1 - _covered(device_operations) / wall_s,
-                    microbatch_s=stage_s / shards, **{kind: times[kind] / wall_s for kind in COLORS},
+                    device,
+                    replica,
+                    stage,
+                    samples / wall_s,
+                    waiting=1 - _covered(device_operations) / wall_s,
+                    microbatch_s=stage_s / shards,
+                    **{kind: times[kind] / wall_s for kind in COLORS},
                 )
-            )  # fmt: skip
+            )
     return Usage(layout, first_step, len(sizes), devices)
 
 
@@ -174,11 +179,16 @@ def chrome_trace(layout: Layout, operations: Sequence[Operation]) -> Mapping[str
         kind = kind_of(operation.name)
         events.append(
             {
-                "ph": "X", "pid": rows[operation.device], "tid": line, "name": operation.name, "cat": kind,
-                "cname": COLORS[kind], "ts": round(1e6 * (operation.begin_s - begin_s), 1),
+                "ph": "X",
+                "pid": rows[operation.device],
+                "tid": line,
+                "name": operation.name,
+                "cat": kind,
+                "cname": COLORS[kind],
+                "ts": round(1e6 * (operation.begin_s - begin_s), 1),
                 "dur": round(1e6 * (operation.end_s - operation.begin_s), 1),
             }
-        )  # fmt: skip
+        )
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 

@@ -50,8 +50,7 @@ class Heartbeat:
 
     def emit(self) -> None:
         """Writes one heartbeat now, if a supervisor listens."""
-        line = {"step": self.step, "batches": self.batches, "waits": self.waits,
-                "generation": self.generation}  # fmt: skip
+        line = {"step": self.step, "batches": self.batches, "waits": self.waits, "generation": self.generation}
         with suppress(OSError):  # the supervisor has ended
             if self._file >= 0:
                 os.write(self._file, json.dumps(line).encode() + b"\n")

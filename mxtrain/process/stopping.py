@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     import subprocess
 
 EXIT_CODES = {
-    int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM, int(signal.SIGHUP): EXIT_SIGTERM,
-}  # fmt: skip
+    int(signal.SIGINT): EXIT_SIGINT,
+    int(signal.SIGTERM): EXIT_SIGTERM,
+    int(signal.SIGHUP): EXIT_SIGTERM,
+}
 """Signals that end a process -> its exit code. SIGHUP, of a closed terminal, is treated as SIGTERM."""
 WARNINGS = (int(signal.SIGUSR1), int(signal.SIGUSR2))
 """Signals with which schedulers announce the end of a job (Slurm's --signal, submitit)."""
@@ -337,7 +339,7 @@ class Budget:
 
     def __init__(
         self, total_steps: Optional[int], max_steps: Optional[int], max_time: Optional[float], step_setting: str = ""
-    ):  # fmt: skip
+    ):
         self._total_steps, self._max_steps, self._max_time = total_steps, max_steps, max_time
         self._step_setting = step_setting or f"trainer.max_steps={max_steps}"
         self._deadline = None if max_time is None else time.monotonic() + max_time

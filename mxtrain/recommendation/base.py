@@ -135,8 +135,13 @@ class InteractionDataset(BaseDataset):
         # All samples must have the same number of candidates, so the user with the fewest decides for all.
         log.warning(
             "dataset.sampled_negatives=%d: of %s items user %s lacks only %d, so metrics whose names end in _sampled "
-            "compare with %d.", self.sampled_negatives, f"{len(train.catalog.items):,}", user, available, available,
-        )  # fmt: skip
+            "compare with %d.",
+            self.sampled_negatives,
+            f"{len(train.catalog.items):,}",
+            user,
+            available,
+            available,
+        )
 
     def _num_sampled(self, source: Interactions) -> int:
         """Returns `sampled_negatives`, at most the number of items that the user with the most items does not have."""
@@ -157,7 +162,7 @@ class InteractionDataset(BaseDataset):
         columns = {file.side: file.measure(ids) for file, ids in self._side_files(catalog)}
         signature = RecommendationSignature(
             (), mean=mean, catalog=catalog, user_columns=columns.get("user"), item_columns=columns.get("item")
-        )  # fmt: skip
+        )
         fields = signature.recommender_fields
         if sum(fields.sizes) > LARGEST_COUNT:
             raise ConfigError(
@@ -226,7 +231,7 @@ class InteractionDataset(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Interactions, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         from mxtrain.recommendation.loader import InteractionLoader
 
         self._refuse_others(source.catalog, signature)
@@ -236,9 +241,13 @@ class InteractionDataset(BaseDataset):
         max_history = signature.shape[2][0] if len(signature.shape) > 2 else 0  # type: ignore[index]  # one of several
         joined = self.join(signature) if signature.shape[0] != () else None
         return InteractionLoader(
-            source, options, num_negatives=num_negatives, max_history=max_history, split_seed=self.split_seed,
+            source,
+            options,
+            num_negatives=num_negatives,
+            max_history=max_history,
+            split_seed=self.split_seed,
             joined=joined,
-        )  # fmt: skip
+        )
 
     def _refuse_others(self, catalog: Catalog, signature: Signature) -> None:
         difference = catalog.difference_from(RecommendationSignature.cast(signature).catalog)
@@ -289,9 +298,11 @@ def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
     duplicate = next((name for name in floats if whole_number(name) in ids), None)
     if duplicate is not None:
         log.warning(
-            "%s '%s' and '%s' count as different: write the ids of all rows in the same form.", side,
-            whole_number(duplicate), duplicate,
-        )  # fmt: skip
+            "%s '%s' and '%s' count as different: write the ids of all rows in the same form.",
+            side,
+            whole_number(duplicate),
+            duplicate,
+        )
 
 
 def _check(file: SideFile, ids: Sequence[str], findings: Findings) -> None:

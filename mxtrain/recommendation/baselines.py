@@ -75,7 +75,7 @@ def ranks_of(scores: Scores, source: Interactions, candidate_NC: np.ndarray) -> 
 
 def _ranks(
     scores: Scores, source: Interactions, rows: np.ndarray, candidate_NC: np.ndarray
-) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> Tuple[np.ndarray, np.ndarray]:
     score_BI = scores(source.user_N[rows]).astype(np.float64)
     for row, (user, item) in enumerate(zip(source.user_N[rows].tolist(), source.item_N[rows].tolist())):
         score_BI[row, source.all_items.without(user, item)] = -np.inf

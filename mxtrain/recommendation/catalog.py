@@ -50,8 +50,11 @@ class Catalog:
                 new_text = f", {len(new):,} of them new: {_some(new)}" if new else ""
                 parts.append(f"{len(current):,} {side} instead of {len(previous):,}{new_text}")
         now = dict(self.origin)
-        changed = [f"{name} {now.get(name, 'is missing')} instead of {version}" for name, version in learned.origin
-                   if now.get(name) != version]  # fmt: skip
+        changed = [
+            f"{name} {now.get(name, 'is missing')} instead of {version}"
+            for name, version in learned.origin
+            if now.get(name) != version
+        ]
         reason = f"; what they were read from differs: {', '.join(changed)}" if changed else ""
         return f"{' and '.join(parts)}{reason}"
 

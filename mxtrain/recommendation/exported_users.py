@@ -43,7 +43,7 @@ def describe_input(signature: Dict[str, Any]) -> str:
     names = ", ".join(f'"{column["name"]}": "..."' for column in values.get("user_columns") or ())
     if names:
         file = features_file(USER)
-        sentence += f". In a line of JSON, \"features\": {{{names}}} replaces what {file} says of the user"
+        sentence += f'. In a line of JSON, "features": {{{names}}} replaces what {file} says of the user'
     return sentence
 
 
@@ -138,7 +138,7 @@ class ExportedRecommender:
         self.catalog = ExportedCatalog(values["catalog"], suggests)
         self._columns: Dict[str, List[Dict[str, Any]]] = {
             side: values.get(f"{side}_columns") or [] for side in ("user", "item")
-        }  # fmt: skip
+        }
         (user_sizes, user_numbers), (item_sizes, item_numbers) = map(input_sizes, self._columns.values())
         fields = RecommenderFields(
             (self.catalog.num_users, *user_sizes), (len(self.catalog.items), *item_sizes), user_numbers, item_numbers
@@ -204,8 +204,10 @@ class ExportedRecommender:
         names = [column["name"] for column in columns]
         if features is None:
             if self._lacks_users:
-                raise ValueError(f"{place}: the folder has no {features_file('user')}, so a line of JSON needs the "
-                                 f'features of its user: "features": {{...}} with {", ".join(names)}')  # fmt: skip
+                raise ValueError(
+                    f"{place}: the folder has no {features_file('user')}, so a line of JSON needs the "
+                    f'features of its user: "features": {{...}} with {", ".join(names)}'
+                )
             return self._joined
         if self._joined is None or not columns:
             raise ValueError(f"{place}: this network reads no features of users")

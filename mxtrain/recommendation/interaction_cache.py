@@ -44,8 +44,7 @@ def cached_interactions(
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         pairs = read()
-        arrays = {"user": pairs.user_P, "item": pairs.item_P, "rating": pairs.rating_P,
-                  "place": pairs.places.number_N}  # fmt: skip
+        arrays = {"user": pairs.user_P, "item": pairs.item_P, "rating": pairs.rating_P, "place": pairs.places.number_N}
         if pairs.time_P is not None:
             arrays["time"] = pairs.time_P
         writer.append(len(pairs.user_P), arrays)
@@ -57,10 +56,13 @@ def cached_interactions(
     content.require_unchanged()
     facts = shards.facts
     return InteractionRows(
-        Catalog(tuple(facts["users"]), tuple(facts["items"])), shards.array("user"), shards.array("item"),
-        shards.array("rating"), shards.array("time") if columns.has_time else None,
+        Catalog(tuple(facts["users"]), tuple(facts["items"])),
+        shards.array("user"),
+        shards.array("item"),
+        shards.array("rating"),
+        shards.array("time") if columns.has_time else None,
         DataPlaces([str(path)], shards.array("place"), None, ending_of(path) == PARQUET),
-    )  # fmt: skip
+    )
 
 
 def _forms(columns: Columns) -> Dict[str, ArrayForm]:

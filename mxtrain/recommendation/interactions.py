@@ -98,10 +98,22 @@ class InteractionTable(InteractionDataset):
         path = self.user_features if side == "user" else self.item_features
         if path is None:
             return None
-        id_, columns = (self.user_id or self.user, self.user_columns) if side == "user" else \
-            (self.item_id or self.item, self.item_columns)  # fmt: skip
-        return SideFile(side, path, str(id_), columns, self.others == "guess", tuple(self.missing), self.buckets,
-                        self.min_count, self.decimal)  # fmt: skip
+        id_, columns = (
+            (self.user_id or self.user, self.user_columns)
+            if side == "user"
+            else (self.item_id or self.item, self.item_columns)
+        )
+        return SideFile(
+            side,
+            path,
+            str(id_),
+            columns,
+            self.others == "guess",
+            tuple(self.missing),
+            self.buckets,
+            self.min_count,
+            self.decimal,
+        )
 
     def exported_facts(self) -> Dict[str, Json]:
         """See `BaseDataset.exported_facts`: also how cells of features are read."""
@@ -127,8 +139,7 @@ class InteractionTable(InteractionDataset):
         if self.header and ending_of(self.path) != ".jsonl":  # of which each row has names of its own
             for name, column in chosen.items():
                 header_of(self.path, [column] if isinstance(column, str) else [], f"dataset.{name}={column}")
-        columns = Columns(self.rating is not None, self.timestamp is not None, self.min_rating,
-                          tuple(self.missing))  # fmt: skip
+        columns = Columns(self.rating is not None, self.timestamp is not None, self.min_rating, tuple(self.missing))
 
         def read() -> InteractionRows:
             rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)

@@ -52,9 +52,15 @@ class InteractionLoader(BatchLoader):
     """
 
     def __init__(
-        self, source: Interactions, options: LoaderOptions, *, num_negatives: Optional[int], max_history: int,
-        split_seed: int, joined: Optional[JoinedRows] = None,
-    ) -> None:  # fmt: skip
+        self,
+        source: Interactions,
+        options: LoaderOptions,
+        *,
+        num_negatives: Optional[int],
+        max_history: int,
+        split_seed: int,
+        joined: Optional[JoinedRows] = None,
+    ) -> None:
         super().__init__(len(source), options)
         self._source, self._joined = source, joined
         self._num_negatives, self._max_history, self._split_seed = num_negatives, max_history, split_seed
@@ -66,9 +72,7 @@ class InteractionLoader(BatchLoader):
             other_items[row] = source.all_items.without(user, item)
         return other_items
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         user_B, item_BC = self._source.user_N[share_B], self._candidates(share_B, epoch)
         inputs = [user_B.astype(np.int32), np.maximum(item_BC, 0)]
         if self._joined is not None:

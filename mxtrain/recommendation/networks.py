@@ -60,9 +60,17 @@ class ItemFactorsNetwork(gluon.HybridBlock):
     """
 
     def __init__(
-        self, num_users: int, num_items: int, units: int, mean: float, scale: float, alpha: float, dropout: float,
-        with_users: bool, **kwargs: Any,
-    ):  # fmt: skip
+        self,
+        num_users: int,
+        num_items: int,
+        units: int,
+        mean: float,
+        scale: float,
+        alpha: float,
+        dropout: float,
+        with_users: bool,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self._alpha = alpha
         with self.name_scope():
@@ -84,7 +92,7 @@ class ItemFactorsNetwork(gluon.HybridBlock):
     @staticmethod
     def score_all(
         values: Values, alpha: float, user_B: nd.NDArray, item_BH: nd.NDArray, length_B: nd.NDArray
-    ) -> nd.NDArray:  # fmt: skip
+    ) -> nd.NDArray:
         """Returns the scores of all items, (B, I), computed from parameters by name."""
         user_BU = pooled(nd, values["history.weight"].take(item_BH), length_B, alpha)
         if "users.weight" in values:
@@ -103,9 +111,17 @@ class NeuMFNetwork(gluon.HybridBlock):
     """
 
     def __init__(
-        self, num_users: int, num_items: int, units: int, hidden: Sequence[int], activation: str, dropout: float,
-        mean: float, scale: float, **kwargs: Any,
-    ):  # fmt: skip
+        self,
+        num_users: int,
+        num_items: int,
+        units: int,
+        hidden: Sequence[int],
+        activation: str,
+        dropout: float,
+        mean: float,
+        scale: float,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         side = (hidden[0] + 1) // 2
         with self.name_scope():

@@ -19,10 +19,32 @@ from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 from mxtrain.files.cache import cached_json
 
 PACKAGES = (
-    "babel", "fonttools", "gluoncv", "hydra-core", "jiwer", "markdown", "matplotlib", "num2words", "numpy", "omegaconf",
-    "pandas", "pillow", "pydantic", "pygments", "pyparsing", "requests", "rich", "sacrebleu", "scikit-learn", "scipy",
-    "setuptools", "tensorboard", "tensorboardX", "urllib3", "werkzeug",
-)  # fmt: skip
+    "babel",
+    "fonttools",
+    "gluoncv",
+    "hydra-core",
+    "jiwer",
+    "markdown",
+    "matplotlib",
+    "num2words",
+    "numpy",
+    "omegaconf",
+    "pandas",
+    "pillow",
+    "pydantic",
+    "pygments",
+    "pyparsing",
+    "requests",
+    "rich",
+    "sacrebleu",
+    "scikit-learn",
+    "scipy",
+    "setuptools",
+    "tensorboard",
+    "tensorboardX",
+    "urllib3",
+    "werkzeug",
+)
 """Packages that mxtrain needs, directly or not, so that they are always there."""
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders of the standard library that some installations lack, or that are no part of it."""
@@ -62,9 +84,13 @@ def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
     # Size and time of each file are enough to detect changes, and much faster than reading the files.
     stamps = [(name, status.st_size, status.st_mtime_ns) for name, path in files for status in (path.stat(),)]
     key = hashlib.sha256(json.dumps([_VERSION, origin, stamps]).encode()).hexdigest()[:32]
-    names_of_files = cached_json("imports", f"{key}.json", lambda: {
-        name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name))) for name, path in files
-    })  # fmt: skip
+    names_of_files = cached_json(
+        "imports",
+        f"{key}.json",
+        lambda: {
+            name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name))) for name, path in files
+        },
+    )
     return Imports(names_of_files, origin)
 
 

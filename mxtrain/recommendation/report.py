@@ -70,8 +70,13 @@ class RankReport(CollectingReport):
         if self._with_baselines:
             rows += self._baseline_rows(measured, rows_NW[:, 4:].astype(np.int64))
         k, count = self._depth, self._num_sampled
-        header = ("model", f"HR@{k}, {count} sampled", f"NDCG@{k}, {count} sampled", f"HR@{k}, all items",
-                  f"NDCG@{k}, all items")  # fmt: skip
+        header = (
+            "model",
+            f"HR@{k}, {count} sampled",
+            f"NDCG@{k}, {count} sampled",
+            f"HR@{k}, all items",
+            f"NDCG@{k}, all items",
+        )
         return [Table("recommenders", header, rows)]
 
     def _baseline_rows(self, measured: Interactions, candidate_NC: np.ndarray) -> List[Row]:

@@ -88,10 +88,13 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
     if not user_P:
         raise DataError(f"{path}: there is no interaction in it.")
     return InteractionRows(
-        Catalog(tuple(users), tuple(items)), np.array(user_P, np.int32), np.array(item_P, np.int32),
-        np.array(rating_P, np.float32), np.array(time_P, np.float64) if columns.has_time else None,
+        Catalog(tuple(users), tuple(items)),
+        np.array(user_P, np.int32),
+        np.array(item_P, np.int32),
+        np.array(rating_P, np.float32),
+        np.array(time_P, np.float64) if columns.has_time else None,
         DataPlaces([str(path)], number_P, None, path.suffix == PARQUET),
-    )  # fmt: skip
+    )
 
 
 def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Columns) -> Optional[Tuple[str, str]]:

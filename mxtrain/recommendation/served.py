@@ -28,8 +28,9 @@ KINDS = ("category", "hashed", "number")
 """Of columns with features."""
 FORM: Dict[str, JsonForm] = {
     "signature": {**RecommendationSignature.form, "shape": [[int]]},
-    "facts": {"max_history": int, "split_seed": int, "missing?": [str], "decimal?": str, "*": object}, "*": object,
-}  # fmt: skip
+    "facts": {"max_history": int, "split_seed": int, "missing?": [str], "decimal?": str, "*": object},
+    "*": object,
+}
 """Form of what is read of a signature.json."""
 
 
@@ -64,7 +65,7 @@ class UserReader:
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Optional[UserRequest]
-    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+    ) -> Optional[Dict[str, Any]]:
         """Returns the user and the highest-scoring items that the user does not have."""
         if about is None:
             return None

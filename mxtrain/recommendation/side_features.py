@@ -67,13 +67,21 @@ class SideFile(NamedTuple):
         require_file(self.path)
         setting = f"dataset.{self.side}_columns"
         specs = kinds_of(
-            self.path, self.columns, self.id, f"dataset.{self.side}_id", setting, self.guesses, self.missing,
+            self.path,
+            self.columns,
+            self.id,
+            f"dataset.{self.side}_id",
+            setting,
+            self.guesses,
+            self.missing,
             self.decimal,
-        )  # fmt: skip
+        )
         if not specs:
             raise DataError(f"{self.path}: it has no column beside '{self.id}' that is not ignored.")
-        return [ColumnSettings(name, spec.kind, spec.buckets or self.buckets, spec.min_count or self.min_count)
-                for name, spec in specs.items()]  # fmt: skip
+        return [
+            ColumnSettings(name, spec.kind, spec.buckets or self.buckets, spec.min_count or self.min_count)
+            for name, spec in specs.items()
+        ]
 
     def read(
         self, columns: Sequence[Tuple[str, Kind]], ids: Sequence[str], findings: Findings = STRICT, logs: bool = False

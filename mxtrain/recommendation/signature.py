@@ -27,9 +27,11 @@ class RecommendationSignature(Signature):
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {
-        **Signature.form, "catalog": CATALOG_STATE, "user_columns?": FEATURE_COLUMNS_STATE,
+        **Signature.form,
+        "catalog": CATALOG_STATE,
+        "user_columns?": FEATURE_COLUMNS_STATE,
         "item_columns?": FEATURE_COLUMNS_STATE,
-    }  # fmt: skip
+    }
 
     known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers")
 
@@ -46,8 +48,9 @@ class RecommendationSignature(Signature):
         return RecommenderFields(
             (len(self.catalog.users), *(users.field_sizes if users else ())),
             (len(self.catalog.items), *(items.field_sizes if items else ())),
-            users.num_numbers if users else 0, items.num_numbers if items else 0,
-        )  # fmt: skip
+            users.num_numbers if users else 0,
+            items.num_numbers if items else 0,
+        )
 
     @property
     def num_candidates(self) -> int:
@@ -68,11 +71,12 @@ class RecommendationSignature(Signature):
             **super().to_json(),
             **{name: features.to_json() for name, features in columns.items() if features is not None},
             "catalog": self.catalog.to_json(),
-        }  # fmt: skip
+        }
 
     @classmethod
     def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
         return {
-            **super()._arguments(values), "catalog": Catalog.from_json(values["catalog"]),
+            **super()._arguments(values),
+            "catalog": Catalog.from_json(values["catalog"]),
             **{name: FeatureColumns.from_json(values[name]) for name in _COLUMNS if values.get(name)},
-        }  # fmt: skip
+        }

@@ -78,9 +78,12 @@ class Interactions:
         """Returns the samples with these indices; indices beyond the end are ignored."""
         kept = np.array([index for index in indices if index < len(self)], np.int64)
         return replace(
-            self, user_N=self.user_N[kept], item_N=self.item_N[kept], rating_N=self.rating_N[kept],
+            self,
+            user_N=self.user_N[kept],
+            item_N=self.item_N[kept],
+            rating_N=self.rating_N[kept],
             places=self.places and self.places.take(kept),
-        )  # fmt: skip
+        )
 
     def checks(self) -> Checks:
         """Returns checks that only compare samples, because reading has already checked every row."""
@@ -90,9 +93,13 @@ class Interactions:
         """Returns one sample without an item per user, for prediction; all items of a user may be inputs."""
         no_item_N = np.full(len(user_N), NO_ITEM, np.int32)
         return replace(
-            self, user_N=user_N, item_N=no_item_N, rating_N=np.zeros(len(user_N), np.float32),
-            train_items=self.all_items, places=None,
-        )  # fmt: skip
+            self,
+            user_N=user_N,
+            item_N=no_item_N,
+            rating_N=np.zeros(len(user_N), np.float32),
+            train_items=self.all_items,
+            places=None,
+        )
 
 
 class InteractionChecks(SourceChecks):
@@ -166,10 +173,18 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
     rating_P = pairs.rating_P[train[np.lexsort((pairs.item_P[train], pairs.user_P[train]))]]
     all_items = UserItems(pairs.user_P, pairs.item_P, num_users, num_items)
     return [
-        Interactions(pairs.catalog, pairs.user_P[part], pairs.item_P[part], pairs.rating_P[part], train_items, rating_P,
-                     all_items, pairs.places.take(part))
+        Interactions(
+            pairs.catalog,
+            pairs.user_P[part],
+            pairs.item_P[part],
+            pairs.rating_P[part],
+            train_items,
+            rating_P,
+            all_items,
+            pairs.places.take(part),
+        )
         for part in parts
-    ]  # fmt: skip
+    ]
 
 
 def filter_by_count(pairs: InteractionRows, fewest_items: int, fewest_users: int) -> InteractionRows:
@@ -186,7 +201,8 @@ def filter_by_count(pairs: InteractionRows, fewest_items: int, fewest_users: int
     users, user_P = np.unique(pairs.user_P, return_inverse=True)
     items, item_P = np.unique(pairs.item_P, return_inverse=True)
     catalog = replace(
-        pairs.catalog, users=tuple(pairs.catalog.users[place] for place in users.tolist()),
+        pairs.catalog,
+        users=tuple(pairs.catalog.users[place] for place in users.tolist()),
         items=tuple(pairs.catalog.items[place] for place in items.tolist()),
-    )  # fmt: skip
+    )
     return pairs._replace(catalog=catalog, user_P=user_P.astype(np.int32), item_P=item_P.astype(np.int32))

@@ -75,8 +75,11 @@ class Recommendation(Task):
         ranks = isinstance(loss, RankingLoss)
         if is_rated == ranks and not isinstance(loss, CustomLoss):
             loss_name = type(loss).__name__
-            advice = "dataset.feedback=explicit means ratings, which have no sampled items: type loss=l2" if is_rated \
-                else "dataset.feedback=implicit means items without ratings: type loss=sampled_bce"  # fmt: skip
+            advice = (
+                "dataset.feedback=explicit means ratings, which have no sampled items: type loss=l2"
+                if is_rated
+                else "dataset.feedback=implicit means items without ratings: type loss=sampled_bce"
+            )
             metric_advice = f" {_fitting_metrics(is_rated)}" if _unfitting(description.metric, is_rated) else ""
             raise ConfigError(f"loss: {loss_name} does not fit. {advice}{metric_advice}.")
         for name in _unfitting(description.metric, is_rated):
@@ -152,13 +155,15 @@ class Recommendation(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the highest-scoring items that the user does not have, best first."""
-        return {"items": [
-            {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
-        ]}  # fmt: skip
+        return {
+            "items": [
+                {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
+            ]
+        }
 
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
         users: Interactions = source  # type: ignore[assignment]  # of its own samples
         for number, prediction in predictions:
             user = users.catalog.users[users.user_N[number]]
@@ -176,7 +181,7 @@ class Recommendation(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         """Returns a table of users with their items, the held-out item with its rank, and the recommended items."""
         samples: Interactions = source  # type: ignore[assignment]  # of its own samples
         rows = []

@@ -64,7 +64,7 @@ class UserItems:
 
     def draw_missing(
         self, user_B: np.ndarray, index_B: np.ndarray, count: int, seed: int, epoch: int, draw: int
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Samples items that each user does not have, uniformly with replacement, by (seed, epoch, index).
 
         Returns:

@@ -11,9 +11,13 @@ import numpy as np
 
 
 def generalised_advantages(
-    reward_TE: np.ndarray, value_TE: np.ndarray, next_value_TE: np.ndarray, ended_TE: np.ndarray, gamma: float,
+    reward_TE: np.ndarray,
+    value_TE: np.ndarray,
+    next_value_TE: np.ndarray,
+    ended_TE: np.ndarray,
+    gamma: float,
     gae_lambda: float,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Computes the advantages of the actions of a roll-out, (T, E) float64.
 
     Source: Schulman et al., "High-dimensional continuous control using generalized advantage estimation",

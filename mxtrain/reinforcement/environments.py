@@ -82,7 +82,7 @@ class EnvironmentFactory:
             remedy = "Install that" if _lacks_package(error) else "Correct dataset.kwargs, or install what it needs"
             raise DataError(
                 f"dataset.id={self.id}: the environment cannot be opened: {_describe_error(error)}. {remedy}."
-            ) from error  # fmt: skip
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,9 @@ class Gymnasium(BaseDataset):
     def _check_parts(self) -> Gymnasium:
         total = self.num_envs * self.rollout_steps
         if self.batch_size % self.num_envs or total % self.batch_size:
-            fitting = [steps * self.num_envs for steps in range(1, self.rollout_steps + 1)
-                       if self.rollout_steps % steps == 0]  # fmt: skip
+            fitting = [
+                steps * self.num_envs for steps in range(1, self.rollout_steps + 1) if self.rollout_steps % steps == 0
+            ]
             raise ValueError(
                 f"batch_size={self.batch_size}: a batch has as many steps of each of num_envs={self.num_envs} "
                 f"environments, and some batches are a roll-out of rollout_steps={self.rollout_steps} steps: it can be "
@@ -115,14 +116,17 @@ class Gymnasium(BaseDataset):
     def open(self) -> Splits:
         """See `BaseDataset.open`: opens the environment once to read its spaces."""
         maker, spaces = self._open_environment()
-        settings = RolloutSettings(**{
-            name: getattr(self, name) for name in RolloutSettings.__dataclass_fields__ if name != "passes"
-        }, passes=1 if self.passes == "auto" else self.passes)  # fmt: skip
+        settings = RolloutSettings(
+            **{name: getattr(self, name) for name in RolloutSettings.__dataclass_fields__ if name != "passes"},
+            passes=1 if self.passes == "auto" else self.passes,
+        )
         val, test = (
             Episodes.from_seed(maker, spaces, count, self.split_seed, draw)
-            for count, draw in ((self.val_episodes, ReinforcementDraw.MEASURED_EPISODE),
-                                (self.test_episodes, ReinforcementDraw.MEASURED_EPISODE + 1))
-        )  # fmt: skip
+            for count, draw in (
+                (self.val_episodes, ReinforcementDraw.MEASURED_EPISODE),
+                (self.test_episodes, ReinforcementDraw.MEASURED_EPISODE + 1),
+            )
+        )
         return Splits(Environments(maker, spaces, settings), val, test, class_names=(), shape=spaces.shape)
 
     def _open_environment(self) -> Tuple[EnvironmentFactory, Spaces]:
@@ -137,8 +141,11 @@ class Gymnasium(BaseDataset):
         """See `BaseDataset.exported_facts`: conversion of observations and actions."""
         _, spaces = self._open_environment()
         images = spaces.images
-        layout: Json = None if images is None else {"native": list(images.native), "order": list(images.order),
-                                              "scale": images.scale}  # fmt: skip
+        layout: Json = (
+            None
+            if images is None
+            else {"native": list(images.native), "order": list(images.order), "scale": images.scale}
+        )
         return {"limits": spaces.limits.to_json(), "images": layout}
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
@@ -159,7 +166,7 @@ class Gymnasium(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Union[Environments, Episodes], signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         if (source.spaces.shape, source.spaces.actions) != (signature.shape, ActionSignature.cast(signature).actions):
             raise ConfigError(
                 f"dataset.id={self.id}: its observations or actions differ from those that the network was trained on "

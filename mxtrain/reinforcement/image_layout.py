@@ -56,8 +56,10 @@ class ImageLayout:
         count, height, width = self.shape
         sentences = []
         if self.order != (2, 0, 1):
-            sentences.append(f"observations of {self.native} are read as images of {height} x {width} with "
-                        f"{count} channel{'s' * (count != 1)}")  # fmt: skip
+            sentences.append(
+                f"observations of {self.native} are read as images of {height} x {width} with "
+                f"{count} channel{'s' * (count != 1)}"
+            )
         if self.order == (0, 1, 2):
             sentences.append("dataset.channels=last reads the last axis as channels")
         if min(height, width) < MIN_IMAGE_SIDE:

@@ -88,8 +88,9 @@ class ActorCriticNetwork(gluon.HybridBlock):
             if len(input_shape) == 3 and min(input_shape[1:]) >= MIN_IMAGE_SIDE:
                 for channels, side, stride in CONVOLUTIONS:
                     weights = mx.init.Orthogonal(math.sqrt(2))
-                    self.features.add(nn.Conv2D(channels, side, stride, weight_initializer=weights),
-                                      nn.Activation("relu"))  # fmt: skip
+                    self.features.add(
+                        nn.Conv2D(channels, side, stride, weight_initializer=weights), nn.Activation("relu")
+                    )
             if len(input_shape) > 1:
                 self.features.add(nn.Flatten())
             self.policy = hidden_layers(sizes)

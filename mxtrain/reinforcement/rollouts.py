@@ -102,8 +102,9 @@ class Rollouts:
         self._current: Optional[Rollout] = None
         self._restored: Mapping[str, np.ndarray] = {}
         self._moments = {
-            "observation": RunningMoments(source.spaces.shape), "return": RunningMoments(()),
-        }  # fmt: skip
+            "observation": RunningMoments(source.spaces.shape),
+            "return": RunningMoments(()),
+        }
 
     def share(self, world: World) -> None:
         """Redistributes the environments after workers joined or left. All environments start new episodes."""
@@ -164,8 +165,10 @@ class Rollouts:
                     continue
                 log.warning(
                     "environment %d of %s is no function of its seed and the actions in it: its open episode could not "
-                    "be played again as it was, and it begins a new one", global_index, source.maker.id,
-                )  # fmt: skip
+                    "be played again as it was, and it begins a new one",
+                    global_index,
+                    source.maker.id,
+                )
             self._discounted_E[index] = 0.0
             environment.start_episode(index, int(seed_E[index]))
         if "facts" in restored:
@@ -260,13 +263,17 @@ class Rollouts:
         if client.has_moments:  # updated last, so that all steps of a roll-out were normalised alike
             rows = observation_TE.reshape((steps * size, *spaces.shape))
             self._moments["observation"].update(rows, self._total)
-        return Rollout(np.ascontiguousarray(observation_TE.swapaxes(0, 1)),
-                       np.ascontiguousarray(facts_TEX.swapaxes(0, 1)))  # fmt: skip
+        return Rollout(
+            np.ascontiguousarray(observation_TE.swapaxes(0, 1)), np.ascontiguousarray(facts_TEX.swapaxes(0, 1))
+        )
 
     def _next_values(
-        self, value_TE: np.ndarray, ended_TE: np.ndarray, truncated: Sequence[Tuple[int, int, np.ndarray]],
+        self,
+        value_TE: np.ndarray,
+        ended_TE: np.ndarray,
+        truncated: Sequence[Tuple[int, int, np.ndarray]],
         client: PolicyClient,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Returns the value of the observation after each step, (T, E).
 
         It is 0 if the episode terminated. If it was truncated, the value of its last observation is bootstrapped.
@@ -306,9 +313,8 @@ class Rollouts:
     def save_state(self) -> Tuple[Mapping[str, np.ndarray], Mapping[str, Json]]:
         """See `Stateful`. Collective, unless the environments have not been started."""
         arrays = {
-            f"{name}.{key}": array
-            for name, moments in self._moments.items() for key, array in moments.arrays().items()
-        }  # fmt: skip
+            f"{name}.{key}": array for name, moments in self._moments.items() for key, array in moments.arrays().items()
+        }
         return {**arrays, **(self._restored if self._environment is None else self._rows(self._environment))}, {}
 
     def _rows(self, environment: VectorEnvironment) -> Dict[str, np.ndarray]:
@@ -340,8 +346,10 @@ class Rollouts:
             shapes["observations"] = (settings.num_envs, settings.rollout_steps * width)
             shapes["facts"] = (settings.num_envs, settings.rollout_steps * (NUM_FACTS + spaces.actions.size))
         rows = {name: array for name, array in arrays.items() if "." not in name}
-        if rows and ("actions" not in rows or any(name not in rows or rows[name].shape != shape
-                                                  for name, shape in shapes.items())):  # fmt: skip
+        if rows and (
+            "actions" not in rows
+            or any(name not in rows or rows[name].shape != shape for name, shape in shapes.items())
+        ):
             raise CheckpointError(f"{source} holds roll-outs of other environments, or of another number or length.")
         for name, moments in self._moments.items():
             state = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}

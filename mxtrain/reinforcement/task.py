@@ -122,8 +122,11 @@ class ReinforcementLearning(Task):
 
     def build_network(self, description: Description, signature: Signature) -> gluon.Block:
         model, actions, shape = description.model, actions_of(signature), shapes_of(signature.shape)[0]
-        return model.build_policy(actions, shape) if isinstance(model, PolicyModel) else \
-            model.build(actions.num_outputs, shape)  # fmt: skip
+        return (
+            model.build_policy(actions, shape)
+            if isinstance(model, PolicyModel)
+            else model.build(actions.num_outputs, shape)
+        )
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.reinforcement.loss_blocks import EpisodeLossBlock
@@ -133,7 +136,7 @@ class ReinforcementLearning(Task):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         metrics = dict(description.metric)
@@ -166,7 +169,7 @@ class ReinforcementLearning(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         """Returns frames of the first episode; empty if the environment cannot be drawn."""
         from mxtrain.reinforcement.episode_figure import draw_episode
 
@@ -209,8 +212,10 @@ class EpisodeReport(Report):
         facts_NX = np.concatenate([facts.asnumpy() for _, facts in self._found]).astype(np.float64)
         order = np.argsort(index_N, kind="stable")
         return_N, length_N = (facts_NX[order, FACTS.index(name)] for name in ("return", "length"))
-        rows = [[int(index), float(return_of_episode), int(length)]
-                for index, return_of_episode, length in zip(index_N[order], return_N, length_N)]  # fmt: skip
+        rows = [
+            [int(index), float(return_of_episode), int(length)]
+            for index, return_of_episode, length in zip(index_N[order], return_N, length_N)
+        ]
         statistics: List[Sequence[Union[str, float]]] = [
             [name, float(function(return_N)), float(function(length_N))]
             for name, function in (("mean", np.mean), ("deviation", np.std), ("least", np.min), ("most", np.max))

@@ -10,8 +10,17 @@ from typing import List, Sequence, Tuple
 WIDTH, HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 14, 22, 40
 _COLORS = (
-    "#2563eb", "#e07b00", "#15906b", "#c2367e", "#7a4fd0", "#0ea5c6", "#b3261e", "#7a8a00", "#8a5a2b", "#555f6e",
-)  # fmt: skip
+    "#2563eb",
+    "#e07b00",
+    "#15906b",
+    "#c2367e",
+    "#7a4fd0",
+    "#0ea5c6",
+    "#b3261e",
+    "#7a8a00",
+    "#8a5a2b",
+    "#555f6e",
+)
 _DASHES = ("", "7 3", "2 3")
 _MAX_MARKED = 30
 _LOG_RANGE = 50.0
@@ -69,10 +78,13 @@ def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
         parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y_of(y) + 4:.1f}" text-anchor="end">{_number(y)}</text>')
     for x in x_ticks:
         if x <= x_high:
-            parts.append(f'<text class="tick" x="{x_of(x):.1f}" y="{HEIGHT - _BOTTOM + 18}" '
-                         f'text-anchor="middle">{_number(x)}</text>')  # fmt: skip
-    parts.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 6}" text-anchor="end">'
-                 f"{html.escape(x_title)}</text>")  # fmt: skip
+            parts.append(
+                f'<text class="tick" x="{x_of(x):.1f}" y="{HEIGHT - _BOTTOM + 18}" '
+                f'text-anchor="middle">{_number(x)}</text>'
+            )
+    parts.append(
+        f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{html.escape(x_title)}</text>'
+    )
     if is_log:
         parts.append(f'<text class="tick" x="{_LEFT}" y="15">logarithmic</text>')
     for line in sorted(visible, key=lambda line: not line.is_faint):
@@ -85,8 +97,10 @@ def _draw_line(line: Line, positions: Sequence[Tuple[float, float]]) -> List[str
     style = 'stroke-width="1" stroke-opacity="0.6"' if line.is_faint else 'stroke-width="2"'
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
-    parts = [f'<polyline fill="none" stroke="{color}" {style}{dashes} points="{path}"><title>'
-             f"{html.escape(line.title)}</title></polyline>"]  # fmt: skip
+    parts = [
+        f'<polyline fill="none" stroke="{color}" {style}{dashes} points="{path}"><title>'
+        f"{html.escape(line.title)}</title></polyline>"
+    ]
     if line.has_dots and len(positions) <= _MAX_MARKED:
         for (x, y), (step, value) in zip(positions, line.points):
             tooltip = html.escape(f"{line.title}: {value:.5g} at step {step:.0f}")

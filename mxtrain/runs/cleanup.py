@@ -119,14 +119,20 @@ class _Content:
 
     def below(self, folder: str) -> Tuple[List[str], List[str]]:
         """Returns the files in a folder of the run directory, and the files among them that mxtrain did not write."""
-        return ([path for path in self.files if path.startswith(folder)],
-                [path for path in self.foreign if path.startswith(folder)])  # fmt: skip
+        return (
+            [path for path in self.files if path.startswith(folder)],
+            [path for path in self.foreign if path.startswith(folder)],
+        )
 
 
 def _plan_run(
-    run: ListedRun, kinds: Sequence[str], unfinished: bool, content: _Content, removable: List[Removable],
+    run: ListedRun,
+    kinds: Sequence[str],
+    unfinished: bool,
+    content: _Content,
+    removable: List[Removable],
     kept: List[Kept],
-) -> None:  # fmt: skip
+) -> None:
     run_directory = _removable_run(run, kinds, unfinished)
     if run_directory is None and WHOLE in kinds:
         kept.append(Kept(run.path, "it can be continued: unfinished=true deletes it, too"))
@@ -192,13 +198,14 @@ def _parts_of(run: ListedRun, kinds: Sequence[str]) -> List[Removable]:
     if LEFTOVERS in kinds:
         parts += [
             Removable(LEFTOVERS, run.path, path, size_of(path), "unfinished")
-            for path in _children(folder) if os.path.basename(path).startswith(TEMPORARY)
-        ]  # fmt: skip
+            for path in _children(folder)
+            if os.path.basename(path).startswith(TEMPORARY)
+        ]
     if CHECKPOINT_COPIES in kinds and run.status.exit_code == EXIT_FINISHED and run.state != KILLED:
         parts += [
             Removable(CHECKPOINT_COPIES, run.path, str(entry.path), size_of(str(entry.path)), "neither best nor last")
             for entry in _superfluous(run)
-        ]  # fmt: skip
+        ]
     previous = os.path.join(run.path, "previous")
     if PREVIOUS in kinds and os.path.isdir(previous) and not os.path.islink(previous):
         parts.append(Removable(PREVIOUS, run.path, previous, size_of(previous), "set aside by checkpoint.resume=never"))

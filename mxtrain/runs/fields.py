@@ -40,9 +40,18 @@ UNITS: Dict[str, Dict[str, float]] = {
 }
 """Units that may follow a number, by field; without one it is in bytes or seconds."""
 _OTHER_NAMES = {
-    "path": "run", "name": "run", "steps": "step", "epochs": "epoch", "samples_per_s": "speed", "throughput": "speed",
-    "time": "wall", "value": "best", "status": "state", "data": "dataset", "bytes": "size",
-}  # fmt: skip
+    "path": "run",
+    "name": "run",
+    "steps": "step",
+    "epochs": "epoch",
+    "samples_per_s": "speed",
+    "throughput": "speed",
+    "time": "wall",
+    "value": "best",
+    "status": "state",
+    "data": "dataset",
+    "bytes": "size",
+}
 
 
 def check_field(name: str, where: str) -> str:

@@ -1,9 +1,9 @@
 """Filters runs by a small language: `task=classification and (best>0.9 or not state=finished)`.
 
-    filter:      comparison, combined by `and`, `or`, `not` and parentheses; `and` binds tighter than `or`
-    comparison:  NAME OPERATOR VALUE with one of = == != > >= < <=
-    VALUE:       a number (also 2GB and 3d for size and age), or a text; quotes around spaces; = and != also take
-                 patterns (`model=resnet*`) and several values with commas (`state=failed,killed`)
+filter:      comparison, combined by `and`, `or`, `not` and parentheses; `and` binds tighter than `or`
+comparison:  NAME OPERATOR VALUE with one of = == != > >= < <=
+VALUE:       a number (also 2GB and 3d for size and age), or a text; quotes around spaces; = and != also take
+             patterns (`model=resnet*`) and several values with commas (`state=failed,killed`)
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _PART = re.compile(
     r"(?P<word>[^\s()<>=!\"']+))"
 )
 _ORDERS: Dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
-}  # fmt: skip
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 _MAX_LENGTH, _MAX_DEPTH = 10_000, 50
 
 

@@ -53,13 +53,16 @@ def read_meta(run_dir: str) -> Meta:
         return Meta()
     precision = _strings(meta.get("precision"))
     return Meta(
-        argv=_list(meta.get("argv")), working_folder=_text(meta.get("working_folder")),
+        argv=_list(meta.get("argv")),
+        working_folder=_text(meta.get("working_folder")),
         started=_text(meta.get("started")),
         packages={**_strings(meta.get("packages")), **_named(meta, "python")},
-        git=_git(meta.get("git")), host=_strings(meta.get("host")), devices=_list(meta.get("devices")),
+        git=_git(meta.get("git")),
+        host=_strings(meta.get("host")),
+        devices=_list(meta.get("devices")),
         runtime={**_strings(meta.get("runtime")), **precision, **_named(meta, "own_operators")},
         data=_data(meta.get("data")),
-    )  # fmt: skip
+    )
 
 
 def _named(meta: Mapping[str, Json], name: str) -> Dict[str, str]:

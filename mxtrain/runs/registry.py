@@ -79,12 +79,23 @@ class ListedRun:
         """Returns all values as JSON, for scripts."""
         status = self.status
         return {
-            "run": self.path, "state": self.state, "exit_code": status.exit_code, "cause": status.cause,
-            **{name: self.choices.get(name) for name in CHOSEN}, "metric": status.monitor or None,
-            "best": status.best, "best_step": status.best_step, "direction": self.direction, "step": status.step,
-            "epoch": status.epoch, "samples_per_s": status.samples_per_s, "wall_s": status.wall_s,
-            "size": self.size, "age_s": round(self.age_s, 1), "metrics": dict(status.metrics),
-        }  # fmt: skip
+            "run": self.path,
+            "state": self.state,
+            "exit_code": status.exit_code,
+            "cause": status.cause,
+            **{name: self.choices.get(name) for name in CHOSEN},
+            "metric": status.monitor or None,
+            "best": status.best,
+            "best_step": status.best_step,
+            "direction": self.direction,
+            "step": status.step,
+            "epoch": status.epoch,
+            "samples_per_s": status.samples_per_s,
+            "wall_s": status.wall_s,
+            "size": self.size,
+            "age_s": round(self.age_s, 1),
+            "metrics": dict(status.metrics),
+        }
 
 
 def find_run_dirs(folder: str) -> Iterator[str]:

@@ -65,11 +65,17 @@ def collect(runs: Sequence[ListedRun]) -> List[RunReport]:
     names = short_names([run.path for run in runs])
     return [
         RunReport(
-            number, run, name, read_meta(run.path), read_curves(run.path), read_evaluations(run.path),
-            read_validation_figures(run.path), _shown_checkpoint(run),
+            number,
+            run,
+            name,
+            read_meta(run.path),
+            read_curves(run.path),
+            read_evaluations(run.path),
+            read_validation_figures(run.path),
+            _shown_checkpoint(run),
         )
         for number, (run, name) in enumerate(zip(runs, names))
-    ]  # fmt: skip
+    ]
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
@@ -110,9 +116,11 @@ def render_report(reported: Sequence[RunReport], title: str, subtitle: str) -> s
         _section("results", "Results", _results(reported)),
         _section("curves", "Curves", _charts(reported)),
         _section("settings", "Settings that differ", _different_settings(reported)) if len(reported) > 1 else "",
-        *(_section(f"run{report.number}", f"{_swatch(report.number)} {_e(report.name)}", _run_section(report, budget))
-          for report in reported),
-    ]  # fmt: skip
+        *(
+            _section(f"run{report.number}", f"{_swatch(report.number)} {_e(report.name)}", _run_section(report, budget))
+            for report in reported
+        ),
+    ]
     links = "".join(
         f'<a href="#run{report.number}">{_swatch(report.number)} {_e(report.name)}</a>' for report in reported
     )
@@ -132,10 +140,14 @@ def render_report(reported: Sequence[RunReport], title: str, subtitle: str) -> s
 
 def _results(reported: Sequence[RunReport]) -> str:
     monitors = {report.run.status.monitor for report in reported if report.run.status.monitor}
-    tags = list(dict.fromkeys(
-        tag for report in reported for tag in sorted(report.run.status.metrics, key=_tag_order)
-        if tag.startswith(("test/", "val/")) and monitors != {tag}
-    ))[:10]  # fmt: skip
+    tags = list(
+        dict.fromkeys(
+            tag
+            for report in reported
+            for tag in sorted(report.run.status.metrics, key=_tag_order)
+            if tag.startswith(("test/", "val/")) and monitors != {tag}
+        )
+    )[:10]
     best_title = f"best {next(iter(monitors))}" if len(monitors) == 1 else "best"
     header = ["run", "state", "task", "model", best_title, "at step", "steps", *tags, "samples/s", "time", "size"]
     rows = []
@@ -143,10 +155,18 @@ def _results(reported: Sequence[RunReport]) -> str:
     for report in reported:
         status = report.run.status
         best = f"{_value(status.best)} {status.monitor if len(monitors) > 1 else ''}" if status.best is not None else ""
-        cells = [report.run.state, report.run.choices.get("task", ""), report.run.choices.get("model", ""), best,
-                 _value(status.best_step), _value(status.step), *(_value(status.metrics.get(tag)) for tag in tags),
-                 _value(status.samples_per_s and round(status.samples_per_s)), _duration(status.wall_s),
-                 f"{report.run.size / 1e6:,.1f} MB"]  # fmt: skip
+        cells = [
+            report.run.state,
+            report.run.choices.get("task", ""),
+            report.run.choices.get("model", ""),
+            best,
+            _value(status.best_step),
+            _value(status.step),
+            *(_value(status.metrics.get(tag)) for tag in tags),
+            _value(status.samples_per_s and round(status.samples_per_s)),
+            _duration(status.wall_s),
+            f"{report.run.size / 1e6:,.1f} MB",
+        ]
         mark = " <b>(best)</b>" if report.run is first else ""
         rows.append(_row([f"{_swatch(report.number)} {_e(report.name)}{mark}", *map(_e, cells)]))
     failed = [report for report in reported if report.run.status.cause]
@@ -163,10 +183,17 @@ def _charts(reported: Sequence[RunReport]) -> str:
     figures = []
     for name in names[:_MAX_CHARTS]:
         lines = [
-            Line(f"{report.name} {split}/{name}", curve.points, report.number,
-                 is_faint=split == "train" and _is_validated(report, name), has_dots=split != "train")
-            for report in reported for (split, curve_name), curve in report.curves.items() if curve_name == name
-        ]  # fmt: skip
+            Line(
+                f"{report.name} {split}/{name}",
+                curve.points,
+                report.number,
+                is_faint=split == "train" and _is_validated(report, name),
+                has_dots=split != "train",
+            )
+            for report in reported
+            for (split, curve_name), curve in report.curves.items()
+            if curve_name == name
+        ]
         chart = draw_chart(lines, name)
         if chart:
             figures.append(f"<figure><figcaption>{_e(name)}</figcaption>{chart}</figure>")
@@ -182,8 +209,10 @@ def _charts(reported: Sequence[RunReport]) -> str:
             notes.append(f"{report.name}: only the first {MAX_READ_BYTES / 1e6:,.0f} MB of metrics.jsonl are shown.")
     if not figures:
         return "<p>None of the runs has rows in metrics.jsonl.</p>"
-    return (f'<div class="legend">{legend}</div><div class="charts">{"".join(figures)}</div>'
-            f'<p class="notes">{_e(" ".join(notes))}</p>')  # fmt: skip
+    return (
+        f'<div class="legend">{legend}</div><div class="charts">{"".join(figures)}</div>'
+        f'<p class="notes">{_e(" ".join(notes))}</p>'
+    )
 
 
 def _curve_order(key: Tuple[str, str]) -> Tuple[bool, bool, str]:
@@ -208,8 +237,9 @@ def differing_settings(runs: Sequence[ListedRun]) -> Dict[str, List[Optional[str
         values = values_of[path]
         group = path[: -len(_CLASS)]
         if path.endswith(_CLASS) and len(set(values)) > 1:
-            options = [run.choices.get(group) or (value and value.rpartition(".")[2])
-                       for run, value in zip(runs, values)]  # fmt: skip
+            options = [
+                run.choices.get(group) or (value and value.rpartition(".")[2]) for run, value in zip(runs, values)
+            ]
             differing.update({group: options} if len(set(options)) > 1 else {path: values})
             continue
         if any(path.startswith(f"{other}.") for other in other_classes):
@@ -226,8 +256,10 @@ def _different_settings(reported: Sequence[RunReport]) -> str:
     if not differing:
         return "<p>All settings that can change a result are the same.</p>"
     header = ["setting", *(report.name for report in reported)]
-    rows = [_row([_e(path), *(_e("-" if value is None else value) for value in values)])
-            for path, values in list(differing.items())[:_MAX_DIFFERENT]]  # fmt: skip
+    rows = [
+        _row([_e(path), *(_e("-" if value is None else value) for value in values)])
+        for path, values in list(differing.items())[:_MAX_DIFFERENT]
+    ]
     more = len(differing) - _MAX_DIFFERENT
     return _html_table(header, rows) + (f'<p class="notes">and {more} more</p>' if more > 0 else "")
 
@@ -235,8 +267,11 @@ def _different_settings(reported: Sequence[RunReport]) -> str:
 def _run_section(report: RunReport, budget: _FigureBudget) -> str:
     parts = [_model_card(report), f"<h3>Reproduce</h3>{_commands(report)}"]
     for position, evaluation in enumerate(report.evaluations):
-        values = ", ".join(f"{name} {_value(value)}" for name, value in evaluation.values.items()
-                           if name not in ("split", "part") and value not in (None, ""))  # fmt: skip
+        values = ", ".join(
+            f"{name} {_value(value)}"
+            for name, value in evaluation.values.items()
+            if name not in ("split", "part") and value not in (None, "")
+        )
         parts.append(f"<h3>Evaluation on {_e(evaluation.split)}</h3><p>{_e(values)}</p>")
         parts.append(_figures([(figure.title, figure) for figure in evaluation.figures], budget))
         parts += [_shown_table(table) for table in evaluation.tables]
@@ -252,8 +287,10 @@ def _run_section(report: RunReport, budget: _FigureBudget) -> str:
         parts.append("<h3>Samples of the last validation</h3>")
         parts.append(_figures([(f"{figure.title}, step {step}", figure) for step, figure in report.validation], budget))
     if not report.evaluations:
-        parts.append(f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_e(shlex.quote(report.run.path))}'
-                     "</code> adds its tables and figures to the next report.</p>")  # fmt: skip
+        parts.append(
+            f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_e(shlex.quote(report.run.path))}'
+            "</code> adds its tables and figures to the next report.</p>"
+        )
     return "".join(parts)
 
 
@@ -276,14 +313,18 @@ def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -
             parts.append(f'<p class="notes">{_e(title)} is left out: the page is large already.</p>')
             continue
         data = base64.b64encode(figure.content).decode("ascii")
-        parts.append(f'<figure><figcaption>{_e(title)}</figcaption><img alt="{_e(title)}" width="{figure.width}" '
-                     f'src="data:image/png;base64,{data}"></figure>')  # fmt: skip
+        parts.append(
+            f'<figure><figcaption>{_e(title)}</figcaption><img alt="{_e(title)}" width="{figure.width}" '
+            f'src="data:image/png;base64,{data}"></figure>'
+        )
     return f'<div class="figures">{"".join(parts)}</div>' if parts else ""
 
 
 def _shown_table(table: ShownTable) -> str:
-    rows = [_row(link_to_file(cell) if name == FILE else _e(_rounded(cell))
-                 for name, cell in zip(table.header, row)) for row in table.rows]  # fmt: skip
+    rows = [
+        _row(link_to_file(cell) if name == FILE else _e(_rounded(cell)) for name, cell in zip(table.header, row))
+        for row in table.rows
+    ]
     more = table.num_rows - len(table.rows)
     heading = f"{table.title}{f', the first {len(table.rows)} of {table.num_rows:,} rows' if more > 0 else ''}"
     return f"<h4>{_e(heading)}</h4>{_html_table(table.header, rows)}"
@@ -301,8 +342,10 @@ def _commands(report: RunReport) -> str:
     lines += [f"pip install {shlex.quote(version)}" for version in versions]
     lines.append(meta.command() or "# meta.json is missing, so the command is not known")
     path = shlex.quote(report.run.path)
-    lines += ["# or with this run directory, which also compares versions, data and the result",
-              f"python -m mxtrain reproduce {path}"]  # fmt: skip
+    lines += [
+        "# or with this run directory, which also compares versions, data and the result",
+        f"python -m mxtrain reproduce {path}",
+    ]
     if report.checkpoint is not None:
         lines += ["# evaluate this run, not the new one", f"python -m mxtrain eval {path}"]
     sha256 = report.run.status.weights_sha256
@@ -318,36 +361,62 @@ def _model_card(report: RunReport) -> str:
     def setting(*names: str) -> str:
         return ", ".join(f"{name.split('.')[-1]} {shown(settings[name])}" for name in names if name in settings)
 
-    results = ", ".join(f"{tag} {_value(status.metrics[tag])}" for tag in sorted(status.metrics, key=_tag_order)
-                        if status.metrics[tag] is not None and tag.startswith(("test/", "val/")))  # fmt: skip
+    results = ", ".join(
+        f"{tag} {_value(status.metrics[tag])}"
+        for tag in sorted(status.metrics, key=_tag_order)
+        if status.metrics[tag] is not None and tag.startswith(("test/", "val/"))
+    )
     input_text, output_text = _inputs_and_outputs(report.checkpoint)
     facts = {
         "Task": report.run.choices.get("task", ""),
         "Network": f"{report.run.choices.get('model', '')} ({shown(settings.get('model._target_', ''))})",
         "Input": input_text,
         "Output": output_text,
-        "Training data": ", ".join(filter(None, [
-            report.run.choices.get("dataset", ""), setting("dataset.root", "dataset.train"),
-            *(f"{split}: {data_text}" for split, data_text in meta.data.items()),
-        ])),
-        "Training": ", ".join(filter(None, [
-            f"{status.step:,} steps, {status.epoch:,} epochs", setting("dataset.batch_size"),
-            report.run.choices.get("optimizer", "") or str(settings.get("optimizer._target_", "")).rpartition(".")[2],
-            setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
-        ])),
+        "Training data": ", ".join(
+            filter(
+                None,
+                [
+                    report.run.choices.get("dataset", ""),
+                    setting("dataset.root", "dataset.train"),
+                    *(f"{split}: {data_text}" for split, data_text in meta.data.items()),
+                ],
+            )
+        ),
+        "Training": ", ".join(
+            filter(
+                None,
+                [
+                    f"{status.step:,} steps, {status.epoch:,} epochs",
+                    setting("dataset.batch_size"),
+                    report.run.choices.get("optimizer", "")
+                    or str(settings.get("optimizer._target_", "")).rpartition(".")[2],
+                    setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
+                ],
+            )
+        ),
         "Results": f"{results} (the last values measured)" if results else "not measured",
         "Best": f"{status.monitor} {_value(status.best)} at step {_value(status.best_step)}" if status.monitor else "",
         "Weights": _weights(report.checkpoint, status.step, status.weights_sha256),
-        "Environment": ", ".join(filter(None, [
-            *(f"{name} {version}" for name, version in meta.packages.items() if version), meta.host.get("system", ""),
-            meta.host.get("processor", ""), " ".join(meta.devices), meta.runtime.get("dtype", ""),
-        ])),
+        "Environment": ", ".join(
+            filter(
+                None,
+                [
+                    *(f"{name} {version}" for name, version in meta.packages.items() if version),
+                    meta.host.get("system", ""),
+                    meta.host.get("processor", ""),
+                    " ".join(meta.devices),
+                    meta.runtime.get("dtype", ""),
+                ],
+            )
+        ),
         "Started": meta.started,
         "Time": f"{_duration(status.wall_s)} at {_value(status.samples_per_s and round(status.samples_per_s))} "
-                "samples/s" if status.wall_s else "",
+        "samples/s"
+        if status.wall_s
+        else "",
         "To be added by the author": "intended use and users; uses it is not fit for; who is affected by its errors; "
-                                     "licence and origin of the data; contact",
-    }  # fmt: skip
+        "licence and origin of the data; contact",
+    }
     rows = [_row([f"<b>{_e(name)}</b>", _e(value)]) for name, value in facts.items() if value]
     return f'<h3>Model card</h3><div class="scroll"><table class="card">{"".join(rows)}</table></div>'
 
@@ -392,8 +461,10 @@ def _row(cells: Iterable[str]) -> str:
 
 def _swatch(number: int) -> str:
     dashes = f' stroke-dasharray="{dash_of(number)}"' if dash_of(number) else ""
-    return (f'<svg class="swatch" viewBox="0 0 24 8"><line x1="1" x2="23" y1="4" y2="4" stroke="{color_of(number)}" '
-            f'stroke-width="4"{dashes}/></svg>')  # fmt: skip
+    return (
+        f'<svg class="swatch" viewBox="0 0 24 8"><line x1="1" x2="23" y1="4" y2="4" stroke="{color_of(number)}" '
+        f'stroke-width="4"{dashes}/></svg>'
+    )
 
 
 def _e(text: object) -> str:

@@ -70,14 +70,21 @@ def _status_of(content: Dict[str, Json], written_at: float) -> RunStatus:
     metrics = metrics if isinstance(metrics, dict) and len(metrics) <= _MAX_METRICS else {}
     direction = _text(content.get("direction"))
     return RunStatus(
-        state=_text(content.get("state")) or DAMAGED, exit_code=_integer(content.get("exit_code")),
-        cause=_text(content.get("cause")), epoch=_integer(content.get("epoch")) or 0,
-        step=_integer(content.get("step")) or 0, monitor=_text(best.get("metric")), best=_number(best.get("value")),
-        best_step=_integer(best.get("step")), direction=direction if direction in ("max", "min") else "",
-        samples_per_s=_number(content.get("samples_per_s")), wall_s=_number(content.get("wall_s")),
+        state=_text(content.get("state")) or DAMAGED,
+        exit_code=_integer(content.get("exit_code")),
+        cause=_text(content.get("cause")),
+        epoch=_integer(content.get("epoch")) or 0,
+        step=_integer(content.get("step")) or 0,
+        monitor=_text(best.get("metric")),
+        best=_number(best.get("value")),
+        best_step=_integer(best.get("step")),
+        direction=direction if direction in ("max", "min") else "",
+        samples_per_s=_number(content.get("samples_per_s")),
+        wall_s=_number(content.get("wall_s")),
         metrics={name: _number(value) for name, value in metrics.items()} if metrics else {},
-        weights_sha256=_text(content.get("weights_sha256")), written_at=written_at,
-    )  # fmt: skip
+        weights_sha256=_text(content.get("weights_sha256")),
+        written_at=written_at,
+    )
 
 
 def _text(value: Json) -> str:

@@ -17,20 +17,33 @@ ARTIFACT_ENDINGS = (".csv", ".png", ".wav", ".html")
 _TOP = "|".join(map(re.escape, (STATUS_FILE, META_FILE, ROWS_FILE, "metrics.csv", "train.log", "timeline.json")))
 _CHECKPOINT = r"[a-z][a-z0-9_]*\.(params|json)"
 _SHAPES = (
-    rf"(\.tmp-)?({_TOP})", r"\.lock", r"events\.out\.tfevents\.[^/]+", r"(\.tmp-)?tracker-[a-z_]+\.json",
+    rf"(\.tmp-)?({_TOP})",
+    r"\.lock",
+    r"events\.out\.tfevents\.[^/]+",
+    r"(\.tmp-)?tracker-[a-z_]+\.json",
     r"\.hydra/(config|hydra|overrides)\.yaml",
     rf"checkpoints/(step-\d{{8,}}(-\d+)?|\.tmp-[\w.-]+)/(\.tmp-)?{_CHECKPOINT}",
-    rf"averaged/[^/]+/(\.tmp-)?{_CHECKPOINT}", r"averaged/\.tmp-[\w.-]+",
+    rf"averaged/[^/]+/(\.tmp-)?{_CHECKPOINT}",
+    r"averaged/\.tmp-[\w.-]+",
     rf"{_EVALUATED}(/[a-z_0-9-]+)*/\.results-\w+/[^/]+\.(csv|png|wav|html|json)",
-    r"workers/(\.lock|[\w.-]+\.(log|txt|json))", r"replay/step-\d+[\w.-]*/(\.tmp-)?(bundle\.json|arrays\.npz)",
+    r"workers/(\.lock|[\w.-]+\.(log|txt|json))",
+    r"replay/step-\d+[\w.-]*/(\.tmp-)?(bundle\.json|arrays\.npz)",
     r"export/([\w.-]+\.onnx(\.data)?|(export|signature)\.json|proof\.npz|predict\.py|README\.md|labels\.txt)",
-    r"export/reading/[\w/]+\.(py|npz|json)", r"export/(serve|inference-service)\.yaml", r"export/ray_application\.py",
-)  # fmt: skip
+    r"export/reading/[\w/]+\.(py|npz|json)",
+    r"export/(serve|inference-service)\.yaml",
+    r"export/ray_application\.py",
+)
 _FOLDERS = (
-    r"\.hydra/", r"checkpoints/((step-\d{8,}(-\d+)?|\.tmp-[\w.-]+)/)?", r"averaged/([^/]+/)?", r"workers/",
-    r"replay/(step-\d+[\w.-]*/)?", r"eval/((averaged/[^/]+/)?(train|val|test)/)?", r"export/(reading/)?", r"previous/",
+    r"\.hydra/",
+    r"checkpoints/((step-\d{8,}(-\d+)?|\.tmp-[\w.-]+)/)?",
+    r"averaged/([^/]+/)?",
+    r"workers/",
+    r"replay/(step-\d+[\w.-]*/)?",
+    r"eval/((averaged/[^/]+/)?(train|val|test)/)?",
+    r"export/(reading/)?",
+    r"previous/",
     rf"{_EVALUATED}/([a-z_0-9-]+/)*\.results-\w+/",
-)  # fmt: skip
+)
 """Shapes of folders, which may be empty."""
 _WRITTEN = re.compile(rf"(previous/\d+/|slim/)*({'|'.join((*_SHAPES, *_FOLDERS))})?")
 

@@ -82,9 +82,11 @@ class RuntimeReport:
         """Returns one sentence per variable, for a log."""
         marks = {"set": "", "user": " (yours, kept)", "too late": " (too late: MXNet was imported before)"}
         return [
-            f"{item.variable} is left alone: {item.why}" if item.source == "unset" else
-            f"{item.variable}={item.value}{marks[item.source]}: {item.why}" for item in self.settings
-        ]  # fmt: skip
+            f"{item.variable} is left alone: {item.why}"
+            if item.source == "unset"
+            else f"{item.variable}={item.value}{marks[item.source]}: {item.why}"
+            for item in self.settings
+        ]
 
 
 def apply(
@@ -123,14 +125,18 @@ def apply(
     fast = amx or (bfloat16 and any(word in isa for word in ("BF16", "AMX", "ALL")) and has_fast_bfloat16())
     threads = environ.get(THREADS, "")
     return RuntimeReport(
-        tuple(settings), cores=cores, threads=threads, amx=amx, fast_bfloat16=fast,
+        tuple(settings),
+        cores=cores,
+        threads=threads,
+        amx=amx,
+        fast_bfloat16=fast,
         slow=tuple(slow_variables(users, num_devices, cores)),
-    )  # fmt: skip
+    )
 
 
 def _desired_variables(
     runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool, environ: Mapping[str, str]
-) -> Iterator[Tuple[str, Desired]]:  # fmt: skip
+) -> Iterator[Tuple[str, Desired]]:
     """Yields (variable, desired value) in the order of the report; a later value replaces an earlier one."""
     auto = runtime.mode == "auto"
     threads = max(1, cores // num_devices) if runtime.threads == "auto" else runtime.threads

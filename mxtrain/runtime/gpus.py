@@ -58,7 +58,7 @@ def _query_driver(path: str) -> Tuple[Gpu, ...]:
     try:
         result = subprocess.run(
             [program, *QUERY[1:]], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(gpu for gpu in map(_parse_gpu, result.stdout.splitlines()) if gpu is not None)

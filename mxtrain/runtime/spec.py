@@ -13,9 +13,11 @@ Auto = Literal["auto"]
 WorkspaceCount = Annotated[int, pydantic.Field(gt=0, le=256)]
 """Number of workspaces; limited because each one needs memory."""
 MACHINE_FIELDS = {
-    "threads": "OMP_NUM_THREADS", "cpu_temp_copy": "MXNET_CPU_TEMP_COPY", "cpu_workers": "MXNET_CPU_WORKER_NTHREADS",
+    "threads": "OMP_NUM_THREADS",
+    "cpu_temp_copy": "MXNET_CPU_TEMP_COPY",
+    "cpu_workers": "MXNET_CPU_WORKER_NTHREADS",
     "huge_pages": None,
-}  # fmt: skip
+}
 """Fields that depend on the machine, so that runs on other machines do not inherit them -> the variable of each."""
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 

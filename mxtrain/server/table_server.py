@@ -102,8 +102,9 @@ class GroupShard:
         given_KS = gradient_KS if len(id_K) else np.zeros((1, self.width), self._dtype)  # MXNet has no empty array
         gradients = [
             nd.array(given_KS[:, begin:end], ctx=mx.cpu(), dtype=self._dtype)
-            for name, (begin, end) in zip(self.tables, self._columns) if name in self.trained
-        ]  # fmt: skip
+            for name, (begin, end) in zip(self.tables, self._columns)
+            if name in self.trained
+        ]
         scaled = factor != 1.0 and self._updater.multiplies
         self._updater.update(gradients, lr, *([nd.full((1,), factor, dtype=self._dtype)] if scaled else []))
         self.version += 1
@@ -198,10 +199,15 @@ class TableServer:
     def answer(self, connection: Connection, rank: int) -> None:
         """Answers the messages of one worker until it disconnects. Runs in a thread per worker."""
         kinds: Dict[int, Callable[[Connection, GroupShard, Header, int], None]] = {
-            table_wire.PULL: self._pull, table_wire.REFRESH: self._refresh, table_wire.PUSH: self._push,
-            table_wire.READ: self._read, table_wire.WRITE: self._write, table_wire.NOTE: self._note,
-            table_wire.COUNT: self._count, table_wire.LAST: self._give_last,
-        }  # fmt: skip
+            table_wire.PULL: self._pull,
+            table_wire.REFRESH: self._refresh,
+            table_wire.PUSH: self._push,
+            table_wire.READ: self._read,
+            table_wire.WRITE: self._write,
+            table_wire.NOTE: self._note,
+            table_wire.COUNT: self._count,
+            table_wire.LAST: self._give_last,
+        }
         # A worker sends one message after the other, so no lock is held between messages.
         while True:
             try:

@@ -16,7 +16,7 @@ TOP = 5
 
 def describe_sample(
     model: ServedModel, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any = None
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     """Returns the answer for one sample.
 
     Args:
@@ -31,8 +31,10 @@ def describe_sample(
         require_finite(name, array)
     answer = model.reader.describe(inputs, outputs, about) if model.reader is not None else None
     if answer is not None:
-        return {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
-                for name, value in answer.items()}  # fmt: skip
+        return {
+            name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+            for name, value in answer.items()
+        }
     names = model.class_names
     if "probabilities" in outputs and outputs["probabilities"].shape == (1, len(names)):
         share_K = outputs["probabilities"][0]
@@ -56,6 +58,7 @@ def predicted_class(model: ServedModel, answer: Mapping[str, Any]) -> str:
 def _detection(row: np.ndarray, names: Any) -> Dict[str, Any]:
     number = int(row[0])
     return {
-        "class": names[number] if number < len(names) else number, "score": round(float(row[1]), 6),
+        "class": names[number] if number < len(names) else number,
+        "score": round(float(row[1]), 6),
         "box": [round(float(edge), 2) for edge in row[2:6]],
-    }  # fmt: skip
+    }

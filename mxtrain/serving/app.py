@@ -43,11 +43,17 @@ PAGE = "page.html"
 _MODEL_CALL = re.compile(r"/v2/models/([^/]+)/(infer|predict|generate|generate_stream)")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,100}")
 _ERRORS: Dict[int, str] = {
-    400: "The request is wrong.", 401: "The token is missing or wrong.", 404: "There is no such model or version.",
-    408: "The body did not arrive in time.", 413: "The request is too large.", 415: "The content type is not read.",
-    422: "The network refuses these inputs.", 429: "Too many requests wait.", 503: "The server cannot take it now.",
+    400: "The request is wrong.",
+    401: "The token is missing or wrong.",
+    404: "There is no such model or version.",
+    408: "The body did not arrive in time.",
+    413: "The request is too large.",
+    415: "The content type is not read.",
+    422: "The network refuses these inputs.",
+    429: "Too many requests wait.",
+    503: "The server cannot take it now.",
     504: "The network took too long.",
-}  # fmt: skip
+}
 
 
 def build_app(service: Service, token: str) -> Any:
@@ -58,9 +64,13 @@ def build_app(service: Service, token: str) -> Any:
         token: bearer token that clients must send; empty = none.
     """
     app = FastAPI(
-        title="mxtrain serve", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json",
+        title="mxtrain serve",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
         description="Open Inference Protocol v2, and predictions for files.",
-    )  # fmt: skip
+    )
     _add_server_routes(app, service)
     _add_model_routes(app, service)
     _describe_names(app, list(service.batchers))
@@ -80,8 +90,10 @@ def _describe_names(app: FastAPI, names: Sequence[str]) -> None:
 
 
 async def _refuse_http(request: Request, error: Any) -> Response:
-    message = {404: "there is nothing at this path. /openapi.json lists all.",
-            405: f"{request.method} is not allowed here."}.get(error.status_code, str(error.detail))  # fmt: skip
+    message = {
+        404: "there is nothing at this path. /openapi.json lists all.",
+        405: f"{request.method} is not allowed here.",
+    }.get(error.status_code, str(error.detail))
     # Close the connection: a client that sends a body to a wrong path would otherwise continue to send it.
     headers = {**(error.headers or {}), "connection": "close"}
     return JSONResponse({"error": message}, error.status_code, headers)
@@ -112,13 +124,20 @@ def _add_server_routes(app: FastAPI, service: Service) -> None:
     async def live() -> Dict[str, bool]:
         return {"live": True}
 
-    @app.get("/v2/health/ready", responses={503: {"description": "The server is about to end."}},
-             summary="Whether requests are wanted")  # fmt: skip
+    @app.get(
+        "/v2/health/ready",
+        responses={503: {"description": "The server is about to end."}},
+        summary="Whether requests are wanted",
+    )
     async def ready() -> Response:
         return JSONResponse({"ready": not service.is_draining}, 503 if service.is_draining else 200)
 
-    @app.get("/metrics", response_class=Response, summary="Figures for Prometheus",
-             responses=_error_responses(401, **{"200": plain_text}))  # fmt: skip
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        summary="Figures for Prometheus",
+        responses=_error_responses(401, **{"200": plain_text}),
+    )
     async def metrics() -> Response:
         text, media_type = service.metrics.text()
         return Response(text, headers={"content-type": media_type})
@@ -141,10 +160,12 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 
     generate_body = {"requestBody": {"required": True, "content": {"application/json": {"schema": GENERATE_BODY}}}}
     generated: Dict[str, Any] = {"200": {"model": GenerateAnswer}}
-    streamed: Dict[str, Any] = {"200": {
-        "description": "Server-sent events, each with the JSON of an answer of generate.",
-        "content": {EVENTS: {"schema": {"type": "string"}}},
-    }}  # fmt: skip
+    streamed: Dict[str, Any] = {
+        "200": {
+            "description": "Server-sent events, each with the JSON of an answer of generate.",
+            "content": {EVENTS: {"schema": {"type": "string"}}},
+        }
+    }
 
     def add_routes(prefix: str) -> None:
         @app.get(prefix, response_model=ModelBody, responses=_error_responses(401, 404), summary="Metadata of a model")
@@ -156,23 +177,42 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
             service.batcher_of(name, version)
             return JSONResponse({"name": name, "ready": not service.is_draining}, 503 if service.is_draining else 200)
 
-        @app.post(f"{prefix}/infer", response_class=Response, openapi_extra=infer_body,
-                  responses={**refused, **answered}, summary="Outputs for arrays")  # fmt: skip
+        @app.post(
+            f"{prefix}/infer",
+            response_class=Response,
+            openapi_extra=infer_body,
+            responses={**refused, **answered},
+            summary="Outputs for arrays",
+        )
         async def infer(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "infer", name, version, request)
 
-        @app.post(f"{prefix}/generate", response_class=Response, openapi_extra=generate_body,
-                  responses={**refused, **generated}, summary="Text that a network writes")  # fmt: skip
+        @app.post(
+            f"{prefix}/generate",
+            response_class=Response,
+            openapi_extra=generate_body,
+            responses={**refused, **generated},
+            summary="Text that a network writes",
+        )
         async def generate(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "generate", name, version, request)
 
-        @app.post(f"{prefix}/generate_stream", response_class=Response, openapi_extra=generate_body,
-                  responses={**refused, **streamed}, summary="Text that a network writes, piece by piece")  # fmt: skip
+        @app.post(
+            f"{prefix}/generate_stream",
+            response_class=Response,
+            openapi_extra=generate_body,
+            responses={**refused, **streamed},
+            summary="Text that a network writes, piece by piece",
+        )
         async def generate_stream(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "generate_stream", name, version, request)
 
-        @app.post(f"{prefix}/predict", openapi_extra=predict_body, responses=refused,
-                  summary="Prediction for an image, a text, a sound, rows of a table, or arrays by name")  # fmt: skip
+        @app.post(
+            f"{prefix}/predict",
+            openapi_extra=predict_body,
+            responses=refused,
+            summary="Prediction for an image, a text, a sound, rows of a table, or arrays by name",
+        )
         async def predict(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "predict", name, version, request)
 
@@ -205,10 +245,13 @@ def page_policy(page: bytes) -> str:
         tag: " ".join(
             f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'"
             for part in re.findall(rb"<%s>(.*?)</%s>" % (tag, tag), page, re.DOTALL)
-        ) for tag in (b"script", b"style")
-    }  # fmt: skip
-    return (f"default-src 'none'; script-src {hashes[b'script']}; style-src {hashes[b'style']}; connect-src 'self'; "
-            "img-src blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")  # fmt: skip
+        )
+        for tag in (b"script", b"style")
+    }
+    return (
+        f"default-src 'none'; script-src {hashes[b'script']}; style-src {hashes[b'style']}; connect-src 'self'; "
+        "img-src blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
 
 
 class Edge:
@@ -277,7 +320,7 @@ class Edge:
 
     def _note(
         self, scope: Scope, route: str, status: int, seconds: float, request_id: str, fields: Dict[str, Any]
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = (scope.get("path_params") or {}).get("name", "")
         model = name if name in self._service.batchers else ""
         counted, timed = self._metrics_of(model, route, status)
@@ -287,11 +330,17 @@ class Edge:
         if self._service.settings.log == "requests" or is_failure:
             client = scope.get("client") or ("", 0)
             log_event(
-                "request", logging.WARNING if status >= 500 else logging.INFO, method=scope["method"],
-                path=scope["path"][:200], status=status, ms=round(seconds * 1000, 2), model=model, client=client[0],
-                request_id=request_id, **fields,
-            )  # fmt: skip
-
+                "request",
+                logging.WARNING if status >= 500 else logging.INFO,
+                method=scope["method"],
+                path=scope["path"][:200],
+                status=status,
+                ms=round(seconds * 1000, 2),
+                model=model,
+                client=client[0],
+                request_id=request_id,
+                **fields,
+            )
 
     def _metrics_of(self, model: str, route: str, status: int) -> Tuple[Any, Any]:
         """Returns the counter and the histogram of an answer. Prometheus would look both up under a lock each time."""
@@ -305,8 +354,11 @@ class Edge:
 
 async def _plain_refusal(send: Send, status: int, message: str) -> None:
     content = json.dumps({"error": message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()),
-               (b"connection", b"close")]  # fmt: skip
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(content)).encode()),
+        (b"connection", b"close"),
+    ]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -44,9 +44,13 @@ class Generation:
     """
 
     def __init__(
-        self, model: ServedModel, call: GenerateCall, threads: ThreadPoolExecutor, timeout_s: float,
+        self,
+        model: ServedModel,
+        call: GenerateCall,
+        threads: ThreadPoolExecutor,
+        timeout_s: float,
         metrics: ServerMetrics,
-    ) -> None:  # fmt: skip
+    ) -> None:
         import onnxruntime
 
         self.signature: Dict[str, Any] = model.signature

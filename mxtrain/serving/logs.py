@@ -16,8 +16,12 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        row = {"time": f"{moment}.{int(record.msecs):03d}Z", "level": record.levelname.lower(),
-               "event": record.getMessage(), **record.__dict__.get("fields", {})}  # fmt: skip
+        row = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **record.__dict__.get("fields", {}),
+        }
         if record.exc_info:
             row["traceback"] = self.formatException(record.exc_info)
         return json.dumps(row, ensure_ascii=True, default=str)
@@ -35,6 +39,6 @@ def log_as_json() -> None:
 
 def log_event(
     event: str, level: int = logging.INFO, exc_info: Union[bool, BaseException] = False, **fields: Any
-) -> None:  # fmt: skip
+) -> None:
     """Logs an event with its fields."""
     SERVED.log(level, event, extra={"fields": fields}, exc_info=exc_info)

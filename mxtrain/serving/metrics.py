@@ -40,9 +40,12 @@ class ServerMetrics:
             "mxtrain_requests", "Answered requests", ["model", "route", "status"], registry=self.registry
         )
         self.seconds = prometheus.Histogram(
-            "mxtrain_request_seconds", "Time from the head of a request to its answer", ["model", "route"],
-            buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
+            "mxtrain_request_seconds",
+            "Time from the head of a request to its answer",
+            ["model", "route"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
         self.rows = prometheus.Histogram("mxtrain_batch_rows", "Samples computed at once", buckets=ROWS, **of_model)
         self.waited = prometheus.Histogram(
             "mxtrain_queue_seconds", "Time that a request waits for its batch", buckets=SECONDS, **of_model
@@ -55,15 +58,18 @@ class ServerMetrics:
             "mxtrain_predicted", "Answers of predict by class", ["model", "class_name"], registry=self.registry
         )
         self.unseen = prometheus.Counter(
-            "mxtrain_unseen_values", "Cells of categories, and tokens of texts, that training has not seen",
+            "mxtrain_unseen_values",
+            "Cells of categories, and tokens of texts, that training has not seen",
             ["model", "column"],
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.tokens = prometheus.Counter("mxtrain_generated_tokens", "Tokens that generate has written", **of_model)
         self.first_token = prometheus.Histogram(
-            "mxtrain_first_token_seconds", "Time from the complete body of generate to the first token",
-            buckets=SECONDS, **of_model,
-        )  # fmt: skip
+            "mxtrain_first_token_seconds",
+            "Time from the complete body of generate to the first token",
+            buckets=SECONDS,
+            **of_model,
+        )
         self.generations = prometheus.Gauge("mxtrain_generations", "Texts that are being written", **of_model)
         self.connections = prometheus.Gauge("mxtrain_connections", "Open connections", registry=self.registry)
         self.pending = prometheus.Gauge("mxtrain_pending_bytes", "Bodies in memory", registry=self.registry)
@@ -94,7 +100,7 @@ class InputDrift:
 
     def __init__(
         self, expected: Mapping[str, Mapping[str, Tuple[float, float]]], prometheus: Any, of_model: Mapping[str, Any]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._expected = expected
         self._seen: Dict[Tuple[str, str], Tuple[float, float]] = {}
         self._gauges: Dict[Tuple[str, str], List[Any]] = {}
@@ -124,8 +130,9 @@ class InputDrift:
             mean, square = float(some.mean()), float(np.square(some).mean())
             with self._lock:
                 previous = self._seen.get((model, name), (mean, square))
-                mean, square = (DRIFT_MEMORY * old + (1 - DRIFT_MEMORY) * new
-                                for old, new in zip(previous, (mean, square)))  # fmt: skip
+                mean, square = (
+                    DRIFT_MEMORY * old + (1 - DRIFT_MEMORY) * new for old, new in zip(previous, (mean, square))
+                )
                 self._seen[model, name] = (mean, square)
             deviation = max(square - mean * mean, 0.0) ** 0.5
             if (model, name) not in self._gauges:

@@ -17,12 +17,19 @@ from mxtrain.serving.readers import JSON_TYPE, BodyReader, find_reader, require_
 Arrays = Dict[str, np.ndarray]
 BATCH = "batch"
 _TYPES = {
-    "tensor(float)": ("float32", "FP32"), "tensor(double)": ("float64", "FP64"), "tensor(float16)": ("float16", "FP16"),
-    "tensor(uint8)": ("uint8", "UINT8"), "tensor(int8)": ("int8", "INT8"), "tensor(bool)": ("bool", "BOOL"),
-    "tensor(uint16)": ("uint16", "UINT16"), "tensor(int16)": ("int16", "INT16"),
-    "tensor(uint32)": ("uint32", "UINT32"), "tensor(int32)": ("int32", "INT32"),
-    "tensor(uint64)": ("uint64", "UINT64"), "tensor(int64)": ("int64", "INT64"),
-}  # fmt: skip
+    "tensor(float)": ("float32", "FP32"),
+    "tensor(double)": ("float64", "FP64"),
+    "tensor(float16)": ("float16", "FP16"),
+    "tensor(uint8)": ("uint8", "UINT8"),
+    "tensor(int8)": ("int8", "INT8"),
+    "tensor(bool)": ("bool", "BOOL"),
+    "tensor(uint16)": ("uint16", "UINT16"),
+    "tensor(int16)": ("int16", "INT16"),
+    "tensor(uint32)": ("uint32", "UINT32"),
+    "tensor(int32)": ("int32", "INT32"),
+    "tensor(uint64)": ("uint64", "UINT64"),
+    "tensor(int64)": ("int64", "INT64"),
+}
 """Type name of ONNX Runtime -> type names of NumPy and of the protocol."""
 MIN_OPEN_LIMIT = 16
 """Lower bound of the limit of an open dimension."""
@@ -53,8 +60,10 @@ class TensorSpec:
         """
         if value.type not in _TYPES:
             raise UnusableFolder(f"{value.name} is a {value.type}, and only tensors of numbers can be served")
-        dims = tuple(size if isinstance(size, int) else str(size or f"{value.name}_{axis}")
-                     for axis, size in enumerate(value.shape))  # fmt: skip
+        dims = tuple(
+            size if isinstance(size, int) else str(size or f"{value.name}_{axis}")
+            for axis, size in enumerate(value.shape)
+        )
         return cls(value.name, *_TYPES[value.type], dims)
 
     def to_json(self) -> Dict[str, Any]:
@@ -99,7 +108,7 @@ class ServedModel:
         # Readers get the inputs as the network has them, whatever the signature says.
         self.signature["inputs"] = [
             {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.dims)} for spec in self.inputs
-        ]  # fmt: skip
+        ]
         self._fixed = f" {self.signature['fixed']}." if self.signature.get("fixed") else ""
         self.parts = ServedParts(folder, self.signature, threads)
         self.generator: Optional[TextGenerator] = make_generator(self.parts)
@@ -144,8 +153,11 @@ class ServedModel:
         for spec in self.inputs:
             for axis, dim in enumerate(spec.dims):
                 if isinstance(dim, str) and axis > 0:
-                    sizes = [inputs[spec.name].shape[axis] for inputs, _ in cases
-                            if spec.name in inputs and inputs[spec.name].ndim > axis]  # fmt: skip
+                    sizes = [
+                        inputs[spec.name].shape[axis]
+                        for inputs, _ in cases
+                        if spec.name in inputs and inputs[spec.name].ndim > axis
+                    ]
                     limits[dim] = max(round(max(sizes, default=1) * max_scale), MIN_OPEN_LIMIT, limits.get(dim, 0))
         return limits
 
@@ -158,8 +170,10 @@ class ServedModel:
         names = [spec.name for spec in self.inputs]
         for name in arrays:
             if name not in names:
-                raise RequestError(400, f"there is no input '{name[:100]}'.{did_you_mean(name[:100], names)} Inputs: "
-                                        f"{', '.join(names)}.")  # fmt: skip
+                raise RequestError(
+                    400,
+                    f"there is no input '{name[:100]}'.{did_you_mean(name[:100], names)} Inputs: {', '.join(names)}.",
+                )
         sizes: Dict[str, int] = {}
         for spec in self.inputs:
             if spec.name not in arrays:
@@ -167,8 +181,10 @@ class ServedModel:
             self._validate(spec, arrays[spec.name], sizes)
         rows = arrays[self.inputs[0].name].shape[0] if self.inputs[0].dims else 1
         if rows > self.max_rows:
-            raise RequestError(413, f"the request has {rows} samples; at most {self.max_rows} are taken at once. Send "
-                                    "several requests.")  # fmt: skip
+            raise RequestError(
+                413,
+                f"the request has {rows} samples; at most {self.max_rows} are taken at once. Send several requests.",
+            )
         return rows
 
     def _validate(self, spec: TensorSpec, array: np.ndarray, sizes: Dict[str, int]) -> None:
@@ -176,33 +192,43 @@ class ServedModel:
             raise RequestError(400, f"the input '{spec.name}' is {array.dtype}; it must be {spec.datatype}.")
         expected = f"[{', '.join(map(str, spec.dims))}]"
         if array.ndim != len(spec.dims):
-            raise RequestError(400, f"the input '{spec.name}' has {array.ndim} dimensions; its shape must be "
-                                    f"{expected}.")  # fmt: skip
+            raise RequestError(
+                400, f"the input '{spec.name}' has {array.ndim} dimensions; its shape must be {expected}."
+            )
         for axis, (size, dim) in enumerate(zip(array.shape, spec.dims)):
             fits = size == dim if isinstance(dim, int) else size == sizes.setdefault(dim, size)
             if not fits or size < 1:
-                raise RequestError(400, f"the input '{spec.name}' has the shape {list(array.shape)}; it must be "
-                                        f"{expected}, with the same size wherever a name is the same.{self._fixed}"
-                                   )  # fmt: skip
+                raise RequestError(
+                    400,
+                    f"the input '{spec.name}' has the shape {list(array.shape)}; it must be "
+                    f"{expected}, with the same size wherever a name is the same.{self._fixed}",
+                )
             if axis and isinstance(dim, str) and size > self._largest[dim]:
-                raise RequestError(413, f"the input '{spec.name}' has the {dim} {size}; at most {self._largest[dim]} "
-                                        "are taken.")  # fmt: skip
+                raise RequestError(
+                    413, f"the input '{spec.name}' has the {dim} {size}; at most {self._largest[dim]} are taken."
+                )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise RequestError(400, f"the input '{spec.name}' holds numbers that are not finite.")
 
     def metadata(self) -> Dict[str, Any]:
         """Returns the metadata of the model in the format of the protocol."""
         return {
-            "name": self.name, "versions": ["1"], "platform": "onnxruntime_onnx",
-            "inputs": [spec.to_json() for spec in self.inputs], "outputs": [spec.to_json() for spec in self.outputs],
+            "name": self.name,
+            "versions": ["1"],
+            "platform": "onnxruntime_onnx",
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
             "parameters": {
-                "task": str(self.signature.get("task", "")), "is_batched": self.is_batched,
-                "max_rows": self.max_rows, "accepts": self.accepts, "kind": self.reader.kind if self.reader else "json",
+                "task": str(self.signature.get("task", "")),
+                "is_batched": self.is_batched,
+                "max_rows": self.max_rows,
+                "accepts": self.accepts,
+                "kind": self.reader.kind if self.reader else "json",
                 "example": self.reader.example if self.reader else "",
                 "columns": list(self.reader.columns) if self.reader else [],
                 "generate": self.generator.defaults.model_dump() if self.generator else None,
             },
-        }  # fmt: skip
+        }
 
     @property
     def accepts(self) -> List[str]:

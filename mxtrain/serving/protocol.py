@@ -99,10 +99,13 @@ def parse_json(body: bytes) -> Dict[str, Any]:
 def refuse_long_json(size: int, limit: int) -> None:
     """Raises a `RequestError` if JSON or a table has more bytes than `ServeSettings.max_json_mb` allows."""
     if size > limit:
-        raise RequestError(413, f"the JSON or table of the body has more than {limit:,} bytes, the server's "
-                                "max_json_mb. Send arrays to infer with the binary extension (Inference-Header-Content-"
-                                "Length and binary_data_size), and rows of a table in several requests.",
-                           closes=True)  # fmt: skip
+        raise RequestError(
+            413,
+            f"the JSON or table of the body has more than {limit:,} bytes, the server's "
+            "max_json_mb. Send arrays to infer with the binary extension (Inference-Header-Content-"
+            "Length and binary_data_size), and rows of a table in several requests.",
+            closes=True,
+        )
 
 
 def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel, max_json: int) -> InferCall:
@@ -120,8 +123,11 @@ def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel, m
     size = len(body)
     if header_length is not None:
         if not re.fullmatch(f"[0-9]{{1,{MAX_DIGITS}}}", header_length) or int(header_length) > size:
-            raise RequestError(400, f"Inference-Header-Content-Length is {header_length[:50]!r}; it must be the bytes "
-                                    "of the JSON at the beginning of the body.")  # fmt: skip
+            raise RequestError(
+                400,
+                f"Inference-Header-Content-Length is {header_length[:50]!r}; it must be the bytes "
+                "of the JSON at the beginning of the body.",
+            )
         size = int(header_length)
     refuse_long_json(size, max_json)
     request = parse_json(body[:size])
@@ -190,13 +196,15 @@ def parse_generate(body: bytes, generator: TextGenerator, is_stream: bool, limit
 def _refuse_unknown(kind: str, values: Mapping[str, Any], allowed: Sequence[str]) -> None:
     for name in values:
         if name not in allowed:
-            raise RequestError(400, f"there is no {kind} '{name[:100]}'.{did_you_mean(name[:100], allowed)} It takes "
-                                    f"{', '.join(allowed)}.")  # fmt: skip
+            raise RequestError(
+                400,
+                f"there is no {kind} '{name[:100]}'.{did_you_mean(name[:100], allowed)} It takes {', '.join(allowed)}.",
+            )
 
 
 def _read_tensor(
     tensor: Dict[str, Any], spec: Optional[TensorSpec], remaining: memoryview
-) -> Tuple[np.ndarray, memoryview]:  # fmt: skip
+) -> Tuple[np.ndarray, memoryview]:
     name = tensor["name"][:100]
     if spec is None:
         return np.zeros(0, np.float32), remaining[len(remaining) :]  # `ServedModel.validate` rejects unknown names
@@ -204,9 +212,11 @@ def _read_tensor(
         datatype = str(tensor.get("datatype"))[:30]
         raise RequestError(400, f"the input '{name}' has the datatype {datatype}; it must be {spec.datatype}.")
     shape = tensor.get("shape")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(
-        type(size) is int and 0 < size < 1 << 31 for size in shape
-    ):  # fmt: skip
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MAX_DIMENSIONS
+        or not all(type(size) is int and 0 < size < 1 << 31 for size in shape)
+    ):
         raise RequestError(400, f"the shape of the input '{name}' must be a list of sizes above 0.")
     count = math.prod(shape)
     binary = _parameters(tensor, f"the input '{name}'").get("binary_data_size")
@@ -214,8 +224,11 @@ def _read_tensor(
         return from_json(tensor.get("data"), spec, count).reshape(shape), remaining
     num_bytes = count * np.dtype(spec.dtype).itemsize
     if type(binary) is not int or binary != num_bytes or binary > len(remaining):
-        raise RequestError(400, f"the input '{name}' has {str(binary)[:30]} as binary_data_size; its shape and type "
-                                f"need {num_bytes} bytes, and {len(remaining)} bytes are left.")  # fmt: skip
+        raise RequestError(
+            400,
+            f"the input '{name}' has {str(binary)[:30]} as binary_data_size; its shape and type "
+            f"need {num_bytes} bytes, and {len(remaining)} bytes are left.",
+        )
     array = np.frombuffer(remaining[:binary], np.dtype(spec.dtype).newbyteorder("<")).astype(spec.dtype, copy=False)
     if spec.dtype == "bool":
         array = np.frombuffer(remaining[:binary], np.uint8) != 0
@@ -325,5 +338,8 @@ def encode_answer(model: ServedModel, call: InferCall, outputs: Arrays) -> Tuple
 def require_finite(name: str, array: np.ndarray) -> None:
     """Raises a `RequestError` if an output contains NaN or infinities, which JSON cannot represent."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise RequestError(422, f"the output '{name}' holds numbers that are not finite for these inputs, which JSON "
-                                "cannot hold. Ask for it with binary_data.")  # fmt: skip
+        raise RequestError(
+            422,
+            f"the output '{name}' holds numbers that are not finite for these inputs, which JSON "
+            "cannot hold. Ask for it with binary_data.",
+        )

@@ -89,7 +89,7 @@ class BodyReader(Protocol):
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
-    ) -> Optional[Answer]:  # fmt: skip
+    ) -> Optional[Answer]:
         """Returns the answer for one sample; None if the reader knows no more than the task's usual one.
 
         Args:

@@ -10,44 +10,61 @@ from mxtrain.serving.protocol import MAX_ID
 
 _NUMBERS: Dict[str, Any] = {"type": "array", "items": {}, "description": "Numbers in row-major order, flat or nested."}
 _TENSOR: Dict[str, Any] = {
-    "type": "object", "required": ["name", "shape", "datatype"],
+    "type": "object",
+    "required": ["name", "shape", "datatype"],
     "properties": {
-        "name": {"type": "string"}, "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-        "datatype": {"type": "string"}, "data": _NUMBERS,
+        "name": {"type": "string"},
+        "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        "datatype": {"type": "string"},
+        "data": _NUMBERS,
         "parameters": {"type": "object", "properties": {"binary_data_size": {"type": "integer", "minimum": 0}}},
     },
-}  # fmt: skip
+}
 INFER_BODY: Dict[str, Any] = {
-    "type": "object", "required": ["inputs"],
+    "type": "object",
+    "required": ["inputs"],
     "properties": {
-        "id": {"type": "string", "maxLength": MAX_ID}, "inputs": {"type": "array", "items": _TENSOR},
-        "outputs": {"type": "array", "items": {
-            "type": "object", "required": ["name"], "properties": {
-                "name": {"type": "string"},
-                "parameters": {"type": "object", "properties": {"binary_data": {"type": "boolean"}}},
-            }}},
+        "id": {"type": "string", "maxLength": MAX_ID},
+        "inputs": {"type": "array", "items": _TENSOR},
+        "outputs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "parameters": {"type": "object", "properties": {"binary_data": {"type": "boolean"}}},
+                },
+            },
+        },
         "parameters": {"type": "object", "properties": {"binary_data_output": {"type": "boolean"}}},
     },
-}  # fmt: skip
+}
 
 
 GENERATE_BODY: Dict[str, Any] = {
-    "type": "object", "required": ["text_input"], "additionalProperties": False,
+    "type": "object",
+    "required": ["text_input"],
+    "additionalProperties": False,
     "properties": {
-        "text_input": {"type": "string"}, "id": {"type": "string", "maxLength": MAX_ID},
+        "text_input": {"type": "string"},
+        "id": {"type": "string", "maxLength": MAX_ID},
         "parameters": {
-            "type": "object", "description": "The model's metadata lists its parameters with their defaults.",
+            "type": "object",
+            "description": "The model's metadata lists its parameters with their defaults.",
             "additionalProperties": False,
             "properties": {
-                "max_tokens": {"type": "integer", "minimum": 1}, "temperature": {"type": "number", "minimum": 0},
+                "max_tokens": {"type": "integer", "minimum": 1},
+                "temperature": {"type": "number", "minimum": 0},
                 "top_k": {"type": "integer", "minimum": 0},
                 "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-                "seed": {"type": "integer", "minimum": 0}, "beam_size": {"type": "integer", "minimum": 1},
+                "seed": {"type": "integer", "minimum": 0},
+                "beam_size": {"type": "integer", "minimum": 1},
                 "stream": {"type": "boolean"},
             },
         },
     },
-}  # fmt: skip
+}
 
 
 class ErrorBody(pydantic.BaseModel):

@@ -78,20 +78,29 @@ def run_server(models: Sequence[ServedModel], settings: ServeSettings, token: st
     return EXIT_FINISHED
 
 
-async def _serve(
-    models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket
-) -> None:  # fmt: skip
+async def _serve(models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket) -> None:
     service = Service(models, settings)
     limits = ConnectionLimits(
-        settings.header_s, settings.idle_s, settings.timeout_s, settings.max_pending_mb * MB, settings.max_connections,
+        settings.header_s,
+        settings.idle_s,
+        settings.timeout_s,
+        settings.max_pending_mb * MB,
+        settings.max_connections,
         service.metrics.connections.set,
-    )  # fmt: skip
+    )
     config = uvicorn.Config(
-        build_app(service, token), http=limited_protocol(limits), ws="none", loop="asyncio", lifespan="off",
-        log_config=None, access_log=False, server_header=False, backlog=1024,
+        build_app(service, token),
+        http=limited_protocol(limits),
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=1024,
         timeout_keep_alive=int(settings.idle_s) + 3600,  # `connections` has limits of its own
         timeout_graceful_shutdown=int(settings.timeout_s) + 1,
-    )  # fmt: skip
+    )
     ready_message = f"mxtrain: {', '.join(model.name for model in models)} at {address_of(listener)}"
     server = SignalledServer(config, ready_message)
     loop = asyncio.get_running_loop()

@@ -100,8 +100,11 @@ class Service:
             RequestError: there is no such model or version.
         """
         if name not in self.batchers:
-            raise RequestError(404, f"there is no model '{name[:100]}'.{did_you_mean(name[:100], self.batchers)} "
-                                    f"Models: {', '.join(self.batchers)}.")  # fmt: skip
+            raise RequestError(
+                404,
+                f"there is no model '{name[:100]}'.{did_you_mean(name[:100], self.batchers)} "
+                f"Models: {', '.join(self.batchers)}.",
+            )
         if version != "1":
             raise RequestError(404, f"'{name}' has version 1 only, not '{version[:100]}'.")
         return self.batchers[name]
@@ -112,9 +115,7 @@ class Service:
             header_length = request.headers.get(HEADER_LENGTH)
             body = await self._read_body(request, held_bytes, is_json=header_length is None)
             with batcher.admit():
-                call = await self._in_thread(
-                    len(body), parse_infer, body, header_length, batcher.model, self._max_json
-                )
+                call = await self._in_thread(len(body), parse_infer, body, header_length, batcher.model, self._max_json)
                 outputs = await self._compute(batcher, call.inputs, request)
                 size = sum(array.nbytes for array in outputs.values())
                 return await self._in_thread(size, encode_answer, batcher.model, call, outputs)
@@ -137,9 +138,11 @@ class Service:
                 outputs = await self._compute_all(batcher, read, request)
                 if read.about is None and model.max_rows > 1:
                     rows = next(iter(inputs.values())).shape[0]
-                samples = [(inputs, outputs)] if rows == 1 else [
-                    (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
-                ]  # fmt: skip
+                samples = (
+                    [(inputs, outputs)]
+                    if rows == 1
+                    else [(row_of(inputs, row), row_of(outputs, row)) for row in range(rows)]
+                )
                 # Encoding the masks of a large image takes long, so samples of files are described in a thread.
                 size = 0 if read.about is None else SMALL_BODY
                 answers = [await self._in_thread(size, describe_sample, model, *one, read.about) for one in samples]
@@ -161,7 +164,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def generation(
         self, batcher: Batcher, request: Request, is_stream: bool
-    ) -> AsyncIterator[Tuple[GenerateCall, Generation]]:  # fmt: skip
+    ) -> AsyncIterator[Tuple[GenerateCall, Generation]]:
         """Reads a request for text, and ends its generation when the context ends or the client disconnects.
 
         Raises:
@@ -169,8 +172,12 @@ class Service:
         """
         model = batcher.model
         if model.generator is None:
-            raise RequestError(400, f"the model '{model.name}' writes no text: its folder has no step.onnx of a "
-                                    "language model or a translation. Use predict or infer.", closes=True)  # fmt: skip
+            raise RequestError(
+                400,
+                f"the model '{model.name}' writes no text: its folder has no step.onnx of a "
+                "language model or a translation. Use predict or infer.",
+                closes=True,
+            )
         fields = request.scope["mxtrain.fields"]
         with contextlib.ExitStack() as stack:
             body = await self._read_body(request, stack.enter_context(self._hold_bytes()), is_json=True)
@@ -309,7 +316,7 @@ class HeldBytes:
 
 def written_event(
     model: ServedModel, call: GenerateCall, text: str, num_tokens: int = 0, finish_reason: str = ""
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     """Returns an answer with text, or an event of a stream; the last one has the number of tokens and the reason."""
     event: Dict[str, Any] = {"model_name": model.name, "model_version": "1", "text_output": text}
     if call.id is not None:
@@ -375,8 +382,11 @@ def refuse_text_input(values: Mapping[str, Any], model: ServedModel) -> None:
     """Raises a `RequestError` if the body of `predict` is one of `generate`, for a model that writes texts."""
     if model.generator is not None and TEXT_INPUT in values:
         path = f"/v2/models/{model.name}/generate"
-        raise RequestError(400, f"{TEXT_INPUT} is for generate: send it to {path} or {path}_stream. predict takes "
-                                f"arrays by the names {', '.join(spec.name for spec in model.inputs)}.")  # fmt: skip
+        raise RequestError(
+            400,
+            f"{TEXT_INPUT} is for generate: send it to {path} or {path}_stream. predict takes "
+            f"arrays by the names {', '.join(spec.name for spec in model.inputs)}.",
+        )
 
 
 def _named_arrays(values: Mapping[str, Any], model: ServedModel) -> Arrays:

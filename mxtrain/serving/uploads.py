@@ -16,9 +16,15 @@ FORM_TYPE, CURL_TYPE = "multipart/form-data", "application/x-www-form-urlencoded
 UNKNOWN_TYPES = ("", "application/octet-stream", CURL_TYPE)
 """Content types that do not describe the content; the last one is that of `curl --data`."""
 OTHER_NAMES = {
-    "image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png", "image/x-ms-bmp": "image/bmp",
-    "audio/mp3": "audio/mpeg", "audio/x-flac": "audio/flac", "application/csv": "text/csv", "text/json": JSON_TYPE,
-}  # fmt: skip
+    "image/jpg": "image/jpeg",
+    "image/pjpeg": "image/jpeg",
+    "image/x-png": "image/png",
+    "image/x-ms-bmp": "image/bmp",
+    "audio/mp3": "audio/mpeg",
+    "audio/x-flac": "audio/flac",
+    "application/csv": "text/csv",
+    "text/json": JSON_TYPE,
+}
 SELF_DESCRIBING = ("image", "sound")
 """Kinds of samples whose format is detected from the content of the file."""
 MAX_PARTS, MAX_PART_HEAD = 20, 1 << 13
@@ -55,9 +61,13 @@ def media_type_of(header: str, model: ServedModel) -> str:
     if media_type in UNKNOWN_TYPES and reader is not None and reader.kind in SELF_DESCRIBING:
         return reader.media_types[0]
     shown = next(iter(model.read_types), JSON_TYPE)
-    raise RequestError(415, f"the content type is {given[:100] or 'not given'!r}; '{model.name}' takes "
-                            f"{', '.join(model.accepts)}. Send the file itself, e.g. by curl --data-binary @FILE -H "
-                            f"'Content-Type: {shown}', or as a form by curl -F file=@FILE.", closes=True)  # fmt: skip
+    raise RequestError(
+        415,
+        f"the content type is {given[:100] or 'not given'!r}; '{model.name}' takes "
+        f"{', '.join(model.accepts)}. Send the file itself, e.g. by curl --data-binary @FILE -H "
+        f"'Content-Type: {shown}', or as a form by curl -F file=@FILE.",
+        closes=True,
+    )
 
 
 def file_of_form(body: bytes, header: str, model: ServedModel) -> Upload:
@@ -77,8 +87,11 @@ def file_of_form(body: bytes, header: str, model: ServedModel) -> Upload:
     files = [(about, content) for about, content in fields if about.get_filename() is not None]
     if len(files) != 1 or len(fields) > 1:
         named = ", ".join(repr(str(about.get_param("name", "", "content-disposition"))[:50]) for about, _ in fields)
-        raise RequestError(400, f"the form has the fields {named or 'none'}, {len(files)} of them files; it must have "
-                                "one field, a file, as curl -F file=@FILE sends it.")  # fmt: skip
+        raise RequestError(
+            400,
+            f"the form has the fields {named or 'none'}, {len(files)} of them files; it must have "
+            "one field, a file, as curl -F file=@FILE sends it.",
+        )
     about, content = files[0]
     given = about.get("content-type", "").strip()
     if given.partition(";")[0].lower() in UNKNOWN_TYPES:
@@ -148,5 +161,3 @@ def hint_for(header: str) -> str:
     """Returns a hint for a file of this content type that cannot be read; empty if there is none."""
     is_curl = header.partition(";")[0].strip().lower() == CURL_TYPE
     return " curl's --data changes files: use --data-binary @FILE." if is_curl else ""
-
-

@@ -76,9 +76,14 @@ class AlignedSource:
     """
 
     def __init__(
-        self, utterances: Sequence[Aligned], symbol: Ragged, duration: Ragged, feature: Optional[Ragged],
-        row_N: np.ndarray, width: int,
-    ) -> None:  # fmt: skip
+        self,
+        utterances: Sequence[Aligned],
+        symbol: Ragged,
+        duration: Ragged,
+        feature: Optional[Ragged],
+        row_N: np.ndarray,
+        width: int,
+    ) -> None:
         self.utterances, self.symbol, self.duration, self.width = list(utterances), symbol, duration, width
         self._feature, self._row_N = feature, np.asarray(row_N, np.int64)
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(duration.value, dtype=np.int64)])
@@ -111,9 +116,13 @@ class AlignedSource:
         """Returns some of the samples; those beyond the end are left out."""
         kept = [int(index) for index in indices if index < len(self)]
         return AlignedSource(
-            [self.utterances[index] for index in kept], ragged([self.symbols_of(index) for index in kept]),
-            ragged([self.durations_of(index) for index in kept]), self._feature, self._row_N[kept], self.width,
-        )  # fmt: skip
+            [self.utterances[index] for index in kept],
+            ragged([self.symbols_of(index) for index in kept]),
+            ragged([self.durations_of(index) for index in kept]),
+            self._feature,
+            self._row_N[kept],
+            self.width,
+        )
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of a sample."""

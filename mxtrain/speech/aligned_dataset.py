@@ -62,7 +62,7 @@ MOST_MEASURED = 2000
 """Maximum number of utterances from which the mean and deviation of each band and each symbol are computed."""
 SYNTHESIS_FEATURES = Features(
     sample_rate=22050, window_ms=46.44, step_ms=11.61, high_hz=8000.0, preemphasis=0.0, normalize="none"
-)  # fmt: skip
+)
 """Windows of 1024 samples with a hop of 256 at 22,050 Hz, and 80 bands up to 8 kHz, as in NVIDIA's Tacotron 2."""
 
 
@@ -163,7 +163,7 @@ class AlignedDataset(BaseDataset):
 
     def _prepared(
         self, name: str, utterances: Sequence[Aligned], symbols: Sequence[str], findings: Findings
-    ) -> AlignedSource:  # fmt: skip
+    ) -> AlignedSource:
         """Returns the usable utterances, with symbol numbers, frames and durations in frames."""
         existing = [aligned for aligned in utterances if self.can_open(aligned.utterance, findings)]
         readable, symbol = number_symbols(existing, symbols, findings)
@@ -171,29 +171,42 @@ class AlignedDataset(BaseDataset):
             return AlignedSource([], ragged([]), ragged([]), None, np.zeros(0, np.int64), self.features.num_mels)
         shards = self.compute_features(name, readable)
         feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
-        complete = [index for index, aligned in enumerate(readable)
-                 if is_complete(aligned.utterance, problems[index], float(seconds_N[index]), findings)]  # fmt: skip
+        complete = [
+            index
+            for index, aligned in enumerate(readable)
+            if is_complete(aligned.utterance, problems[index], float(seconds_N[index]), findings)
+        ]
         frame_N = feature.length[complete].tolist()
         fits = fit_durations(
             [readable[index] for index in complete], frame_N, self.features, self.tolerance_frames, findings
         )
         kept = [complete[number] for number in fits]
         return AlignedSource(
-            [readable[index] for index in kept], ragged([symbol[index] for index in kept]),
-            ragged(list(fits.values())), feature, np.array(kept, np.int64), self.features.num_mels,
-        )  # fmt: skip
+            [readable[index] for index in kept],
+            ragged([symbol[index] for index in kept]),
+            ragged(list(fits.values())),
+            feature,
+            np.array(kept, np.int64),
+            self.features.num_mels,
+        )
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns the signature: the input shapes of the longest sample, and the normalization of frames."""
-        sources: List[AlignedSource] = [one for one in (splits.train, splits.val, splits.test)  # type: ignore[misc]
-                                        if one is not None]  # fmt: skip
+        sources: List[AlignedSource] = [
+            one
+            for one in (splits.train, splits.val, splits.test)  # type: ignore[misc]
+            if one is not None
+        ]
         frames = int(padded_frames(max(one.frame_N.max() for one in sources)))
         length = max(int(one.symbol.length.max()) for one in sources)
         mean_F, deviation_F = frame_statistics(sources[0], MOST_MEASURED)
         return SymbolSignature(
-            input_shapes(length, frames), [round(one, 4) for one in mean_F.tolist()],
-            [round(one, 4) for one in deviation_F.tolist()], symbols=list(splits.class_names), audio=self.features,
-        )  # fmt: skip
+            input_shapes(length, frames),
+            [round(one, 4) for one in mean_F.tolist()],
+            [round(one, 4) for one in deviation_F.tolist()],
+            symbols=list(splits.class_names),
+            audio=self.features,
+        )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         """Returns a sentence with the amount of data, and the error of a baseline that predicts each symbol's mean
@@ -237,14 +250,18 @@ class AlignedDataset(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: AlignedSource, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         from mxtrain.speech.aligned_loader import AlignedLoader
 
         max_frames = None if self.batch_seconds is None else frames_of(self.batch_seconds, self.features)
         return AlignedLoader(
-            source, signature.mean, signature.std, options, batches_per_pool=self.batches_per_pool,
+            source,
+            signature.mean,
+            signature.std,
+            options,
+            batches_per_pool=self.batches_per_pool,
             batch_budget=max_frames,
-        )  # fmt: skip
+        )
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

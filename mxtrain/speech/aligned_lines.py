@@ -1,7 +1,7 @@
 """Reads lines of JSON with symbols and durations: manifests of recordings, and inputs of synthesis.
 
-    {"audio_filepath": "1.wav", "text": "no", "durations_s": [0.12, 0.31]}
-    {"audio_filepath": "1.wav", "text": "no", "phonemes": ["N", "OW"], "durations_frames": [10, 27]}
+{"audio_filepath": "1.wav", "text": "no", "durations_s": [0.12, 0.31]}
+{"audio_filepath": "1.wav", "text": "no", "phonemes": ["N", "OW"], "durations_frames": [10, 27]}
 """
 
 from __future__ import annotations

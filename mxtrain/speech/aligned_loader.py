@@ -39,9 +39,13 @@ class AlignedLoader(SizedLoader):
     """
 
     def __init__(
-        self, source: AlignedSource, mean: Sequence[float], deviation: Sequence[float], options: LoaderOptions,
+        self,
+        source: AlignedSource,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        options: LoaderOptions,
         **settings: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(padded_frames(source.frame_N), options, **settings)
         self.source = source
         self._mean_F, self._deviation_F = np.asarray(mean, np.float32), np.asarray(deviation, np.float32)
@@ -51,9 +55,7 @@ class AlignedLoader(SizedLoader):
         """Returns the number of frames of each sample, (B,)."""
         return self.source.frame_N[index_B]
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         source, length, rows = self.source, int(self._size_N[index_B].max()), len(share_B)
         symbol_BL = np.zeros((rows, int(self._length_N[index_B].max())), np.int32)
         index_BT = np.full((rows, length), -1, np.float32)

@@ -171,10 +171,11 @@ class AudioDataset(TranscribedDataset):
         utterance_findings = skipping if self.skip_unreadable and not findings.keeps_going else findings
         name, train, val, test = self.utterances(utterance_findings)
         parts = [
-            None if part is None else
-            [one._replace(text=normalized(one.text, self.case, self.punctuation)) for one in part]
+            None
+            if part is None
+            else [one._replace(text=normalized(one.text, self.case, self.punctuation)) for one in part]
             for part in (train, val, test)
-        ]  # fmt: skip
+        ]
         alphabet = self._alphabet(name, parts[0] or [])
         usable = [None if part is None else self._prepared(name, part, alphabet, utterance_findings) for part in parts]
         skipping.log_counts()
@@ -194,12 +195,13 @@ class AudioDataset(TranscribedDataset):
 
     def _prepared(
         self, name: str, utterances: Sequence[Utterance], alphabet: Alphabet, findings: Findings
-    ) -> Recordings:  # fmt: skip
+    ) -> Recordings:
         """Returns the usable utterances with their frames; problems of the others are added to the findings."""
         readable = [
-            utterance for utterance in utterances
+            utterance
+            for utterance in utterances
             if self._has_right_text(utterance, alphabet, findings) and self.can_open(utterance, findings)
-        ]  # fmt: skip
+        ]
         if not readable:
             # An empty split is not an error here: `divide` decides, which knows the other splits.
             nothing = Ragged(np.zeros((0, self.features.num_mels), np.float16), np.zeros(1, np.int64))
@@ -207,9 +209,10 @@ class AudioDataset(TranscribedDataset):
         shards = self.compute_features(name, readable)
         feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
         kept = [
-            index for index, utterance in enumerate(readable)
+            index
+            for index, utterance in enumerate(readable)
             if is_complete(utterance, problems[index], float(seconds_N[index]), findings)
-        ]  # fmt: skip
+        ]
         row_N = np.array(kept, np.int64)
         recordings = Recordings([readable[index] for index in kept], feature, row_N, alphabet, self.augment)
         score_N = np.array([self._count_scores(frames) for frames in recordings.frame_N.tolist()], np.int64)

@@ -59,9 +59,7 @@ class TranscribedDataset(BaseDataset):
                 "choose another hydra.run.dir."
             )
 
-    def restored(
-        self, signature: Signature, overrides: Collection[str], source: str
-    ) -> Tuple[BaseDataset, Signature]:  # fmt: skip
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: uses the alphabet of the trained network, not that of the transcripts."""
         return self.with_characters("".join(signature.class_names)), signature
 
@@ -78,9 +76,7 @@ class TranscribedDataset(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TranscribedSource, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         from mxtrain.speech.loader import FrameLoader
 
-        return FrameLoader(
-            source, options, batches_per_pool=self.batches_per_pool, batch_budget=self.batch_frames
-        )  # fmt: skip
+        return FrameLoader(source, options, batches_per_pool=self.batches_per_pool, batch_budget=self.batch_frames)

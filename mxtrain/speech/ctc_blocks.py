@@ -52,22 +52,23 @@ def _loss(score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, cou
     The operator leaves its outputs unwritten if all transcripts are empty. So if the first one is empty, the operator
     gets one character, whose loss is then replaced by that of blanks only.
     """
-    is_empty_B = nd.broadcast_logical_and(
-        length_B < 1, nd.arange(len(length_B), ctx=length_B.context) < 1
-    )  # fmt: skip
+    is_empty_B = nd.broadcast_logical_and(length_B < 1, nd.arange(len(length_B), ctx=length_B.context) < 1)
     loss_B = nd.CTCLoss(
-        score_BTK.transpose((1, 0, 2)), nd.relu(label_BL), count_B, length_B + is_empty_B, use_data_lengths=True,
-        use_label_lengths=True, blank_label="last",
-    )  # fmt: skip
+        score_BTK.transpose((1, 0, 2)),
+        nd.relu(label_BL),
+        count_B,
+        length_B + is_empty_B,
+        use_data_lengths=True,
+        use_label_lengths=True,
+        blank_label="last",
+    )
     blank_1T = nd.log_softmax(score_BTK[:1])[:, :, -1]
     counts_1T = nd.arange(blank_1T.shape[1], ctx=count_B.context).expand_dims(0) < count_B[0]
     blanks_1 = -(blank_1T * counts_1T).sum(axis=1)
     return nd.where(is_empty_B, nd.broadcast_to(blanks_1, loss_B.shape), loss_B)
 
 
-def _lengths(
-    num_scores: int, label_BL: nd.NDArray, count_B: nd.NDArray
-) -> Tuple[nd.NDArray, nd.NDArray, nd.NDArray]:
+def _lengths(num_scores: int, label_BL: nd.NDArray, count_B: nd.NDArray) -> Tuple[nd.NDArray, nd.NDArray, nd.NDArray]:
     """Returns valid numbers of scores and of characters for the operator, and a mask of transcripts that fit, (B,)
     each."""
     counts_BL = label_BL >= 0
@@ -81,7 +82,7 @@ def _lengths(
 
 def log_likelihood(
     score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, count_B: nd.NDArray
-) -> nd.NDArray:  # fmt: skip
+) -> nd.NDArray:
     """Returns log p of transcripts that fit, (B,), in the precision of the scores.
 
     Source: Graves et al. (2006), section 4.1, in logarithms.

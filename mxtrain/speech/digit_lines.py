@@ -73,10 +73,16 @@ class DigitLines(TranscribedDataset):
                     "dataset.val_fraction and dataset.test_fraction (or dataset.test_fraction=0)."
                 )
             first = sum(sizes[:number])
-            sources.append(WrittenLines(
-                image_N1GG[index_N, 0], label_N[index_N], range(first, first + size),
-                (self.length[0], self.length[1]), self.height, self.split_seed,
-            ))  # fmt: skip
+            sources.append(
+                WrittenLines(
+                    image_N1GG[index_N, 0],
+                    label_N[index_N],
+                    range(first, first + size),
+                    (self.length[0], self.length[1]),
+                    self.height,
+                    self.split_seed,
+                )
+            )
         return Splits(sources[0], sources[1], sources[2] if len(sources) > 2 else None, class_names=DIGITS.characters)
 
     def open_inputs(

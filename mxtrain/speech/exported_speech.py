@@ -31,8 +31,10 @@ class OtherCoding(ValueError):
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    return ("a WAV file of any rate, of 8 to 32 bits, floats, A-law or mu-law; with the package soundfile also FLAC, "
-            "Ogg, MP3, AIFF and others")  # fmt: skip
+    return (
+        "a WAV file of any rate, of 8 to 32 bits, floats, A-law or mu-law; with the package soundfile also FLAC, "
+        "Ogg, MP3, AIFF and others"
+    )
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -58,8 +60,22 @@ def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
     rate = 11025
     sound_S = np.sin(np.cumsum(np.linspace(0.05, 1.5, rate // 2))) * np.linspace(0, 0.9, rate // 2)
     data = (sound_S * 32767).astype("<i2").tobytes()
-    head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16, PCM, 1, rate, 2 * rate, 2,
-                       16, b"data", len(data))  # fmt: skip
+    head = struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        b"RIFF",
+        36 + len(data),
+        b"WAVE",
+        b"fmt ",
+        16,
+        PCM,
+        1,
+        rate,
+        2 * rate,
+        2,
+        16,
+        b"data",
+        len(data),
+    )
     return [("proof.wav", head + data)]
 
 
@@ -101,7 +117,7 @@ def decode(score_TK: np.ndarray, width: int) -> List[int]:
 
 def sound_inputs(
     signature: Dict[str, Any], sound_S: np.ndarray, numbers: FrameNumbers, name: str
-) -> Tuple[Dict[str, np.ndarray], float]:  # fmt: skip
+) -> Tuple[Dict[str, np.ndarray], float]:
     """Returns the inputs for a recording, padded if the exported network has a fixed length, and the share of frames
     that are no padding.
 
@@ -168,8 +184,9 @@ def _read(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
 def _decoded(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
     """Decodes other formats and codings with libsndfile; returns as `_read`."""
     if not HEAD.match(content[:12]):
-        raise ValueError(f"{name} is no recording that can be read: {FORMATS} are, and its first bytes are of none of "
-                         "these")  # fmt: skip
+        raise ValueError(
+            f"{name} is no recording that can be read: {FORMATS} are, and its first bytes are of none of these"
+        )
     import soundfile
 
     try:
@@ -189,8 +206,9 @@ def _require_layout(rate: int, channels: int, samples: int, name: str) -> None:
     if not RATES[0] <= rate <= RATES[1] or not 1 <= channels <= MOST_CHANNELS:
         raise ValueError(f"{name} has {rate} samples a second and {channels} channels")
     if samples > MOST_SECONDS * rate:
-        raise ValueError(f"{name} is {samples / rate:,.0f} seconds long; at most {MOST_SECONDS:,.0f} are read as one "
-                         "utterance")  # fmt: skip
+        raise ValueError(
+            f"{name} is {samples / rate:,.0f} seconds long; at most {MOST_SECONDS:,.0f} are read as one utterance"
+        )
 
 
 def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:

@@ -62,18 +62,22 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
             raise ValueError(f"{place} {error}") from error
         unknown = [symbol for symbol in dict.fromkeys(symbols) if symbol not in index]
         if unknown:
-            raise ValueError(f"{place} has {', '.join(map(repr, unknown[:8]))}; known symbols are "
-                             f"{', '.join(map(repr, values['symbols'][:60]))}")  # fmt: skip
+            raise ValueError(
+                f"{place} has {', '.join(map(repr, unknown[:8]))}; known symbols are "
+                f"{', '.join(map(repr, values['symbols'][:60]))}"
+            )
         duration_L = frames_of_symbols(durations, in_seconds, numbers)
         if not duration_L.sum():
             raise ValueError(f"{place}: its durations are less than half a frame")
         frames_TF = frames_of(folder, [index[symbol] for symbol in symbols], duration_L, place)
         sound_S = frames_to_sound(frames_TF, numbers, signature["facts"]["iterations"])
         yield {
-            "file": place, "text": text, "frames": len(frames_TF),
+            "file": place,
+            "text": text,
+            "frames": len(frames_TF),
             "seconds": round(len(frames_TF) * numbers.step / numbers.sample_rate, 3),
             "audio": wav_bytes(sound_S, numbers.sample_rate),
-        }  # fmt: skip
+        }
 
 
 def frames_of(folder: ExportedFolder, symbols: List[int], duration_L: np.ndarray, place: str) -> np.ndarray:
@@ -90,9 +94,11 @@ def frames_of(folder: ExportedFolder, symbols: List[int], duration_L: np.ndarray
     """
     values, total = folder.signature["signature"], int(duration_L.sum())
     arrays = [
-        np.array(symbols), np.array(len(symbols)), np.repeat(np.arange(len(duration_L)), duration_L),
+        np.array(symbols),
+        np.array(len(symbols)),
+        np.repeat(np.arange(len(duration_L)), duration_L),
         places_of(duration_L),
-    ]  # fmt: skip
+    ]
     inputs = {}
     for spec, array, filler in zip(folder.signature["inputs"], arrays, (0, 0, -1, 0)):
         if array.ndim and not isinstance(spec["shape"][1], str):

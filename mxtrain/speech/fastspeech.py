@@ -62,6 +62,12 @@ class FastSpeech(SymbolModel):
             for kernel in (self.encoder_kernel, self.decoder_kernel)
         )
         return FastSpeechNetwork(
-            num_classes, vocab_size, shapes_of(input_shape)[3][1], encoder, decoder, self.encoder_layers,
-            self.decoder_layers, prefix="",
-        )  # fmt: skip
+            num_classes,
+            vocab_size,
+            shapes_of(input_shape)[3][1],
+            encoder,
+            decoder,
+            self.encoder_layers,
+            self.decoder_layers,
+            prefix="",
+        )

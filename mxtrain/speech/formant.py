@@ -73,10 +73,17 @@ PHONEMES: Dict[str, Phoneme] = {
 """Formants of the English digits. Source: Peterson and Barney, "Control Methods Used in a Study of the Vowels" (1952),
 table II, men; consonants after Klatt, "Software for a Cascade/Parallel Formant Synthesizer" (1980), table III."""
 DIGITS: Dict[str, Sequence[str]] = {
-    "zero": ("Z", "IH", "R", "OW"), "one": ("W", "AH", "N"), "two": ("T", "UW"), "three": ("TH", "R", "IY"),
-    "four": ("F", "AO", "R"), "five": ("F", "AY", "V"), "six": ("S", "IH", "K", "S"),
-    "seven": ("S", "EH", "V", "AH", "N"), "eight": ("EY", "T"), "nine": ("N", "AY", "N"),
-}  # fmt: skip
+    "zero": ("Z", "IH", "R", "OW"),
+    "one": ("W", "AH", "N"),
+    "two": ("T", "UW"),
+    "three": ("TH", "R", "IY"),
+    "four": ("F", "AO", "R"),
+    "five": ("F", "AY", "V"),
+    "six": ("S", "IH", "K", "S"),
+    "seven": ("S", "EH", "V", "AH", "N"),
+    "eight": ("EY", "T"),
+    "nine": ("N", "AY", "N"),
+}
 """The phonemes of words."""
 
 

@@ -77,8 +77,10 @@ class FormantDigits(AlignedDataset):
             num_digits = min_digits + int(length * (max_digits - min_digits + 1))
             spoken_words = [words[int(digit * 10)] for digit in digits[:num_digits]]
             symbols = [SILENCE, *(symbol for word in spoken_words for symbol in (*DIGITS[word], SILENCE))]
-            seconds = [PHONEMES[symbol].duration_s * (_TEMPO[0] + share * (_TEMPO[1] - _TEMPO[0]))
-                       for symbol, share in zip(symbols, tempo)]  # fmt: skip
+            seconds = [
+                PHONEMES[symbol].duration_s * (_TEMPO[0] + share * (_TEMPO[1] - _TEMPO[0]))
+                for symbol, share in zip(symbols, tempo)
+            ]
             durations = [max(round(duration_s / step_s), 1) for duration_s in seconds]
             utterance = Utterance("", " ".join(spoken_words), DataPlace(record=number))
             utterances.append(Aligned(utterance, symbols, durations))

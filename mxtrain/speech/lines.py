@@ -60,9 +60,14 @@ class WrittenLines(TranscribedSource):
     """
 
     def __init__(
-        self, image_NGG: np.ndarray, label_N: np.ndarray, numbers: Sequence[int], length: Tuple[int, int], height: int,
+        self,
+        image_NGG: np.ndarray,
+        label_N: np.ndarray,
+        numbers: Sequence[int],
+        length: Tuple[int, int],
+        height: int,
         seed: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._image_NGG, self._label_N, self._numbers = image_NGG, label_N, list(numbers)
         self._length, self._height, self._seed = length, height, seed
         self._members: List[np.ndarray] = [np.flatnonzero(label_N == label) for label in range(10)]
@@ -133,4 +138,3 @@ def image_frames(image: Image.Image, height: int) -> np.ndarray:
     width = max(round(grey.width * height / max(grey.height, 1)), 1)
     scaled = np.asarray(grey.resize((width, height), Image.Resampling.BILINEAR), np.float32) / np.float32(255)
     return (scaled.T - np.float32(MEAN)) / np.float32(DEVIATION)
-

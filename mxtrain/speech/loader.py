@@ -55,16 +55,12 @@ class FrameLoader(SizedLoader):
             meta_B[row] = self.source.transcript(index)
         return meta_B
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         source, length = self.source, int(self._size_N[index_B].max())
         frames_BTF = np.zeros((len(share_B), length, source.width), np.float32)
         label_BL = np.full((len(share_B), max(int(self._label_length_N[index_B].max()), 1)), -1, np.float32)
         for row, index in enumerate(share_B.tolist()):
-            frames_BTF[row, : source.frame_N[index]] = source.read(
-                index, seed=self.seed, epoch=epoch, train=self.train
-            )
+            frames_BTF[row, : source.frame_N[index]] = source.read(index, seed=self.seed, epoch=epoch, train=self.train)
             label_BL[row, : self._label_length_N[index]] = source.label_of(index)
         length_B, score_B = (of_N[share_B].astype(np.float32) for of_N in (source.frame_N, self._score_N))
         return (frames_BTF, length_B), (label_BL, score_B)

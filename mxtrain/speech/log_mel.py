@@ -157,5 +157,3 @@ def centred(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
 def stored(frames_TF: np.ndarray) -> np.ndarray:
     """Converts frames to float16 for storage; the rounding error is well below the noise of recordings."""
     return frames_TF.astype(np.float16)
-
-

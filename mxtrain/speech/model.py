@@ -86,6 +86,7 @@ class ConvolvedFrames(FrameModel):
     """Stride of each convolution in time; their product is the number of frames per score."""
     frequency_strides: List[Positive] = [2, 2, 2]
     """Stride of each convolution in frequency."""
+
     @pydantic.model_validator(mode="after")
     def _check_convolutions(self) -> ConvolvedFrames:
         for name in ("time_kernels", "frequency_kernels", "time_strides", "frequency_strides"):
@@ -107,7 +108,5 @@ class ConvolvedFrames(FrameModel):
         """Returns the sizes of each convolution."""
         from mxtrain.speech.networks.speech import ConvolutionSizes
 
-        columns = (
-            self.channels, self.time_kernels, self.frequency_kernels, self.time_strides, self.frequency_strides
-        )  # fmt: skip
+        columns = (self.channels, self.time_kernels, self.frequency_kernels, self.time_strides, self.frequency_strides)
         return [ConvolutionSizes(*of_one) for of_one in zip(*columns)]

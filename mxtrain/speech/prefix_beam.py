@@ -69,7 +69,7 @@ class _PrefixTree:
 
 def prefix_beam_search(
     log_p_TK: np.ndarray, width: int, scorer: Optional[Scorer] = None, num_best: int = 1
-) -> List[Transcription]:  # fmt: skip
+) -> List[Transcription]:
     """Returns the texts with the highest scores, best first.
 
     Args:
@@ -102,8 +102,9 @@ def prefix_beam_search(
         longer_WC[parent, last_W[child]] = -np.inf
         model_W = np.array([added_score[node] for node in node_W.tolist()])
         model_WC = zero_WC if scorer is None else np.stack([scorer.scores(states[node]) for node in node_W.tolist()])
-        ranks = np.concatenate([np.logaddexp(new_blank_W, new_other_W) + model_W,
-                                (longer_WC + model_W[:, None] + model_WC).ravel()])  # fmt: skip
+        ranks = np.concatenate(
+            [np.logaddexp(new_blank_W, new_other_W) + model_W, (longer_WC + model_W[:, None] + model_WC).ravel()]
+        )
         best = np.argsort(-ranks, kind="stable")[:width]
         best = best[np.isfinite(ranks[best])]
         if not len(best):  # all probabilities are 0, e.g. because scores are NaN: keep the current prefixes
@@ -128,9 +129,7 @@ def prefix_beam_search(
     return [Transcription(nodes.characters(int(node_W[index])), float(score_W[index])) for index in order]
 
 
-def best_of_batch(
-    log_p_BTK: np.ndarray, count_B: Sequence[int], width: int, scorer: Optional[Scorer]
-) -> np.ndarray:  # fmt: skip
+def best_of_batch(log_p_BTK: np.ndarray, count_B: Sequence[int], width: int, scorer: Optional[Scorer]) -> np.ndarray:
     """Returns the best text of each sample, (B, T), padded with -1.
 
     Args:

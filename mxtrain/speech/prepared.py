@@ -63,7 +63,7 @@ def compute_utterance(utterance: Utterance, features: Features, are_centred: boo
 
 def features_of(
     utterances: Sequence[Utterance], features: Features, what: str, num_threads: int, are_centred: bool = False
-) -> Shards:  # fmt: skip
+) -> Shards:
     """Returns the features of utterances, from the cache if they exist; problems of utterances are stored with them.
 
     Args:
@@ -103,8 +103,9 @@ def feature_forms(features: Features) -> Mapping[str, ArrayForm]:
     """Returns the arrays stored for each utterance."""
     return {
         FEATURE: ArrayForm("float16", (features.num_mels,), is_ragged=True),
-        PROBLEM: ArrayForm("uint8", (), is_ragged=True), SECONDS: ArrayForm("float32"),
-    }  # fmt: skip
+        PROBLEM: ArrayForm("uint8", (), is_ragged=True),
+        SECONDS: ArrayForm("float32"),
+    }
 
 
 def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threads: int) -> Write:
@@ -139,9 +140,14 @@ class Recordings(TranscribedSource):
     """
 
     def __init__(
-        self, utterances: Sequence[Utterance], feature: Ragged, row_N: np.ndarray, alphabet: Alphabet,
-        augment: Optional[SpecAugment] = None, are_known: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        utterances: Sequence[Utterance],
+        feature: Ragged,
+        row_N: np.ndarray,
+        alphabet: Alphabet,
+        augment: Optional[SpecAugment] = None,
+        are_known: bool = True,
+    ) -> None:
         self.utterances, self._feature, self._row_N = list(utterances), feature, np.asarray(row_N, np.int64)
         self._augment, self._are_known = augment, are_known
         self.store: Optional[Shards] = None

@@ -64,7 +64,7 @@ class SoundReader:
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
-    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+    ) -> Optional[Dict[str, Any]]:
         """Returns the text of the most probable character of each frame (greedy CTC): a beam search takes too long."""
         score_TK = next(iter(outputs.values()))[0]
         if score_TK.ndim != 2 or score_TK.shape[1] != len(self._names) + 1:

@@ -28,11 +28,18 @@ class AudioSignature(Signature):
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {
-        **Signature.form, "audio": {
-            "sample_rate": int, "window_ms": NUMBER, "step_ms": NUMBER, "num_mels": int, "low_hz": NUMBER,
-            "high_hz": NUMBER, "preemphasis": NUMBER, "normalize": str,
+        **Signature.form,
+        "audio": {
+            "sample_rate": int,
+            "window_ms": NUMBER,
+            "step_ms": NUMBER,
+            "num_mels": int,
+            "low_hz": NUMBER,
+            "high_hz": NUMBER,
+            "preemphasis": NUMBER,
+            "normalize": str,
         },
-    }  # fmt: skip
+    }
 
     exported_reader: ClassVar[str] = "mxtrain.speech.exported_speech"
 

@@ -94,8 +94,13 @@ def _of_sphere(read: Read) -> Optional[SoundBytes]:
 
 
 _FORMATS: Dict[bytes, Callable[[Read], Optional[SoundBytes]]] = {
-    b"RIFF": lambda read: _of_chunks(read, "<", b"data"), b"RIFX": lambda read: _of_chunks(read, ">", b"data"),
-    b"RF64": lambda read: _of_chunks(read, "<", b"data"), b"FORM": lambda read: _of_chunks(read, ">", b"SSND"),
-    b".snd": lambda read: _of_au(read, ">"), b"dns.": lambda read: _of_au(read, "<"),
-    b"riff": _of_w64, b"caff": _of_caf, b"NIST": _of_sphere,
-}  # fmt: skip
+    b"RIFF": lambda read: _of_chunks(read, "<", b"data"),
+    b"RIFX": lambda read: _of_chunks(read, ">", b"data"),
+    b"RF64": lambda read: _of_chunks(read, "<", b"data"),
+    b"FORM": lambda read: _of_chunks(read, ">", b"SSND"),
+    b".snd": lambda read: _of_au(read, ">"),
+    b"dns.": lambda read: _of_au(read, "<"),
+    b"riff": _of_w64,
+    b"caff": _of_caf,
+    b"NIST": _of_sphere,
+}

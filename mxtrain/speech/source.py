@@ -35,7 +35,7 @@ class TranscribedSource:
 
     def __init__(
         self, frame_N: np.ndarray, width: int, label: Ragged, alphabet: Alphabet, texts: Optional[Sequence[str]] = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.frame_N, self.width, self.label, self.alphabet = np.asarray(frame_N, np.int64), width, label, alphabet
         self._texts = texts
 

@@ -176,7 +176,7 @@ class CharacterScorer:
 
     def __init__(
         self, labels: Sequence[np.ndarray], num_characters: int, order: int, weight: float, bonus: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         # Transcripts are separated by an extra symbol, whose index follows that of the last character.
         self._edge, self._order, self._weight, self._bonus = num_characters, order, weight, bonus
         parts: List[np.ndarray] = [np.array([self._edge])]

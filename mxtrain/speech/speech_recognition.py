@@ -138,8 +138,10 @@ class SpeechRecognition(Task):
         """Returns the search settings, for the signatures of metrics."""
         if self.beam_size == 1:
             return "greedy"
-        name = "" if self.language_model is None else (
-            f"+{Path(self.language_model).name}*{self.language_weight:g}{self.language_bonus:+g}"
+        name = (
+            ""
+            if self.language_model is None
+            else (f"+{Path(self.language_model).name}*{self.language_weight:g}{self.language_bonus:+g}")
         )
         return f"beam{self.beam_size}{name}"
 
@@ -186,21 +188,27 @@ class SpeechRecognition(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         samples: TranscribedSource = source  # type: ignore[assignment]  # of transcribed frames
-        rows = [[str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
-                for index, prediction in enumerate(predictions)]  # fmt: skip
+        rows = [
+            [str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
+            for index, prediction in enumerate(predictions)
+        ]
         from mxtrain.speech.frame_figure import SpokenFrames, draw_frames
 
         frames = [
             SpokenFrames(
-                samples.read(index, seed=0, epoch=0, train=False), reference, hypothesis,
+                samples.read(index, seed=0, epoch=0, train=False),
+                reference,
+                hypothesis,
                 isinstance(signature, AudioSignature),
-            )  # fmt: skip
+            )
             for index, (_, reference, hypothesis) in enumerate(rows)
         ]
-        return [Table("samples", ["sample", "said", "predicted"], rows),
-                Figure("frames", lambda max_samples: draw_frames(frames, max_samples))]  # fmt: skip
+        return [
+            Table("samples", ["sample", "said", "predicted"], rows),
+            Figure("frames", lambda max_samples: draw_frames(frames, max_samples)),
+        ]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.speech_report import SpeechReport

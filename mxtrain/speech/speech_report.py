@@ -73,8 +73,10 @@ class SpeechReport(CollectingReport):
             result = process(reference, hypothesis)
             for chunk in result.alignments[0]:
                 if chunk.type != "equal":
-                    units = (result.references[0][chunk.ref_start_idx : chunk.ref_end_idx],
-                             result.hypotheses[0][chunk.hyp_start_idx : chunk.hyp_end_idx])  # fmt: skip
+                    units = (
+                        result.references[0][chunk.ref_start_idx : chunk.ref_end_idx],
+                        result.hypotheses[0][chunk.hyp_start_idx : chunk.hyp_end_idx],
+                    )
                     error_counts[tuple((" " if by_words else "").join(part) for part in units)] += 1
         # Equal counts are sorted by text, so that the order does not depend on that of the samples.
         most_frequent = sorted(error_counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_SHOWN]
@@ -82,9 +84,11 @@ class SpeechReport(CollectingReport):
 
     def _worst(self) -> Artifact:
         metric = UNITS["characters"]
-        rates = [(metric.of_sums(list(metric.count(hypothesis, reference)), 1), -len(reference), index)
-                 for index, (reference, hypothesis) in self._transcripts.texts.items()
-                 if reference != hypothesis]  # fmt: skip
+        rates = [
+            (metric.of_sums(list(metric.count(hypothesis, reference)), 1), -len(reference), index)
+            for index, (reference, hypothesis) in self._transcripts.texts.items()
+            if reference != hypothesis
+        ]
         worst = sorted(rates, key=lambda item: (-item[0], item[1], item[2]))[:MAX_SHOWN]
         rows: List[List[Any]] = [
             [str(self._source.place(index)), rate, *self._transcripts.texts[index]] for rate, _, index in worst

@@ -77,7 +77,7 @@ class SpeechSynthesis(Task):
 
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
         """Yields the text and the length of each utterance."""
         spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
         for number, prediction in predictions:
@@ -95,13 +95,15 @@ class SpeechSynthesis(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         from mxtrain.speech.frame_figure import ComparedFrames, draw_compared
 
         signature = AudioSignature.cast(signature)
         spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
-        pairs = [ComparedFrames(prediction, spoken.read(index), spoken.utterances[index].utterance.text)
-                 for index, prediction in enumerate(predictions)]  # fmt: skip
+        pairs = [
+            ComparedFrames(prediction, spoken.read(index), spoken.utterances[index].utterance.text)
+            for index, prediction in enumerate(predictions)
+        ]
         sounds, rate = list[Artifact](), signature.audio.sample_rate
         for number, pair in enumerate(pairs[: self.shown_sounds]):
             # What frames cannot say is missing in both: the true one, too, is made of its frames.

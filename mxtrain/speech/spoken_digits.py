@@ -36,11 +36,30 @@ if TYPE_CHECKING:
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 VOICES = (
-    ("en-us", "en-us+m1", "en-us+m3", "en-us+m4", "en-us+m6", "en-us+f1", "en-us+f2", "en-us+f4", "en-gb", "en-gb+m2",
-    "en-gb+m5", "en-gb+f2", "en-gb+f5", "en-gb-scotland", "en-gb-scotland+f1", "en-gb-x-rp", "en-gb-x-rp+f4",
-    "en-gb-x-gbclan+m1", "en-029+m4"),
-    ("en-us+m7", "en-gb+f3"), ("en-us+f3", "en-gb-x-rp+m7"),
-)  # fmt: skip
+    (
+        "en-us",
+        "en-us+m1",
+        "en-us+m3",
+        "en-us+m4",
+        "en-us+m6",
+        "en-us+f1",
+        "en-us+f2",
+        "en-us+f4",
+        "en-gb",
+        "en-gb+m2",
+        "en-gb+m5",
+        "en-gb+f2",
+        "en-gb+f5",
+        "en-gb-scotland",
+        "en-gb-scotland+f1",
+        "en-gb-x-rp",
+        "en-gb-x-rp+f4",
+        "en-gb-x-gbclan+m1",
+        "en-029+m4",
+    ),
+    ("en-us+m7", "en-gb+f3"),
+    ("en-us+f3", "en-gb-x-rp+m7"),
+)
 """Voices of training, validation and test."""
 RATE = 22050
 """Sample rate of eSpeak NG, in Hz."""
@@ -78,10 +97,12 @@ class SpokenDigits(AudioDataset):
     def utterances(self, findings: Findings) -> Parts:
         """See `AudioDataset.utterances`."""
         train, val, test = (
-            [Utterance(request.voice, request.text, DataPlace(record=index))
-             for index, request in enumerate(self._plan(part))]
+            [
+                Utterance(request.voice, request.text, DataPlace(record=index))
+                for index, request in enumerate(self._plan(part))
+            ]
             for part in range(3)
-        )  # fmt: skip
+        )
         return "dataset=spoken_digits", train, val, test
 
     def can_open(self, utterance: Utterance, findings: Findings) -> bool:
@@ -116,10 +137,14 @@ class SpokenDigits(AudioDataset):
         for number, (length, speed, pitch, *digits) in enumerate(random_rows.astype(np.float64).tolist()):
             count = min_digits + int(length * (max_digits - min_digits + 1))
             text = " ".join(WORDS[int(digit * 10)] for digit in digits[:count])
-            requests.append(SynthesisRequest(
-                text, voices[number % len(voices)], _SPEED[0] + int(speed * (_SPEED[1] - _SPEED[0] + 1)),
-                _PITCH[0] + int(pitch * (_PITCH[1] - _PITCH[0] + 1)),
-            ))  # fmt: skip
+            requests.append(
+                SynthesisRequest(
+                    text,
+                    voices[number % len(voices)],
+                    _SPEED[0] + int(speed * (_SPEED[1] - _SPEED[0] + 1)),
+                    _PITCH[0] + int(pitch * (_PITCH[1] - _PITCH[0] + 1)),
+                )
+            )
         return requests
 
 

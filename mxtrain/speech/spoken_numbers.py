@@ -142,7 +142,8 @@ def synthesize(plan: Sequence[NumberPlan]) -> Shards:
         return {}
 
     forms = {
-        SOUND: ArrayForm("int16", (), is_ragged=True), NAMES: ArrayForm("uint8", (), is_ragged=True),
+        SOUND: ArrayForm("int16", (), is_ragged=True),
+        NAMES: ArrayForm("uint8", (), is_ragged=True),
         ENDS: ArrayForm("int64", (), is_ragged=True),
-    }  # fmt: skip
+    }
     return prepare("spoken_phonemes", cache_key, forms, write, what=f"{len(plan)} spoken numbers", total=len(plan))

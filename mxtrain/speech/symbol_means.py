@@ -62,4 +62,3 @@ def distances(difference_TF: np.ndarray, matrix_FC: np.ndarray) -> Tuple[float, 
     cepstra_TC = difference_TF @ matrix_FC
     distortion_T = np.sqrt(np.square(cepstra_TC).sum(axis=1) / difference_TF.shape[1])
     return float(np.abs(difference_TF).mean(axis=1).sum()), float(distortion_T.sum())
-

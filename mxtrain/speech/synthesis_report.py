@@ -82,16 +82,22 @@ class SynthesisReport(CollectingReport):
     def _symbols(self) -> Artifact:
         errors = self._errors
         means = errors.of_symbol / np.maximum(errors.frames_of_symbol, 1)
-        rows = [[self._signature.symbols[number], int(errors.frames_of_symbol[number]), float(means[number])]
-                for number in np.argsort(-means, kind="stable").tolist()
-                if errors.frames_of_symbol[number]]  # fmt: skip
+        rows = [
+            [self._signature.symbols[number], int(errors.frames_of_symbol[number]), float(means[number])]
+            for number in np.argsort(-means, kind="stable").tolist()
+            if errors.frames_of_symbol[number]
+        ]
         return Table("symbols", ("symbol", "frames", ERRORS[0]), rows)
 
     def _worst(self) -> Artifact:
         by_error = sorted(self._errors.of_sample.items(), key=lambda item: (-item[1][0] / item[1][2], item[0]))
         rows: List[List[Any]] = [
-            [str(self._source.place(index)), error / frames, distortion / frames,
-             self._source.utterances[index].utterance.text]
+            [
+                str(self._source.place(index)),
+                error / frames,
+                distortion / frames,
+                self._source.utterances[index].utterance.text,
+            ]
             for index, (error, distortion, frames) in by_error[:MAX_SHOWN]
-        ]  # fmt: skip
+        ]
         return Table("worst", ("sample", *ERRORS, "text"), rows, is_shown=False)

@@ -75,8 +75,12 @@ class Skipping(Findings):
     def log_counts(self) -> None:
         """Logs the number of skipped utterances by kind of problem."""
         for kind, count in self._count.items():
-            log.warning("dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
-                        "1 is" if count == 1 else f"{count:,} are", kind, self._first[kind])  # fmt: skip
+            log.warning(
+                "dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
+                "1 is" if count == 1 else f"{count:,} are",
+                kind,
+                self._first[kind],
+            )
 
 
 def can_open(utterance: Utterance, findings: Findings) -> bool:
@@ -112,7 +116,7 @@ def frames_of(seconds: float, features: Features) -> int:
 
 def short_enough(
     frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
-) -> List[int]:  # fmt: skip
+) -> List[int]:
     """Returns the indices of utterances of at most `max_seconds`.
 
     Raises:
@@ -128,15 +132,19 @@ def short_enough(
             f"{place(int(frame_N.argmin()))}, has {frame_N.min() * step_s:.2f} s. Choose more."
         )
     if len(kept) < len(frame_N):
-        log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", max_seconds,
-                 f"{len(frame_N) - len(kept):,}", f"{len(frame_N):,}")  # fmt: skip
+        log.info(
+            "dataset.max_seconds=%s: %s of %s utterances are not trained on",
+            max_seconds,
+            f"{len(frame_N) - len(kept):,}",
+            f"{len(frame_N):,}",
+        )
     indices: List[int] = kept.tolist()
     return indices
 
 
 def require_room(
     frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, batch_seconds: Optional[float]
-) -> None:  # fmt: skip
+) -> None:
     """Raises a `DataError` if the longest training utterance does not fit into a batch of `batch_seconds`."""
     if batch_seconds is None or not len(frame_N):
         return
@@ -179,9 +187,10 @@ def require_memory(
     needed = max(int(_LONGEST_S * _USUAL_ROWS / longest_s), 1)
     fewer = (
         f"dataset.max_seconds={_LONGEST_S:g} to train without such utterances, dataset.batch_seconds="
-        f"{math.ceil(longest_s) + 1} for batches by duration" if split == "train" else
-        f"dataset.eval_batch_size={needed} for smaller batches"
-    )  # fmt: skip
+        f"{math.ceil(longest_s) + 1} for batches by duration"
+        if split == "train"
+        else f"dataset.eval_batch_size={needed} for smaller batches"
+    )
     raise DataError(
         f"{source.place(index)} is of {longest_s:,.0f} s, the median of {split} is {median_s:,.1f} s, and with padding "
         f"its batch has {rows} x {longest_s:,.0f} s. Cut the recording, or type {fewer}, or dataset.max_seconds="
@@ -190,9 +199,11 @@ def require_memory(
 
 
 def divide(
-    name: str, usable: Sequence[Optional[Source]], dataset: Union[AlignedDataset, AudioDataset],
+    name: str,
+    usable: Sequence[Optional[Source]],
+    dataset: Union[AlignedDataset, AudioDataset],
     class_names: Sequence[str],
-) -> Splits:  # fmt: skip
+) -> Splits:
     """Returns the splits of a dataset: existing ones, and ones held out of the training split.
 
     Args:

@@ -283,9 +283,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     return utterances
 
 
-def _segments(
-    folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings
-) -> Dict[str, Part]:  # fmt: skip
+def _segments(folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings) -> Dict[str, Part]:
     """Reads `segments`: name of an utterance -> recording, start and length in seconds."""
     parts: Dict[str, Part] = {}
     for line, name, rest in _keyed(folder, "segments", findings):

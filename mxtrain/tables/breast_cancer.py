@@ -15,10 +15,23 @@ from mxtrain.data.signature import Signature
 from mxtrain.tables.feature_dataset import FeatureDataset, store_of
 from mxtrain.types import BatchSize, OpenFraction
 
-MEASURES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points",
-            "symmetry", "fractal dimension")  # fmt: skip
-NAMES = (*(f"mean {name}" for name in MEASURES), *(f"{name} error" for name in MEASURES),
-         *(f"worst {name}" for name in MEASURES))  # fmt: skip
+MEASURES = (
+    "radius",
+    "texture",
+    "perimeter",
+    "area",
+    "smoothness",
+    "compactness",
+    "concavity",
+    "concave points",
+    "symmetry",
+    "fractal dimension",
+)
+NAMES = (
+    *(f"mean {name}" for name in MEASURES),
+    *(f"{name} error" for name in MEASURES),
+    *(f"worst {name}" for name in MEASURES),
+)
 CLASS_NAMES = ("benign", "malignant")
 
 
@@ -41,9 +54,11 @@ class BreastCancer(FeatureDataset):
         store = store_of("scikit-learn's breast cancer data", NAMES, rows[:, :-1], (1 - rows[:, -1]).astype(np.int32))
         settings = [ColumnSettings(name, "number") for name in NAMES]
         return self.split(
-            "scikit-learn's breast cancer data", CLASS_NAMES,
-            lambda rows: build_columns(rows.stores, rows.row_N, settings), FeatureRows([store]),
-        )  # fmt: skip
+            "scikit-learn's breast cancer data",
+            CLASS_NAMES,
+            lambda rows: build_columns(rows.stores, rows.row_N, settings),
+            FeatureRows([store]),
+        )
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

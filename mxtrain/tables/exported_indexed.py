@@ -41,7 +41,5 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         except WrongLine as error:
             raise ValueError(f"{place}: {error}") from error
         arrays = padded_rows([(row.ids, row.values)], column["length"], column["buckets"])
-        inputs = {
-            spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(folder.signature["inputs"], arrays)
-        }  # fmt: skip
+        inputs = {spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(folder.signature["inputs"], arrays)}
         yield {"file": place, **predicted_row(folder.signature, folder.run(inputs))}

@@ -45,9 +45,14 @@ class FeatureDataset(BaseDataset):
         return False
 
     def split(
-        self, origin: str, class_names: Sequence[str], measure: Callable[[FeatureRows], FeatureColumns],
-        train: FeatureRows, val: Optional[FeatureRows] = None, test: Optional[FeatureRows] = None,
-    ) -> Splits:  # fmt: skip
+        self,
+        origin: str,
+        class_names: Sequence[str],
+        measure: Callable[[FeatureRows], FeatureColumns],
+        train: FeatureRows,
+        val: Optional[FeatureRows] = None,
+        test: Optional[FeatureRows] = None,
+    ) -> Splits:
         """Returns the splits. Missing ones are held out from the training rows, with the same share of each class.
 
         Args:
@@ -123,7 +128,7 @@ class FeatureDataset(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: FeatureRows, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         return FeatureLoader(source, signature, options)
 
 

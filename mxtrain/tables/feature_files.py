@@ -94,15 +94,18 @@ class FeatureFiles(FeatureDataset):
         """See `BaseDataset.examine`."""
         files = files_of(self.train, self.val, self.test, findings)
         dataset = self.resolved(files["train"][0])
-        settings = [column._replace(canonical=self._canonical and column.kind == "hashed")
-                    for column in dataset.column_settings(files["train"][0])]  # fmt: skip
+        settings = [
+            column._replace(canonical=self._canonical and column.kind == "hashed")
+            for column in dataset.column_settings(files["train"][0])
+        ]
         columns = [(column.name, column.read_kind) for column in settings]
         stores = open_all(files, lambda path: dataset._open(path, columns, findings), findings)
         return self.split(
-            f"dataset.train={files['train'][0]}", dataset.class_names(),
+            f"dataset.train={files['train'][0]}",
+            dataset.class_names(),
             lambda rows: build_columns(rows.stores, rows.row_N, settings),
             **{name: FeatureRows(stores_of_split) for name, stores_of_split in stores.items()},
-        )  # fmt: skip
+        )
 
     def _open(self, path: str, columns: Sequence[Tuple[str, Kind]], findings: Findings) -> FeatureStore:
         return open_store(path, self.layout(path, columns, True)._replace(canonical=self._canonical), findings)
@@ -122,9 +125,11 @@ class FeatureFiles(FeatureDataset):
         """Opens all rows of the files; a source location is `file:line`, or `file:record` for Parquet."""
         columns = [(column.name, column.kind) for column in FeatureSignature.cast(signature).columns.columns]
         stores, places = open_inputs(
-            names, lambda path: open_store(path, self.layout(path, columns, False)._replace(canonical=self._canonical)),
-            skip_unreadable, unreadable,
-        )  # fmt: skip
+            names,
+            lambda path: open_store(path, self.layout(path, columns, False)._replace(canonical=self._canonical)),
+            skip_unreadable,
+            unreadable,
+        )
         return FeatureRows(stores), places
 
 
@@ -147,14 +152,16 @@ def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[
 
 def open_all(
     files: Mapping[str, Sequence[str]], open_one: Callable[[str], Store], findings: Findings
-) -> Dict[str, List[Store]]:  # fmt: skip
+) -> Dict[str, List[Store]]:
     """Opens all files of each split.
 
     Raises:
         DataError: a file cannot be read; `NoUsableSamples` if the findings already have the reason.
     """
-    opened = {name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
-             for name, paths in files.items()}  # fmt: skip
+    opened = {
+        name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
+        for name, paths in files.items()
+    }
     stores = {name: [store for store in split_stores if store is not None] for name, split_stores in opened.items()}
     if any(len(stores[name]) < len(files[name]) for name in files):
         raise NoUsableSamples(f"dataset.train={files['train'][0]}: a table cannot be read.")

@@ -99,8 +99,10 @@ class FeatureTable(FeatureFiles):
         specs = self.kinds(path)
         if not specs:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
-        return [ColumnSettings(name, spec.kind, spec.buckets or self.buckets, spec.min_count or self.min_count)
-                for name, spec in specs.items()]  # fmt: skip
+        return [
+            ColumnSettings(name, spec.kind, spec.buckets or self.buckets, spec.min_count or self.min_count)
+            for name, spec in specs.items()
+        ]
 
     def kinds(self, path: str) -> Dict[str, ColumnSpec]:
         """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
@@ -120,14 +122,21 @@ class FeatureTable(FeatureFiles):
             columns.setdefault(groups, ColumnSpec(kind="ignore"))
         return kinds_of(
             path, columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
-        )  # fmt: skip
+        )
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
         target = self.target if with_target else None
         have_ids = has_row_ids(path, [name for name, _ in columns])
-        return FeatureLayout(read, target, self.class_names(), tuple(self.missing), is_described=True,
-                             decimal=self.decimal, have_ids=have_ids)  # fmt: skip
+        return FeatureLayout(
+            read,
+            target,
+            self.class_names(),
+            tuple(self.missing),
+            is_described=True,
+            decimal=self.decimal,
+            have_ids=have_ids,
+        )
 
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
@@ -138,8 +147,10 @@ class FeatureTable(FeatureFiles):
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         restored, _ = super().restored(signature, overrides, source)
         # As trained: guessing again could give other columns, and the training files may be missing.
-        columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
-                   for column in FeatureSignature.cast(signature).columns.columns}  # none is indexed  # fmt: skip
+        columns = {
+            column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
+            for column in FeatureSignature.cast(signature).columns.columns
+        }  # none is indexed
         update: Dict[str, Any] = {"columns": columns, "others": "ignore", "features": None}
         if not self.target_is_number:
             update["classes"] = list(signature.class_names)
@@ -171,6 +182,8 @@ class NumericFeatureTable(FeatureTable):
         rows, settings = read_diabetes(), [ColumnSettings(name, "number") for name in DIABETES]
         store = store_of("scikit-learn's diabetes data", DIABETES, rows.value_NF, rows.target_N.astype(np.float64))
         return self.split(
-            "scikit-learn's diabetes data", (), lambda rows: build_columns(rows.stores, rows.row_N, settings),
+            "scikit-learn's diabetes data",
+            (),
+            lambda rows: build_columns(rows.stores, rows.row_N, settings),
             FeatureRows([store]),
-        )  # fmt: skip
+        )

@@ -86,9 +86,7 @@ def _is_pair(pair: Sequence[str]) -> bool:
     return parse_integer(pair[-2]) is not None and parse_number(pair[-1]) is not None
 
 
-def padded_rows(
-    rows: Sequence[Tuple[Any, Any]], length: int, num_ids: int
-) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def padded_rows(rows: Sequence[Tuple[Any, Any]], length: int, num_ids: int) -> Tuple[np.ndarray, np.ndarray]:
     """Returns ids (B, L) int32 and values (B, L) float32 of the first L features of each row.
 
     Both are 0 after the end of a row, and for ids that training did not have.

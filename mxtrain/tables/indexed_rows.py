@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from mxtrain.data.features.feature_columns import FeatureColumns
 
 _FORMS = {
-    "id": ArrayForm("int32", (), True), "value": ArrayForm("float32", (), True), "place": ArrayForm("int64"),
-}  # fmt: skip
+    "id": ArrayForm("int32", (), True),
+    "value": ArrayForm("float32", (), True),
+    "place": ArrayForm("int64"),
+}
 _ROWS_AT_ONCE = 4096
 LONGEST_ROW = 10_000
 """Maximum number of features of a row, unless `max_features` is set."""
@@ -75,7 +77,7 @@ class IndexedStore:
 
 def open_indexed(
     path: str, with_target: bool, classes: Sequence[str] = (), findings: Findings = STRICT
-) -> IndexedStore:  # fmt: skip
+) -> IndexedStore:
     """Opens the rows of a file, which are parsed on first use and cached.
 
     Args:
@@ -117,7 +119,7 @@ def open_indexed(
 
 def read_indexed(
     path: str, with_target: bool, classes: Sequence[str], findings: Findings
-) -> Iterator[Tuple[int, float, IndexedRow]]:  # fmt: skip
+) -> Iterator[Tuple[int, float, IndexedRow]]:
     """Yields number, label and content of each line of a file in libsvm or libffm format, see `parse_row`."""
     label_of = labels_by_number(classes)
     remedy = "Correct or remove it, or name all classes in dataset.classes." if classes else "Correct or remove it."

@@ -107,7 +107,7 @@ class Libsvm(FeatureDataset):
         """Opens all rows of the files, with or without targets; a source location is `file:line`."""
         stores, places = open_inputs(
             names, lambda path: open_indexed(path, False, signature.class_names), skip_unreadable, unreadable
-        )  # fmt: skip
+        )
         return IndexedRows(stores), places  # type: ignore[arg-type]  # rows of their own
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:

@@ -142,9 +142,16 @@ class DeepFMNetwork(gluon.HybridBlock):
     """DeepFM: the sum of a factorization machine and of dense layers on the same vectors, (B, K)."""
 
     def __init__(
-        self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int],
-        activation: str, dropout: float, **kwargs: Any,
-    ):  # fmt: skip
+        self,
+        num_outputs: int,
+        field_sizes: Sequence[int],
+        num_numbers: int,
+        units: int,
+        hidden: Sequence[int],
+        activation: str,
+        dropout: float,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self._num_outputs = num_outputs
         with self.name_scope():
@@ -162,9 +169,16 @@ class WideDeepNetwork(FeatureBlock):
     """Wide & Deep: the sum of linear terms and of dense layers on embedded ids and plain numbers, (B, K)."""
 
     def __init__(
-        self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int],
-        activation: str, dropout: float, **kwargs: Any,
-    ):  # fmt: skip
+        self,
+        num_outputs: int,
+        field_sizes: Sequence[int],
+        num_numbers: int,
+        units: int,
+        hidden: Sequence[int],
+        activation: str,
+        dropout: float,
+        **kwargs: Any,
+    ):
         super().__init__(field_sizes, num_numbers, **kwargs)
         with self.name_scope():
             self.linear = LinearTerms(num_outputs, field_sizes, num_numbers)

@@ -104,8 +104,10 @@ class NumberTable(BaseDataset):
             files = {name: path for name in ("train", "val", "test") if (path := getattr(self, name)) is not None}
             refuse_shared({name: [Path(path)] for name, path in files.items()}, findings)
             names = self._feature_names(self.train)
-            tables = {name: attempt(findings, DataPlace(path), partial(self._read, path, names, findings))
-                      for name, path in files.items()}  # fmt: skip
+            tables = {
+                name: attempt(findings, DataPlace(path), partial(self._read, path, names, findings))
+                for name, path in files.items()
+            }
             if None in tables.values():
                 raise NoUsableSamples(f"dataset.train={self.train}: a table cannot be read.")
             rows_by_split = [tables.get(name) for name in ("train", "val", "test")]
@@ -161,9 +163,7 @@ class NumberTable(BaseDataset):
                 return f", such as '{text:.40}' in {'record' if ending_of(path) == PARQUET else 'line'} {line}"
         return ""
 
-    def _read(
-        self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True
-    ) -> Rows:  # fmt: skip
+    def _read(self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True) -> Rows:
         columns = [*names, self.target] if with_target else list(names)
         if ending_of(path) != ".jsonl":  # rows of JSON lines have their own names; there is no header to compare with
             refuse_unknown_columns(path, columns, names_of_columns(path), "dataset.features")
@@ -223,7 +223,7 @@ class NumberTable(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Rows, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         return RowLoader(source, signature, options)
 
     def open_inputs(

@@ -78,11 +78,16 @@ class TabularReport(Report):
         return [
             Table("models", HEADER, rows),
             *(confusion_artifacts(label_N, predicted_N, names, title) if several else ()),
-            Table("calibration", ("from", "to", "samples", "mean probability", share),
-                  [[round(low, 4), round(high, 4), count, round(mean, 4), round(part, 4)]
-                   for low, high, count, mean, part in zip(*(column.tolist() for column in curve))]),
+            Table(
+                "calibration",
+                ("from", "to", "samples", "mean probability", share),
+                [
+                    [round(low, 4), round(high, 4), count, round(mean, 4), round(part, 4)]
+                    for low, high, count, mean, part in zip(*(column.tolist() for column in curve))
+                ],
+            ),
             Figure("calibration_curve", lambda max_samples: draw_calibration(curve, title, share)),
-        ]  # fmt: skip
+        ]
 
     def _row(self, name: str, score_NK: np.ndarray, target_NK: np.ndarray) -> List[Union[str, float]]:
         # -log p as log(1 + exp(-odds)), which cannot overflow.
@@ -91,9 +96,11 @@ class TabularReport(Report):
         else:
             odds_N = log_odds(score_NK)[np.arange(len(score_NK)), target_NK.argmax(axis=1)]
         values = (
-            RocAuc().of_classes(score_NK, target_NK), AveragePrecision().of_classes(score_NK, target_NK),
-            float(np.logaddexp(0.0, -odds_N).mean()), self._error.of_classes(score_NK, target_NK),
-        )  # fmt: skip
+            RocAuc().of_classes(score_NK, target_NK),
+            AveragePrecision().of_classes(score_NK, target_NK),
+            float(np.logaddexp(0.0, -odds_N).mean()),
+            self._error.of_classes(score_NK, target_NK),
+        )
         return [name, *(round(value, 4) for value in values)]
 
     def _baselines(self, index_N: np.ndarray, target_NK: np.ndarray) -> List[List[Union[str, float]]]:
@@ -122,10 +129,14 @@ class TabularReport(Report):
 
         encoder = train.build_encoder(FeatureSignature.cast(self._signature).columns)
         x_T, x_N = (
-            vstack([encoder.design(source, index[begin : begin + _ROWS_AT_ONCE])
-                    for begin in range(0, max(len(index), 1), _ROWS_AT_ONCE)])
+            vstack(
+                [
+                    encoder.design(source, index[begin : begin + _ROWS_AT_ONCE])
+                    for begin in range(0, max(len(index), 1), _ROWS_AT_ONCE)
+                ]
+            )
             for source, index in ((train, np.arange(len(train))), (self._source, index_N))
-        )  # fmt: skip
+        )
         fitted = LogisticRegression(C=1.0, max_iter=1000).fit(x_T, train.read_labels())
         return fitted.decision_function(x_N)
 

@@ -26,11 +26,19 @@ BODY = "the body"
 KINDS = ("category", "hashed", "number")
 TASKS = ("tabular", "regression", "classification")
 FORM: Dict[str, JsonForm] = {
-    "class_names": [str], "signature": {
-        "columns?": FEATURE_COLUMNS_STATE, "class_names": [str], "mean": [NUMBER], "std": [NUMBER],
-        "target_mean?": NUMBER, "target_std?": NUMBER, "*": object,
-    }, "facts": {"missing?": [str], "decimal?": str, "*": object}, "*": object,
-}  # fmt: skip
+    "class_names": [str],
+    "signature": {
+        "columns?": FEATURE_COLUMNS_STATE,
+        "class_names": [str],
+        "mean": [NUMBER],
+        "std": [NUMBER],
+        "target_mean?": NUMBER,
+        "target_std?": NUMBER,
+        "*": object,
+    },
+    "facts": {"missing?": [str], "decimal?": str, "*": object},
+    "*": object,
+}
 """Form of what is read of a signature.json."""
 
 
@@ -49,7 +57,7 @@ class RowReader:
         columns = exported_rows.columns_of(self._signature["signature"])
         self.columns = [
             {"name": column["name"], "kind": "count" if column.get("log") else column["kind"]} for column in columns
-        ]  # fmt: skip
+        ]
         self.example = json.dumps({column["name"]: _typical_cell(column) for column in columns}, ensure_ascii=False)
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
@@ -59,8 +67,11 @@ class RowReader:
         try:
             for place, cells in self._rows(body, media_type, encoder.names):
                 if len(rows) == limits.max_rows:
-                    raise RequestError(413, f"the body has too many rows: at most {limits.max_rows} are taken at once. "
-                                            "Send several requests.")  # fmt: skip
+                    raise RequestError(
+                        413,
+                        f"the body has too many rows: at most {limits.max_rows} are taken at once. "
+                        "Send several requests.",
+                    )
                 rows.append(encoder.inputs_of(cells, place))
         except ValueError as error:
             raise RequestError(400, f"{str(error)[:1000]}.") from error
@@ -69,9 +80,7 @@ class RowReader:
         inputs = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
         return ReadBody(inputs, unseen=encoder.unseen.counts)
 
-    def _rows(
-        self, body: bytes, media_type: str, names: Sequence[str]
-    ) -> Iterable[Tuple[str, Mapping[str, Any]]]:  # fmt: skip
+    def _rows(self, body: bytes, media_type: str, names: Sequence[str]) -> Iterable[Tuple[str, Mapping[str, Any]]]:
         """Returns the source location and the cells of each row."""
         if media_type != JSON_TYPE:
             form = {TSV_TYPE: ".tsv", CSV_TYPE: ".csv"}.get(media_type, ".jsonl")
@@ -85,7 +94,7 @@ class RowReader:
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
-    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+    ) -> Optional[Dict[str, Any]]:
         """Returns the row that `predict.py` writes; None if the outputs are not those of such a network."""
         probability_BK, names = outputs.get("probabilities"), self._signature["class_names"]
         if probability_BK is not None and probability_BK.shape != (1, len(names)):

@@ -201,9 +201,12 @@ class Task(Spec):
         return self.validate_loss_output(loss, description, self.output_shapes(description, signature))
 
     def validate_loss_output(
-        self, loss: gluon.Block, description: Description, shapes: Sequence[Tuple[int, ...]],
+        self,
+        loss: gluon.Block,
+        description: Description,
+        shapes: Sequence[Tuple[int, ...]],
         target_shape: Optional[Tuple[int, ...]] = None,
-    ) -> LossBlock:  # fmt: skip
+    ) -> LossBlock:
         """Calls a user's own loss once, and returns it with the outputs that it declares. Returns other losses as is.
 
         Args:
@@ -226,7 +229,7 @@ class Task(Spec):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         """Builds the block that sums loss and metrics on the device.
 
         Args:
@@ -345,7 +348,7 @@ class Task(Spec):
 
     def export_outputs(
         self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:  # fmt: skip
+    ) -> Dict[str, Array]:
         """Returns predictions by name that an exported network makes beside its own outputs, see `decode`.
 
         Args:
@@ -368,7 +371,7 @@ class Task(Spec):
 
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
-    ) -> Mapping[str, ExportedPart]:  # fmt: skip
+    ) -> Mapping[str, ExportedPart]:
         """Returns further graphs of an exported network by name, such as the step of a decoder.
 
         Args:
@@ -381,7 +384,7 @@ class Task(Spec):
 
     def build_decode_by_parts(
         self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
-    ) -> Decode:  # fmt: skip
+    ) -> Decode:
         """Does the same as `build_decode_with`, with the networks that `export_parts` returned, in onnxruntime.
 
         Tasks override it if their predictions are computed by such networks.
@@ -406,7 +409,7 @@ class Task(Spec):
 
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
         """Yields (index, row) for each row that `predict` writes; index refers to the locations of `open_inputs`.
 
         Override it if a row covers several samples, or contains data of the source.
@@ -468,7 +471,7 @@ class Task(Spec):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         """Returns figures or tables of a few samples and their predictions.
 
         Args:

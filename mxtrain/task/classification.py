@@ -65,7 +65,7 @@ class Classification(Task):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         from mxtrain.metric.meter import Meter
 
         dense = training and mixes(description)
@@ -79,7 +79,7 @@ class Classification(Task):
 
     def export_outputs(
         self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:  # fmt: skip
+    ) -> Dict[str, Array]:
         return {"probabilities": F.softmax(outputs[0])}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
@@ -102,7 +102,7 @@ class Classification(Task):
 
     def show(
         self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         import numpy as np
 
         from mxtrain.task.sample_figure import PredictedImages, draw_samples, images_of
@@ -137,8 +137,9 @@ class Classification(Task):
             lambda outputs: nd.pick(outputs[0].astype("float32"), best_B),
             [names[label] if 0 <= label < len(names) else str(label) for label in label_B],
             [names[predicted] for predicted in predicted_B],
-            self.decode(outputs, batch).asnumpy()[np.arange(batch.size), predicted_B], predicted_B == label_B,
-        )  # fmt: skip
+            self.decode(outputs, batch).asnumpy()[np.arange(batch.size), predicted_B],
+            predicted_B == label_B,
+        )
 
 
 def ranked_classes(names: Sequence[str], probability_K: np.ndarray, top_k: int) -> Dict[str, Json]:
@@ -152,9 +153,10 @@ def class_result(names: Sequence[str], label: np.ndarray, probability_K: np.ndar
     """Returns the columns of a sample with a true class and class probabilities."""
     true, best = int(label), int(probability_K.argmax())
     return {
-        "true": names[true] if 0 <= true < len(names) else str(true), "predicted": names[best],
+        "true": names[true] if 0 <= true < len(names) else str(true),
+        "predicted": names[best],
         "probability": float(probability_K[best]),
-    }  # fmt: skip
+    }
 
 
 def ranked_cells(row: JsonObject) -> Dict[str, Json]:

@@ -21,7 +21,7 @@ MAX_NUMBERED_CLASSES = 20
 
 def confusion_artifacts(
     label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str], title: str
-) -> List[Artifact]:  # fmt: skip
+) -> List[Artifact]:
     """Returns the table of classes, the most frequent confusions, and the confusion matrix as a table and an image.
 
     Args:
@@ -95,7 +95,14 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
     if size <= MAX_NUMBERED_CLASSES:
         for true, predicted in np.argwhere(confusion_KK):
             dark = share_KK[true, predicted] > 0.5
-            axes.text(predicted, true, confusion_KK[true, predicted], ha="center", va="center",
-                      color="white" if dark else "black", fontsize=8)  # fmt: skip
+            axes.text(
+                predicted,
+                true,
+                confusion_KK[true, predicted],
+                ha="center",
+                va="center",
+                color="white" if dark else "black",
+                fontsize=8,
+            )
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

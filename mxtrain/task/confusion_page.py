@@ -46,9 +46,12 @@ def render_confusion(
 
 
 def matrix_with_samples(
-    count_of: Mapping[Key, int], listed: Mapping[Key, Rows], class_names: Sequence[str] = (),
-    anchor: str = "cell", most: int = MAX_CLASSES,
-) -> str:  # fmt: skip
+    count_of: Mapping[Key, int],
+    listed: Mapping[Key, Rows],
+    class_names: Sequence[str] = (),
+    anchor: str = "cell",
+    most: int = MAX_CLASSES,
+) -> str:
     """Returns the matrix as a part of a page with the style `SHOW_CHOSEN`.
 
     Args:
@@ -57,14 +60,19 @@ def matrix_with_samples(
         most: maximum number of classes.
     """
     names = _shown_names(count_of, class_names, most)
-    anchor_of = {(true, predicted): f"{anchor}-{row}-{column}"
-                 for row, true in enumerate(names) for column, predicted in enumerate(names)}  # fmt: skip
+    anchor_of = {
+        (true, predicted): f"{anchor}-{row}-{column}"
+        for row, true in enumerate(names)
+        for column, predicted in enumerate(names)
+    }
     left_out = len({name for key in count_of for name in key} - set(names))
     parts = [
         "<p>Rows are true classes, columns are predicted ones. A number leads to its samples.</p>",
         f"<p>{left_out} classes with fewer wrong samples are left out.</p>" if left_out > 0 else "",
-        '<table><tr><th>true \\ predicted</th>', *(f"<th>{_e(name)}</th>" for name in names), "</tr>",
-    ]  # fmt: skip
+        "<table><tr><th>true \\ predicted</th>",
+        *(f"<th>{_e(name)}</th>" for name in names),
+        "</tr>",
+    ]
     for true in names:
         cells = [_cell((true, predicted), count_of, anchor_of) for predicted in names]
         parts.append(f"<tr><th>{_e(true)}</th>{''.join(cells)}</tr>")

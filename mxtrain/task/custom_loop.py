@@ -44,7 +44,7 @@ class CustomLoop(Task):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         from mxtrain.metric.meter import LossWeights as Weights
         from mxtrain.metric.meter import Meter
 

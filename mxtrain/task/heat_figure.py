@@ -35,10 +35,17 @@ def heat_table(attributions: Sequence[Attribution], files: Sequence[str]) -> Tab
     """Returns a table with the file, the true class, the prediction and the explained score of each sample."""
     facts = list(attributions[0].facts) if attributions else []
     rows: List[List[Union[str, int, float]]] = [
-        [file, item.index, item.true, item.predicted, item.probability, item.score,
-         *(item.facts[name] for name in facts)]
+        [
+            file,
+            item.index,
+            item.true,
+            item.predicted,
+            item.probability,
+            item.score,
+            *(item.facts[name] for name in facts),
+        ]
         for file, item in zip(files, attributions)
-    ]  # fmt: skip
+    ]
     return Table("explain", ["file", "sample", "true", "predicted", "probability", "score", *facts], rows)
 
 
@@ -73,8 +80,9 @@ def draw_heat(image_BHWC: np.ndarray, attributions: Sequence[Attribution], title
             draw.rectangle((x - 3, y - 3, x + pair.width + 2, y + pair.height + 2), outline=WRONG, width=3)
         true, predicted = names[2 * number : 2 * number + 2]
         place = (x, y + pair.height + 4)
-        draw_caption(draw, place, cell_w - _GAP, (f"true: {true}", f"predicted: {predicted}"), item.probability,
-                     item.is_right)  # fmt: skip
+        draw_caption(
+            draw, place, cell_w - _GAP, (f"true: {true}", f"predicted: {predicted}"), item.probability, item.is_right
+        )
     return figure
 
 
@@ -124,7 +132,7 @@ def _heated(tile: Image.Image, heat_hw: np.ndarray, shape: Tuple[int, ...]) -> I
 
 def _resized(
     map_hw: np.ndarray, size: Tuple[int, int], resample: Image.Resampling = Image.Resampling.BILINEAR
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Resizes a map to (width, height)."""
     return np.asarray(Image.fromarray(map_hw.astype(np.float32)).resize(size, resample), np.float64)
 

@@ -86,14 +86,10 @@ class Regression(Task):
 
     def show(
         self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         from mxtrain.task.classification import texts_of
 
-        names = (
-            texts_of(source)
-            if isinstance(source, TextPairs)
-            else [str(number) for number in range(len(source))]
-        )
+        names = texts_of(source) if isinstance(source, TextPairs) else [str(number) for number in range(len(source))]
         rows = [
             [name, f"{target:.4g}", f"{prediction:.4g}"]
             for name, target, prediction in zip(names, targets[0], predictions)
@@ -131,10 +127,13 @@ class ScatterReport(Report):
             mean = self._signature.target_mean
             compared.append((f"mean of the training targets, {mean:.6g}", np.full(len(target_N), mean)))
         return [
-            Table("models", ("model", "root mean squared error", "mean absolute error"),
-                  [[name, *errors_of(value_N, target_N)] for name, value_N in compared]),
+            Table(
+                "models",
+                ("model", "root mean squared error", "mean absolute error"),
+                [[name, *errors_of(value_N, target_N)] for name, value_N in compared],
+            ),
             Figure("scatter", lambda most: draw_scatter(target_N, predicted_N, title)),
-        ]  # fmt: skip
+        ]
 
 
 def errors_of(predicted_N: np.ndarray, target_N: np.ndarray) -> Tuple[float, float]:

@@ -78,9 +78,13 @@ def draw_samples(samples: PredictedImages, class_names: Sequence[str], max_image
 
 
 def draw_caption(
-    draw: ImageDraw.ImageDraw, place: Tuple[float, float], width: int, names: Tuple[str, str], probability: float,
+    draw: ImageDraw.ImageDraw,
+    place: Tuple[float, float],
+    width: int,
+    names: Tuple[str, str],
+    probability: float,
     is_right: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Draws two lines under a sample: its class; the predicted class and its probability, in red if wrong.
 
     Args:

@@ -68,8 +68,12 @@ class TextDataset(BaseDataset):
     signature_class: ClassVar[Type[Signature]] = TextSignature
     # `tokenizer` also says how a text is divided.
     of_the_checkpoint: ClassVar[Tuple[str, ...]] = (
-        "vocab", "target_vocab", "vocab_size", "lowercase", "individual_digits",
-    )  # fmt: skip
+        "vocab",
+        "target_vocab",
+        "vocab_size",
+        "lowercase",
+        "individual_digits",
+    )
 
     sample_type: ClassVar[str] = "text"
     model_hints: ClassVar[Mapping[str, str]] = {"": "model=bert", "regression": "model=bert"}
@@ -196,7 +200,7 @@ class TextDataset(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TextSource, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         from mxtrain.text.loader import TextLoader
 
         config = TextSignature.cast(signature).tokenizer_config
@@ -256,8 +260,11 @@ class TextDataset(BaseDataset):
             rows = numbered_rows(path, columns, header)
         else:
             lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
-            rows = [(number, tuple(line.split("\t")) if len(columns) > 1 else (line,))
-                    for number, line in enumerate(lines, start=1) if line.strip()]  # fmt: skip
+            rows = [
+                (number, tuple(line.split("\t")) if len(columns) > 1 else (line,))
+                for number, line in enumerate(lines, start=1)
+                if line.strip()
+            ]
         if not rows:
             raise DataError(f"{path}: there is no text.")
         for number, row in rows:
@@ -266,9 +273,14 @@ class TextDataset(BaseDataset):
         return [(number, (row[0], row[1] if len(columns) > 1 else None)) for number, row in rows]
 
     def _labelled_splits(
-        self, name: str, train: TextTable, val: Optional[TextTable], test: Optional[TextTable],
-        classes: Sequence[str] = (), findings: Findings = STRICT,
-    ) -> Splits:  # fmt: skip
+        self,
+        name: str,
+        train: TextTable,
+        val: Optional[TextTable],
+        test: Optional[TextTable],
+        classes: Sequence[str] = (),
+        findings: Findings = STRICT,
+    ) -> Splits:
         """Builds the splits of texts and their classes.
 
         Args:
@@ -299,9 +311,12 @@ class TextDataset(BaseDataset):
         train_texts, val_texts = build_split(None, parts[0]), build_split(val, parts[1])
         assert train_texts is not None and val_texts is not None
         return TextSplits(
-            train_texts, val_texts, build_split(test, parts[2]), names,
+            train_texts,
+            val_texts,
+            build_split(test, parts[2]),
+            names,
             build_tokenizer_config=lambda: self.tokenizer_config(train_texts.training_texts()),
-        )  # fmt: skip
+        )
 
     def _groups(self, train: TextTable, row_N: np.ndarray) -> Optional[np.ndarray]:
         if self.fold is None or self.fold.groups is None:
@@ -313,7 +328,7 @@ class TextDataset(BaseDataset):
 
 def open_lines(
     names: Sequence[str], skip_unreadable: bool, unreadable: Dict[int, str], keep_empty: bool = False
-) -> Tuple[List[str], List[str]]:  # fmt: skip
+) -> Tuple[List[str], List[str]]:
     """Returns the lines of text files, and their source locations, `file:line`; see `BaseDataset.open_inputs`."""
     texts, places = [], []
     for name, content in read_each(names, read_text, skip_unreadable, unreadable):
@@ -335,18 +350,23 @@ def _warn_of_classes(name: str, table: TextTable) -> None:
         log.warning(
             "%s: the labels %s differ in case, spaces, the encoding of accents or the digits of a number alone, and "
             "are read as %d classes. If they are one, write them alike.",
-            name, " and ".join(map(repr, names[:4])), len(names),
-        )  # fmt: skip
+            name,
+            " and ".join(map(repr, names[:4])),
+            len(names),
+        )
     count_K = np.bincount(table.name_N, minlength=len(table.names))
     for label, count in zip(table.names, count_K.tolist()):
         if label in MISSING_CELLS:
-            log.warning("%s: the label '%s' of %d rows is read as a class of its own. If it means that the label is "
-                        "missing, remove these rows.", name, label, count)  # fmt: skip
+            log.warning(
+                "%s: the label '%s' of %d rows is read as a class of its own. If it means that the label is "
+                "missing, remove these rows.",
+                name,
+                label,
+                count,
+            )
 
 
-def _labels(
-    table: TextTable, names: Sequence[str], name: str, findings: Findings
-) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def _labels(table: TextTable, names: Sequence[str], name: str, findings: Findings) -> Tuple[np.ndarray, np.ndarray]:
     """Returns the indices of the rows of known classes, and their class numbers."""
     number = {class_name: index for index, class_name in enumerate(names)}
     label_K = np.array([number.get(class_name, -1) for class_name in table.names], np.int32)

@@ -38,8 +38,12 @@ class Bert(TextModel):
     """
 
     tasks: ClassVar[Tuple[str, ...]] = (
-        "classification", "masked_language_modeling", "regression", "token_classification", "question_answering",
-    )  # fmt: skip
+        "classification",
+        "masked_language_modeling",
+        "regression",
+        "token_classification",
+        "question_answering",
+    )
 
     size: Literal["small", "base", "large"] = "small"
     """Preset sizes of the fields below: small (2 layers, 128 units, 2 heads), base (12, 768, 12), large (24, 1024,

@@ -74,7 +74,7 @@ class EncodedPairs:
 
     def __init__(
         self, texts: Sequence[Ragged], label_N: np.ndarray, config: TokenizerConfig, row_N: Optional[np.ndarray] = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._texts, self._row_N, self.label_N = texts, row_N, label_N
         special = config.tokenizer.special
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
@@ -142,7 +142,7 @@ class EncodedPieces:
 
     def __init__(
         self, tokens: Ragged, row_P: Optional[np.ndarray], document_P: np.ndarray, config: TokenizerConfig
-    ) -> None:  # fmt: skip
+    ) -> None:
         special = config.tokenizer.special
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
         self._tokens, self._row_P = tokens, row_P

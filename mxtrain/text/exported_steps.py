@@ -49,7 +49,7 @@ def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, Exporte
 
 def translation_parts(
     network: StepDecoder, source_BS: np.ndarray, length_B: np.ndarray, bos: int, num_places: int
-) -> Dict[str, ExportedPart]:  # fmt: skip
+) -> Dict[str, ExportedPart]:
     """Returns the encoder and the step of a translation network; empty if they cannot be traced.
 
     Args:
@@ -112,10 +112,18 @@ def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPa
     read = symbol.list_inputs()
     types = {name: spec for name, spec in types.items() if name in read}
     return ExportedPart(
-        symbol, {**_parameters(network), **constants}, types, [SCORES, *(f"next_moving{k}" for k in range(len(after)))],
-        [({name: inputs[name] if name in inputs else _empty(types[name], len(inputs["token"])) for name in types},
-          outputs) for inputs, outputs in steps],
-    )  # fmt: skip
+        symbol,
+        {**_parameters(network), **constants},
+        types,
+        [SCORES, *(f"next_moving{k}" for k in range(len(after)))],
+        [
+            (
+                {name: inputs[name] if name in inputs else _empty(types[name], len(inputs["token"])) for name in types},
+                outputs,
+            )
+            for inputs, outputs in steps
+        ],
+    )
 
 
 def _empty(spec: Tuple[Dims, str], rows: int) -> np.ndarray:
@@ -124,11 +132,19 @@ def _empty(spec: Tuple[Dims, str], rows: int) -> np.ndarray:
 
 
 def _case(
-    token_B: np.ndarray, place: int, fixed: Sequence[NDArray], moving: Sequence[NDArray], score: NDArray,
+    token_B: np.ndarray,
+    place: int,
+    fixed: Sequence[NDArray],
+    moving: Sequence[NDArray],
+    score: NDArray,
     after: Sequence[NDArray],
-) -> PartCase:  # fmt: skip
-    inputs = {"token": token_B.astype(np.int32), "place": np.array([place], np.float32), **_named("fixed", fixed),
-              **_named("moving", moving)}  # fmt: skip
+) -> PartCase:
+    inputs = {
+        "token": token_B.astype(np.int32),
+        "place": np.array([place], np.float32),
+        **_named("fixed", fixed),
+        **_named("moving", moving),
+    }
     return inputs, {SCORES: score.asnumpy(), **_named("next_moving", after)}
 
 

@@ -114,9 +114,10 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     """
     task = folder.signature["task"]
     predictors = {
-        "language_modeling": predict_continuations, "translation": predict_translations,
+        "language_modeling": predict_continuations,
+        "translation": predict_translations,
         "token_classification": predict_tags,
-    }  # fmt: skip
+    }
     predict_rows = predictors.get(task, predict_classes)
     lines = numbered_texts(folder, content, name, keeps_empty=task == "translation")
     for line, texts in lines:
@@ -165,13 +166,16 @@ def _warn_unknown(folder: ExportedFolder, texts: Sequence[str], name: str) -> No
     count = tokens.count(unknown)
     if count:
         share = f"{count / len(tokens):.3g} of the tokens ({count:,} of {len(tokens):,})"
-        warnings.warn(f"{name}: {share} are unknown from training. All unknown tokens enter the network alike.",
-                      UnseenWarning, stacklevel=2)  # fmt: skip
+        warnings.warn(
+            f"{name}: {share} are unknown from training. All unknown tokens enter the network alike.",
+            UnseenWarning,
+            stacklevel=2,
+        )
 
 
 def numbered_texts(
     folder: ExportedFolder, content: bytes, name: str, keeps_empty: bool
-) -> List[Tuple[int, Tuple[str, ...]]]:  # fmt: skip
+) -> List[Tuple[int, Tuple[str, ...]]]:
     """Returns the line number and the texts of each sample; the two texts of a pair are separated by a tab. Rows of
     Parquet are numbered from 0.
 
@@ -188,14 +192,19 @@ def numbered_texts(
     form = next((form for form in FORMS if name.lower().endswith(form)), "")
     if form and columns and all(isinstance(column, str) for column in columns):
         rows = read_table(content, name, form, columns)
-        return [(int(place.rpartition(":")[2]), tuple(_text_in(cells, column, place) for column in columns))
-                for place, cells in rows]  # fmt: skip
+        return [
+            (int(place.rpartition(":")[2]), tuple(_text_in(cells, column, place) for column in columns))
+            for place, cells in rows
+        ]
     lines = decoded_text(content, name).split("\n")
     lines = lines[:-1] if not lines[-1] else lines
     numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1)]
     is_pair = len(columns) > 1
-    return [(number, tuple(line.split("\t")) if is_pair else (line,)) for number, line in numbered
-            if keeps_empty or line.strip()]  # fmt: skip
+    return [
+        (number, tuple(line.split("\t")) if is_pair else (line,))
+        for number, line in numbered
+        if keeps_empty or line.strip()
+    ]
 
 
 def _text_in(cells: Mapping[str, Any], column: str, place: str) -> str:
@@ -284,7 +293,7 @@ def joined_sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[Li
 
 def named_inputs(
     folder: ExportedFolder, tokens: List[int], kinds: List[int], multiple: int = 1
-) -> Dict[str, np.ndarray]:  # fmt: skip
+) -> Dict[str, np.ndarray]:
     """Returns the network inputs for one sample, padded if the exported network has a fixed length.
 
     Args:
@@ -300,8 +309,10 @@ def named_inputs(
         length = min(-(-len(tokens) // multiple) * multiple, facts["max_length"])
     padding = max(length - len(tokens), 0)
     arrays = {
-        "input0": [tokens + [facts["pad"]] * padding], "input1": [kinds + [0] * padding], "input2": [len(tokens)],
-    }  # fmt: skip
+        "input0": [tokens + [facts["pad"]] * padding],
+        "input1": [kinds + [0] * padding],
+        "input2": [len(tokens)],
+    }
     return {name: np.array(arrays[name], dtype) for name, (_, dtype) in shapes.items()}
 
 
@@ -316,7 +327,7 @@ def predict_continuations(folder: ExportedFolder, samples: Sequence[Tuple[str, .
 
 def continue_tokens(
     folder: ExportedFolder, prompt: Sequence[int], sampling: Sampling, number: int, count: int
-) -> Iterator[int]:  # fmt: skip
+) -> Iterator[int]:
     """Yields the tokens that follow a prompt, each as soon as it is drawn, up to and without `<eos>`.
 
     Args:
@@ -346,8 +357,9 @@ def initial_moving_state(folder: ExportedFolder, rows: int) -> Dict[str, np.ndar
     sizes = {"batch": rows, "past": 0}
     return {
         spec["name"]: np.zeros([sizes.get(size, size) for size in spec["shape"]], spec["dtype"])
-        for spec in folder.signature["parts"]["step"]["inputs"] if spec["name"].startswith("moving")
-    }  # fmt: skip
+        for spec in folder.signature["parts"]["step"]["inputs"]
+        if spec["name"].startswith("moving")
+    }
 
 
 def step(folder: ExportedFolder, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
@@ -403,7 +415,7 @@ def final_translations(search: Generator[List[int], None, Translations]) -> Tran
 
 def translate_tokens(
     folder: ExportedFolder, source: Sequence[int], target: Dict[str, Any], beam_size: int, max_tokens: int
-) -> Generator[List[int], None, Translations]:  # fmt: skip
+) -> Generator[List[int], None, Translations]:
     """Translates a source sentence by beam search.
 
     Args:
@@ -442,8 +454,10 @@ def translate_tokens(
         token, place = search.last_tokens().astype(np.int32), place + 1
         moving = {name: array[row] for name, array in moving.items()}
     hypotheses = search.found()
-    results = [([int(value) for value in token[:length]], float(score)) for token, length, score in
-            zip(hypotheses.token_SNT[0], hypotheses.length_SN[0], hypotheses.score_SN[0])]  # fmt: skip
+    results = [
+        ([int(value) for value in token[:length]], float(score))
+        for token, length, score in zip(hypotheses.token_SNT[0], hypotheses.length_SN[0], hypotheses.score_SN[0])
+    ]
     yield results[0][0][sent:]
     # Results of score -inf are fillers. The first one is kept, so that there always is a translation.
     return [value for number, value in enumerate(results) if not number or value[1] > -np.inf]

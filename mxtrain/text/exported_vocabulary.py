@@ -30,12 +30,19 @@ def vocabulary_facts(config: TokenizerConfig, name: str) -> Tuple[Dict[str, Json
     file = f"{name}.{'model' if is_model else 'json'}"
     special = tokenizer.special
     facts: Dict[str, Json] = {
-        "file": file, "max_length": config.max_length, "special": list(special.ids), "first": special.first,
-        "last": special.last, "pad": special.pad or 0, "unknown": special.unknown or 0,
-        "unknown_token": special.unknown, "bos": special.bos, "eos": special.eos,
+        "file": file,
+        "max_length": config.max_length,
+        "special": list(special.ids),
+        "first": special.first,
+        "last": special.last,
+        "pad": special.pad or 0,
+        "unknown": special.unknown or 0,
+        "unknown_token": special.unknown,
+        "bos": special.bos,
+        "eos": special.eos,
         # BERT's normalizer lowercases by itself; these are lowercased as Python does it.
         "lowercase": isinstance(tokenizer, PlainTokenizer) and tokenizer.lowercase,
-    }  # fmt: skip
+    }
     return facts, {file: tokenizer.model if isinstance(tokenizer, SentencePiece) else _json_of(tokenizer).encode()}
 
 

@@ -29,17 +29,37 @@ if TYPE_CHECKING:
 MAX_BEAMS = 64
 MAX_LENGTH = 1 << 20
 VOCABULARY: Dict[str, JsonForm] = {
-    "file": str, "max_length": int, "special": [int], "bos?": int, "eos?": int, "lowercase": bool, "*": object,
-}  # fmt: skip
-CONTINUATION: Dict[str, JsonForm] = {
-    "new_tokens": int, "temperature": NUMBER, "top_k": int, "top_p": NUMBER, "sampling_seed": int, "max_prompt": int,
-    "longest?": int, "tokenizer": VOCABULARY, "*": object,
-}  # fmt: skip
-TRANSLATION: Dict[str, JsonForm] = {
-    "beam_size": int, "length_penalty": NUMBER, "max_length_ratio": NUMBER, "max_length_offset": int,
-    "max_tokens": int, "num_best": int, "longest?": int, "tokenizer": VOCABULARY, "target_tokenizer?": VOCABULARY,
+    "file": str,
+    "max_length": int,
+    "special": [int],
+    "bos?": int,
+    "eos?": int,
+    "lowercase": bool,
     "*": object,
-}  # fmt: skip
+}
+CONTINUATION: Dict[str, JsonForm] = {
+    "new_tokens": int,
+    "temperature": NUMBER,
+    "top_k": int,
+    "top_p": NUMBER,
+    "sampling_seed": int,
+    "max_prompt": int,
+    "longest?": int,
+    "tokenizer": VOCABULARY,
+    "*": object,
+}
+TRANSLATION: Dict[str, JsonForm] = {
+    "beam_size": int,
+    "length_penalty": NUMBER,
+    "max_length_ratio": NUMBER,
+    "max_length_offset": int,
+    "max_tokens": int,
+    "num_best": int,
+    "longest?": int,
+    "tokenizer": VOCABULARY,
+    "target_tokenizer?": VOCABULARY,
+    "*": object,
+}
 """Schema of the facts in signature.json."""
 LOCAL_DECODERS = ("BPEDecoder", "ByteFallback", "ByteLevel", "Fuse", "Metaspace", "WordPiece")
 """Decoders of the package tokenizers that look at single tokens, or at runs of tokens for bytes."""
@@ -85,9 +105,12 @@ class ContinuationGenerator:
         max_new_tokens = self._longest - 1 if self._longest else None
         self.most_tokens: Optional[int] = max_new_tokens if "longest" in facts else facts["new_tokens"]
         self.defaults = ContinuationParameters(
-            max_tokens=facts["new_tokens"], temperature=facts["temperature"], top_k=facts["top_k"],
-            top_p=facts["top_p"], seed=facts["sampling_seed"],
-        )  # fmt: skip
+            max_tokens=facts["new_tokens"],
+            temperature=facts["temperature"],
+            top_k=facts["top_k"],
+            top_p=facts["top_p"],
+            seed=facts["sampling_seed"],
+        )
 
     def generate(self, folder: ExportedFolder, text: str, parameters: ContinuationParameters) -> Iterator[TextPiece]:
         """See `TextGenerator.generate`."""
@@ -135,7 +158,7 @@ class TranslationGenerator:
 
 def pieces_of(
     words: Vocabulary, written: Iterator[List[int]], max_tokens: int, is_local: bool = False
-) -> Generator[TextPiece, None, None]:  # fmt: skip
+) -> Generator[TextPiece, None, None]:
     """Yields the text of generated tokens piece by piece. Concatenated, the pieces are the text of all tokens.
 
     Args:
@@ -203,12 +226,16 @@ def decodes_locally(content: bytes, file: str) -> bool:
     decoder = json.loads(content).get("decoder")
     parts = decoder.get("decoders") or [decoder] if isinstance(decoder, dict) else []
     return all(
-        isinstance(part, dict) and (
+        isinstance(part, dict)
+        and (
             part.get("type") in LOCAL_DECODERS
-            or part.get("type") == "Strip" and part.get("stop") == 0
-            or part.get("type") == "Replace" and len((part.get("pattern") or {}).get("String", "..")) == 1
-        ) for part in parts
-    )  # fmt: skip
+            or part.get("type") == "Strip"
+            and part.get("stop") == 0
+            or part.get("type") == "Replace"
+            and len((part.get("pattern") or {}).get("String", "..")) == 1
+        )
+        for part in parts
+    )
 
 
 def checked_facts(parts: ExportedFolder, form: Dict[str, JsonForm]) -> Dict[str, Any]:

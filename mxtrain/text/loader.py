@@ -32,14 +32,12 @@ class TextLoader(SizedLoader):
 
     def __init__(
         self, source: TextSource, tokenizer_config: TokenizerConfig, options: LoaderOptions, batches_per_pool: int = 1
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._encoded = source.encode(tokenizer_config)
         super().__init__(self._encoded.length_N, options, batches_per_pool=batches_per_pool)
         self.tokenizer_config = tokenizer_config
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         arrays = self._read(share_B, self._length(index_B), epoch)
         *inputs, label = [array for array in arrays if array is not None]
         return tuple(inputs), (label,)

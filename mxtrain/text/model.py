@@ -16,8 +16,9 @@ class TextModel(Model):
 
     input_types: ClassVar[Tuple[str, ...]] = ("text",)
     dataset_hints: ClassVar[Mapping[str, str]] = {
-        "": "dataset=text", "regression": "dataset=glue dataset.task=stsb",
-    }  # fmt: skip
+        "": "dataset=text",
+        "regression": "dataset=glue dataset.task=stsb",
+    }
     num_token_types: ClassVar[int] = 2
     """The token types that it knows, from 0."""
 
@@ -38,9 +39,7 @@ class TextModel(Model):
         return self.build_text(num_classes, input_shape, vocab_size)
 
 
-def build_text(
-    model: Model, num_classes: int, input_shape: Shapes, vocab_size: int, tags: bool = False
-) -> gluon.Block:  # fmt: skip
+def build_text(model: Model, num_classes: int, input_shape: Shapes, vocab_size: int, tags: bool = False) -> gluon.Block:
     """Returns the network of any model for text; see `TextModel.build_text`.
 
     Args:

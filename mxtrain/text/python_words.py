@@ -108,8 +108,9 @@ def _logical_lines(source: str) -> Iterator[List[tokenize.TokenInfo]]:
 def _tagged(line: List[tokenize.TokenInfo], type_at: Dict[Place, str]) -> Line:
     words = ['""' if token.type == tokenize.STRING else token.string for token in line]
     is_name = [token.type == tokenize.NAME for token in line]
-    tags = [f"B-{type_at[token.start]}" if token.start in type_at and name else "O"
-            for token, name in zip(line, is_name)]  # fmt: skip
+    tags = [
+        f"B-{type_at[token.start]}" if token.start in type_at and name else "O" for token, name in zip(line, is_name)
+    ]
     for place, word in enumerate(words[:-1]):
         if word in ("def", "class") and is_name[place + 1]:
             tags[place + 1] = "B-FUNC" if word == "def" else "B-CLASS"

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from mxtrain.data.exported_folder import ExportedFolder
 
 FACTS: Dict[str, JsonForm] = {
-    "tokenizer": {**generating.VOCABULARY, "first?": int, "last?": int, "pad": int}, "*": object,
-}  # fmt: skip
+    "tokenizer": {**generating.VOCABULARY, "first?": int, "last?": int, "pad": int},
+    "*": object,
+}
 """Facts of a signature.json."""
 TOKENS = "tokens"
 """Stands for a column in the counter of unseen values."""
@@ -65,7 +66,7 @@ class TextReader:
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
-    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+    ) -> Optional[Dict[str, Any]]:
         """See `BodyReader.describe`."""
         return None
 

@@ -47,7 +47,7 @@ class LabelledTexts:
 
     def __init__(
         self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None, places: Optional[DataPlaces] = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.pairs, self.places = pairs, places
         unknown = np.full(len(pairs), UNKNOWN_LABEL)
         label_N = np.asarray(unknown if label_N is None else label_N)

@@ -133,9 +133,7 @@ def column_name(number: int) -> str:
     return TEXT if number == 0 else f"{TEXT}{number + 1}"
 
 
-def write_texts(
-    records: Iterable[TextRecord], num_columns: int, writer: ShardWriter, advance: Advance
-) -> None:  # fmt: skip
+def write_texts(records: Iterable[TextRecord], num_columns: int, writer: ShardWriter, advance: Advance) -> None:
     """Appends records of texts to a store; skips those that an interrupted preparation has already written."""
     rest = itertools.islice(records, writer.records, None)
     done = _in_blocks(writer, advance)
@@ -167,9 +165,14 @@ def _in_blocks(writer: ShardWriter, advance: Advance) -> Advance:
 
 
 def prepare_tokens(
-    texts: Shards, num_columns: int, tokenizer: BaseTokenizer, what: str, ending: Sequence[int] = (),
-    ends_groups: bool = False, first_column: int = 0,
-) -> Shards:  # fmt: skip
+    texts: Shards,
+    num_columns: int,
+    tokenizer: BaseTokenizer,
+    what: str,
+    ending: Sequence[int] = (),
+    ends_groups: bool = False,
+    first_column: int = 0,
+) -> Shards:
     """Tokenizes a store of texts into a store with the same records and array names. Cached.
 
     Args:
@@ -241,7 +244,7 @@ def _version_of(tokenizer: BaseTokenizer) -> str:
 
 def _write_tokens(
     texts: Shards, names: Sequence[str], tokenizer: BaseTokenizer, tail: Tail, writer: ShardWriter, advance: Advance
-) -> None:  # fmt: skip
+) -> None:
     def encode(pieces: Tuple[Piece, ...]) -> Tuple[int, int, List[Tuple[np.ndarray, np.ndarray]]]:
         encoded = [tail.behind(first, *tokenizer.encode(texts_of_piece)) for first, texts_of_piece, _ in pieces]
         size = sum(num_bytes for *_, num_bytes in pieces)
@@ -251,15 +254,14 @@ def _write_tokens(
     done = _in_blocks(writer, advance)
     for count, size, encoded in in_order(encode, work, usable_cores()):
         writer.append(
-            count, {name: token_F for name, (token_F, _) in zip(names, encoded)},
+            count,
+            {name: token_F for name, (token_F, _) in zip(names, encoded)},
             {name: length_N for name, (_, length_N) in zip(names, encoded)},
-        )  # fmt: skip
+        )
         done(size)
 
 
-def _pieces(
-    texts: Shards, name: str, first: int, names: Optional[Sequence[str]] = None
-) -> Iterator[Piece]:  # fmt: skip
+def _pieces(texts: Shards, name: str, first: int, names: Optional[Sequence[str]] = None) -> Iterator[Piece]:
     """Yields the texts of a column in pieces of about `_BYTES_AT_ONCE` bytes, from record `first` on.
 
     Args:

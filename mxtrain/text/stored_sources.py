@@ -57,9 +57,14 @@ class StoredTexts:
     """
 
     def __init__(
-        self, shards: Shards, num_columns: int, what: str, label_N: np.ndarray, row_N: Optional[np.ndarray],
+        self,
+        shards: Shards,
+        num_columns: int,
+        what: str,
+        label_N: np.ndarray,
+        row_N: Optional[np.ndarray],
         record_places: DataPlaces,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shards, self._num_columns, self._what, self._row_N = shards, num_columns, what, row_N
         self.label_N, self._record_places = label_N, record_places
 
@@ -84,9 +89,7 @@ class StoredTexts:
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
-        return StoredTexts(
-            self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self._record_places
-        )
+        return StoredTexts(self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self._record_places)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""

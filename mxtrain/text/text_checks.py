@@ -32,8 +32,9 @@ class TextChecks(SourceChecks):
         names = ["the text"] if len(texts) == 1 else ["the first text", "the second text"]
         problems = [
             Problem(EMPTY_TEXT, place, f"{place}: {name} is empty.", "Complete or remove it.")
-            for name, text in zip(names, texts) if not text.strip()
-        ]  # fmt: skip
+            for name, text in zip(names, texts)
+            if not text.strip()
+        ]
         label = self._source.label_N[index]
         classes = [int(label)] if label.dtype.kind == "i" else []
         return Checked(problems, b"" if problems else _digest_of_texts(texts), classes)

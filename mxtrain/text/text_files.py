@@ -72,9 +72,13 @@ def table_in_memory(rows: Sequence[Row]) -> TextTable:
 
 
 def read_table(
-    path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
-    findings: Findings = STRICT, form: Optional[str] = None,
-) -> TextTable:  # fmt: skip
+    path: Union[str, Path],
+    columns: Sequence[Column],
+    header: bool,
+    skip_short: bool = False,
+    findings: Findings = STRICT,
+    form: Optional[str] = None,
+) -> TextTable:
     """Reads the rows of a file, whose last column is the name. The rows are stored on first use and reused.
 
     Spaces around names are stripped. A row without a name is a problem.
@@ -100,13 +104,22 @@ def read_table(
 
     num_columns = len(columns) - 1
     shards = prepare_texts(
-        "table", [path], [ending, list(columns), header, skip_short, form], num_columns, records, findings,
+        "table",
+        [path],
+        [ending, list(columns), header, skip_short, form],
+        num_columns,
+        records,
+        findings,
         facts=lambda: {"names": list(numbers), "empty": [len(empty), *empty[:1]]},
-    )  # fmt: skip
+    )
     num_empty, *first_empty = shards.facts["empty"]
     if num_empty and not findings.keeps_going:  # a check lists them all
-        log.warning("%s: %d rows have an empty text, of which %s is the first, and are read as they are.", path,
-                    num_empty, place_of(path, first_empty[0]))  # fmt: skip
+        log.warning(
+            "%s: %d rows have an empty text, of which %s is the first, and are read as they are.",
+            path,
+            num_empty,
+            place_of(path, first_empty[0]),
+        )
     places = DataPlaces([str(path)], shards.array("number"), None, ending == PARQUET)
 
     def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
@@ -133,9 +146,7 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
     return StoredDocuments(shards, name_of(files), None, places)
 
 
-def list_text_files(
-    paths: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT
-) -> List[Path]:  # fmt: skip
+def list_text_files(paths: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT) -> List[Path]:
     """Lists files, and all files with these extensions in folders. A file with several paths is listed once.
 
     Raises:
@@ -158,9 +169,7 @@ def list_text_files(
     return list(file_of_id.values())
 
 
-def readable_records(
-    file: Path, records: Iterator[Tuple[int, str]], findings: Findings
-) -> Iterator[Tuple[int, str]]:  # fmt: skip
+def readable_records(file: Path, records: Iterator[Tuple[int, str]], findings: Findings) -> Iterator[Tuple[int, str]]:
     """Yields the records of a file until one cannot be read, which is added to the findings as a problem."""
     place, is_empty = DataPlace(str(file)), True
     try:
@@ -182,10 +191,14 @@ def name_of(files: Sequence[Union[str, Path]]) -> str:
 
 
 def prepare_texts(
-    kind: str, files: Sequence[Union[str, Path]], settings: Json, num_columns: int,
-    records: Callable[[], Iterator[TextRecord]], findings: Findings = STRICT,
+    kind: str,
+    files: Sequence[Union[str, Path]],
+    settings: Json,
+    num_columns: int,
+    records: Callable[[], Iterator[TextRecord]],
+    findings: Findings = STRICT,
     facts: Callable[[], JsonObject] = dict,
-) -> Shards:  # fmt: skip
+) -> Shards:
     """Finds or builds a store of the texts of files; see `prepare`.
 
     Args:

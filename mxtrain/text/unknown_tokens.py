@@ -30,8 +30,12 @@ def unknown_sentences(tokenizer: BaseTokenizer, texts: Sequence[str]) -> List[st
     if not count:
         return []
     text_F = np.repeat(np.arange(len(some)), length_N)
-    words = (word for number in np.unique(text_F[token_F == unknown]).tolist() for word in some[number].split()
-             if (tokenizer.encode([word])[0] == unknown).any())  # fmt: skip
+    words = (
+        word
+        for number in np.unique(text_F[token_F == unknown]).tolist()
+        for word in some[number].split()
+        if (tokenizer.encode([word])[0] == unknown).any()
+    )
     examples = ", ".join(f"{word[:60]!r}" for word in islice(dict.fromkeys(islice(words, 100)), MOST_EXAMPLES))
     return [
         f"{count / len(token_F):.3g} of the tokens ({count:,} of {len(token_F):,}) are unknown from training, such as "

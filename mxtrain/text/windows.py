@@ -164,9 +164,7 @@ class WindowLoader(TextLoader):
 
     _encoded: EncodedWindows
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         token_BT, type_BT, length_B = self._encoded.padded(share_B, self._length(index_B))
         length_B = length_B.astype(np.float32)
         return (token_BT, type_BT, length_B), (self._encoded.span_N2[share_B], length_B)

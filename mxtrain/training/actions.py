@@ -106,9 +106,14 @@ class ActionList:
                 )
 
     def bind(
-        self, step: TrainingStep, data: RunData, plan: Plan, lr: float, direction: Callable[[str], str],
+        self,
+        step: TrainingStep,
+        data: RunData,
+        plan: Plan,
+        lr: float,
+        direction: Callable[[str], str],
         say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Connects the actions to the run. Called once, before the run begins.
 
         Args:
@@ -126,11 +131,19 @@ class ActionList:
         weights = StepWeights(step, data)
         self._controls = {
             name: Control(
-                name, self._decisions, weights, step.strategy.trainable, plan.steps_per_epoch, plan.total_steps, lr,
-                direction, say, plan.epoch_origin,
+                name,
+                self._decisions,
+                weights,
+                step.strategy.trainable,
+                plan.steps_per_epoch,
+                plan.total_steps,
+                lr,
+                direction,
+                say,
+                plan.epoch_origin,
             )
             for name in self._actions
-        }  # fmt: skip
+        }
         for name, action in self._actions.items():
             action.on_begin(self._controls[name])
 
@@ -181,8 +194,9 @@ class ActionList:
         """See `Stateful`."""
         arrays = {
             f"{name}/{key}": array
-            for name, action in self._actions.items() for key, array in action.save_state()[0].items()
-        }  # fmt: skip
+            for name, action in self._actions.items()
+            for key, array in action.save_state()[0].items()
+        }
         return arrays, self._values()
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
@@ -199,8 +213,12 @@ class ActionList:
 
     def _values(self) -> Dict[str, Json]:
         states = {name: _json_state(name, action) for name, action in self._actions.items()}
-        return {"settings": self._settings, "decisions": asdict(self._decisions), "states": states,
-                "seconds": self._seconds}  # fmt: skip
+        return {
+            "settings": self._settings,
+            "decisions": asdict(self._decisions),
+            "states": states,
+            "seconds": self._seconds,
+        }
 
     @property
     def _seconds(self) -> float:
@@ -210,9 +228,12 @@ class ActionList:
         for name, action in self._actions.items():
             control = self._controls[name]
             control.advance(
-                step=state.step, epoch=state.epoch, epoch_step=state.epoch_step, values=state.values,
+                step=state.step,
+                epoch=state.epoch,
+                epoch_step=state.epoch_step,
+                values=state.values,
                 seconds=self._seconds,
-            )  # fmt: skip
+            )
             call_hook(action, hook, (control,), "call run.stop(REASON) to stop the run", self._warned)
 
     def _apply_decisions(self, state: TrainState) -> None:
@@ -254,9 +275,7 @@ def _shown(name: str, settings: Mapping[str, Json]) -> str:
 
 def build_actions(description: Description) -> ActionList:
     """Builds the actions of a description: callbacks that act, and the learning-rate schedule if it is an action."""
-    actions: Dict[str, Action] = {
-        name: spec.build_action() for name, spec in description.callback.items() if spec.acts
-    }  # fmt: skip
+    actions: Dict[str, Action] = {name: spec.build_action() for name, spec in description.callback.items() if spec.acts}
     settings = {name: description.config["callback"][name] for name in actions}
     schedule = description.lr_scheduler.build_action()
     if schedule is not None:

@@ -121,10 +121,14 @@ def add_up(maps: Sequence[nd.NDArray]) -> nd.NDArray:
     if len(maps) == 1:
         return maps[0]
     height, width = max((array.shape[2:] for array in maps), key=lambda size: size[0] * size[1])
-    return nd.add_n(*(
-        array if array.shape[2:] == (height, width)
-        else nd.contrib.BilinearResize2D(array, height=height, width=width, align_corners=False) for array in maps
-    ))  # fmt: skip
+    return nd.add_n(
+        *(
+            array
+            if array.shape[2:] == (height, width)
+            else nd.contrib.BilinearResize2D(array, height=height, width=width, align_corners=False)
+            for array in maps
+        )
+    )
 
 
 class IntegratedGradients(Method):
@@ -169,8 +173,11 @@ class IntegratedGradients(Method):
             if steps >= MAX_STEPS or (steps >= MIN_STEPS and (error_B <= TOLERANCE).all()):
                 break
         facts = {
-            "baseline": baseline_B.asnumpy(), "sum": sum_B, "error": error_B, "steps": np.full(batch.size, steps),
-        }  # fmt: skip
+            "baseline": baseline_B.asnumpy(),
+            "sum": sum_B,
+            "error": error_B,
+            "steps": np.full(batch.size, steps),
+        }
         return explained, score_at_input_B, part.sum(axis=1), facts
 
 
@@ -207,14 +214,19 @@ def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose
     region, extent = explained.region_BHW, explained.extent_B2
     return [
         Attribution(
-            indices[row], heat_hw, score, explained.true[row], explained.predicted[row],
-            float(explained.probability_B[row]), bool(explained.is_right_B[row]),
+            indices[row],
+            heat_hw,
+            score,
+            explained.true[row],
+            explained.predicted[row],
+            float(explained.probability_B[row]),
+            bool(explained.is_right_B[row]),
             None if region is None else region[row],
             None if extent is None else (int(extent[row, 0]), int(extent[row, 1])),
             {name: value_B[row].item() for name, value_B in facts.items()},
         )
         for row, (score, heat_hw) in enumerate(zip(score_B.asnumpy().tolist(), map_Bhw))
-    ]  # fmt: skip
+    ]
 
 
 # Layers.
@@ -275,9 +287,7 @@ def is_pooling(block: gluon.Block) -> bool:
     return isinstance(block, gluon.nn.conv_layers._Pooling)
 
 
-def map_shapes(
-    network: gluon.Block, input_shape: Shapes
-) -> Tuple[Dict[str, Tuple[int, ...]], bool, List[str]]:  # fmt: skip
+def map_shapes(network: gluon.Block, input_shape: Shapes) -> Tuple[Dict[str, Tuple[int, ...]], bool, List[str]]:
     """Runs the network once on zeros to find its feature maps.
 
     Returns:

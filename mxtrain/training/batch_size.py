@@ -77,9 +77,13 @@ def fit_batch_size(
     if fitting < batch_size:
         log.info(
             "dataset.batch_size=%d instead of %d: a step with %d samples is estimated to take %s, more than half of "
-            "the %s that are free", fitting, batch_size, batch_size, shown_memory(per_sample * batch_size),
+            "the %s that are free",
+            fitting,
+            batch_size,
+            batch_size,
+            shown_memory(per_sample * batch_size),
             shown_memory(free),
-        )  # fmt: skip
+        )
     return fitting
 
 

@@ -139,9 +139,15 @@ class RunRecord(Callback):
         cause = f": {result.cause}" if result.cause else ""
         best = _text(result.best) if result.best else "none"
         _RECORD.log(
-            level, "%s (exit code %d)%s; step=%d best: %s; %s",
-            result.state, result.exit_code, cause, result.step, best, _text(result.metrics),
-        )  # fmt: skip
+            level,
+            "%s (exit code %d)%s; step=%d best: %s; %s",
+            result.state,
+            result.exit_code,
+            cause,
+            result.step,
+            best,
+            _text(result.metrics),
+        )
 
 
 def _text(values: Mapping[str, object]) -> str:

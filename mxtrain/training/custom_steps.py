@@ -104,9 +104,15 @@ class CustomSteps:
         self.context: RunContext
 
     def build_step(
-        self, description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int,
-        strategy: Strategy, store: Store, states: Optional[Mapping[str, Stateful]] = None,
-    ) -> TrainingStep:  # fmt: skip
+        self,
+        description: Description,
+        network: gluon.Block,
+        signature: Signature,
+        steps_per_epoch: int,
+        strategy: Strategy,
+        store: Store,
+        states: Optional[Mapping[str, Stateful]] = None,
+    ) -> TrainingStep:
         """Builds a step for each network; returns that of the first. Arguments as for `mxtrain.build.build_step`."""
         names = getattr(network, "names", None) or [SINGLE_NETWORK]
         multipliers = parameter_multipliers(description.model, network)
@@ -127,12 +133,15 @@ class CustomSteps:
             is_first = number == 0
             self.steps[name] = TrainingStep(
                 # A local store is bound to the arrays that it sums; a store of several workers connects only once.
-                part, store if is_first or description.kvstore.distributed else description.kvstore.build(),
+                part,
+                store if is_first or description.kvstore.distributed else description.kvstore.build(),
                 updaters[name],
                 build_average(trainer.ema_decay if is_first else None, part.values, part.publish),
-                trainer.clip_global_norm, trainer.seed + SEED_STRIDE * number,
-                description.amp.build_scaling(), {**(states or {}), **other_states} if is_first else {},
-            )  # fmt: skip
+                trainer.clip_global_norm,
+                trainer.seed + SEED_STRIDE * number,
+                description.amp.build_scaling(),
+                {**(states or {}), **other_states} if is_first else {},
+            )
         return self.first
 
     @property

@@ -79,7 +79,7 @@ def shown_time(seconds: float) -> str:
 
 def estimate_training(
     objective: Objective, layout: Layout, steps_per_epoch: int, num_samples: int, measures: bool = False
-) -> Optional[Estimate]:  # fmt: skip
+) -> Optional[Estimate]:
     """Estimates memory and time of this process; measures the machine for a fraction of a second if an epoch is long.
 
     Args:

@@ -43,9 +43,7 @@ class BreakableLoader:
     def __init__(self, loader: EpochLoader, signals: SignalStop):
         self._loader, self._signals = loader, signals
 
-    def epoch(
-        self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD
-    ) -> Generator[Batch, None, None]:  # fmt: skip
+    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD) -> Generator[Batch, None, None]:
         with closing(self._loader.epoch(epoch, start, consumer)) as batches:
             for batch in batches:
                 if self._signals.stop is not None:
@@ -66,9 +64,13 @@ class Evaluator:
     """
 
     def __init__(
-        self, strategy: Strategy, loss: LossBlock, meter: Meter, on_host: Optional[Mapping[str, HostMetric]] = None,
+        self,
+        strategy: Strategy,
+        loss: LossBlock,
+        meter: Meter,
+        on_host: Optional[Mapping[str, HostMetric]] = None,
         decode: Optional[Decode] = None,
-    ):  # fmt: skip
+    ):
         self._strategy, self._loss, self._meter = strategy, loss, meter
         self._on_host = dict(on_host or {})
         self.decode = None if decode is None else DecodedOnce(decode)
@@ -129,7 +131,9 @@ class Evaluator:
         return self._meter.weighted
 
     def losses(self, batch: Batch, outputs: Outputs) -> List[nd.NDArray]:
-        """Returns the loss (B,) of each sample, its weight (B,) if the loss is weighted, and its parts. Asynchronous.
+        """Returns the loss (B,) of each sample, its weight (B,) if the loss is weighted, and its parts.
+
+        Asynchronous.
         """
         return as_list(self._loss(*outputs, *batch.targets))
 

@@ -24,10 +24,15 @@ FOLDS_FILE = "folds.json"
 VALIDATED, TESTED = "val/", "test/"
 _VALUE = (*NUMBER, type(None))
 _FORM: JsonForm = {
-    "state": str, "exit_code": int, "cause": str, "num_folds": int, "metrics": {"*": _VALUE}, "std": {"*": _VALUE},
+    "state": str,
+    "exit_code": int,
+    "cause": str,
+    "num_folds": int,
+    "metrics": {"*": _VALUE},
+    "std": {"*": _VALUE},
     "defined?": {"*": int},
     "runs": [{"run": str, "state": str, "exit_code": int, "values": {"*": _VALUE}}],
-}  # fmt: skip
+}
 
 
 def fold_folder(number: int) -> str:
@@ -82,8 +87,11 @@ def read_fold(run_dir: Path, state: str, exit_code: int, cause: str, step: int) 
 def _numbers(json_value: object) -> Dict[str, float]:
     """Returns the numbers of a JSON object as floats, and null, as which JSON holds an undefined value, as NaN."""
     items = json_value.items() if isinstance(json_value, Mapping) else ()
-    return {str(name): math.nan if value is None else float(value) for name, value in items
-            if value is None or isinstance(value, NUMBER) and not isinstance(value, bool)}  # fmt: skip
+    return {
+        str(name): math.nan if value is None else float(value)
+        for name, value in items
+        if value is None or isinstance(value, NUMBER) and not isinstance(value, bool)
+    }
 
 
 def summarize(values: Sequence[Mapping[str, float]]) -> Dict[str, Dict[str, float]]:
@@ -115,15 +123,19 @@ def write_folds(folder: Path, trainer: Trainer, results: Sequence[FoldResult]) -
         "exit_code": failed.exit_code if failed is not None else EXIT_FINISHED,
         "cause": "" if failed is None else f"{failed.run}: {failed.cause or failed.state}",
         "num_folds": trainer.num_folds,
-        "settings": {"folds": trainer.folds, "fold_repeats": trainer.fold_repeats,
-                     "fold_stratify": trainer.fold_stratify, "fold_groups": trainer.fold_groups},
+        "settings": {
+            "folds": trainer.folds,
+            "fold_repeats": trainer.fold_repeats,
+            "fold_stratify": trainer.fold_stratify,
+            "fold_groups": trainer.fold_groups,
+        },
         "monitor": trainer.monitor,
         "metrics": {name: one["mean"] for name, one in best.items()},
         "std": {name: one["std"] for name, one in best.items()},
         "defined": {name: one["defined"] for name, one in best.items()},
         "last": last,
         "runs": [asdict(one) for one in results],
-    }  # fmt: skip
+    }
     write_json_atomic(folder / FOLDS_FILE, content)
     return content
 

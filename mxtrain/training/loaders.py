@@ -31,9 +31,14 @@ NUM_SHOWN_SAMPLES = 16
 
 
 def build_loader(
-    description: Description, source: Samples, signature: Signature, device: Context, training: bool = False,
-    teacher: Optional[Teacher] = None, **options: Any,
-) -> BatchLoader:  # fmt: skip
+    description: Description,
+    source: Samples,
+    signature: Signature,
+    device: Context,
+    training: bool = False,
+    teacher: Optional[Teacher] = None,
+    **options: Any,
+) -> BatchLoader:
     """Returns a loader of one split; evaluation order and no augmentation unless `train=True`.
 
     Args:
@@ -45,31 +50,40 @@ def build_loader(
     training = training or bool(options.get("train"))
     collate = task.build_collate(description, signature, training)
     settings = {
-        "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device,
-        "seed": description.trainer.seed, "num_classes": task.num_classes(signature),
+        "batch_size": dataset.eval_batch_size,
+        "prefetch": dataset.prefetch,
+        "device": device,
+        "seed": description.trainer.seed,
+        "num_classes": task.num_classes(signature),
         "collate": teacher.after(collate) if teacher is not None and training else collate,
         "encode": task.build_encode(description, signature, training),
         "scales": [
             Scale(other, task.build_encode(description, sign, training))  # type: ignore[arg-type]  # of images
             for other, sign in (dataset.scaled(source, signature) if training else ())
         ],
-    }  # fmt: skip
+    }
     return dataset.build_loader(source, signature, LoaderOptions(**{**settings, **options}))
 
 
 def build_data(
-    description: Description, splits: Splits, signature: Signature, device: Context, world: World = ALONE,
+    description: Description,
+    splits: Splits,
+    signature: Signature,
+    device: Context,
+    world: World = ALONE,
     teacher: Optional[Teacher] = None,
-) -> RunData:  # fmt: skip
+) -> RunData:
     """Returns the loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
 
     Workers share the batches of training and validation; the test split is measured by one.
     """
     dataset, trainer = description.dataset, description.trainer
     trained: Dict[str, Any] = {
-        "batch_size": dataset.samples_per_step, "limit_batches": trainer.limit_train_batches, "world": world,
+        "batch_size": dataset.samples_per_step,
+        "limit_batches": trainer.limit_train_batches,
+        "world": world,
         "teacher": teacher,
-    }  # fmt: skip
+    }
     if trainer.overfit_batches is None:
         sampler = dataset.build_sampler(splits, trainer.seed)
         train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **trained)
@@ -98,7 +112,7 @@ def take(source: Samples, indices: Sequence[int]) -> Samples:
 
 def build_samples(
     description: Description, splits: Splits, signature: Signature, device: Context
-) -> Optional[ShownSamples]:  # fmt: skip
+) -> Optional[ShownSamples]:
     """Returns a few validation samples to show with what the network says of them; None if there is nothing to show."""
     task = description.task
     if not task.can_show(description):
@@ -109,7 +123,7 @@ def build_samples(
     return ShownSamples(
         build_loader(description, shown, signature, device, prefetch=0, in_order=True),
         lambda predictions, targets: task.show(signature, shown, predictions, targets),
-    )  # fmt: skip
+    )
 
 
 def open_data(description: Description) -> Tuple[Splits, Signature]:

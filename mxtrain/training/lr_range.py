@@ -64,11 +64,17 @@ class LearningRateCurve:
     def reasons(self) -> List[str]:
         """Returns the range, and the reasons for it."""
         limits = self.range
-        last = f"the loss diverged at {self.rates[-1]:.2g}" if self.diverged else \
-            f"the loss did not diverge up to {self.rates[-1]:.2g}: a larger end= may show higher rates"  # fmt: skip
+        last = (
+            f"the loss diverged at {self.rates[-1]:.2g}"
+            if self.diverged
+            else f"the loss did not diverge up to {self.rates[-1]:.2g}: a larger end= may show higher rates"
+        )
         if limits is None:
-            return [f"no range: the loss did not fall by more than 2 % between {self.rates[0]:.2g} and "
-                    f"{self.rates[-1]:.2g} ({last})", "try another start= and end=, or more steps="]  # fmt: skip
+            return [
+                f"no range: the loss did not fall by more than 2 % between {self.rates[0]:.2g} and "
+                f"{self.rates[-1]:.2g} ({last})",
+                "try another start= and end=, or more steps=",
+            ]
         first, low = self.smoothed[0], self.smoothed[self.lowest]
         return [
             f"optimizer.lr between {limits[0]:.2g} and {limits[1]:.2g}",
@@ -77,15 +83,18 @@ class LearningRateCurve:
             "late to be a rate for a whole run",
             last,
             "the test is of the first steps only: with a warm-up, or with momentum, higher rates may do",
-        ]  # fmt: skip
+        ]
 
     def to_json(self) -> Dict[str, Json]:
         """Returns the numbers and the range."""
         limits = self.range
         return {
-            "range": None if limits is None else list(limits), "diverged": self.diverged, "lr": list(self.rates),
-            "loss": [loss if math.isfinite(loss) else None for loss in self.losses], "smoothed": list(self.smoothed),
-        }  # fmt: skip
+            "range": None if limits is None else list(limits),
+            "diverged": self.diverged,
+            "lr": list(self.rates),
+            "loss": [loss if math.isfinite(loss) else None for loss in self.losses],
+            "smoothed": list(self.smoothed),
+        }
 
     def write(self, folder: Path) -> List[Path]:
         """Writes curve.png, curve.csv and curve.json, and returns their paths."""
@@ -117,8 +126,12 @@ class LearningRateCurve:
         if self.range is not None:
             artists.append(axes.axvspan(*self.range, alpha=0.15))
         low, high = min(self.smoothed), max(self.smoothed[: self.lowest + 1])
-        axes.set(xscale="log", xlabel="learning rate", ylabel="training loss",
-                 ylim=(low - 0.1 * (high - low or 1), high + 0.5 * (high - low or 1)))  # fmt: skip
+        axes.set(
+            xscale="log",
+            xlabel="learning rate",
+            ylabel="training loss",
+            ylim=(low - 0.1 * (high - low or 1), high + 0.5 * (high - low or 1)),
+        )
         axes.legend(artists, ["loss", "smoothed", "range"][: len(artists)], frameon=False)
         return figure
 

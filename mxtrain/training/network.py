@@ -26,7 +26,7 @@ log = logging.getLogger("mxtrain")
 
 def build_network(
     description: Description, signature: Signature, device: Context, remote_rows: bool = False, learns: bool = True
-) -> gluon.Block:  # fmt: skip
+) -> gluon.Block:
     """Returns the initialised, hybridized network.
 
     Args:
@@ -39,12 +39,17 @@ def build_network(
         dataset.require_order(network)
     try:
         prepared = prepare_network(
-            description.model, num_classes=task.num_classes(signature), input_shape=signature.shape,
-            seed=description.trainer.seed, device=device, network=network,
+            description.model,
+            num_classes=task.num_classes(signature),
+            input_shape=signature.shape,
+            seed=description.trainer.seed,
+            device=device,
+            network=network,
             output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
-            output_names=task.output_names(signature), learns=learns,
+            output_names=task.output_names(signature),
+            learns=learns,
             tables=TableOptions(sparse_from(description), sparse_samples(description), remote_rows),
-        )  # fmt: skip
+        )
     except WrongOutputs as error:
         note = dataset.note_on_values() if isinstance(dataset, GivenDataset) else ""
         raise ConfigError(f"dataset: {note}" if note else str(error)) from error
@@ -76,7 +81,7 @@ def warn_dense_gradients(description: Description, prepared: Prepared) -> None:
     if reason_against and description.trainer.sparse_grad == "auto":
         reasons += [reason_against] * any(
             table.num_rows * table.units >= PAYS_FROM for table in tables_of(prepared.network)
-        )  # fmt: skip
+        )
     for text in reasons:
         log.info("the gradient of a table of embeddings holds all of its rows: %s", text)
 

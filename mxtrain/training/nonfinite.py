@@ -56,9 +56,13 @@ class Diagnosis:
     """
 
     def __init__(
-        self, step: TrainingStep, repeat: Callable[[str, int], Iterator[Batch]], advance: Callable[[Batch], int],
-        count: Callable[[], int], keep: Keep = lambda *arguments: None,
-    ):  # fmt: skip
+        self,
+        step: TrainingStep,
+        repeat: Callable[[str, int], Iterator[Batch]],
+        advance: Callable[[Batch], int],
+        count: Callable[[], int],
+        keep: Keep = lambda *arguments: None,
+    ):
         self._step, self._repeat, self._advance, self._count = step, repeat, advance, count
         self._workers, self._keep = step.store, keep
 

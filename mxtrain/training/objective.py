@@ -45,14 +45,21 @@ def build_objective(
     shape, trained = signature.shape, description.task.training_shapes(description, signature)
     predicted = None if trained == shape else shape
     return Objective(
-        network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes,
+        network,
+        loss,
+        meter,
+        trained,
+        max(end - begin, 1),
+        description.amp,
+        predicted,
+        description.model.state_shapes,
         description.dataset.samples_per_step,
     )
 
 
 def build_evaluator(
     description: Description, strategy: Strategy, signature: Signature, decode: Optional[Decode] = None
-) -> Evaluator:  # fmt: skip
+) -> Evaluator:
     """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs.
 
     Args:

@@ -75,9 +75,13 @@ class Profiling:
     """
 
     def __init__(
-        self, layout: Layout, computation: Computation, timeline: Optional[Path], say: Callable[[str], None],
+        self,
+        layout: Layout,
+        computation: Computation,
+        timeline: Optional[Path],
+        say: Callable[[str], None],
         steps_per_epoch: int,
-    ):  # fmt: skip
+    ):
         self._layout, self._computation, self._timeline, self._say = layout, computation, timeline, say
         self._devices = [device for stages in layout.devices for device in stages]
         self._steps_done = 0
@@ -139,7 +143,7 @@ class Profiling:
 
     def _operators(
         self, operations: Sequence[Operation], steps: Sequence[BatchShape], first_step: int
-    ) -> OperatorTimes:  # fmt: skip
+    ) -> OperatorTimes:
         network, dtype, listed = self._computation
         work_of = {shape: _work(network, shape, listed) for shape in set(steps)}  # most steps have the same shapes
         num_elements = sum(math.prod(p.shape) for p in network.collect_params().values() if is_trained(p))
@@ -148,7 +152,7 @@ class Profiling:
         limits = measure_limits(self._devices, dtype)
         return measure_operators(
             operations, [work_of[shape] for shape in steps], num_elements, limits, listed, first_step
-        )  # fmt: skip
+        )
 
     def _stop_trace(self) -> List[Operation]:
         assert self._trace is not None

@@ -56,9 +56,13 @@ class Recorder:
     """
 
     def __init__(
-        self, meter: Meter, epoch_sums: List[float], window_sums: Optional[List[float]] = None, log_interval: int = 50,
+        self,
+        meter: Meter,
+        epoch_sums: List[float],
+        window_sums: Optional[List[float]] = None,
+        log_interval: int = 50,
         total_steps: Optional[int] = None,
-    ):  # fmt: skip
+    ):
         self._meter = meter
         self._entries: List[Entry] = []
         self._epoch_sums = epoch_sums
@@ -146,9 +150,13 @@ class Recorder:
 
     def _row(self, entry: Entry, sums: np.ndarray, samples_per_s: float) -> MetricRow:
         return {
-            "step": entry.step, "epoch": entry.epoch, "split": "train", **self._meter.values(sums, entry.size),
-            "lr": entry.lr, "samples_per_s": samples_per_s,
-        }  # fmt: skip
+            "step": entry.step,
+            "epoch": entry.epoch,
+            "split": "train",
+            **self._meter.values(sums, entry.size),
+            "lr": entry.lr,
+            "samples_per_s": samples_per_s,
+        }
 
     def _count(self, entry: Entry, sums: np.ndarray) -> None:
         # Add row by row: a resumed epoch then adds in the same order and gets the same totals bit for bit.

@@ -26,7 +26,7 @@ FEW_SAMPLES = 10
 
 def warnings_of(
     description: Description, num_samples: int, steps_per_epoch: int, meter: Meter, workers: Store
-) -> List[str]:  # fmt: skip
+) -> List[str]:
     """Returns warnings about settings that are allowed but unexpected for this number of samples, a sentence each."""
     (setting, size), total_steps = description.dataset.batch_unit, total_steps_of(description.trainer, steps_per_epoch)
     warnings = description.rates.schedule.warnings(steps_per_epoch, total_steps)
@@ -60,9 +60,14 @@ def few_samples(splits: Splits) -> List[str]:
 
 
 def log_remarks(
-    description: Description, splits: Splits, signature: Signature, train: BatchLoader, objective: Objective,
-    layout: Layout, workers: Store,
-) -> None:  # fmt: skip
+    description: Description,
+    splits: Splits,
+    signature: Signature,
+    train: BatchLoader,
+    objective: Objective,
+    layout: Layout,
+    workers: Store,
+) -> None:
     """Logs all that there is to say before training.
 
     Args:

@@ -57,7 +57,7 @@ class RepeatedStep:
 
 def repeat_step(
     bundle: ReplayBundle, description: Description, signature: Signature, weights: Mapping[str, np.ndarray]
-) -> RepeatedStep:  # fmt: skip
+) -> RepeatedStep:
     """Repeats the step of a bundle.
 
     Args:
@@ -130,9 +130,7 @@ def batch_of_step(
             "read again."
         )
     train = checkpoint.state["train"]
-    epoch, number = divmod(
-        train["epoch"] * len(loader) + train["epoch_step"] + step - 1 - checkpoint.step, len(loader)
-    )  # fmt: skip
+    epoch, number = divmod(train["epoch"] * len(loader) + train["epoch_step"] + step - 1 - checkpoint.step, len(loader))
     with closing(loader.epoch(epoch, number)) as batches:
         for batch in batches:
             return batch
@@ -141,7 +139,7 @@ def batch_of_step(
 
 def read_step_again(
     reference: StepReference, checkpoint: Checkpoint, description: Description, signature: Signature
-) -> ReplayBundle:  # fmt: skip
+) -> ReplayBundle:
     """Reads the batch of a step, and returns it as a bundle whose weights are in the checkpoint.
 
     Raises:
@@ -154,9 +152,13 @@ def read_step_again(
         raise ConfigError(f"worker {reference.rank} had no sample in step {reference.step}.")
     inputs, targets = ([array.asnumpy() for array in arrays] for arrays in (batch.inputs, batch.targets))
     facts: JsonObject = {
-        "step": reference.step, "rank": reference.rank, "workers": reference.workers, "reason": reference.reason,
-        "samples": batch.size, "batch_size": batch.size,
-    }  # fmt: skip
+        "step": reference.step,
+        "rank": reference.rank,
+        "workers": reference.workers,
+        "reason": reference.reason,
+        "samples": batch.size,
+        "batch_size": batch.size,
+    }
     return ReplayBundle(checkpoint.path, facts, inputs, targets, {})
 
 
@@ -185,7 +187,7 @@ def gradient_statistics(network: object) -> List[LayerStatistics]:
 
 def verdict_of(
     inputs: Sequence[np.ndarray], layers: Sequence[LayerStatistics], loss: float, gradients: Sequence[LayerStatistics]
-) -> str:  # fmt: skip
+) -> str:
     """Returns what became non-finite first, in a clause."""
     if not all(np.isfinite(array).all() for array in inputs):
         return "the input batch itself is non-finite"

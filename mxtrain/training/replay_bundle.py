@@ -42,13 +42,22 @@ MAX_ARRAYS_BYTES = MAX_WEIGHT_BYTES + MAX_BATCH_BYTES + (1 << 24)
 MAX_JSON_BYTES = 1 << 24
 MAX_NUM_ARRAYS = 100_000
 _REFERENCE_FORM: Dict[str, JsonForm] = {
-    "format": str, "version": int, "reason": str, "step": int, "rank": int, "workers": int,
-}  # fmt: skip
+    "format": str,
+    "version": int,
+    "reason": str,
+    "step": int,
+    "rank": int,
+    "workers": int,
+}
 _FORM: JsonForm = {
-    **_REFERENCE_FORM, "epoch": int, "samples": int, "batch_size": int,
-    "run": {"description": dict, "input": dict, "*": object}, "checkpoint?": str,
+    **_REFERENCE_FORM,
+    "epoch": int,
+    "samples": int,
+    "batch_size": int,
+    "run": {"description": dict, "input": dict, "*": object},
+    "checkpoint?": str,
     "arrays": {"*": {"dtype": str, "shape": [int]}},
-}  # fmt: skip
+}
 _KINDS = "biuf"
 
 
@@ -105,9 +114,13 @@ class StepReference:
         folder = _prepare_folder(self.run_dir, self.step, self.rank)
         if not (folder / BUNDLE).exists():
             facts: JsonObject = {
-                "format": FORMAT, "version": VERSION, "reason": self.reason, "step": self.step, "rank": self.rank,
+                "format": FORMAT,
+                "version": VERSION,
+                "reason": self.reason,
+                "step": self.step,
+                "rank": self.rank,
                 "workers": self.workers,
-            }  # fmt: skip
+            }
             write_json_atomic(folder / BUNDLE, facts, durable=False)
         return folder
 
@@ -126,9 +139,15 @@ class ReplayWriter:
         self._run_dir, self._run, self._rank, self._workers = run_dir, run, rank, workers
 
     def write(
-        self, batch: Batch, step: int, epoch: int, reason: str, weights: Callable[[], Mapping[str, np.ndarray]],
-        num_weight_bytes: int, checkpoint: Optional[str],
-    ) -> Path:  # fmt: skip
+        self,
+        batch: Batch,
+        step: int,
+        epoch: int,
+        reason: str,
+        weights: Callable[[], Mapping[str, np.ndarray]],
+        num_weight_bytes: int,
+        checkpoint: Optional[str],
+    ) -> Path:
         """Writes the bundle of a step, and returns its folder.
 
         Args:
@@ -152,11 +171,19 @@ class ReplayWriter:
         if num_weight_bytes <= MAX_WEIGHT_BYTES:
             arrays.update({f"weight:{name}": array for name, array in weights().items()})
         facts: JsonObject = {
-            "format": FORMAT, "version": VERSION, "reason": reason, "step": step, "epoch": epoch, "rank": self._rank,
-            "workers": self._workers, "samples": samples, "batch_size": batch.size, "run": dict(self._run),
+            "format": FORMAT,
+            "version": VERSION,
+            "reason": reason,
+            "step": step,
+            "epoch": epoch,
+            "rank": self._rank,
+            "workers": self._workers,
+            "samples": samples,
+            "batch_size": batch.size,
+            "run": dict(self._run),
             "checkpoint": checkpoint,
             "arrays": {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()},
-        }  # fmt: skip
+        }
         folder = _prepare_folder(self._run_dir, step, self._rank)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
@@ -218,7 +245,7 @@ def read_bundle(path: Path) -> Union[ReplayBundle, StepReference]:
     by_kind = {
         kind: {key.partition(":")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}:")}
         for kind in ("input", "target", "weight")
-    }  # fmt: skip
+    }
     inputs, targets = ([by_kind[kind][n] for n in _numbers(by_kind[kind])] for kind in ("input", "target"))
     if not inputs or len(inputs) < len(by_kind["input"]) or len(targets) < len(by_kind["target"]):
         raise ConfigError(f"{path / ARRAYS} does not contain all inputs and targets.")

@@ -43,28 +43,58 @@ if TYPE_CHECKING:
 # Settings that may change on resume, because a step computes the same with them: length of the run, placement, logging
 # and checkpoints. All other settings change the weights.
 FREE = (
-    "trainer.max_*", "trainer.epoch_budget", "trainer.log_interval", "trainer.val_interval*",
+    "trainer.max_*",
+    "trainer.epoch_budget",
+    "trainer.log_interval",
+    "trainer.val_interval*",
     "trainer.limit_val_batches",
-    "trainer.limit_test_batches", "trainer.fold_repeats", "trainer.test", "trainer.profile", "trainer.sparse_grad",
-    "early_stopping.*", "checkpoint.*", "runtime.*",
-    "parallel.*", "kvstore.*", "cluster.*",
-    "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
-    "dataset.root", "dataset.download", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size",
+    "trainer.limit_test_batches",
+    "trainer.fold_repeats",
+    "trainer.test",
+    "trainer.profile",
+    "trainer.sparse_grad",
+    "early_stopping.*",
+    "checkpoint.*",
+    "runtime.*",
+    "parallel.*",
+    "kvstore.*",
+    "cluster.*",
+    "callback",
+    "callback.*",
+    "logger",
+    "logger.*",  # without the dot: the group may have been empty
+    "dataset.root",
+    "dataset.download",
+    "dataset.num_workers",
+    "dataset.prefetch",
+    "dataset.eval_batch_size",
     "model.weights",
-)  # fmt: skip
+)
 
 # Exceptions to `FREE` that do change the result, with the value that an absent setting stands for.
 BOUND: Dict[str, object] = {
-    "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
-    "kvstore.ratio": 0.01, "trainer.fold_stratify": "auto",
+    "parallel.batch_norm": "per_device",
+    "kvstore.compression": "none",
+    "kvstore.threshold": None,
+    "kvstore.ratio": 0.01,
+    "trainer.fold_stratify": "auto",
     "dataset.class_weights": {},  # given weights are flattened to one setting for each class
-}  # fmt: skip
+}
 
 OF_WHOLE_RUNS = (
-    "trainer.max_*", "trainer.epoch_budget", "trainer.val_interval*", "trainer.limit_val_batches",
-    "trainer.limit_test_batches", "trainer.test", "early_stopping.*", "callback.*", "checkpoint.resume",
-    "checkpoint.changes*", "model.weights", "kvstore._target_",
-)  # fmt: skip
+    "trainer.max_*",
+    "trainer.epoch_budget",
+    "trainer.val_interval*",
+    "trainer.limit_val_batches",
+    "trainer.limit_test_batches",
+    "trainer.test",
+    "early_stopping.*",
+    "callback.*",
+    "checkpoint.resume",
+    "checkpoint.changes*",
+    "model.weights",
+    "kvstore._target_",
+)
 """Settings of `FREE` that affect the result of a whole run: its schedule, its end, the validations from which the best
 checkpoint is selected, the initial weights, and actions on the weights."""
 
@@ -177,8 +207,9 @@ def require_same_data(checkpoint: Checkpoint, config: Config, identity: JsonObje
     lines = data_differences(before, identity, files_only=other_samples)
     if lines and checkpoint.step == 0:
         # A run often ends in its first epoch for a broken file, and asks to remove it and to type the same command.
-        logging.getLogger("mxtrain").info("%s holds no trained step, and is continued on other data:\n%s",
-                                          checkpoint.path, "\n".join(lines))  # fmt: skip
+        logging.getLogger("mxtrain").info(
+            "%s holds no trained step, and is continued on other data:\n%s", checkpoint.path, "\n".join(lines)
+        )
     elif lines:
         raise CheckpointError(
             f"{checkpoint.path} was trained on other data:\n" + "\n".join(lines) + "\n"
@@ -421,18 +452,27 @@ def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) ->
     if status is None or train["validation_due"]:
         return None
     return ended_result(
-        status, state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=checkpoint.step,
-        epoch=checkpoint.epoch, best=train["best"], weights_sha256=sha256,
-    )  # fmt: skip
+        status,
+        state=status["state"],
+        exit_code=EXIT_FINISHED,
+        cause=status.get("cause") or "",
+        step=checkpoint.step,
+        epoch=checkpoint.epoch,
+        best=train["best"],
+        weights_sha256=sha256,
+    )
 
 
 def ended_result(status: JsonObject, **fields: Any) -> Result:
     """Returns the result of a run that ended earlier, from `fields` and status.json."""
     return Result(
-        metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
-        best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},
-        samples_per_s=status.get("samples_per_s") or 0.0, **fields,
-    )  # fmt: skip
+        metrics=status.get("metrics") or {},
+        checkpoint=status.get("checkpoint"),
+        best_checkpoint=status.get("best_checkpoint"),
+        measured=status.get("measured") or {},
+        samples_per_s=status.get("samples_per_s") or 0.0,
+        **fields,
+    )
 
 
 def already_finished_message(run_dir: Path, cause: str, step: int) -> str:
@@ -470,9 +510,12 @@ def move_to_previous(run_dir: Path, hydra: bool = False) -> Optional[Path]:
 
 
 def open_checkpoints(
-    description: Description, run_dir: Path, workers: Store, resume_point: Optional[ResumePoint] = None,
+    description: Description,
+    run_dir: Path,
+    workers: Store,
+    resume_point: Optional[ResumePoint] = None,
     without: Collection[str] = (),
-) -> Tuple[Union[CheckpointStore, NoStore], Optional[Checkpoint]]:  # fmt: skip
+) -> Tuple[Union[CheckpointStore, NoStore], Optional[Checkpoint]]:
     """Returns the store of checkpoints, and the checkpoint to continue from. Collective.
 
     Only rank 0 reads the run directory; it sends the checkpoint to the other workers, except the parameters `without`.

@@ -62,10 +62,14 @@ class RunFinalizer:
             stop = self._without_last_checkpoint(stop, state.step)
         is_kept = best is not None and state.best is not None and best.step == state.best["step"]
         return self._result(
-            stop, state, recorder, metrics=values, measured=measured,
+            stop,
+            state,
+            recorder,
+            metrics=values,
+            measured=measured,
             best_checkpoint=str(best.path) if best is not None and is_kept else None,
             weights_sha256=sha256,
-        )  # fmt: skip
+        )
 
     def _sha256(self) -> str:
         """Returns the hash of the weights; empty on workers that do not read tables on servers."""
@@ -78,8 +82,9 @@ class RunFinalizer:
         if not state.validated_step:
             return {}
         part = self._data.val.coverage if self._data.val is not None else ""
-        return {name: {"step": state.validated_step, "part": part if name == "val" else ""}
-                for name in ("train", "val")}  # fmt: skip
+        return {
+            name: {"step": state.validated_step, "part": part if name == "val" else ""} for name in ("train", "val")
+        }
 
     def _without_last_checkpoint(self, stop: Stop, step: int) -> Stop:
         """Returns a stop that reports the failed write of the last checkpoint: such a run must not report success."""
@@ -132,10 +137,16 @@ class RunFinalizer:
         except Exception:  # the run directory was deleted: report why the run ended instead
             latest = None
         return Result(
-            state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
-            best=state.best, checkpoint=None if latest is None else str(latest.path),
-            samples_per_s=recorder.samples / recorder.seconds if recorder.seconds else 0.0, **fields,
-        )  # fmt: skip
+            state=stop.state,
+            exit_code=stop.exit_code,
+            cause=stop.cause,
+            step=state.step,
+            epoch=state.epoch,
+            best=state.best,
+            checkpoint=None if latest is None else str(latest.path),
+            samples_per_s=recorder.samples / recorder.seconds if recorder.seconds else 0.0,
+            **fields,
+        )
 
     def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
         """Returns the result of a run that status.json reports as complete; None if there is work left.
@@ -153,6 +164,12 @@ class RunFinalizer:
             return None
         self._callbacks.notify("on_message", resume.already_finished_message(run_dir, stop.cause, state.step))
         return resume.ended_result(
-            status, state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
-            best=state.best, weights_sha256=sha256,
-        )  # fmt: skip
+            status,
+            state=stop.state,
+            exit_code=stop.exit_code,
+            cause=stop.cause,
+            step=state.step,
+            epoch=state.epoch,
+            best=state.best,
+            weights_sha256=sha256,
+        )

@@ -88,9 +88,13 @@ class Runner:
     """
 
     def __init__(
-        self, run: RunContext, meter: Meter, early_stopping: StoppingRule, monitors: Monitors,
+        self,
+        run: RunContext,
+        meter: Meter,
+        early_stopping: StoppingRule,
+        monitors: Monitors,
         checkpoint: Optional[Checkpoint] = None,
-    ):  # fmt: skip
+    ):
         self.state = TrainState()
         self._step, self._plan, self._data, self._evaluator = run.step, run.plan, run.data, run.evaluator
         self._saving, self._signals, self._callbacks = run.saving, run.signals, run.callbacks
@@ -343,7 +347,7 @@ class Runner:
 
     def _record_validate_save(
         self, stop: Optional[Stop], after_rows: Optional[Callable[[], None]], measured: LoopValues
-    ) -> None:  # fmt: skip
+    ) -> None:
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
         position = (step, self.state.epoch, 0.0)  # no time: workers agree on intervals in minutes by `self._agreement`
@@ -468,7 +472,7 @@ class Runner:
 
     def _keep_step(
         self, batch: Optional[Batch], step: int, reason: str, weights: Optional[Mapping[str, np.ndarray]] = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Writes a step for `mxtrain replay`.
 
         Only reports failures, which must not hide the error that ends the run.
@@ -482,10 +486,14 @@ class Runner:
                 folder = self._replay.write_reference(step, reason)
             else:
                 folder = self._replay.write(
-                    batch, step, self.state.epoch, reason,
+                    batch,
+                    step,
+                    self.state.epoch,
+                    reason,
                     lambda: snapshot.copy_parameters(strategy) if weights is None else weights,
-                    num_parameter_bytes(strategy), None if latest is None else latest.path.name,
-                )  # fmt: skip
+                    num_parameter_bytes(strategy),
+                    None if latest is None else latest.path.name,
+                )
             self._say(f"`python -m mxtrain replay {shlex.quote(str(folder))}` repeats step {step} layer by layer")
         except Exception as problem:
             self._say(f"step {step} could not be kept for `replay`: {problem}")
@@ -498,9 +506,7 @@ class Runner:
     def _build_recorder(self) -> Recorder:
         plan = self._plan
         log_interval = min(plan.log.every_steps or 1, plan.steps_per_epoch)
-        return Recorder(
-            self._meter, self.state.epoch_sums, self.state.window_sums, log_interval, plan.total_steps
-        )  # fmt: skip
+        return Recorder(self._meter, self.state.epoch_sums, self.state.window_sums, log_interval, plan.total_steps)
 
     def _say(self, text: str) -> None:
         self._callbacks.notify("on_message", text)

@@ -85,9 +85,10 @@ class Saving:
             self.failure = outcome.error or "" if outcome.path is None else ""
             if outcome.error and outcome.path is None:
                 self._callbacks.notify(
-                    "on_message", f"the checkpoint of step {outcome.step} could not be written: {outcome.error}. "
+                    "on_message",
+                    f"the checkpoint of step {outcome.step} could not be written: {outcome.error}. "
                     "Training goes on; earlier checkpoints are kept.",
-                )  # fmt: skip
+                )
             elif outcome.error:
                 self._callbacks.notify("on_message", f"after the checkpoint of step {outcome.step}: {outcome.error}.")
             outcome = self._store.poll()

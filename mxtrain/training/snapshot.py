@@ -169,13 +169,22 @@ def take(
     residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
     if residuals:
         arrays["residual"] = residuals
-    run = {**plan.identity, "threads": threads(), "own_operators": operators_in_use(),
-           "workers": step.store.world.size, "updates": step.store.updates}  # fmt: skip
+    run = {
+        **plan.identity,
+        "threads": threads(),
+        "own_operators": operators_in_use(),
+        "workers": step.store.world.size,
+        "updates": step.store.updates,
+    }
     return Snapshot(
-        step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
+        step=state.step,
+        epoch=state.epoch,
+        arrays=arrays,
+        metric=metric,
+        direction=plan.direction,
         monitor=plan.monitor,
         state={"train": state.to_json(), "run": run, **{n: values.pop(n) for n in TOP_LEVEL}, "states": values},
-    )  # fmt: skip
+    )
 
 
 def threads() -> str:
@@ -205,7 +214,7 @@ def restore(checkpoint: Checkpoint, step: TrainingStep) -> TrainState:
 
 def set_parameters(
     strategy: Strategy, arrays: Mapping[str, np.ndarray], source: str, left_out: Collection[str] = ()
-) -> None:  # fmt: skip
+) -> None:
     """Writes canonical arrays into the parameters, on all devices.
 
     Args:

@@ -28,9 +28,10 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
     strategy = step.strategy
     parameters = distinct_parameters(strategy.network)
     moving = {
-        name: array for name, array in strategy.values.items()
+        name: array
+        for name, array in strategy.values.items()
         if role_of(name) in STATISTICS and parameters[name].lr_mult != 0
-    }  # fmt: skip
+    }
     if not moving:
         return
     sums = {name: nd.zeros_like(array) for name, array in moving.items()}
@@ -56,7 +57,7 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
 
 def _after(
     step: TrainingStep, batch: Batch, number: int, moving: Dict[str, nd.NDArray], initial: float
-) -> Dict[str, nd.NDArray]:  # fmt: skip
+) -> Dict[str, nd.NDArray]:
     """Returns the statistics after a forward pass that begins with all of them at `initial`."""
     names: List[str] = list(moving)
     for array in moving.values():

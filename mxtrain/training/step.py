@@ -46,10 +46,16 @@ class TrainingStep:
     """
 
     def __init__(
-        self, strategy: Strategy, store: Store, updater: Union[Updater, RemoteUpdater], average: Average,
-        clip_global_norm: Optional[float], random_seed: Optional[int], scaling: Optional[NoScaling] = None,
+        self,
+        strategy: Strategy,
+        store: Store,
+        updater: Union[Updater, RemoteUpdater],
+        average: Average,
+        clip_global_norm: Optional[float],
+        random_seed: Optional[int],
+        scaling: Optional[NoScaling] = None,
         states: Optional[Mapping[str, Stateful]] = None,
-    ):  # fmt: skip
+    ):
         self.strategy = strategy
         self.store = store
         self.updater = updater
@@ -153,7 +159,7 @@ class TrainingStep:
         values, averages = self.strategy.values, self.average.arrays
         self._pruned[owner] = {
             name: nd.array(array, ctx=values[name].context, dtype=values[name].dtype) for name, array in masks.items()
-        }  # fmt: skip
+        }
         self.apply_pruning()
         for name, mask in self._pruned[owner].items():
             if name in averages:

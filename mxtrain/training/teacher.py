@@ -56,9 +56,14 @@ class Teacher:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, description: Description, signature: Signature, run: Description,
-        student: Signature, device: Context,
-    ):  # fmt: skip
+        self,
+        checkpoint: Checkpoint,
+        description: Description,
+        signature: Signature,
+        run: Description,
+        student: Signature,
+        device: Context,
+    ):
         self._path = str(checkpoint.path)
         self._features = list(run.distillation.features.values())
         arrays = weights_to_use(checkpoint)
@@ -110,9 +115,7 @@ class Teacher:
 
     def _compute(self, batch: Batch) -> Tuple[NDArray, ...]:
         inputs = dict(zip(self._inputs, batch.inputs))
-        arguments = [
-            inputs[name] if name else value for name, value in zip(self._argument_inputs, self._arguments)
-        ]  # fmt: skip
+        arguments = [inputs[name] if name else value for name, value in zip(self._argument_inputs, self._arguments)]
         outputs = self._operator(*arguments)
         output, *activities = outputs if isinstance(outputs, (list, tuple)) else [outputs]
         if (self._scale, self._shift) != (1.0, 0.0):
@@ -210,7 +213,7 @@ def load_teacher(run: Description, student: Signature, device: Context) -> Teach
 
 def require_fit(
     path: str, description: Description, signature: Signature, run: Description, student: Signature
-) -> None:  # fmt: skip
+) -> None:
     """Checks that teacher and student have the same task, inputs and outputs.
 
     Raises:

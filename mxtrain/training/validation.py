@@ -37,7 +37,7 @@ class Validator:
 
     def finds_best(
         self, state: TrainState, recorder: Recorder, agreement: Agreement, measured: LoopValues = NOT_MEASURED
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Validates; returns True if the weights are the best so far and must be saved regardless of the cadence.
 
         Arguments as for `validate`.

@@ -28,10 +28,17 @@ CLAIMS, LOGS, SEEDS = ".claims", "logs", ".seeds"
 WRITTEN = (STUDY_FILE, JOURNAL, f"{JOURNAL}.lock", CLAIMS, LOGS, SEEDS, ".study.lock")
 """Files and folders that workers write; SEEDS holds the checkpoints that members of a population have taken over."""
 _FORM: Dict[str, JsonForm] = {
-    "name": str, "flags": [str], "overrides": [str], "working_folder": str, "settings": dict, "space": list,
-    "objectives": [str], "directions": [str], "max_epochs": (int, type(None)),
+    "name": str,
+    "flags": [str],
+    "overrides": [str],
+    "working_folder": str,
+    "settings": dict,
+    "space": list,
+    "objectives": [str],
+    "directions": [str],
+    "max_epochs": (int, type(None)),
     "val_interval?": int,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -73,18 +80,28 @@ class StudyDescription:
         limit = budget_text(self.settings, budget)
         path = str(run_dir)
         plain = path if path.replace("/", "").replace("-", "").replace("_", "").isalnum() else quote(path)
-        return [*self.flags, *self.overrides, *override_words(values), *([limit] if limit else []),
-                f"hydra.run.dir={plain}"]  # fmt: skip
+        return [
+            *self.flags,
+            *self.overrides,
+            *override_words(values),
+            *([limit] if limit else []),
+            f"hydra.run.dir={plain}",
+        ]
 
     def to_json(self) -> JsonObject:
         """Returns the content of `study.json`."""
         return {
-            "name": self.name, "flags": list(self.flags), "overrides": list(self.overrides),
-            "working_folder": self.working_folder, "settings": self.settings.model_dump(),
-            "space": self.space.to_json(), "objectives": list(self.objectives),
-            "directions": list(self.directions), "max_epochs": self.max_epochs,
+            "name": self.name,
+            "flags": list(self.flags),
+            "overrides": list(self.overrides),
+            "working_folder": self.working_folder,
+            "settings": self.settings.model_dump(),
+            "space": self.space.to_json(),
+            "objectives": list(self.objectives),
+            "directions": list(self.directions),
+            "max_epochs": self.max_epochs,
             "val_interval": self.val_interval,
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_json(cls, content: Any) -> StudyDescription:
@@ -99,8 +116,9 @@ class StudyDescription:
             raise ValueError(f"has the unknown field {name}")
         objectives, directions = content["objectives"], content["directions"]
         if not objectives or len(directions) != len(objectives) or not {*directions} <= {"min", "max"}:
-            raise ValueError(f"has the objectives {objectives}, and for each must have min or max in 'directions', not "
-                             f"{directions}")  # fmt: skip
+            raise ValueError(
+                f"has the objectives {objectives}, and for each must have min or max in 'directions', not {directions}"
+            )
         settings = validate(TuneSettings, content["settings"], "tune", lambda _: STUDY_FILE)
         space = Space.from_json(content["space"])
         fields = {key: content[key] for key in _FORM if not key.endswith("?")}
@@ -113,9 +131,10 @@ class StudyDescription:
         for name in ("flags", "overrides", "objectives"):
             before, after = list(getattr(self, name)), list(getattr(other, name))
             if before != after and sorted(before) != sorted(after):  # show only the words that differ
-                before, after = [word for word in before if word not in after], [
-                    word for word in after if word not in before
-                ]  # fmt: skip
+                before, after = (
+                    [word for word in before if word not in after],
+                    [word for word in after if word not in before],
+                )
             pairs.append((name, before, after))
         ranges = [{one.key: one.range_text() for one in study.space.parameters} for study in (self, other)]
         for key in dict.fromkeys([*ranges[0], *ranges[1]]):

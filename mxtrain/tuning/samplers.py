@@ -142,7 +142,7 @@ def _value_of(trial: Any) -> Optional[float]:
 
 def cmaes_values(
     numbers: Sequence[TunedSetting], finished: Sequence[Tuple[Mapping[str, Value], float]], seed: int
-) -> Values:  # fmt: skip
+) -> Values:
     """Replays finished trials in complete generations and draws new values with CMA-ES.
 
     Args:
@@ -156,13 +156,20 @@ def cmaes_values(
     population = max(MIN_POPULATION, 4 + int(3 * math.log(size)))
     usable = [(params, value) for params, value in finished if all(setting.key in params for setting in numbers)]
     optimizer = cmaes.CMA(
-        mean=np.full(size, 0.5), sigma=0.3, bounds=np.tile([0.0, 1.0], (size, 1)), seed=seed,
+        mean=np.full(size, 0.5),
+        sigma=0.3,
+        bounds=np.tile([0.0, 1.0], (size, 1)),
+        seed=seed,
         population_size=population,
-    )  # fmt: skip
+    )
     for start in range(0, len(usable) - population + 1, population):
         generation = usable[start : start + population]
-        optimizer.tell([(np.array([_to_unit(setting, params[setting.key]) for setting in numbers]), value)
-                        for params, value in generation])  # fmt: skip
+        optimizer.tell(
+            [
+                (np.array([_to_unit(setting, params[setting.key]) for setting in numbers]), value)
+                for params, value in generation
+            ]
+        )
     return {setting.key: _from_unit(setting, float(unit)) for setting, unit in zip(numbers, optimizer.ask())}
 
 
@@ -177,9 +184,11 @@ def _to_unit(parameter: TunedSetting, value: Value) -> float:
 def _from_unit(parameter: TunedSetting, unit: float) -> Value:
     unit = min(max(unit, 0.0), 1.0)
     low, high = parameter.low, parameter.high
-    number = math.exp(math.log(low) + unit * (math.log(high) - math.log(low))) if parameter.log else (
-        low + unit * (high - low)
-    )  # fmt: skip
+    number = (
+        math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
+        if parameter.log
+        else (low + unit * (high - low))
+    )
     step = parameter.step or (1 if parameter.kind == "int" and not parameter.log else None)
     if step is not None:
         number = low + round((number - low) / step) * step

@@ -62,9 +62,7 @@ def has_even_rungs(settings: TuneSettings) -> bool:
     return settings.pruner == "median" or settings.sampler == "pbt"
 
 
-def rung_budget(
-    settings: TuneSettings, max_epochs: Optional[int], rung: int, val_interval: int = 1
-) -> Optional[int]:  # fmt: skip
+def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int, val_interval: int = 1) -> Optional[int]:
     """Returns the length of a rung in epochs, or in steps with `min_steps`; None for the last one, which has no limit.
 
     Args:

@@ -27,9 +27,15 @@ MAX_LISTED = 100_000
 seeds, only both ends are validated."""
 
 _FORM: JsonForm = {
-    "key": str, "kind": str, "choices?": [str], "low?": NUMBER, "high?": NUMBER, "step?": (int, float, type(None)),
-    "log?": bool, "when?": {"*": [str]},
-}  # fmt: skip
+    "key": str,
+    "kind": str,
+    "choices?": [str],
+    "low?": NUMBER,
+    "high?": NUMBER,
+    "step?": (int, float, type(None)),
+    "log?": bool,
+    "when?": {"*": [str]},
+}
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,13 @@ class TrialDisplay(ProgressDisplay):
     """
 
     def __init__(
-        self, title: str, run_dir: Path, description: StudyDescription, budget: Optional[int],
+        self,
+        title: str,
+        run_dir: Path,
+        description: StudyDescription,
+        budget: Optional[int],
         stream: Optional[TextIO] = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         stream = stream or sys.stdout
         super().__init__(stream, quiet_s=0.0 if stream.isatty() else INTERVAL_S, refresh_s=1.0)
         self._run_dir, self._description, self._steps_per_epoch = run_dir, description, 0
@@ -51,8 +55,11 @@ class TrialDisplay(ProgressDisplay):
             max_steps = self._find_max_steps()
             self._done, self._total = step, max_steps or 0
             parts.append(f"epoch {epoch}{_of(self._max_epochs)}, step {step:,}{_of(max_steps)}")
-            parts += [f"{name}={text}" for name in self._description.objectives
-                      if (text := newest_value(name, rows, progress)) is not None]  # fmt: skip
+            parts += [
+                f"{name}={text}"
+                for name in self._description.objectives
+                if (text := newest_value(name, rows, progress)) is not None
+            ]
         else:
             parts.append("starting")
         return f"{self._what}: {', '.join(parts)}, {format_seconds(time.monotonic() - self._began_s)}"

@@ -208,9 +208,7 @@ def cut_partial_line(file: Path) -> None:
         os.close(fd)
 
 
-def build_pruner(
-    settings: TuneSettings, max_epochs: Optional[int], val_interval: int = 1
-) -> optuna.pruners.BasePruner:  # fmt: skip
+def build_pruner(settings: TuneSettings, max_epochs: Optional[int], val_interval: int = 1) -> optuna.pruners.BasePruner:
     """Builds Optuna's pruner. Budgets are in the unit of the rungs: epochs, or steps with `min_steps`."""
     import optuna
 
@@ -259,9 +257,12 @@ class Study:
         directions = ["maximize" if direction == "max" else "minimize" for direction in description.directions]
         with quiet():
             self.optuna = optuna.create_study(
-                storage=storage, study_name=description.name, directions=directions, load_if_exists=True,
+                storage=storage,
+                study_name=description.name,
+                directions=directions,
+                load_if_exists=True,
                 pruner=build_pruner(description.settings, description.max_epochs, description.val_interval),
-            )  # fmt: skip
+            )
 
     @property
     def trials(self) -> List[Any]:
@@ -292,9 +293,10 @@ class Study:
 
         settings = [setting for setting in self.description.space.parameters if setting.key in values]
         template = optuna.trial.create_trial(
-            state=optuna.trial.TrialState.RUNNING, params=dict(values),
+            state=optuna.trial.TrialState.RUNNING,
+            params=dict(values),
             distributions={setting.key: distribution_of(setting) for setting in settings},
-        )  # fmt: skip
+        )
         self.optuna.add_trial(template)
         return self.adopt(self.trials[-1])
 
@@ -323,9 +325,11 @@ class Study:
             trial.set_user_attr("cause", cause)
         with quiet():
             self.optuna.tell(
-                trial, list(values) if values is not None else None, state=optuna.trial.TrialState[state],
+                trial,
+                list(values) if values is not None else None,
+                state=optuna.trial.TrialState[state],
                 skip_if_finished=True,
-            )  # fmt: skip
+            )
 
 
 @contextmanager
@@ -410,9 +414,14 @@ def read_progress(run_dir: Path) -> TrialProgress:
     if status is None or status.state == DAMAGED:
         return TrialProgress()
     return TrialProgress(
-        exit_code=status.exit_code, epoch=status.epoch, step=status.step, metrics=status.metrics, best=status.best,
-        speed=status.samples_per_s, cause=status.cause,
-    )  # fmt: skip
+        exit_code=status.exit_code,
+        epoch=status.epoch,
+        step=status.step,
+        metrics=status.metrics,
+        best=status.best,
+        speed=status.samples_per_s,
+        cause=status.cause,
+    )
 
 
 def recorded_values(run_dir: Path, space: Space) -> Values:

@@ -229,8 +229,15 @@ class Worker:
                 self._say(f"trial {member.number}: takes over the weights of trial {member.source}")
                 trial.set_user_attr("run", member.run)
                 trial.set_user_attr("values", dict(member.values))
-            return Job(member.number, trial, claim, dict(member.values), sorted(fresh.intermediate_values), run_dir,
-                       population.words_of(self._folder, member))  # fmt: skip
+            return Job(
+                member.number,
+                trial,
+                claim,
+                dict(member.values),
+                sorted(fresh.intermediate_values),
+                run_dir,
+                population.words_of(self._folder, member),
+            )
         return None
 
     def _try_lock(self, number: int, run_dir: Path) -> Optional[FileLock]:
@@ -323,10 +330,15 @@ class Worker:
         command = [*module_command("mxtrain"), "train", *words]
         with append_to(self._folder.log(job.number), "ab") as output:
             process = subprocess.Popen(
-                command, cwd=folder if folder.is_dir() else None, env=environment(), stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT, pass_fds=[job.claim.fd],
+                command,
+                cwd=folder if folder.is_dir() else None,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[job.claim.fd],
                 start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
-            )  # fmt: skip
+            )
         try:
             with TrialDisplay(self._title(job), job.run_dir, self._description, budget), forwarded_warnings(process):
                 return process.wait()

@@ -120,7 +120,7 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
 
 def describe_outputs(
     signature: Dict[str, Any], outputs: Dict[str, np.ndarray], prepared: PreparedImage
-) -> Optional[Dict[str, Any]]:  # fmt: skip
+) -> Optional[Dict[str, Any]]:
     """Returns boxes, masks, shares of classes or key points, in pixels of the original image; None for other outputs.
 
     Args:
@@ -174,15 +174,17 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
         crop = Crop.around(whole, resized)
         image_CHW = crop.draw(lambda box, size: image.resized(box, size, read_channels), image.size, fill_C)
     elif frame or fit:
-        resized = fit_into_frame(full_height, full_width, frame) if frame else \
-            fit_size(full_height, full_width, shape, fit)  # fmt: skip
+        resized = (
+            fit_into_frame(full_height, full_width, frame) if frame else fit_size(full_height, full_width, shape, fit)
+        )
         part_CHW = image.resized(whole, resized[::-1], read_channels)
         image_CHW = np.empty((read_channels, *(frame or shape)), part_CHW.dtype)
         image_CHW[:] = fill_C[:, None, None]
         image_CHW[:, : resized[0], : resized[1]] = part_CHW
     else:
-        image_CHW = image.resized(central_box(image.size, shape, decoding["central_crop"]), resized[::-1],
-                                  read_channels)  # fmt: skip
+        image_CHW = image.resized(
+            central_box(image.size, shape, decoding["central_crop"]), resized[::-1], read_channels
+        )
     dtype = np.dtype(signature["inputs"][0]["dtype"])
     image_CHW = np.rint(image_CHW) if dtype.kind in "ui" else image_CHW
     image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).astype(dtype)
@@ -191,7 +193,7 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
 
 def _detection_rows(
     signature: Dict[str, Any], detection_NR: np.ndarray, prepared: PreparedImage
-) -> List[Dict[str, Any]]:  # fmt: skip
+) -> List[Dict[str, Any]]:
     """Returns the detections in pixels of the image, highest score first; masks, if any, as COCO's run-length codes."""
     (height, width), (resized_height, resized_width) = prepared.size, prepared.resized
     scale_4 = np.array([resized_width / width, resized_height / height] * 2)
@@ -201,14 +203,19 @@ def _detection_rows(
     is_shown = (detection_NR[:, 0] >= 0) & (detection_NR[:, 1] >= signature["facts"]["score_threshold"])
     is_shown &= (right > left) & (bottom > top)
     rows: List[Dict[str, Any]] = [
-        {"class": signature["class_names"][int(row[0])], "score": round(float(row[1]), 6),
-         "box": [round(float(edge), 2) for edge in inside_4]}
+        {
+            "class": signature["class_names"][int(row[0])],
+            "score": round(float(row[1]), 6),
+            "box": [round(float(edge), 2) for edge in inside_4],
+        }
         for row, inside_4 in zip(detection_NR[is_shown], inside_N4[is_shown])
-    ]  # fmt: skip
+    ]
     if detection_NR.shape[1] > 6:
         side = round((detection_NR.shape[1] - 6) ** 0.5)
-        masks_NSS = [_crop_mask(mask_S.reshape(side, side), *edges) for mask_S, *edges in
-                     zip(detection_NR[is_shown, 6:], edge_N4[is_shown], inside_N4[is_shown])]  # fmt: skip
+        masks_NSS = [
+            _crop_mask(mask_S.reshape(side, side), *edges)
+            for mask_S, *edges in zip(detection_NR[is_shown, 6:], edge_N4[is_shown], inside_N4[is_shown])
+        ]
         for row, mask_SS, inside_4 in zip(rows, masks_NSS, inside_N4[is_shown]):
             # One at a time: masks of all objects in a large image would fill the memory.
             (mask_hw,) = paste_masks(mask_SS[None], inside_4[None], prepared.size)
@@ -303,18 +310,19 @@ def _segmentation_row(signature: Dict[str, Any], class_hw: np.ndarray) -> Dict[s
 
 def _pose_row(
     signature: Dict[str, Any], outputs: Dict[str, np.ndarray], prepared: PreparedImage, crop: Crop
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     """Returns the key points of the one object in the image, with its box, which is the whole image."""
     (height, width), (full_height, full_width) = prepared.resized, prepared.size
     point_J3 = find_maxima(outputs["output"][0], (height, width))
     point_J2 = point_J3[:, :2] @ crop.back_23[:, :2].T + crop.back_23[:, 2]
     return {
-        "score": round(float(point_J3[:, 2].mean()), 6), "box": [0.0, 0.0, float(full_width), float(full_height)],
+        "score": round(float(point_J3[:, 2].mean()), 6),
+        "box": [0.0, 0.0, float(full_width), float(full_height)],
         "key_points": {
             name: [round(float(x), 2), round(float(y), 2), round(float(score), 6)]
             for name, (x, y), score in zip(signature["class_names"], point_J2, point_J3[:, 2])
         },
-    }  # fmt: skip
+    }
 
 
 def find_maxima(map_Jhw: np.ndarray, size: Tuple[int, int]) -> np.ndarray:

@@ -21,12 +21,25 @@ if TYPE_CHECKING:
 MAX_SIDE = 1 << 14
 """Largest height and width of images that enter a network."""
 FORM: Dict[str, JsonForm] = {
-    "task": str, "class_names": [str], "signature": {
-        "shape": [int], "mean": [NUMBER], "mask_values?": [int],
-        "decoding": {"shape": [int], "central_crop": NUMBER, "frame?": [int], "fit?": str,
-                     "window?": [(str, *NUMBER)], "*": object}, "*": object,
-    }, "facts?": {"score_threshold?": NUMBER, "*": object}, "*": object,
-}  # fmt: skip
+    "task": str,
+    "class_names": [str],
+    "signature": {
+        "shape": [int],
+        "mean": [NUMBER],
+        "mask_values?": [int],
+        "decoding": {
+            "shape": [int],
+            "central_crop": NUMBER,
+            "frame?": [int],
+            "fit?": str,
+            "window?": [(str, *NUMBER)],
+            "*": object,
+        },
+        "*": object,
+    },
+    "facts?": {"score_threshold?": NUMBER, "*": object},
+    "*": object,
+}
 """Required form of the fields of signature.json that are read here."""
 
 
@@ -43,8 +56,16 @@ class ImageBodyReader:
     """
 
     kind = "image"
-    media_types = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff",
-                   "image/x-portable-anymap", "application/dicom")  # fmt: skip
+    media_types = (
+        "image/jpeg",
+        "image/png",
+        "image/webp",
+        "image/gif",
+        "image/bmp",
+        "image/tiff",
+        "image/x-portable-anymap",
+        "application/dicom",
+    )
     example = ""
     columns = ()
 
@@ -76,7 +97,7 @@ class ImageBodyReader:
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], prepared: Any
-    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+    ) -> Optional[Dict[str, Any]]:
         """Converts the outputs of the network to the content of the response; None for plain outputs."""
         if prepared is None:
             return None

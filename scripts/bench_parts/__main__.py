@@ -59,40 +59,57 @@ PARTS: Dict[str, Part] = {
         [SEEDS, "300 validation scenes, of digits and halves of photographs that training does not see."],
     ),
     "distill": Part(
-        "distillation with 100 labels and 1,247 samples without, five seeds (2 minutes)", distillation.measure,
-        ["scikit-learn's digits as 64 numbers; each seed draws 450 test samples and, of the other 1,347, 100 that have "
-         "a label. Teacher: 256-256 hidden units, dropout 0.3; student: 16. All train for 800 steps of 50 samples, "
-         "Adam, learning rate 0.01, cosine; the last weights count. The labels of the samples without are wrong on "
-         "purpose. One test sample is 0.0022."],
+        "distillation with 100 labels and 1,247 samples without, five seeds (2 minutes)",
+        distillation.measure,
+        [
+            "scikit-learn's digits as 64 numbers; each seed draws 450 test samples and, of the other 1,347, 100 that "
+            "have a label. Teacher: 256-256 hidden units, dropout 0.3; student: 16. All train for 800 steps of 50 "
+            "samples, Adam, learning rate 0.01, cosine; the last weights count. The labels of the samples without are "
+            "wrong on purpose. One test sample is 0.0022."
+        ],
     ),
     "prune": Part(
-        "channel pruning against the small network from scratch, three seeds (15 minutes)", pruning.measure,
-        ["scikit-learn's digits, the default settings without early stopping, 12 epochs of LeNet and 40 of the ResNet; "
-         "callback.prune_channels.share=0.5, multiple_of=8. The last weights are measured on the 540 samples of the "
-         "validation and test splits: one sample is 0.0019. The small network has the widths that `slim` prints."],
+        "channel pruning against the small network from scratch, three seeds (15 minutes)",
+        pruning.measure,
+        [
+            "scikit-learn's digits, the default settings without early stopping, 12 epochs of LeNet and 40 of the "
+            "ResNet; callback.prune_channels.share=0.5, multiple_of=8. The last weights are measured on the 540 "
+            "samples of the validation and test splits: one sample is 0.0019. The small network has the widths that "
+            "`slim` prints."
+        ],
     ),
     "runner": Part(
-        "the runner against a hand-written Gluon loop (7 minutes)", parts.runner,
-        [IN_TURNS, "The loop (train_with_gluon in scripts/bench_parts/own_side.py) has its batches on the device "
-         "already, never waits for it and reads loss and accuracy at the same steps. The same code builds both "
-         "networks; same batch size, optimizer and environment variables."],
+        "the runner against a hand-written Gluon loop (7 minutes)",
+        parts.runner,
+        [
+            IN_TURNS,
+            "The loop (train_with_gluon in scripts/bench_parts/own_side.py) has its batches on the device "
+            "already, never waits for it and reads loss and accuracy at the same steps. The same code builds both "
+            "networks; same batch size, optimizer and environment variables.",
+        ],
     ),
     "gluoncv": Part(
-        "GluonCV's train_cifar10.py against us (15 minutes; needs --gluoncv-script)", parts.gluoncv,
-        ["Made-up images in CIFAR-10's files; crop and flip, NAG. The script runs as it is shipped, in its hybrid "
-         "mode; only the check that the files are official is replaced (scripts/bench_parts/gluoncv_side.py). Its "
-         "time is what it logs; ours is from the end of a validation to the end of the next, saving and logging "
-         "included. A value is the median of a run's epochs but the first."],
+        "GluonCV's train_cifar10.py against us (15 minutes; needs --gluoncv-script)",
+        parts.gluoncv,
+        [
+            "Made-up images in CIFAR-10's files; crop and flip, NAG. The script runs as it is shipped, in its hybrid "
+            "mode; only the check that the files are official is replaced (scripts/bench_parts/gluoncv_side.py). Its "
+            "time is what it logs; ours is from the end of a validation to the end of the next, saving and logging "
+            "included. A value is the median of a run's epochs but the first."
+        ],
         parts.needs_script,
     ),
     "gluoncv_workers": Part(
-        "GluonCV's scripts as two workers against us (20 minutes; needs --gluoncv-script)", parts.gluoncv_workers,
-        ["Two workers on one machine, one thread and (theirs) one loading process each, the same network, batch and "
-         "images of 32 pixels, NAG. A value is the median of a run's epochs but the first. As they are shipped, "
-         "neither script runs here: scripts/bench_parts/gluoncv_side.py says what is replaced, the store of "
-         "gluon.Trainer by dist_sync among it; all else is theirs. Each worker of train_cifar10.py goes through all "
-         "images: its epoch is twice ours, validation included. train_horovod.py times training alone, and so do our "
-         "rows."],
+        "GluonCV's scripts as two workers against us (20 minutes; needs --gluoncv-script)",
+        parts.gluoncv_workers,
+        [
+            "Two workers on one machine, one thread and (theirs) one loading process each, the same network, batch and "
+            "images of 32 pixels, NAG. A value is the median of a run's epochs but the first. As they are shipped, "
+            "neither script runs here: scripts/bench_parts/gluoncv_side.py says what is replaced, the store of "
+            "gluon.Trainer by dist_sync among it; all else is theirs. Each worker of train_cifar10.py goes through all "
+            "images: its epoch is twice ours, validation included. train_horovod.py times training alone, and so do "
+            "our rows."
+        ],
         lambda options: parts.needs_script(options, parts.HOROVOD_SCRIPT),
     ),
     "detection_default": Part(
@@ -101,90 +118,128 @@ PARTS: Dict[str, Part] = {
         [SEEDS, "300 validation scenes, of digits and halves of photographs that training does not see."],
     ),
     "detection_race": Part(
-        "detectors against what GluonCV's scripts for them do (12 minutes; needs GluonCV)", parts.detection_race,
-        [IN_TURNS, STOPPED,
-         "GluonCV's: what its scripts train_ssd.py, train_yolo3.py --no-random-shape, train_center_net.py and "
-         "train_faster_rcnn.py custom-model do in a step, with its datasets, transforms, targets, losses and metrics "
-         "(scripts/bench_parts/gluoncv_side.py), with two loading processes and the variables that mxtrain sets for "
-         "itself; a further side has MXNet's defaults and four. Weights are initialised, since pretrained ones are a "
-         "download. Of the Faster R-CNN both leave the first convolution, the first stage and all batch norms as "
-         "they are. Our images are changed as for SSD also where the network is a CenterNet, which GluonCV trains "
-         "on warped ones."],
+        "detectors against what GluonCV's scripts for them do (12 minutes; needs GluonCV)",
+        parts.detection_race,
+        [
+            IN_TURNS,
+            STOPPED,
+            "GluonCV's: what its scripts train_ssd.py, train_yolo3.py --no-random-shape, train_center_net.py and "
+            "train_faster_rcnn.py custom-model do in a step, with its datasets, transforms, targets, losses and "
+            "metrics (scripts/bench_parts/gluoncv_side.py), with two loading processes and the variables that mxtrain "
+            "sets for itself; a further side has MXNet's defaults and four. Weights are initialised, since pretrained "
+            "ones are a download. Of the Faster R-CNN both leave the first convolution, the first stage and all batch "
+            "norms as they are. Our images are changed as for SSD also where the network is a CenterNet, which GluonCV "
+            "trains on warped ones.",
+        ],
     ),
     "segmentation": Part(
         "segmentation against GluonCV's scripts/segmentation/train.py (6 minutes; needs --gluoncv-script)",
         parts.segmentation,
-        [IN_TURNS, STOPPED,
-         "SGD with momentum and the polynomial schedule, auxiliary loss of weight 0.5, float32. GluonCV's: "
-         "scripts/segmentation/train.py with --no-cuda --aux --workers 2 (its 16 would crowd two cores), with what "
-         "scripts/bench_parts/gluoncv_side.py says replaced. It does not hybridize its network. So a second process "
-         "runs it hybridized and with the variables that mxtrain sets for itself; the target is not about that one."],
+        [
+            IN_TURNS,
+            STOPPED,
+            "SGD with momentum and the polynomial schedule, auxiliary loss of weight 0.5, float32. GluonCV's: "
+            "scripts/segmentation/train.py with --no-cuda --aux --workers 2 (its 16 would crowd two cores), with what "
+            "scripts/bench_parts/gluoncv_side.py says replaced. It does not hybridize its network. So a second process "
+            "runs it hybridized and with the variables that mxtrain sets for itself; the target is not about that one.",
+        ],
         lambda options: parts.needs_script(options, parts.SEGMENTATION_SCRIPT),
     ),
     "loader": Part(
-        "samples/s of the loaders (5 minutes)", parts.loader,
+        "samples/s of the loaders (5 minutes)",
+        parts.loader,
         ["50,000 images of 3 x 32 x 32 in batches of 128; 512 JPEG files in batches of 64. Nothing is trained."],
     ),
     "beam_search": Part(
         "beam search against GluonNLP's sampler and one sentence at a time (5 minutes; needs GluonNLP)",
         parts.beam_search,
-        ["Sentences of the test split of task=translation with model.norm_first=false, short ones first, beams of "
-         "4, alpha 0.6. GluonNLP's network has the trained weights and is used as its translation script does: its "
-         "decoder reads the whole prefix again at each step. GluonNLP's sampler is also measured with the step of "
-         "mxtrain's network, which remembers keys and values, so that only the searches differ."],
+        [
+            "Sentences of the test split of task=translation with model.norm_first=false, short ones first, beams of "
+            "4, alpha 0.6. GluonNLP's network has the trained weights and is used as its translation script does: its "
+            "decoder reads the whole prefix again at each step. GluonNLP's sampler is also measured with the step of "
+            "mxtrain's network, which remembers keys and values, so that only the searches differ."
+        ],
     ),
     "cli": Part(
-        "wall time of --help, --cfg job and a mistake (1 minute)", checks.cli,
+        "wall time of --help, --cfg job and a mistake (1 minute)",
+        checks.cli,
         ["Wall time of the process, command to exit; `python -X importtime` says what was imported."],
     ),
     "start": Part(
-        "first visible line and first step after Enter (2 minutes; --before FOLDER compares)", checks.start,
-        [f"`python -m mxtrain {' '.join(checks.START)}` on a pseudo-terminal, until the first character that is no "
-         "space is shown, and until the row of the first step is in metrics.jsonl; then it is killed."],
+        "first visible line and first step after Enter (2 minutes; --before FOLDER compares)",
+        checks.start,
+        [
+            f"`python -m mxtrain {' '.join(checks.START)}` on a pseudo-terminal, until the first character that is no "
+            "space is shown, and until the row of the first step is in metrics.jsonl; then it is killed."
+        ],
     ),
     "bits": Part(
-        "weights of ten runs, to the bit (3 minutes; --before FOLDER compares)", checks.bits,
-        ["Each run once, with seed 0, in each checkout: SHA-256 of the weights in canonical form, and the loss of the "
-         "last training step. The bits depend on the processor, so both are taken on the same machine."],
+        "weights of ten runs, to the bit (3 minutes; --before FOLDER compares)",
+        checks.bits,
+        [
+            "Each run once, with seed 0, in each checkout: SHA-256 of the weights in canonical form, and the loss of "
+            "the last training step. The bits depend on the processor, so both are taken on the same machine."
+        ],
     ),
     "checkpoint": Part(
-        "what checkpoints cost (6 minutes)", parts.checkpoint,
-        [IN_TURNS, "`checkpoint.every_steps=50` and no checkpoints, `dataset=synthetic`, 50 (LeNet: 250) steps in a "
-         "block, which begins with a save, and ends when all is computed."],
+        "what checkpoints cost (6 minutes)",
+        parts.checkpoint,
+        [
+            IN_TURNS,
+            "`checkpoint.every_steps=50` and no checkpoints, `dataset=synthetic`, 50 (LeNet: 250) steps in a "
+            "block, which begins with a save, and ends when all is computed.",
+        ],
     ),
     "placements": Part(
-        "replicas and stages against one device, and their memory (8 minutes)", parts.placements,
-        [IN_TURNS, "Every CPU device computes with one thread. The hand-written loop is Gluon's own way: "
-         "split_and_load, one forward and backward per device, gluon.Trainer with kvstore=device. What two cores "
-         "allow at all is shown by two processes that train at the same time and exchange nothing; the samples/s are "
-         "those of one of them. A pipeline of p stages and m microbatches keeps each device busy for m/(m+p-1) of "
-         "the time at best. Peak memory is that of a run of four steps."],
+        "replicas and stages against one device, and their memory (8 minutes)",
+        parts.placements,
+        [
+            IN_TURNS,
+            "Every CPU device computes with one thread. The hand-written loop is Gluon's own way: "
+            "split_and_load, one forward and backward per device, gluon.Trainer with kvstore=device. What two cores "
+            "allow at all is shown by two processes that train at the same time and exchange nothing; the samples/s "
+            "are those of one of them. A pipeline of p stages and m microbatches keeps each device busy for m/(m+p-1) "
+            "of the time at best. Peak memory is that of a run of four steps.",
+        ],
     ),
     "tune": Part(
-        "mxtrain tune: ASHA beside a grid, two workers beside one (22 minutes)", tuning.tune,
-        ["A grid of 3 optimizers and 9 learning rates, 27 epochs, trainer.seed=0 to 4 with as many orders of the "
-         "trials. The grid is trained whole; the pruner of `pruner=asha reduction=2 min_epochs=3` (rungs of 3, 6, 12 "
-         "and 24 epochs) then goes through its trials and reads their values at the rungs. tabular maximizes the "
-         "area under the ROC curve. Its log loss on 85 validation rows is shown as well: there the second best "
-         "trial of the grid is already 0.8 to 21 % worse than the best, so only the best trial itself counts."],
+        "mxtrain tune: ASHA beside a grid, two workers beside one (22 minutes)",
+        tuning.tune,
+        [
+            "A grid of 3 optimizers and 9 learning rates, 27 epochs, trainer.seed=0 to 4 with as many orders of the "
+            "trials. The grid is trained whole; the pruner of `pruner=asha reduction=2 min_epochs=3` (rungs of 3, 6, "
+            "12 and 24 epochs) then goes through its trials and reads their values at the rungs. tabular maximizes the "
+            "area under the ROC curve. Its log loss on 85 validation rows is shown as well: there the second best "
+            "trial of the grid is already 0.8 to 21 % worse than the best, so only the best trial itself counts."
+        ],
     ),
     "verify": Part(
-        "verify over placements and networks (25 minutes)", checks.verify,
-        ["`python -m mxtrain verify`, 3 steps, the last one's batch smaller and odd: largest difference of any "
-         "gradient or parameter over the largest value of that tensor, in float64. Beside that, in float32, every "
-         "bit must be equal where sums have the same order as on one device. mobilenet is GluonCV's mobilenet0.5 at "
-         "64 px, densenet its densenet121 at 224 px, resnet and lenet ours on the default data, the user's network "
-         "that of examples/own_code."],
+        "verify over placements and networks (25 minutes)",
+        checks.verify,
+        [
+            "`python -m mxtrain verify`, 3 steps, the last one's batch smaller and odd: largest difference of any "
+            "gradient or parameter over the largest value of that tensor, in float64. Beside that, in float32, every "
+            "bit must be equal where sums have the same order as on one device. mobilenet is GluonCV's mobilenet0.5 at "
+            "64 px, densenet its densenet121 at 224 px, resnet and lenet ours on the default data, the user's network "
+            "that of examples/own_code."
+        ],
     ),
     "placement_accuracy": Part(
-        "accuracy of placements, five seeds (15 minutes)", parts.placement_accuracy,
+        "accuracy of placements, five seeds (15 minutes)",
+        parts.placement_accuracy,
         [SEEDS, "model=resnet on the default data. One validation or test sample is 0.0037."],
     ),
     "precision": Part(
         "bfloat16 against float32: accuracy of five seeds (20 minutes)",
-        partial(parts.precision, metric="validation accuracy", cases={
-            "lenet": ("model=lenet", 270), "resnet": ("model=resnet", 270), "bert": ("model=bert", 217),
-        }),
+        partial(
+            parts.precision,
+            metric="validation accuracy",
+            cases={
+                "lenet": ("model=lenet", 270),
+                "resnet": ("model=resnet", 270),
+                "bert": ("model=bert", 217),
+            },
+        ),
         [SEEDS, "The default data: handwritten digits, or passages of Python's reference by chapter."],
     ),
     "detection_precision": Part(
@@ -193,166 +248,212 @@ PARTS: Dict[str, Part] = {
         [SEEDS, "300 validation scenes. The speed is that of training alone."],
     ),
     "race": Part(
-        "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)", parts.race,
-        [IN_TURNS, TORCH,
-         "A process is fast or slow as a whole, so all but ResNet-50's are started anew, two to four times. Images: "
-         "SGD with momentum and weight decay, 10 classes. Texts: AdamW, 10 classes, a vocabulary of 30522, all texts "
-         "of full length, though the networks mask padding; dropout 0.1. GluonNLP: its BERT and optimizer "
-         "(scripts/bench_parts/gluonnlp_side.py), hybridized with static_alloc.",
-         *([] if parts.HAS_GLUONNLP else [parts.NO_GLUONNLP])],
+        "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)",
+        parts.race,
+        [
+            IN_TURNS,
+            TORCH,
+            "A process is fast or slow as a whole, so all but ResNet-50's are started anew, two to four times. Images: "
+            "SGD with momentum and weight decay, 10 classes. Texts: AdamW, 10 classes, a vocabulary of 30522, all "
+            "texts of full length, though the networks mask padding; dropout 0.1. GluonNLP: its BERT and optimizer "
+            "(scripts/bench_parts/gluonnlp_side.py), hybridized with static_alloc.",
+            *([] if parts.HAS_GLUONNLP else [parts.NO_GLUONNLP]),
+        ],
         parts.needs_torch,
     ),
     "language_race": Part(
         "GPT-2, Transformer and LSTM against PyTorch and GluonNLP (12 minutes; needs --torch-python or GluonNLP)",
         parts.language_race,
-        [IN_TURNS, TORCH,
-         "Tokens are random words; all texts have full length, though the Transformer masks padding. Tokens of a "
-         "translation are those of its target; its source has as many. GPT-2 small: 12 layers, 768 units, 12 heads, a "
-         "vocabulary of 50257, tied, dropout 0.1 (of attention, too), AdamW. Transformer-base: 6 + 6 layers, 512 "
-         "units, 2048 hidden, 8 heads, a joint vocabulary of 8000, one table, dropout 0.1, label smoothing 0.1, Adam. "
-         "LSTM: GluonNLP's standard_lstm_lm_650 (2 layers, dropout 0.5, tied) with the size of WikiText-2's "
-         "vocabulary, 33278, windows of 35 tokens, SGD, gradients clipped together to 0.25.",
-         "GluonNLP's: scripts/bench_parts/gluonnlp_side.py: the networks, losses and optimizers of its scripts "
-         "train_transformer.py and word_language_model.py, hybridized with static_alloc, in the environment that "
-         "mxtrain sets for itself; a further side has MXNet's defaults. Its Transformer drops attention weights, too, "
-         "ours and PyTorch's do not. Between its LSTM layers MXNet's operator drops nothing on a CPU, ours drops half.",
-         *([] if parts.HAS_GLUONNLP else [parts.NO_GLUONNLP])],
+        [
+            IN_TURNS,
+            TORCH,
+            "Tokens are random words; all texts have full length, though the Transformer masks padding. Tokens of a "
+            "translation are those of its target; its source has as many. GPT-2 small: 12 layers, 768 units, 12 heads, "
+            "a vocabulary of 50257, tied, dropout 0.1 (of attention, too), AdamW. Transformer-base: 6 + 6 layers, 512 "
+            "units, 2048 hidden, 8 heads, a joint vocabulary of 8000, one table, dropout 0.1, label smoothing 0.1, "
+            "Adam. LSTM: GluonNLP's standard_lstm_lm_650 (2 layers, dropout 0.5, tied) with the size of WikiText-2's "
+            "vocabulary, 33278, windows of 35 tokens, SGD, gradients clipped together to 0.25.",
+            "GluonNLP's: scripts/bench_parts/gluonnlp_side.py: the networks, losses and optimizers of its scripts "
+            "train_transformer.py and word_language_model.py, hybridized with static_alloc, in the environment that "
+            "mxtrain sets for itself; a further side has MXNet's defaults. Its Transformer drops attention weights, "
+            "too, ours and PyTorch's do not. Between its LSTM layers MXNet's operator drops nothing on a CPU, ours "
+            "drops half.",
+            *([] if parts.HAS_GLUONNLP else [parts.NO_GLUONNLP]),
+        ],
         parts.needs_torch_or_gluonnlp,
     ),
     "sparse": Part(
         "tables of embeddings against PyTorch's sparse ones and Gluon's dense (10 minutes; needs --torch-python)",
         parts.sparse,
-        ["A table of rows x 16, 1024 samples of 8 ids a step (8192 ids, each as likely as another), a dense layer "
-         "behind it, sigmoid cross entropy, Adam. All sides get the same batches, which are on hand; ours looks for "
-         "distinct ids in the loader's thread (mxtrain's step, without the command line around).",
-         "PyTorch: nn.Embedding(sparse=True) with SparseAdam, whose updates are lazy, as ours are with "
-         "optimizer.lazy_update=true; measured where --torch-python was given. Exact updates are those of the dense "
-         "run, to the bit. Gluon: a hybridized loop with gluon.Trainer; with sparse_grad=True its gradients are "
-         "row_sparse and its updates lazy. As many threads as there are cores."],
+        [
+            "A table of rows x 16, 1024 samples of 8 ids a step (8192 ids, each as likely as another), a dense layer "
+            "behind it, sigmoid cross entropy, Adam. All sides get the same batches, which are on hand; ours looks for "
+            "distinct ids in the loader's thread (mxtrain's step, without the command line around).",
+            "PyTorch: nn.Embedding(sparse=True) with SparseAdam, whose updates are lazy, as ours are with "
+            "optimizer.lazy_update=true; measured where --torch-python was given. Exact updates are those of the dense "
+            "run, to the bit. Gluon: a hybridized loop with gluon.Trainer; with sparse_grad=True its gradients are "
+            "row_sparse and its updates lazy. As many threads as there are cores.",
+        ],
     ),
     "reinforcement": Part(
         "reinforcement learning against PyTorch, and CartPole solved from five seeds (8 minutes; needs --torch-python)",
         parts.reinforcement,
-        ["`task=reinforcement_learning`, and a PyTorch loop with the same network (2 x 64), 8 environments, "
-         "roll-outs of 32 steps, 10 passes of 256 samples, Adam and clipping (act in "
-         "scripts/bench_parts/torch_side.py): 120 roll-outs, behind 20 that are not counted, each time in a process "
-         "of its own. Ours is the command as users type it, with its rows and curves; theirs writes nothing. "
-         "Processor time is that of all threads."],
+        [
+            "`task=reinforcement_learning`, and a PyTorch loop with the same network (2 x 64), 8 environments, "
+            "roll-outs of 32 steps, 10 passes of 256 samples, Adam and clipping (act in "
+            "scripts/bench_parts/torch_side.py): 120 roll-outs, behind 20 that are not counted, each time in a process "
+            "of its own. Ours is the command as users type it, with its rows and curves; theirs writes nothing. "
+            "Processor time is that of all threads."
+        ],
     ),
     "inference": Part(
-        "evaluation against PyTorch, float32 and bfloat16 (15 minutes; needs --torch-python)", parts.inference,
-        [TORCH, "Ours: what `python -m mxtrain eval` measures, loss and accuracy, with its data through the loader. "
-         "Networks, batches and texts are those of training's race; PyTorch's side is in inference mode."],
+        "evaluation against PyTorch, float32 and bfloat16 (15 minutes; needs --torch-python)",
+        parts.inference,
+        [
+            TORCH,
+            "Ours: what `python -m mxtrain eval` measures, loss and accuracy, with its data through the loader. "
+            "Networks, batches and texts are those of training's race; PyTorch's side is in inference mode.",
+        ],
         parts.needs_torch,
     ),
     "serve": Part(
         "the server under load: batching, latency, memory, restarts, a plain onnxruntime loop (12 minutes)",
         serving.serve,
-        ["`python -m mxtrain serve`, clients and the plain loop share the machine's cores. Each client has a "
-         "connection of its own and sends one sample as a binary tensor. Sides take turns. In the restart, a client "
-         "sends each request once, to a replica whose /v2/health/ready said yes at most 50 ms before."],
+        [
+            "`python -m mxtrain serve`, clients and the plain loop share the machine's cores. Each client has a "
+            "connection of its own and sends one sample as a binary tensor. Sides take turns. In the restart, a client "
+            "sends each request once, to a replica whose /v2/health/ready said yes at most 50 ms before."
+        ],
     ),
     "soak": Part(
-        "200 starts of two workers and two servers, whose weights must be right (20 minutes)", checks.soak,
-        ["Each start trains three steps with two workers and two servers over all keys' first pull and push; its "
-         "weights must be those of two replicas in one process, to the bit."],
+        "200 starts of two workers and two servers, whose weights must be right (20 minutes)",
+        checks.soak,
+        [
+            "Each start trains three steps with two workers and two servers over all keys' first pull and push; its "
+            "weights must be those of two replicas in one process, to the bit."
+        ],
     ),
     "workers": Part(
-        "several processes: starts and throughput (12 minutes)", parts.workers,
-        [IN_TURNS, "All processes on this machine, over loopback. Start-up: from the command to the end of the "
-         "first step, on the default data with an MLP, one server. Throughput: two workers with one thread each "
-         "against one process with one thread."],
+        "several processes: starts and throughput (12 minutes)",
+        parts.workers,
+        [
+            IN_TURNS,
+            "All processes on this machine, over loopback. Start-up: from the command to the end of the "
+            "first step, on the default data with an MLP, one server. Throughput: two workers with one thread each "
+            "against one process with one thread.",
+        ],
     ),
     "faults": Part(
-        "35 faults at random moments, of processes, network, disk and data: 700 runs (3 hours; root)", faults.measure,
-        ["Two workers on this machine (dist_sync: a server and a scheduler as well), two such runs side by side, an "
-         "MLP on the default data, 200 steps of a few ms, a checkpoint every 20 steps; the fault at a random step "
-         "from 20 to 120. Where the fault is one of the network, each worker is in a network namespace of its own, "
-         "with an sshd, and cluster.launcher=ssh. Time-outs are the default ones (cluster.heartbeat_timeout=5), but "
-         "for cluster.start_timeout=10 where no worker comes.",
-         "Noticed: from the fault to the supervisor's word, or, where the run has to end, to its end; no figure "
-         "where nothing had to be given up. As far as before: from the fault (so with the 5 or 60 s of the partition) "
-         "to the end of the step after the last one before it, or to the first step where it had not begun, or (lost "
-         "packets, a host lost for good) to the end of the run. While the disk is full training goes on, and rows "
-         "wait in memory.",
-         "Right: the weights are those of the undisturbed run to the bit, all rows of metrics.jsonl are there, "
-         "once, and no process, socket or port is left. With horovod the other worker goes on alone when worker 1 of "
-         "this machine is lost, and the last bits change with the number of workers: there, losses are compared "
-         "(1e-2) instead of bits. Where the run has to end, its exit code and the cause it names are checked, and "
-         "the same command then goes on to those weights. A full disk on worker 1 means nothing: it writes no file "
-         "but its log."],
+        "35 faults at random moments, of processes, network, disk and data: 700 runs (3 hours; root)",
+        faults.measure,
+        [
+            "Two workers on this machine (dist_sync: a server and a scheduler as well), two such runs side by side, an "
+            "MLP on the default data, 200 steps of a few ms, a checkpoint every 20 steps; the fault at a random step "
+            "from 20 to 120. Where the fault is one of the network, each worker is in a network namespace of its own, "
+            "with an sshd, and cluster.launcher=ssh. Time-outs are the default ones (cluster.heartbeat_timeout=5), but "
+            "for cluster.start_timeout=10 where no worker comes.",
+            "Noticed: from the fault to the supervisor's word, or, where the run has to end, to its end; no figure "
+            "where nothing had to be given up. As far as before: from the fault (so with the 5 or 60 s of the "
+            "partition) to the end of the step after the last one before it, or to the first step where it had not "
+            "begun, or (lost packets, a host lost for good) to the end of the run. While the disk is full training "
+            "goes on, and rows wait in memory.",
+            "Right: the weights are those of the undisturbed run to the bit, all rows of metrics.jsonl are there, "
+            "once, and no process, socket or port is left. With horovod the other worker goes on alone when worker 1 "
+            "of this machine is lost, and the last bits change with the number of workers: there, losses are compared "
+            "(1e-2) instead of bits. Where the run has to end, its exit code and the cause it names are checked, and "
+            "the same command then goes on to those weights. A full disk on worker 1 means nothing: it writes no file "
+            "but its log.",
+        ],
     ),
     "tables": Part(
         "tables on parameter servers: memory of a worker, links with a delay (15 minutes; the latter as root)",
         distributed.tables,
-        ["memory: rows x (16 + 1) numbers of DeepFM, Adam with lazy updates, 8 ids a sample, each as likely as "
-         "another, batches of 1024. With gradients of all rows Adam is as it is, and a quarter of the steps are made. "
-         "One thread in each process. The worker with its tables on servers is held to 1 GiB by a control group where "
-         "that can be (it says so); peaks are the kernel's VmHWM.",
-         "links: four workers and two servers on four hosts (network namespaces); a packet between two of them is "
-         "on its way for so many milliseconds (a process in user space holds it back); the same number of epochs, "
-         "three seeds. samples/s without validations and checkpoints; s from the first step to the last with them. "
-         "AUC is that of the validation rows."],
+        [
+            "memory: rows x (16 + 1) numbers of DeepFM, Adam with lazy updates, 8 ids a sample, each as likely as "
+            "another, batches of 1024. With gradients of all rows Adam is as it is, and a quarter of the steps are "
+            "made. One thread in each process. The worker with its tables on servers is held to 1 GiB by a control "
+            "group where that can be (it says so); peaks are the kernel's VmHWM.",
+            "links: four workers and two servers on four hosts (network namespaces); a packet between two of them is "
+            "on its way for so many milliseconds (a process in user space holds it back); the same number of epochs, "
+            "three seeds. samples/s without validations and checkpoints; s from the first step to the last with them. "
+            "AUC is that of the validation rows.",
+        ],
     ),
     "strangers": Part(
-        "20 runs of two workers, of each store, that another user attacks (15 minutes; root)", stranger.measure,
-        ["Two workers on this machine, with dist_sync a server and a scheduler as well, and no restart allowed "
-         "(cluster.restarts=0). A process of another user id takes the names that the run's processes will listen on, "
-         "and 16 around each, before they do, connects to all Unix sockets and TCP ports on which they listen, up to "
-         "25 times each, sends 200 random bytes to whoever answers, and keeps the connections. Root tells it all "
-         "names and ports as soon as there are any, which a stranger would have to guess. The run has root's user id, "
-         "but none of root's privileges.",
-         "Right: finished, and the weights and all rows are those of an undisturbed run to the bit. Refused: "
-         "attempts to connect that the kernel refused. Reached: connections that were accepted; those of horovod are "
-         "to the supervisor's HTTP server, which asks the kernel who is calling and hangs up. Squatted: names taken "
-         "in advance. Caught: connections of the run's processes to such a name."],
+        "20 runs of two workers, of each store, that another user attacks (15 minutes; root)",
+        stranger.measure,
+        [
+            "Two workers on this machine, with dist_sync a server and a scheduler as well, and no restart allowed "
+            "(cluster.restarts=0). A process of another user id takes the names that the run's processes will listen "
+            "on, and 16 around each, before they do, connects to all Unix sockets and TCP ports on which they listen, "
+            "up to 25 times each, sends 200 random bytes to whoever answers, and keeps the connections. Root tells it "
+            "all names and ports as soon as there are any, which a stranger would have to guess. The run has root's "
+            "user id, but none of root's privileges.",
+            "Right: finished, and the weights and all rows are those of an undisturbed run to the bit. Refused: "
+            "attempts to connect that the kernel refused. Reached: connections that were accepted; those of horovod "
+            "are to the supervisor's HTTP server, which asks the kernel who is calling and hangs up. Squatted: names "
+            "taken in advance. Caught: connections of the run's processes to such a name.",
+        ],
         stranger.needs_root,
     ),
     "compression": Part(
-        "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)", distributed.compression,
-        ["Two workers and one server, with kvstore=dist_sync unless stated otherwise. Bytes: scheduler, server and "
-         "workers communicate over TCP in their own network namespace. The kernel counts the bytes on its loopback "
-         "interface in a run, and in a run of half as many steps; the difference divided by the difference of steps "
-         "is the traffic of a step. It includes gradients, counts, acknowledgements and headers of all processes, in "
-         "both directions. Accuracy: the default network and data; one sample is 0.0037."],
+        "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)",
+        distributed.compression,
+        [
+            "Two workers and one server, with kvstore=dist_sync unless stated otherwise. Bytes: scheduler, server and "
+            "workers communicate over TCP in their own network namespace. The kernel counts the bytes on its loopback "
+            "interface in a run, and in a run of half as many steps; the difference divided by the difference of steps "
+            "is the traffic of a step. It includes gradients, counts, acknowledgements and headers of all processes, "
+            "in both directions. Accuracy: the default network and data; one sample is 0.0037."
+        ],
         distributed.needs_own_network,
     ),
     "corpora": Part(
         "1 GB of text to tokens: speed, memory, second start (12 minutes; --before FOLDER compares tables)",
         parts.corpora,
-        ["Texts of Python's library and reference with a tenth of the words exchanged; byte-level BPE of 8,000 tokens. "
-         "Ours reads the stored texts, encodes, and writes shards with checksums; the library only encodes."],
+        [
+            "Texts of Python's library and reference with a tenth of the words exchanged; byte-level BPE of 8,000 "
+            "tokens. Ours reads the stored texts, encodes, and writes shards with checksums; the library only encodes."
+        ],
     ),
     "links": Part(
-        "two workers over throttled links, each store and compressor (35 minutes; root)", distributed.links,
-        ["Two workers, one thread each, each in a network namespace of its own; links slowed down by tbf in both "
-         "directions; started by cluster.launcher=ssh. One server and the scheduler beside worker 0 (dist_sync, p3). "
-         "samples/s: over 24 or 6 steps after the first six, one run each; one worker alone is measured before and "
-         "after the three links of a store. The table says how many times one worker alone two are; 2 is the limit, "
-         "and what two processes reach on two cores that exchange nothing stands under placements."],
+        "two workers over throttled links, each store and compressor (35 minutes; root)",
+        distributed.links,
+        [
+            "Two workers, one thread each, each in a network namespace of its own; links slowed down by tbf in both "
+            "directions; started by cluster.launcher=ssh. One server and the scheduler beside worker 0 (dist_sync, "
+            "p3). samples/s: over 24 or 6 steps after the first six, one run each; one worker alone is measured before "
+            "and after the three links of a store. The table says how many times one worker alone two are; 2 is the "
+            "limit, and what two processes reach on two cores that exchange nothing stands under placements."
+        ],
         distributed.needs_hosts,
     ),
     "export": Part(
-        "exported networks: onnxruntime against MXNet, int8 against float32, replicas (25 minutes)", exports.measure,
-        ["One thread, processor time of the process; the engines take turns call by call in one process, with the "
-         "same sample; the first two calls do not count. MXNet: as `eval` runs it (hybridized, static memory, with the "
-         "variables that mxtrain sets), and the graph that MXNet's fusion for oneDNN makes. Weights of networks that "
-         "are only timed come from one step of training; ranges of int8 from 16 samples.",
-         "Metrics: runs to the end, whole test split, `export quantize=...`. int8 depends on the processor: with VNNI "
-         "it is faster than without.",
-         "Replicas: Ray Serve's HTTP server, JSON, eight clients on the same machine, which take a part of its cores; "
-         "one thread for each replica."],
+        "exported networks: onnxruntime against MXNet, int8 against float32, replicas (25 minutes)",
+        exports.measure,
+        [
+            "One thread, processor time of the process; the engines take turns call by call in one process, with the "
+            "same sample; the first two calls do not count. MXNet: as `eval` runs it (hybridized, static memory, with "
+            "the variables that mxtrain sets), and the graph that MXNet's fusion for oneDNN makes. Weights of networks "
+            "that are only timed come from one step of training; ranges of int8 from 16 samples.",
+            "Metrics: runs to the end, whole test split, `export quantize=...`. int8 depends on the processor: with "
+            "VNNI it is faster than without.",
+            "Replicas: Ray Serve's HTTP server, JSON, eight clients on the same machine, which take a part of its "
+            "cores; one thread for each replica.",
+        ],
         exports.why_not,
     ),
     "kill_sweep": Part(
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",
         kill_sweep.measure,
-        ["Small runs with everything on that changes numbers (shuffling, augmentation, dropout, Adam, schedule, "
-         "moving average, accumulation, early stopping) are killed with SIGKILL and resumed; the final weights and "
-         "all rows are compared with those of a run that was never killed. On one device a run is killed at each "
-         "call of a save, under the other placements at every twentieth."],
+        [
+            "Small runs with everything on that changes numbers (shuffling, augmentation, dropout, Adam, schedule, "
+            "moving average, accumulation, early stopping) are killed with SIGKILL and resumed; the final weights and "
+            "all rows are compared with those of a run that was never killed. On one device a run is killed at each "
+            "call of a save, under the other placements at every twentieth."
+        ],
     ),
-}  # fmt: skip
+}
 
 
 def main(arguments: List[str]) -> int:
@@ -389,18 +490,24 @@ def _measure(name: str, fields: Dict[str, Any], work: str) -> Dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="mxtrain-bench-", dir=work) as folder:
         found = PARTS[name](Options(work=Path(folder), **fields))
     return {
-        "part": name, "taken": time.strftime("%Y-%m-%d"), "quick": fields["quick"],
-        "minutes": round((time.monotonic() - started) / 60, 1), "machine": machine, **found.to_json(),
-    }  # fmt: skip
+        "part": name,
+        "taken": time.strftime("%Y-%m-%d"),
+        "quick": fields["quick"],
+        "minutes": round((time.monotonic() - started) / 60, 1),
+        "machine": machine,
+        **found.to_json(),
+    }
 
 
 def _parse(arguments: List[str]) -> argparse.Namespace:
     width = max(map(len, PARTS))
     texts = "\n".join(f"  {name:{width}}  {part.text}" for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
-        "scripts/bench", formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Measure mxtrain on this machine, with nothing else running.", epilog=f"parts:\n{texts}",
-    )  # fmt: skip
+        "scripts/bench",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Measure mxtrain on this machine, with nothing else running.",
+        epilog=f"parts:\n{texts}",
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help="all when none is named")
     parser.add_argument(
         "--quick", action="store_true", help="tiny versions, written to a new folder unless --out is given"
@@ -411,21 +518,29 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         help="folder of benchmarks/, in which what is not measured stays as it is (docs)",
     )
     parser.add_argument("--work", default=None, help="folder for what the runs write (the system's temporary one)")
-    parser.add_argument("--gluoncv-script", default=os.environ.get(parts.SCRIPT_VARIABLE, ""),
-                        help="GluonCV's scripts/classification/cifar/train_cifar10.py")  # fmt: skip
+    parser.add_argument(
+        "--gluoncv-script",
+        default=os.environ.get(parts.SCRIPT_VARIABLE, ""),
+        help="GluonCV's scripts/classification/cifar/train_cifar10.py",
+    )
     parser.add_argument("--torch-python", default="", help="a Python in whose environment PyTorch is installed")
-    parser.add_argument("--records", type=Path, default=None,
-                        help="faults: a file for each run as it ends; runs that it already holds count")  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=math.inf,
-                        help="faults: begin no further run after that")  # fmt: skip
+    parser.add_argument(
+        "--records",
+        type=Path,
+        default=None,
+        help="faults: a file for each run as it ends; runs that it already holds count",
+    )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="faults: begin no further run after that")
     parser.add_argument(
         "--before", default="", help="start: another checkout, which is measured in turns with this one"
     )
     parser.add_argument(
-        "--turns", type=int, default=0,
+        "--turns",
+        type=int,
+        default=0,
         help="blocks of each side of segmentation, detection_race, language_race, sparse and reinforcement "
         "(8, 5, 4 to 8, 5)",
-    )  # fmt: skip
+    )
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     parser.add_argument(
         "--only",

@@ -39,8 +39,13 @@ RUNS: Dict[str, List[str]] = {
     "default": ["trainer.max_epochs=2", "trainer.max_steps=null"],
     "resnet hybrid": [*SMALL_RESNET, "parallel=hybrid", "parallel.devices=cpu:4"],
     "pipeline, accumulation, clipping, average": [
-        *SMALL_RESNET, "parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=4",
-        "trainer.grad_accumulation=2", "trainer.clip_global_norm=1.0", "trainer.ema_decay=0.9",
+        *SMALL_RESNET,
+        "parallel=pipeline",
+        "parallel.devices=cpu:2",
+        "parallel.microbatches=4",
+        "trainer.grad_accumulation=2",
+        "trainer.clip_global_norm=1.0",
+        "trainer.ema_decay=0.9",
     ],
     "two workers, dist_sync": [*WORKERS, "kvstore=dist_sync"],
     "two workers, p3": [*WORKERS, "kvstore=p3"],
@@ -49,9 +54,15 @@ RUNS: Dict[str, List[str]] = {
     "bfloat16": [*SMALL_RESNET, "amp=bfloat16"],
     "mixup and cutout": [*SMALL_RESNET, "dataset.augment.mixup=0.2", "dataset.augment.cutout=2"],
     "text": ["model=bert", "model.num_layers=2", "model.units=32", "model.hidden_size=64", "trainer.max_steps=12"],
-    "masked_text": ["model=bert", "dataset=masked_text", "model.num_layers=2", "model.units=32",
-                    "model.hidden_size=64", "trainer.max_steps=12"],
-}  # fmt: skip
+    "masked_text": [
+        "model=bert",
+        "dataset=masked_text",
+        "model.num_layers=2",
+        "model.units=32",
+        "model.hidden_size=64",
+        "trainer.max_steps=12",
+    ],
+}
 """`masked_text` is the eleventh: the mean over hidden tokens may be defined anew."""
 
 
@@ -60,8 +71,9 @@ def bits(options: Options) -> Measured:
     checkouts, measured = options.checkouts(), Measured()
     found: Dict[str, Dict[str, Tuple[str, float]]] = {}
     for number, title in enumerate(["default"] if options.quick else RUNS):
-        found[title] = {name: _outcome(options.work / f"{name}{number}", title, path)
-                        for name, path in checkouts.items()}  # fmt: skip
+        found[title] = {
+            name: _outcome(options.work / f"{name}{number}", title, path) for name, path in checkouts.items()
+        }
         say(f"  {title}: " + ", ".join(f"{name} {sha[:12]} {loss:.6g}" for name, (sha, loss) in found[title].items()))
     measured.table = [["run", *(f"{name}: weights, last loss" for name in checkouts)]]
     for title, values in found.items():
@@ -166,8 +178,10 @@ def soak(options: Options) -> Measured:
 # What a person waits for.
 
 COMMANDS: Dict[str, Tuple[List[str], int]] = {
-    "--help": (["--help"], 0), "--cfg job": (["--cfg", "job"], 0), "bad override": (["optimizer.lrr=0.1"], 2),
-}  # fmt: skip
+    "--help": (["--help"], 0),
+    "--cfg job": (["--cfg", "job"], 0),
+    "bad override": (["optimizer.lrr=0.1"], 2),
+}
 """Name -> arguments, and the exit code that is right."""
 START = ("trainer.log_interval=1", "hydra.run.dir=run")
 
@@ -253,7 +267,7 @@ def seconds_after_enter(checkout: Path, folder: Path) -> Tuple[float, float]:
 
 def _start_on_terminal(
     command: Sequence[str], environment: Mapping[str, str], folder: Path
-) -> Tuple[subprocess.Popen, int]:  # fmt: skip
+) -> Tuple[subprocess.Popen, int]:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command, cwd=folder, env=dict(environment), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs

@@ -12,8 +12,12 @@ from bench_parts.harness import Measured, Options, say
 
 LABELLED, TESTED, SEEDS, STEPS = 100, 450, 5, 800
 TEACHER, STUDENT = (256, 256), (16,)
-WAYS = ("teacher, labelled samples", "student, labelled samples", "student, teacher's outputs for labelled samples",
-        "student, teacher's outputs for all samples, no labels")  # fmt: skip
+WAYS = (
+    "teacher, labelled samples",
+    "student, labelled samples",
+    "student, teacher's outputs for labelled samples",
+    "student, teacher's outputs for all samples, no labels",
+)
 LEAST_GAIN = 0.01
 Samples = Tuple[np.ndarray, np.ndarray]
 
@@ -34,8 +38,12 @@ def measure(options: Options) -> Measured:
         labelled = (input_NP[few], label_N[few])
         # Labels are not looked at: each is the wrong one.
         unlabelled = (input_NP[every], (label_N[every] + 1) % 10)
-        taught = (f"distillation.teacher={folder / '0'}", "distillation.which=last",
-                  "distillation.temperature=2", "distillation.trust_code=true")  # fmt: skip
+        taught = (
+            f"distillation.teacher={folder / '0'}",
+            "distillation.which=last",
+            "distillation.temperature=2",
+            "distillation.trust_code=true",
+        )
         steps = 30 if options.quick else STEPS
         runs: Dict[str, Tuple[Samples, Sequence[int], Sequence[str]]] = {
             WAYS[0]: (labelled, TEACHER, ["model.dropout=0.3"]),
@@ -66,8 +74,16 @@ def train(
     batch_size = 50
     epochs = max(1, round(steps / -(-len(data[0]) // batch_size)))
     run = mxtrain.train(
-        f"trainer.max_epochs={epochs}", f"trainer.val_interval={epochs}", f"dataset.batch_size={batch_size}",
-        f"model.hidden=[{','.join(map(str, hidden))}]", "optimizer.lr=0.01", "early_stopping=off", "logger=jsonl",
-        *overrides, dir=run_dir, model="mlp", dataset=(data, test),
-    )  # fmt: skip
+        f"trainer.max_epochs={epochs}",
+        f"trainer.val_interval={epochs}",
+        f"dataset.batch_size={batch_size}",
+        f"model.hidden=[{','.join(map(str, hidden))}]",
+        "optimizer.lr=0.01",
+        "early_stopping=off",
+        "logger=jsonl",
+        *overrides,
+        dir=run_dir,
+        model="mlp",
+        dataset=(data, test),
+    )
     return float(run.metrics["val/accuracy"])

@@ -39,17 +39,27 @@ from bench_parts.publish import number as shown
 from mxtrain.kvstore import has_horovod
 
 COMPRESSORS: Dict[str, List[str]] = {
-    "none": [], "fp16": ["kvstore.compression=fp16"], "bf16": ["kvstore.compression=bf16"],
+    "none": [],
+    "fp16": ["kvstore.compression=fp16"],
+    "bf16": ["kvstore.compression=bf16"],
     "2bit, threshold 0.01": ["kvstore.compression=2bit", "kvstore.threshold=0.01"],
     "topk, ratio 0.01": ["kvstore.compression=topk", "kvstore.ratio=0.01"],
-}  # fmt: skip
+}
 
 # Bytes of a step, as the kernel counts them: in a network of its own, where nothing else talks.
 
 MAX_SHARES = {"fp16": 0.52, "bf16": 0.52, "2bit, threshold 0.01": 0.12, "topk, ratio 0.01": 0.06}
-LIMITS = ["dataset=synthetic", "dataset.shape=[3,32,32]", "dataset.num_samples=1000", "dataset.batch_size=8",
-          "checkpoint=off", "trainer.test=false", "trainer.limit_val_batches=1", "trainer.log_interval=1000",
-          "early_stopping=off"]  # fmt: skip
+LIMITS = [
+    "dataset=synthetic",
+    "dataset.shape=[3,32,32]",
+    "dataset.num_samples=1000",
+    "dataset.batch_size=8",
+    "checkpoint=off",
+    "trainer.test=false",
+    "trainer.limit_val_batches=1",
+    "trainer.log_interval=1000",
+    "early_stopping=off",
+]
 OWN_NETWORK = ("unshare", "--map-root-user", "--net")
 
 
@@ -63,9 +73,11 @@ def needs_own_network(options: Optional[Options] = None) -> str:
 
 def compression(options: Options) -> Measured:
     steps = 4 if options.quick else 20
-    networks = {"MLP, 4.7 M parameters": ["kvstore=dist_sync", "model=mlp", "model.hidden=[1024,1024,512]"],
-                "ResNet-20": ["kvstore=dist_sync", *ZOO["resnet20"]],
-                "ResNet-20, dist_async": ["kvstore=dist_async", *ZOO["resnet20"]]}  # fmt: skip
+    networks = {
+        "MLP, 4.7 M parameters": ["kvstore=dist_sync", "model=mlp", "model.hidden=[1024,1024,512]"],
+        "ResNet-20": ["kvstore=dist_sync", *ZOO["resnet20"]],
+        "ResNet-20, dist_async": ["kvstore=dist_async", *ZOO["resnet20"]],
+    }
     ways = dict(COMPRESSORS)
     if options.quick:
         networks = {"MLP": ["kvstore=dist_sync", "model=mlp", "model.hidden=[64]"]}
@@ -86,8 +98,10 @@ def compression(options: Options) -> Measured:
                 found.at_most(f"{name}: bytes a step, {way} / none", share, MAX_SHARES[way])
     # Without compression two workers compute what one process does.
     alone = options.quick
-    group = {way: [*([] if alone and way == "none" else ["kvstore=dist_sync", "cluster.workers=2"]), *compressor]
-             for way, compressor in ways.items()}  # fmt: skip
+    group = {
+        way: [*([] if alone and way == "none" else ["kvstore=dist_sync", "cluster.workers=2"]), *compressor]
+        for way, compressor in ways.items()
+    }
     statuses = seeds(options, group, 3, ONE_THREAD)
     titles = {"best_value": "best validation accuracy", "test/accuracy": "test accuracy"}
     found.table = [["kvstore.compression", *(f"{name}, bytes a step" for name in networks), *titles.values()]]
@@ -114,10 +128,14 @@ def _sent(overrides: Sequence[str], steps: int) -> int:
     """Bytes that a run of so many steps sends: a scheduler, a server and two workers over TCP on loopback."""
     before = _loopback_bytes()
     tracker = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "PS_"))}, **ONE_THREAD,
-        "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9100",  # no other host is in this network
-        "DMLC_NODE_HOST": "127.0.0.1", "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1",
-    }  # fmt: skip
+        **{name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "PS_"))},
+        **ONE_THREAD,
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": "9100",  # no other host is in this network
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NUM_SERVER": "1",
+    }
     roles = [{"DMLC_ROLE": "scheduler"}, {"DMLC_ROLE": "server"}]
     roles += [{"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(rank)} for rank in range(2)]
     with tempfile.TemporaryDirectory(dir=".") as work, ExitStack() as stack:
@@ -125,8 +143,13 @@ def _sent(overrides: Sequence[str], steps: int) -> int:
         started = []
         for number, role in enumerate(roles):
             log = stack.enter_context(open(Path(work) / f"log-{number}", "w+"))
-            process = subprocess.Popen([sys.executable, *given], env={**tracker, **role}, stdin=subprocess.DEVNULL,
-                                       stdout=log, stderr=subprocess.STDOUT)  # fmt: skip
+            process = subprocess.Popen(
+                [sys.executable, *given],
+                env={**tracker, **role},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
             stack.callback(process.wait)
             stack.callback(process.kill)
             started.append((process, log))
@@ -181,8 +204,11 @@ def timed(overrides: Sequence[str], options: Options, warm_up: int, before: Sequ
     told = [entry[:2] for entry in json.loads((folder / "steps").read_text())]
     epoch_of = {row["step"]: row["epoch"] for row in rows_of(run_dir) if row.get("split") == "train"}
     # The last steps of an epoch are told together.
-    pairs = [(later - earlier, later_s - earlier_s) for (earlier, earlier_s), (later, later_s) in zip(told, told[1:])
-             if earlier >= warm_up and epoch_of[earlier] == epoch_of.get(later + STEPS_AHEAD)]  # fmt: skip
+    pairs = [
+        (later - earlier, later_s - earlier_s)
+        for (earlier, earlier_s), (later, later_s) in zip(told, told[1:])
+        if earlier >= warm_up and epoch_of[earlier] == epoch_of.get(later + STEPS_AHEAD)
+    ]
     rate = size * sum(steps for steps, _ in pairs) / sum(seconds for _, seconds in pairs)
     return Timed(rate, told[-1][1] - told[0][1], status_of(run_dir))
 
@@ -198,13 +224,23 @@ def links(options: Options) -> Measured:
     from mxtrain.training.recorder import STEPS_AHEAD
 
     warm_up = 6
-    common = ["dataset=synthetic", "dataset.num_samples=16384", "trainer.limit_val_batches=1", "trainer.test=false",
-              "checkpoint=off", "early_stopping=off", "logger=[jsonl]", "optimizer=sgd", "optimizer.lr=0.01",
-              "trainer.max_epochs=100"]  # fmt: skip
+    common = [
+        "dataset=synthetic",
+        "dataset.num_samples=16384",
+        "trainer.limit_val_batches=1",
+        "trainer.test=false",
+        "checkpoint=off",
+        "early_stopping=off",
+        "logger=[jsonl]",
+        "optimizer=sgd",
+        "optimizer.lr=0.01",
+        "trainer.max_epochs=100",
+    ]
     large = ["dataset.shape=[3,32,32]", "dataset.image_size=[32,32]", "dataset.batch_size=64"]
-    networks = {"ResNet-20, 32 px, batch 128": ([*ZOO["resnet20"], "dataset.shape=[3,32,32]",
-                                                 "dataset.batch_size=128"], 24),
-                "ResNet-50 (24 M parameters), 32 px, batch 64": ([*ZOO["resnet50"], *large], 6)}  # fmt: skip
+    networks = {
+        "ResNet-20, 32 px, batch 128": ([*ZOO["resnet20"], "dataset.shape=[3,32,32]", "dataset.batch_size=128"], 24),
+        "ResNet-50 (24 M parameters), 32 px, batch 64": ([*ZOO["resnet50"], *large], 6),
+    }
     rates: Dict[str, Optional[str]] = {"not throttled": None, "1 Gbit/s": "1gbit", "100 Mbit/s": "100mbit"}
     stores = [("dist_sync", name) for name in COMPRESSORS] + [("p3", "none")]
     stores += [("horovod", name) for name in COMPRESSORS] if has_horovod() else []
@@ -230,8 +266,13 @@ def links(options: Options) -> Measured:
             for store, compressor in stores:
                 speeds = []
                 for link, hosts in hosts_of.items():
-                    own = [*given, f"kvstore={store}", "cluster.workers=2", *COMPRESSORS[compressor],
-                           *hosts.over_ssh(options.work)]  # fmt: skip
+                    own = [
+                        *given,
+                        f"kvstore={store}",
+                        "cluster.workers=2",
+                        *COMPRESSORS[compressor],
+                        *hosts.over_ssh(options.work),
+                    ]
                     speeds.append(timed(own, options, warm_up, hosts.on(1)).samples_per_s)
                     say(f"  {name}: {store} {compressor}, {link}: {speeds[-1]:.1f} samples/s")
                     found.add(f"{name}: {store}, compression {compressor}, {link}", "samples/s", speeds[-1:])
@@ -248,8 +289,15 @@ LIMIT = 1 << 30
 """Bytes that the worker may have in memory."""
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 """Control groups of version 1."""
-TABLE = ("task=tabular", "dataset=feature_table", "model=deepfm", "optimizer=adam", "early_stopping=off",
-         "logger=[jsonl]", "trainer.test=false")  # fmt: skip
+TABLE = (
+    "task=tabular",
+    "dataset=feature_table",
+    "model=deepfm",
+    "optimizer=adam",
+    "early_stopping=off",
+    "logger=[jsonl]",
+    "trainer.test=false",
+)
 SPARSE = ("trainer.sparse_grad=true", "optimizer.lazy_update=true")
 SERVED = ("cluster.servers=2", "kvstore.tables=servers")
 OF_BENCH = "MXTRAIN_BENCH"
@@ -273,15 +321,25 @@ def _tables_in_memory(options: Options, times: int, found: Measured) -> None:
     rows, samples, steps = (8000, 20_000, 30) if options.quick else (10_000_000, 200_000, options.steps or 120)
     file = files.write_uniform(options.work / "uniform.csv", rows, columns, samples)
     named = ",".join(f"c{number}: {{kind: hashed, buckets: {rows // columns}}}" for number in range(columns))
-    given = [*TABLE, f"dataset.train={file}", f"dataset.columns={{{named}}}", "model.units=16", "checkpoint=off",
-             "dataset.batch_size=1024", "trainer.limit_val_batches=1", "trainer.max_epochs=100"]  # fmt: skip
+    given = [
+        *TABLE,
+        f"dataset.train={file}",
+        f"dataset.columns={{{named}}}",
+        "model.units=16",
+        "checkpoint=off",
+        "dataset.batch_size=1024",
+        "trainer.limit_val_batches=1",
+        "trainer.max_epochs=100",
+    ]
     sparse, on_servers = [*SPARSE, f"trainer.max_steps={warm_up + steps}"], "tables on two servers"
     sides = {
-        "gradients of all rows (kvstore=local)": ["trainer.sparse_grad=false",
-                                                  f"trainer.max_steps={warm_up + max(steps // 4, 10)}"],
+        "gradients of all rows (kvstore=local)": [
+            "trainer.sparse_grad=false",
+            f"trainer.max_steps={warm_up + max(steps // 4, 10)}",
+        ],
         "tables at the worker (kvstore=local)": sparse,
         on_servers: [*sparse, "kvstore=dist_sync", "cluster.workers=1", *SERVED],
-    }  # fmt: skip
+    }
     speeds: Dict[str, List[float]] = {name: [] for name in sides}
     for _ in range(times):
         for name, settings in sides.items():
@@ -307,9 +365,17 @@ def _tables_over_link(delay_ms: int, options: Options, times: int, found: Measur
     if not file.exists():
         files.write_skewed(file, 12_000 if options.quick else 60_000)
     named = ",".join(f"c{number}: {{kind: hashed, buckets: 20000}}" for number in range(4))
-    given = [*TABLE, *SPARSE, f"dataset.train={file}", f"dataset.columns={{{named}}}", "dataset.batch_size=512",
-             "optimizer.lr=0.003", f"trainer.max_epochs={3 if options.quick else 4}", "cluster.workers=4",
-             *SERVED]  # fmt: skip
+    given = [
+        *TABLE,
+        *SPARSE,
+        f"dataset.train={file}",
+        f"dataset.columns={{{named}}}",
+        "dataset.batch_size=512",
+        "optimizer.lr=0.003",
+        f"trainer.max_epochs={3 if options.quick else 4}",
+        "cluster.workers=4",
+        *SERVED,
+    ]
     found_by: Dict[str, List[Timed]] = {"dist_sync": [], "dist_async": []}
     with ExitStack() as stack:
         folder = options.work / f"network-{delay_ms}"

@@ -13,8 +13,14 @@ from bench_parts import export_side
 from bench_parts.export_side import FUSED, MXNET, ONNX
 from bench_parts.harness import ONE_THREAD, Measured, Options, ask, run, say, train, tuned_environment
 
-ONE_STEP = ("trainer.max_epochs=1", "trainer.limit_train_batches=1", "trainer.limit_val_batches=1",
-            "trainer.test=false", "dataset.batch_size=4", "dataset.eval_batch_size=4")  # fmt: skip
+ONE_STEP = (
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=1",
+    "trainer.limit_val_batches=1",
+    "trainer.test=false",
+    "dataset.batch_size=4",
+    "dataset.eval_batch_size=4",
+)
 """A run whose weights are as good as random ones: for times, not for metrics."""
 WHOLE = "limit_batches=1000"
 
@@ -38,9 +44,16 @@ class Family(NamedTuple):
 
 
 def _bert(layers: int, units: int, vocab: int) -> Sequence[str]:
-    return ("dataset=text", "model=bert", f"model.num_layers={layers}", f"model.units={units}",
-            f"model.hidden_size={4 * units}", f"model.num_heads={units // 64}", f"dataset.vocab_size={vocab}",
-            "dataset.max_length=128")  # fmt: skip
+    return (
+        "dataset=text",
+        "model=bert",
+        f"model.num_layers={layers}",
+        f"model.units={units}",
+        f"model.hidden_size={4 * units}",
+        f"model.num_heads={units // 64}",
+        f"dataset.vocab_size={vocab}",
+        "dataset.max_length=128",
+    )
 
 
 def _gluoncv(name: str) -> Sequence[str]:
@@ -109,25 +122,41 @@ def _time(family: Family, options: Options, found: Measured) -> None:
     exported, report = _export(run_dir, "float32", "limit_batches=1")
     found.at_most(f"{family.name}: largest relative error", max(report["errors"].values()), 1e-5)
     rounds = options.turns or family.rounds
-    times = ask("export_side:engines", str(run_dir), str(exported), family.length, rounds,
-                environment=_environment(), folder=folder)  # fmt: skip
+    times = ask(
+        "export_side:engines",
+        str(run_dir),
+        str(exported),
+        family.length,
+        rounds,
+        environment=_environment(),
+        folder=folder,
+    )
     for engine, values in times.items():
         found.add(f"{family.name}: {engine}", "ms", values)
     for engine in (MXNET, FUSED):
         if engine in times:
-            found.compare(f"{family.name}: {engine} / {ONNX}", times[engine], times[ONNX],
-                          1.0 if engine == MXNET else None)  # fmt: skip
+            found.compare(
+                f"{family.name}: {engine} / {ONNX}", times[engine], times[ONNX], 1.0 if engine == MXNET else None
+            )
     if family.int8_batch:
         _int8(family, run_dir, exported, rounds, found)
 
 
 def _int8(family: Family, run_dir: Path, exported: Path, rounds: int, found: Measured) -> None:
-    small, report = _export(run_dir, "int8", "limit_batches=1", "quantize=int8", "max_loss=1000",
-                            "calibration_samples=16")  # fmt: skip
+    small, report = _export(
+        run_dir, "int8", "limit_batches=1", "quantize=int8", "max_loss=1000", "calibration_samples=16"
+    )
     folders = {"float32": str(exported), "int8": str(small)}
     title = f"{family.name}, batch {family.int8_batch}"
-    times = ask("export_side:forms", folders, family.int8_batch, family.length, max(rounds // 2, 3),
-                environment=_environment(), folder=run_dir.parent)  # fmt: skip
+    times = ask(
+        "export_side:forms",
+        folders,
+        family.int8_batch,
+        family.length,
+        max(rounds // 2, 3),
+        environment=_environment(),
+        folder=run_dir.parent,
+    )
     for form, values in times.items():
         found.add(f"{title}: {form}", "ms", values)
     found.compare(f"{title}: float32 / int8", times["float32"], times["int8"], FASTER)
@@ -163,9 +192,13 @@ def _replicas(options: Options, found: Measured) -> None:
     environment = _environment()
     environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(out)])
     rates: Dict[str, List[float]] = ask(
-        "ray_side:throughput", [1, 2], 2 if options.quick else 5, 2.0 if options.quick else 15.0,
-        environment=environment, folder=folder,
-    )  # fmt: skip
+        "ray_side:throughput",
+        [1, 2],
+        2 if options.quick else 5,
+        2.0 if options.quick else 15.0,
+        environment=environment,
+        folder=folder,
+    )
     one, two = rates["1"], rates["2"]
     found.add("Ray Serve, 1 replica", "requests/s", one)
     found.add("Ray Serve, 2 replicas", "requests/s", two)

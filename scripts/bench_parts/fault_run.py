@@ -22,10 +22,18 @@ CLEAN_S = 15.0
 MARK = "MXTRAIN_BENCH_RUN"
 """In the environment of all processes of a run, wherever they are."""
 OVERRIDES = (
-    "model=mlp", "model.hidden=[256]", "dataset.batch_size=64", "trainer.log_interval=1",
-    "checkpoint.every_steps=20", "early_stopping=off", "cluster.workers=2", "cluster.backoff=0.1",
-    "logger.console.show_config=false", "logger.console.show_model=false", "logger=[jsonl,console]",
-)  # fmt: skip
+    "model=mlp",
+    "model.hidden=[256]",
+    "dataset.batch_size=64",
+    "trainer.log_interval=1",
+    "checkpoint.every_steps=20",
+    "early_stopping=off",
+    "cluster.workers=2",
+    "cluster.backoff=0.1",
+    "logger.console.show_config=false",
+    "logger.console.show_model=false",
+    "logger=[jsonl,console]",
+)
 
 Found = TypeVar("Found")
 Outcome = Tuple[str, List[Dict[str, Any]]]
@@ -44,9 +52,13 @@ class Run:
     """
 
     def __init__(
-        self, run_dir: Path, store: str, overrides: Sequence[str] = (), before: Sequence[str] = (),
+        self,
+        run_dir: Path,
+        store: str,
+        overrides: Sequence[str] = (),
+        before: Sequence[str] = (),
         environment: Optional[Mapping[str, str]] = None,
-    ):  # fmt: skip
+    ):
         self._run_dir = run_dir
         self._sockets: Set[str] = set()
         self._lines: List[Tuple[float, str]] = []
@@ -54,9 +66,13 @@ class Run:
         arguments = mxtrain_arguments([f"kvstore={store}", *OVERRIDES, *overrides], str(run_dir))
         self.began = time.monotonic()
         self._process = subprocess.Popen(
-            [*before, sys.executable, *arguments], env={**told, **(environment or {})}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            [*before, sys.executable, *arguments],
+            env={**told, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

@@ -68,9 +68,13 @@ class Bench:
         return random.Random(seed).randint(FIRST_STEP, self._last_step)
 
     def start(
-        self, run_dir: Path, store: str, overrides: Sequence[str] = (), before: Sequence[str] = (),
+        self,
+        run_dir: Path,
+        store: str,
+        overrides: Sequence[str] = (),
+        before: Sequence[str] = (),
         environment: Optional[Mapping[str, str]] = None,
-    ) -> Run:  # fmt: skip
+    ) -> Run:
         """A run, of as many steps as all; see `Run`."""
         return Run(run_dir, store, [f"trainer.max_epochs={self._epochs}", *overrides], before, environment)
 
@@ -296,8 +300,11 @@ class NeverUp(Fault):
         run = bench.start(folder / "run", self.store, given, environment={"PYTHONPATH": path})
         cause = "had not begun to train after cluster.start_timeout=10 s"
         ended = run.end(EXIT_CRASHED, cause)
-        problem = run.left() or ("" if f"worker 1 (process {_pid_in(run.output)}) {cause}" in run.output else
-                                 f"worker 1 was not named: {run.tail()}")  # fmt: skip
+        problem = run.left() or (
+            ""
+            if f"worker 1 (process {_pid_in(run.output)}) {cause}" in run.output
+            else f"worker 1 was not named: {run.tail()}"
+        )
         again = bench.start(folder / "run", self.store)
         again.end()
         return Seconds(ended - run.began, None, problem or self.compare(bench, again))
@@ -399,12 +406,19 @@ FAULTS: Sequence[Fault] = (
     blows("worker 0 killed", "horovod", ("worker0", KILL)),
     blows("worker 0 stopped", "horovod", ("worker0", STOP), exact=False),
     *_of_each("horovod", "worker1", "worker 1", exact=False),
-    blows("worker 1 killed, and its replacement while it starts", "horovod", ("worker1", KILL), ("worker1", KILL),
-          exact=False),
+    blows(
+        "worker 1 killed, and its replacement while it starts",
+        "horovod",
+        ("worker1", KILL),
+        ("worker1", KILL),
+        exact=False,
+    ),
     blows("worker 1 and then worker 0 killed", "horovod", ("worker1", KILL), ("worker0", KILL), exact=False),
     *_of_both("horovod"),
-)  # fmt: skip
+)
 QUICK = "worker 1 killed"
+
+
 def measure(options: Options) -> Measured:
     """All faults that this machine can play."""
     faults = [fault for fault in FAULTS if fault.store != "horovod" or has_horovod()]
@@ -416,8 +430,12 @@ def measure(options: Options) -> Measured:
     records = [json.loads(line) for line in _lines(options.records)]
     done = {(r["store"], r["fault"], r["repetition"]) for r in records}
     # Each of them once, then each of them again: wherever it ends, all have as many runs.
-    runs = [(fault, number) for number in range(1 if options.quick else REPETITIONS) for fault in faults
-            if (fault.store, fault.name, number) not in done]  # fmt: skip
+    runs = [
+        (fault, number)
+        for number in range(1 if options.quick else REPETITIONS)
+        for fault in faults
+        if (fault.store, fault.name, number) not in done
+    ]
     deadline = time.monotonic() + 60 * options.minutes
     with ExitStack() as stack:
         bench = Bench(options.work, stack, options.quick)

@@ -52,9 +52,14 @@ class SameWork(Cifar10):
         val = MemorySource(*self._read_files(root, self.test_sha1, len(class_names), STRICT))
         mean, std = choose_statistics(self.mean, self.std, image_NCHW)
         return Splits(
-            train=MemorySource(image_NCHW, label_N), val=val, test=None, class_names=class_names, shape=(3, 32, 32),
-            mean=mean, std=std,
-        )  # fmt: skip
+            train=MemorySource(image_NCHW, label_N),
+            val=val,
+            test=None,
+            class_names=class_names,
+            shape=(3, 32, 32),
+            mean=mean,
+            std=std,
+        )
 
 
 # Images in PASCAL VOC's layout.
@@ -90,9 +95,13 @@ def write_segmentation(devkit: Path, num_names: int) -> None:
 
 
 def _write_voc(
-    root: Path, folders: Mapping[str, str], lists_in: str, lists: Mapping[str, bool], num_names: int,
+    root: Path,
+    folders: Mapping[str, str],
+    lists_in: str,
+    lists: Mapping[str, bool],
+    num_names: int,
     draw: Callable[[np.ndarray, np.random.RandomState, Sequence[Path]], None],
-) -> None:  # fmt: skip
+) -> None:
     """Images made of scikit-learn's photographs, with shapes drawn on them.
 
     Args:

@@ -120,18 +120,39 @@ class _TurnsBar:
 
 SEED = 233
 FASTER_RCNN_VARIABLES = {
-    "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_FWD": "999", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "25",
+    "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_FWD": "999",
+    "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "25",
     "MXNET_OPTIMIZER_AGGREGATION_SIZE": "54",
-}  # fmt: skip
+}
 """train_faster_rcnn.py sets these for itself; others that it sets are for GPUs."""
 FASTER_RCNN = "faster_rcnn_fpn_"
 FASTER_RCNN_OPTIONS: Dict[str, Any] = dict(
-    max_size=1333, min_stage=2, max_stage=6, nms_thresh=0.5, nms_topk=-1, post_nms=-1, roi_mode="align",
-    roi_size=(7, 7), strides=(4, 8, 16, 32, 64), clip=4.14, rpn_channel=256, base_size=16, scales=(2, 4, 8, 16, 32),
-    ratios=(0.5, 1, 2), alloc_size=(384, 384), rpn_nms_thresh=0.7, rpn_train_pre_nms=12000, rpn_train_post_nms=2000,
-    rpn_test_pre_nms=6000, rpn_test_post_nms=1000, rpn_min_size=1, num_sample=512, pos_iou_thresh=0.5, pos_ratio=0.25,
+    max_size=1333,
+    min_stage=2,
+    max_stage=6,
+    nms_thresh=0.5,
+    nms_topk=-1,
+    post_nms=-1,
+    roi_mode="align",
+    roi_size=(7, 7),
+    strides=(4, 8, 16, 32, 64),
+    clip=4.14,
+    rpn_channel=256,
+    base_size=16,
+    scales=(2, 4, 8, 16, 32),
+    ratios=(0.5, 1, 2),
+    alloc_size=(384, 384),
+    rpn_nms_thresh=0.7,
+    rpn_train_pre_nms=12000,
+    rpn_train_post_nms=2000,
+    rpn_test_pre_nms=6000,
+    rpn_test_post_nms=1000,
+    rpn_min_size=1,
+    num_sample=512,
+    pos_iou_thresh=0.5,
+    pos_ratio=0.25,
     max_num_gt=100,
-)  # fmt: skip
+)
 """What train_faster_rcnn.py custom-model takes where nothing is said."""
 Updates = List[Tuple[Any, Any]]
 """What each metric is updated with."""
@@ -295,9 +316,10 @@ def _center_net(work: Work) -> Recipe:
         with autograd.record():
             found_heat, found_size, found_place = network(image)
             losses = (
-                heat_loss(found_heat, heat), size_loss(found_size, size, size_mask),
+                heat_loss(found_heat, heat),
+                size_loss(found_size, size, size_mask),
                 place_loss(found_place, place, place_mask),
-            )  # fmt: skip
+            )
             autograd.backward([losses[0] + losses[1] + losses[2]])
         return [(0, [loss]) for loss in losses]
 
@@ -317,27 +339,40 @@ def _faster_rcnn(work: Work) -> Recipe:
 
     images = open_images(work)
     network = custom_faster_rcnn_fpn(
-        images.CLASSES, dataset="voc", pretrained_base=False, base_network_name=work.network[len(FASTER_RCNN) :],
-        short=work.size, per_device_batch_size=work.batch_size, **FASTER_RCNN_OPTIONS,
-    )  # fmt: skip
+        images.CLASSES,
+        dataset="voc",
+        pretrained_base=False,
+        base_network_name=work.network[len(FASTER_RCNN) :],
+        short=work.size,
+        per_device_batch_size=work.batch_size,
+        **FASTER_RCNN_OPTIONS,
+    )
     network.initialize()
     sampler = SplitSortedBucketSampler([1.0] * len(images), work.batch_size, num_parts=1, part_index=0, shuffle=True)
     transform = FasterRCNNDefaultTrainTransform(
         network.short, network.max_size, network, ashape=network.ashape, multi_stage=True
     )
     loader = gluon.data.DataLoader(
-        images.transform(transform), batch_sampler=sampler, batchify_fn=FasterRCNNTrainBatchify(network, 1),
+        images.transform(transform),
+        batch_sampler=sampler,
+        batchify_fn=FasterRCNNTrainBatchify(network, 1),
         num_workers=work.workers,
-    )  # fmt: skip
+    )
     network.collect_params().setattr("grad_req", "null")
     network.collect_train_params().setattr("grad_req", "write")
     trainer = _sgd(network.collect_train_params())
     network.hybridize()
     losses = gluon.loss
     task = ForwardBackwardTask(
-        network, trainer, losses.SigmoidBinaryCrossEntropyLoss(from_sigmoid=False), losses.HuberLoss(rho=1 / 9),
-        losses.SoftmaxCrossEntropyLoss(), losses.HuberLoss(rho=1.0), mix_ratio=1.0, amp_enabled=False,
-    )  # fmt: skip
+        network,
+        trainer,
+        losses.SigmoidBinaryCrossEntropyLoss(from_sigmoid=False),
+        losses.HuberLoss(rho=1 / 9),
+        losses.SoftmaxCrossEntropyLoss(),
+        losses.HuberLoss(rho=1.0),
+        mix_ratio=1.0,
+        amp_enabled=False,
+    )
 
     def compute(*arrays: Any) -> Updates:
         found = task.forward_backward(arrays)
@@ -348,8 +383,11 @@ def _faster_rcnn(work: Work) -> Recipe:
 
 
 RECIPES: Dict[str, Callable[[Work], Recipe]] = {
-    "ssd_": _ssd, "yolo3_": _yolo3, "center_net_": _center_net, FASTER_RCNN: _faster_rcnn,
-}  # fmt: skip
+    "ssd_": _ssd,
+    "yolo3_": _yolo3,
+    "center_net_": _center_net,
+    FASTER_RCNN: _faster_rcnn,
+}
 """How a network's name begins -> its recipe."""
 
 
@@ -385,9 +423,13 @@ def _loader(work: Work, transform: Any, batchify: Any) -> Any:
     from mxnet import gluon
 
     return gluon.data.DataLoader(
-        open_images(work).transform(transform), work.batch_size, True, batchify_fn=batchify, last_batch="rollover",
+        open_images(work).transform(transform),
+        work.batch_size,
+        True,
+        batchify_fn=batchify,
+        last_batch="rollover",
         num_workers=work.workers,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -76,14 +76,28 @@ def prepare_transformer(name: str, length: int, batch_size: int) -> Training:
     """Translation."""
     sizes = TRANSFORMERS[name]
     encoder, decoder, stepwise = get_transformer_encoder_decoder(
-        units=sizes.units, hidden_size=sizes.hidden_size, dropout=sizes.dropout, num_layers=sizes.num_layers,
-        num_heads=sizes.num_heads, max_src_length=LONGEST, max_tgt_length=LONGEST, scaled=True,
-    )  # fmt: skip
+        units=sizes.units,
+        hidden_size=sizes.hidden_size,
+        dropout=sizes.dropout,
+        num_layers=sizes.num_layers,
+        num_heads=sizes.num_heads,
+        max_src_length=LONGEST,
+        max_tgt_length=LONGEST,
+        scaled=True,
+    )
     words = range(sizes.vocab_size)
     network = NMTModel(
-        src_vocab=words, tgt_vocab=words, encoder=encoder, decoder=decoder, one_step_ahead_decoder=stepwise,
-        share_embed=True, embed_size=sizes.units, tie_weights=True, embed_initializer=None, prefix="transformer_",
-    )  # fmt: skip
+        src_vocab=words,
+        tgt_vocab=words,
+        encoder=encoder,
+        decoder=decoder,
+        one_step_ahead_decoder=stepwise,
+        share_embed=True,
+        embed_size=sizes.units,
+        tie_weights=True,
+        embed_initializer=None,
+        prefix="transformer_",
+    )
     network.initialize(mx.init.Xavier(magnitude=3.0))
     smooth = LabelSmoothing(epsilon=LABEL_SMOOTHING, units=sizes.vocab_size)
     loss_of_scores = MaskedSoftmaxCELoss(sparse_label=False)
@@ -129,11 +143,17 @@ def build_bert(name: str, tokens: int) -> Any:
     layers, units, hidden, heads = BERT_SIZES[name]
     encoder = BERTEncoder(
         num_layers=layers, units=units, hidden_size=hidden, num_heads=heads, max_length=tokens, dropout=0.1
-    )  # fmt: skip
+    )
     bert = BERTModel(
-        encoder, vocab_size=BERT_VOCAB_SIZE, token_type_vocab_size=2, units=units, embed_size=units, use_pooler=True,
-        use_decoder=False, use_classifier=False,
-    )  # fmt: skip
+        encoder,
+        vocab_size=BERT_VOCAB_SIZE,
+        token_type_vocab_size=2,
+        units=units,
+        embed_size=units,
+        use_pooler=True,
+        use_decoder=False,
+        use_classifier=False,
+    )
     return BERTClassifier(bert, NUM_CLASSES, dropout=0.1)
 
 
@@ -200,18 +220,27 @@ class SameNetwork:
         self._given: Dict[str, np.ndarray] = {name: one.data().asnumpy() for name, one in weights.items()}
         sizes = self._sizes
         options = {
-            "num_layers": sizes.num_layers, "units": sizes.units, "hidden_size": sizes.hidden_size,
-            "num_heads": sizes.num_heads, "max_length": LONGEST, "scaled": True, "norm_inputs": False,
-        }  # fmt: skip
+            "num_layers": sizes.num_layers,
+            "units": sizes.units,
+            "hidden_size": sizes.hidden_size,
+            "num_heads": sizes.num_heads,
+            "max_length": LONGEST,
+            "scaled": True,
+            "norm_inputs": False,
+        }
         encoder, decoder = TransformerEncoder(**options, prefix="enc_"), TransformerDecoder(**options, prefix="dec_")
         self._with_biases(encoder, decoder)
         stepwise = TransformerOneStepDecoder(**options, prefix="dec_", params=decoder.collect_params())
         stepwise.transformer_cells = decoder.transformer_cells
         self.model = NMTModel(
-            src_vocab=range(len(self._given["embedding.weight"])), tgt_vocab=range(network._target_size),
-            encoder=encoder, decoder=decoder, one_step_ahead_decoder=stepwise, embed_size=sizes.units,
+            src_vocab=range(len(self._given["embedding.weight"])),
+            tgt_vocab=range(network._target_size),
+            encoder=encoder,
+            decoder=decoder,
+            one_step_ahead_decoder=stepwise,
+            embed_size=sizes.units,
             prefix="transformer_",
-        )  # fmt: skip
+        )
         self.model.initialize()
         self._fill()
         self.model.hybridize(static_alloc=True)

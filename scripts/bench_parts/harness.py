@@ -98,9 +98,14 @@ class Series:
 
     def to_json(self) -> Dict[str, Any]:
         return {
-            "name": self.name, "unit": self.unit, "median": self.median, "quartiles": self.quartiles(),
-            "min": min(self.values), "max": max(self.values), "values": list(self.values),
-        }  # fmt: skip
+            "name": self.name,
+            "unit": self.unit,
+            "median": self.median,
+            "quartiles": self.quartiles(),
+            "min": min(self.values),
+            "max": max(self.values),
+            "values": list(self.values),
+        }
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,12 @@ class Target:
 
     def to_json(self) -> Dict[str, Any]:
         return {
-            "name": self.name, "value": self.value, "limit": self.limit, "at_least": self.at_least, "met": self.met,
-        }  # fmt: skip
+            "name": self.name,
+            "value": self.value,
+            "limit": self.limit,
+            "at_least": self.at_least,
+            "met": self.met,
+        }
 
 
 @dataclass
@@ -336,9 +345,15 @@ def run(
     """
     folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
-        [*before, python, *arguments], env=dict(environment), cwd=folder, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [*before, python, *arguments],
+        env=dict(environment),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
     except BaseException:
@@ -388,9 +403,7 @@ def mxtrain_side(
 ) -> Side:
     """A run of `python -m mxtrain`, with every default callback and logger."""
     given = [*overrides, *callback("Blocks", block_steps=steps), f"trainer.log_interval={steps}"]
-    return Side(
-        mxtrain_arguments(given), {**untouched_environment(), **(environment or {})}, work, steps, **options
-    )
+    return Side(mxtrain_arguments(given), {**untouched_environment(), **(environment or {})}, work, steps, **options)
 
 
 def train(
@@ -509,9 +522,14 @@ class _Player:
         self._server.listen(1)
         self._log = open(self._folder / "log", "w+b")
         self._process = subprocess.Popen(
-            [self._side.python, *self._side.arguments], env={**self._side.environment, SOCKET: path}, cwd=self._folder,
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            [self._side.python, *self._side.arguments],
+            env={**self._side.environment, SOCKET: path},
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         self._stream: Any = None
         self._others_MiB = 0.0
         return self

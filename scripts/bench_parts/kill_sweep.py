@@ -37,16 +37,47 @@ START_UP_SHARE = 0.2
 """Of the random kills: before the first step, where a process spends most of its life but has least to lose."""
 START_UP_S = 4.0
 TIMEOUT_S = 120
-CALLS = ("open", "write", "fsync", "close", "mkdir", "rename", "replace", "unlink", "rmdir", "listdir", "scandir",
-         "stat", "lstat", "fstat", "readv", "truncate", "ftruncate")  # fmt: skip
+CALLS = (
+    "open",
+    "write",
+    "fsync",
+    "close",
+    "mkdir",
+    "rename",
+    "replace",
+    "unlink",
+    "rmdir",
+    "listdir",
+    "scandir",
+    "stat",
+    "lstat",
+    "fstat",
+    "readv",
+    "truncate",
+    "ftruncate",
+)
 
 FULL = (
-    "model=lenet", "model.channels=[4,8]", "model.hidden=32", "model.dropout=0.3", "optimizer=adam",
-    "dataset.batch_size=100", "dataset.augment.crop_padding=1", "dataset.augment.flip=true", "dataset.augment.cutout=2",
-    "dataset.augment.mixup=0.2", "dataset.augment.cutmix=1.0", "lr_scheduler=cosine", "lr_scheduler.warmup=1",
-    "trainer.ema_decay=0.9", "trainer.grad_accumulation=3", "trainer.clip_global_norm=1", "trainer.log_interval=5",
-    "checkpoint.every_steps=7", "early_stopping.patience=6",
-)  # fmt: skip
+    "model=lenet",
+    "model.channels=[4,8]",
+    "model.hidden=32",
+    "model.dropout=0.3",
+    "optimizer=adam",
+    "dataset.batch_size=100",
+    "dataset.augment.crop_padding=1",
+    "dataset.augment.flip=true",
+    "dataset.augment.cutout=2",
+    "dataset.augment.mixup=0.2",
+    "dataset.augment.cutmix=1.0",
+    "lr_scheduler=cosine",
+    "lr_scheduler.warmup=1",
+    "trainer.ema_decay=0.9",
+    "trainer.grad_accumulation=3",
+    "trainer.clip_global_norm=1",
+    "trainer.log_interval=5",
+    "checkpoint.every_steps=7",
+    "early_stopping.patience=6",
+)
 """Shuffling, augmentation, mixing, dropout, Adam, warm-up, moving average, a partial last batch in three parts,
 clipping and early stopping. 13 steps an epoch."""
 LONG = (*FULL, "trainer.max_epochs=10")
@@ -58,11 +89,12 @@ BEFORE_THE_SAVE = 14
 
 PLACEMENTS: Dict[str, List[str]] = {
     # 3 parts x 2 replicas x 2 microbatches must divide the batch.
-    "single": [], "data": ["parallel=data", "dataset.batch_size=96"],
+    "single": [],
+    "data": ["parallel=data", "dataset.batch_size=96"],
     "model": ["parallel=model", "dataset.batch_size=96"],
     "pipeline": ["parallel=pipeline", "parallel.microbatches=2", "dataset.batch_size=96"],
     "hybrid": ["parallel=hybrid", "parallel.microbatches=2", "dataset.batch_size=96"],
-}  # fmt: skip
+}
 
 
 def measure(options: Options) -> Measured:
@@ -121,10 +153,15 @@ def sweep(kills: int, placement: Sequence[str] = (), seed: int = 0) -> Dict[str,
     for nursery in nurseries:
         nursery.close()
     return {
-        "random_kills": sum(moments.values()), "moments": dict(sorted(moments.items())), "runs": num_runs,
-        "save_kills": save_kills, "failures": failures + problems, "weights_sha256": long[0],
-        "random_kills_s": round(random_s, 1), "save_kills_s": round(time.monotonic() - began - random_s, 1),
-    }  # fmt: skip
+        "random_kills": sum(moments.values()),
+        "moments": dict(sorted(moments.items())),
+        "runs": num_runs,
+        "save_kills": save_kills,
+        "failures": failures + problems,
+        "weights_sha256": long[0],
+        "random_kills_s": round(random_s, 1),
+        "save_kills_s": round(time.monotonic() - began - random_s, 1),
+    }
 
 
 def _command(run_dir: Path, overrides: Sequence[str]) -> List[str]:
@@ -312,9 +349,13 @@ def _wait(process: Any, seconds: float, done: Callable[[], bool]) -> None:
 
 
 def _kill_saves(
-    folder: Path, nurseries: Sequence[Nursery], overrides: Sequence[str], expected: Outcome, pool: ThreadPoolExecutor,
+    folder: Path,
+    nurseries: Sequence[Nursery],
+    overrides: Sequence[str],
+    expected: Outcome,
+    pool: ThreadPoolExecutor,
     stride: int,
-) -> Tuple[int, List[str]]:  # fmt: skip
+) -> Tuple[int, List[str]]:
     """Kills the save of step 21 before every `stride`-th of its calls: the number of kills, and what went wrong."""
     template = folder / "template"
     nurseries[0].complete(template, (*overrides, f"trainer.max_steps={BEFORE_THE_SAVE}"), exit_code=75)

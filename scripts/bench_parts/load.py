@@ -132,7 +132,7 @@ class LoadGenerator:
 
     def ask_at_rate(
         self, choose: Callable[[], int], rate: float, goes_on: Callable[[float], bool], seed: Optional[int] = 0
-    ) -> Load:  # fmt: skip
+    ) -> Load:
         """An open loop: requests become due whether others are answered or not.
 
         Args:

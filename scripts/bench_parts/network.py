@@ -82,8 +82,23 @@ class Network:
     def throttle(self, number: int, rate: str) -> None:
         """Slows a host's link down in both directions (token bucket filter, tc-tbf(8)); `rate` in tc's words."""
         for space, device in ((self.space(number), "net0"), (self._hub, f"p{number}")):
-            run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
-                "latency", "100ms")  # fmt: skip
+            run(
+                "tc",
+                "-n",
+                space,
+                "qdisc",
+                "replace",
+                "dev",
+                device,
+                "root",
+                "tbf",
+                "rate",
+                rate,
+                "burst",
+                "256kb",
+                "latency",
+                "100ms",
+            )
 
     def delay(self, milliseconds: float) -> None:
         """Packets between any two hosts are so long on their way, each way (delayed_wire.py)."""
@@ -91,8 +106,10 @@ class Network:
         command = [sys.executable, "-m", "bench_parts.delayed_wire", str(milliseconds)]
         wire = subprocess.Popen(
             [*command, *(f"{address}={space}" for address, space in spaces.items())],
-            cwd=Path(__file__).resolve().parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            cwd=Path(__file__).resolve().parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self._stack.callback(wire.communicate)  # which ends its standard input
         assert wire.stdout is not None and wire.stdout.readline() == b"ready\n", "no TUN devices here (/dev/net/tun)"
         for own, space in spaces.items():
@@ -152,8 +169,18 @@ class Network:
             f"  UserKnownHostsFile {folder}/known_hosts\n"
         )
         for number, address in enumerate(self.addresses, 1):
-            command = [sshd, "-D", "-f", str(folder / "sshd_config"), "-E", str(folder / f"sshd{number}.log"),
-                       "-o", f"ListenAddress={address}", "-o", "PidFile=none"]  # fmt: skip
+            command = [
+                sshd,
+                "-D",
+                "-f",
+                str(folder / "sshd_config"),
+                "-E",
+                str(folder / f"sshd{number}.log"),
+                "-o",
+                f"ListenAddress={address}",
+                "-o",
+                "PidFile=none",
+            ]
             self._daemons.append(subprocess.Popen([*self.on(number), *command], stdin=subprocess.DEVNULL))
         for number in range(1, len(self.addresses) + 1):
             self._wait_for_sshd(number)

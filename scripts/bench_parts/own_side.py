@@ -38,9 +38,11 @@ def train_with_gluon(model: str, pixels: int, batch_size: int, block_steps: int,
     for block in (network, loss_of):
         block.hybridize(static_alloc=True, static_shape=True)
     trainer = gluon.Trainer(
-        network.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-4},
+        network.collect_params(),
+        "sgd",
+        {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-4},
         kvstore="device" if num_devices > 1 else None,
-    )  # fmt: skip
+    )
     stream = itertools.cycle(_make_batches(pixels, batch_size, min(4 * block_steps, 50)))
     losses, hits = list[Any](), list[Any]()
 
@@ -247,12 +249,24 @@ def train_one_step(path: str, vocab: str) -> Dict[str, Any]:
     assert mxtrain.build
     began = time.perf_counter()
     with contextlib.redirect_stdout(sys.stderr):
-        code = run([
-            "task=masked_language_modeling", f"dataset.train={path}", f"dataset.vocab={vocab}", "trainer.max_steps=1",
-            "trainer.max_epochs=null", "trainer.limit_val_batches=1", "checkpoint=off", "hydra.run.dir=run_of_a_step",
-            "model.num_layers=1", "model.units=32", "model.hidden_size=64", "model.num_heads=2",
-            "lr_scheduler=constant", "trainer.test=false",
-        ])  # fmt: skip
+        code = run(
+            [
+                "task=masked_language_modeling",
+                f"dataset.train={path}",
+                f"dataset.vocab={vocab}",
+                "trainer.max_steps=1",
+                "trainer.max_epochs=null",
+                "trainer.limit_val_batches=1",
+                "checkpoint=off",
+                "hydra.run.dir=run_of_a_step",
+                "model.num_layers=1",
+                "model.units=32",
+                "model.hidden_size=64",
+                "model.num_heads=2",
+                "lr_scheduler=constant",
+                "trainer.test=false",
+            ]
+        )
     return {"step_s": time.perf_counter() - began, "exit_code": code}
 
 

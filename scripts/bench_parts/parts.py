@@ -80,10 +80,11 @@ NO_HOROVOD = "Horovod is not built here (scripts/horovod): it was not measured."
 SGD = ("optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "optimizer.wd=0.0001")
 STEADY = ("lr_scheduler=constant", "early_stopping=off")
 ZOO = {
-    "resnet20": ["model=resnet", "model.depth=20"], "resnet50": ["model=gluoncv", "model.name=resnet50_v1b"],
+    "resnet20": ["model=resnet", "model.depth=20"],
+    "resnet50": ["model=gluoncv", "model.name=resnet50_v1b"],
     "mobilenet": ["model=gluoncv", "model.name=mobilenet1.0"],
     "densenet121": ["model=gluoncv", "model.name=densenet121"],
-}  # fmt: skip
+}
 """Own overrides of networks of images; the first two are built by the same code in own_side.py."""
 
 
@@ -103,8 +104,15 @@ class Images(NamedTuple):
     def overrides(self) -> List[str]:
         """Everything default but what is trained; one epoch that does not end."""
         samples = int(self.steps * (self.blocks + AHEAD) * self.batch_size / 0.8) + 10
-        return [*ZOO[self.network], "dataset=synthetic", f"dataset.shape=[3,{self.pixels},{self.pixels}]",
-                f"dataset.num_samples={samples}", f"dataset.batch_size={self.batch_size}", *SGD, *STEADY]  # fmt: skip
+        return [
+            *ZOO[self.network],
+            "dataset=synthetic",
+            f"dataset.shape=[3,{self.pixels},{self.pixels}]",
+            f"dataset.num_samples={samples}",
+            f"dataset.batch_size={self.batch_size}",
+            *SGD,
+            *STEADY,
+        ]
 
     def runner(self, *overrides: str, copies: int = 1, **environment: str) -> Side:
         given = [*self.overrides(), *overrides]
@@ -118,8 +126,10 @@ class Images(NamedTuple):
 
 
 def runner(options: Options) -> Iterator[Comparison]:
-    cases = [Images("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, 10, 40),
-             Images("ResNet-50, 224 px, batch 16", "resnet50", 224, 16, 4, 12)]  # fmt: skip
+    cases = [
+        Images("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, 10, 40),
+        Images("ResNet-50, 224 px, batch 16", "resnet50", 224, 16, 4, 12),
+    ]
     for case in [Images("ResNet-20, 16 px, batch 8", "resnet20", 16, 8, 1, 1)] if options.quick else cases:
         sides = {"runner": case.runner(), "hand-written loop": case.gluon(tuned_environment())}
         ratios = [Ratio("runner", "hand-written loop", 0.98)]
@@ -134,17 +144,27 @@ def checkpoint(options: Options) -> Measured:
     resnet = ("model=resnet", "model.depth=20", "optimizer=sgd", "dataset.shape=[3,32,32]")
     lenet = ("model=lenet", "optimizer=adam", "dataset.shape=[1,8,8]")
     cases: List[Tuple[str, Sequence[str], int, int, int, int]] = [
-        ("ResNet-20, 32 px, batch 128", resnet, 128, 50, 50, 11), ("LeNet, 8 px, batch 64", lenet, 64, 50, 250, 15),
-    ]  # fmt: skip
+        ("ResNet-20, 32 px, batch 128", resnet, 128, 50, 50, 11),
+        ("LeNet, 8 px, batch 64", lenet, 64, 50, 250, 15),
+    ]
     found = Measured()
     for name, network, batch_size, every, steps, blocks in (
         [("LeNet, 8 px, batch 8", lenet, 8, 10, 20, 2)] if options.quick else cases
     ):
         samples = int(steps * (blocks + AHEAD) * batch_size / 0.8) + 10
-        given = ["dataset=synthetic", *network, f"dataset.batch_size={batch_size}", f"dataset.num_samples={samples}",
-                 *STEADY, "checkpoint.every_epochs=null", "checkpoint.every_minutes=null"]  # fmt: skip
-        sides = {f"a step {what} checkpoints": mxtrain_side([*given, f"checkpoint.every_steps={often}"], steps, steps)
-                 for what, often in (("with", every), ("without", "null"))}  # fmt: skip
+        given = [
+            "dataset=synthetic",
+            *network,
+            f"dataset.batch_size={batch_size}",
+            f"dataset.num_samples={samples}",
+            *STEADY,
+            "checkpoint.every_epochs=null",
+            "checkpoint.every_minutes=null",
+        ]
+        sides = {
+            f"a step {what} checkpoints": mxtrain_side([*given, f"checkpoint.every_steps={often}"], steps, steps)
+            for what, often in (("with", every), ("without", "null"))
+        }
         figures = Comparison(name, "ms", sides, blocks).measure(options.work, found)
         costs = [a / b - 1 for a, b in zip(*figures.values())]
         found.add(f"{name}: cost, pair by pair", "share", costs)
@@ -166,34 +186,56 @@ def placements(options: Options) -> Measured:
     split, pipelined = (QUICK_SPLIT, QUICK_SPLIT) if options.quick else (SPLIT, PIPELINED)
     found = Measured()
     loop = split.gluon({**tuned_environment(CORES), **ONE_THREAD}, num_devices=2)
-    Comparison(split.name, "samples/s", {
-        "1 device": split.runner(**ONE_THREAD),
-        "data, 2 devices": split.runner(*DATA, **ONE_THREAD),
-        "hybrid, 2 x 2 devices": split.runner(*HYBRID, **ONE_THREAD),
-        "hand-written loop, 2 devices": loop,
-        "2 processes at once, 1 device each": split.runner(copies=2, **ONE_THREAD),
-    }, split.blocks, [
-        Ratio("2 processes at once, 1 device each", "1 device", None, "2 processes at once / 1 alone", 0.5),
-        Ratio("data, 2 devices", "1 device", 1.9, "data on 2 devices / 1 device"),
-        Ratio("hybrid, 2 x 2 devices", "data, 2 devices", 0.9, "hybrid 2 x 2 / data on 2"),
-        Ratio("data, 2 devices", "hand-written loop, 2 devices", 0.98, "data on 2 / hand-written loop on 2"),
-    ]).measure(options.work, found)  # fmt: skip
+    Comparison(
+        split.name,
+        "samples/s",
+        {
+            "1 device": split.runner(**ONE_THREAD),
+            "data, 2 devices": split.runner(*DATA, **ONE_THREAD),
+            "hybrid, 2 x 2 devices": split.runner(*HYBRID, **ONE_THREAD),
+            "hand-written loop, 2 devices": loop,
+            "2 processes at once, 1 device each": split.runner(copies=2, **ONE_THREAD),
+        },
+        split.blocks,
+        [
+            Ratio("2 processes at once, 1 device each", "1 device", None, "2 processes at once / 1 alone", 0.5),
+            Ratio("data, 2 devices", "1 device", 1.9, "data on 2 devices / 1 device"),
+            Ratio("hybrid, 2 x 2 devices", "data, 2 devices", 0.9, "hybrid 2 x 2 / data on 2"),
+            Ratio("data, 2 devices", "hand-written loop, 2 devices", 0.98, "data on 2 / hand-written loop on 2"),
+        ],
+    ).measure(options.work, found)
     two, four = "pipeline, 2 stages, 8 microbatches", "pipeline, 4 stages, 16 microbatches"
-    Comparison(pipelined.name, "samples/s", {
-        "1 device": pipelined.runner(**ONE_THREAD),
-        two: pipelined.runner(*PIPELINE_2, **ONE_THREAD), four: pipelined.runner(*PIPELINE_4, **ONE_THREAD),
-    }, pipelined.blocks, [
-        Ratio(two, "1 device", 0.9, f"2 stages x 8 microbatches / ideal {16 / 9:.2f} times 1 device", 16 / 9),
-        Ratio(four, "1 device", 0.85, f"4 stages x 16 microbatches / {CORES} cores", min(CORES, 64 / 19)),
-    ]).measure(options.work, found)  # fmt: skip
+    Comparison(
+        pipelined.name,
+        "samples/s",
+        {
+            "1 device": pipelined.runner(**ONE_THREAD),
+            two: pipelined.runner(*PIPELINE_2, **ONE_THREAD),
+            four: pipelined.runner(*PIPELINE_4, **ONE_THREAD),
+        },
+        pipelined.blocks,
+        [
+            Ratio(two, "1 device", 0.9, f"2 stages x 8 microbatches / ideal {16 / 9:.2f} times 1 device", 16 / 9),
+            Ratio(four, "1 device", 0.85, f"4 stages x 16 microbatches / {CORES} cores", min(CORES, 64 / 19)),
+        ],
+    ).measure(options.work, found)
     batch_size, peaks = 2 * pipelined.batch_size, []
-    for name, overrides in {"1 device": (), "4 stages x 16 microbatches, gpipe": ("gpipe",),
-                            "4 stages x 16 microbatches, 1f1b": ("1f1b",)}.items():  # fmt: skip
+    for name, overrides in {
+        "1 device": (),
+        "4 stages x 16 microbatches, gpipe": ("gpipe",),
+        "4 stages x 16 microbatches, 1f1b": ("1f1b",),
+    }.items():
         placed = [*PIPELINE_4, f"parallel.schedule={overrides[0]}"] if overrides else []
         noted = options.work / f"peak{len(peaks)}"
-        given = [*pipelined._replace(batch_size=batch_size, blocks=1).overrides(), *placed, "trainer.max_steps=4",
-                 "trainer.test=false", "trainer.limit_val_batches=1",
-                 f"trainer.log_interval={pipelined.steps}", *callback("PeakMemory", path=noted)]  # fmt: skip
+        given = [
+            *pipelined._replace(batch_size=batch_size, blocks=1).overrides(),
+            *placed,
+            "trainer.max_steps=4",
+            "trainer.test=false",
+            "trainer.limit_val_batches=1",
+            f"trainer.log_interval={pipelined.steps}",
+            *callback("PeakMemory", path=noted),
+        ]
         train(given, options.work / f"memory{len(peaks)}", ENDS_WELL)
         peaks.append(json.loads(noted.read_text())[0][0])
         found.add(f"batch {batch_size}: peak memory, {name}", "MiB", peaks[-1:])
@@ -214,9 +256,11 @@ def workers(options: Options) -> Measured:
     found = Measured(notes=[] if has_horovod() else [NO_HOROVOD])
     numbers, each = ((2,), 1) if options.quick else ((1, 2, 4, 8), 5)
     for number in numbers:
-        found.add(f"start-up, {number} workers", "s", [
-            _first_step_s(number, options.work / f"start-{number}-{repetition}") for repetition in range(each)
-        ])  # fmt: skip
+        found.add(
+            f"start-up, {number} workers",
+            "s",
+            [_first_step_s(number, options.work / f"start-{number}-{repetition}") for repetition in range(each)],
+        )
     case = QUICK_SPLIT if options.quick else SPLIT
     stores = ["dist_sync", "p3", *(["horovod"] if has_horovod() else [])]
     sides = {"1 process": case.runner(**ONE_THREAD), "2 processes at once": case.runner(copies=2, **ONE_THREAD)}
@@ -230,8 +274,18 @@ def _first_step_s(number: int, folder: Path) -> float:
     """Seconds from the command to the end of the first step."""
     folder.mkdir()
     began = time.time()
-    train([*TINY, *group(number), "trainer.max_steps=1", "checkpoint=off", "trainer.log_interval=1",
-           *callback("StepClock", path=folder / "steps")], folder, ENDS_WELL)  # fmt: skip
+    train(
+        [
+            *TINY,
+            *group(number),
+            "trainer.max_steps=1",
+            "checkpoint=off",
+            "trainer.log_interval=1",
+            *callback("StepClock", path=folder / "steps"),
+        ],
+        folder,
+        ENDS_WELL,
+    )
     return float(json.loads((folder / "steps").read_text())[0][3]) - began
 
 
@@ -291,8 +345,12 @@ def precision(options: Options, cases: Mapping[str, Tuple[str, int]], metric: st
     for name, (override, samples) in cases.items():
         both = seeds(options, {f"amp={amp}": [override, f"amp={amp}"] for amp in DTYPES})
         values = {way: each(statuses, "best_value") for way, statuses in both.items()}
-        for figure, key, unit in ((f"best {metric}", "best_value", "fraction"), ("speed", "samples_per_s", "samples/s"),
-                                  ("wall time", "wall_s", "s"), ("processor time", "cpu_s", "s")):  # fmt: skip
+        for figure, key, unit in (
+            (f"best {metric}", "best_value", "fraction"),
+            ("speed", "samples_per_s", "samples/s"),
+            ("wall time", "wall_s", "s"),
+            ("processor time", "cpu_s", "s"),
+        ):
             for way, statuses in both.items():
                 found.add(f"{name}: {figure}, {way}", unit, each(statuses, key))
         plain, low = values.values()
@@ -305,18 +363,26 @@ def precision(options: Options, cases: Mapping[str, Tuple[str, int]], metric: st
 
 def placement_accuracy(options: Options) -> Measured:
     device = ["parallel=data", "kvstore=device"]
-    ways = {" ".join(given[:3]): ["model=resnet", *given] for given in (
-        ["parallel=single"], ["parallel=hybrid"], device,
-        [*device, "kvstore.compression=2bit", "kvstore.threshold=0.01"],
-    )}  # fmt: skip
+    ways = {
+        " ".join(given[:3]): ["model=resnet", *given]
+        for given in (
+            ["parallel=single"],
+            ["parallel=hybrid"],
+            device,
+            [*device, "kvstore.compression=2bit", "kvstore.threshold=0.01"],
+        )
+    }
     statuses, found = seeds(options, ways), Measured()
     for title, key in (("best validation accuracy", "best_value"), ("test accuracy", "test/accuracy")):
         for way in ways:
             found.add(f"{title}, {way}", "fraction", each(statuses[way], key))
     single, hybrid = (each(statuses[f"parallel={way}"], "best_value") for way in ("single", "hybrid"))
     away = abs(mean(hybrid) - mean(single)) / _noise(single, 270)
-    found.at_most("mean validation accuracy, hybrid from single, over a sample or the standard deviation of single's "
-                  "seeds", away, 1.0)  # fmt: skip
+    found.at_most(
+        "mean validation accuracy, hybrid from single, over a sample or the standard deviation of single's seeds",
+        away,
+        1.0,
+    )
     return found
 
 
@@ -363,12 +429,30 @@ class Race:
         return self.steps * self.batch_size * (self.size if self.is_language else 1)
 
     def torch(self, dtype: str, way: str, work: str, python: str) -> Side:
-        return side_of("torch_side:train", self.steps, self.network, self.size, self.batch_size, dtype, way, work,
-                       environment=same_threads_environment(), work=self.work, python=python)  # fmt: skip
+        return side_of(
+            "torch_side:train",
+            self.steps,
+            self.network,
+            self.size,
+            self.batch_size,
+            dtype,
+            way,
+            work,
+            environment=same_threads_environment(),
+            work=self.work,
+            python=python,
+        )
 
     def gluonnlp_side(self, environment: Mapping[str, str]) -> Side:
-        return side_of("gluonnlp_side:train", self.steps, self.network, self.size, self.batch_size,
-                       environment=environment, work=self.work)  # fmt: skip
+        return side_of(
+            "gluonnlp_side:train",
+            self.steps,
+            self.network,
+            self.size,
+            self.batch_size,
+            environment=environment,
+            work=self.work,
+        )
 
 
 RACES = (
@@ -443,16 +527,22 @@ def inference(options: Options) -> Iterator[Comparison]:
         one, folder = replace(one, steps=3 * one.steps), _folder(options, one.name)
         sides: Dict[str, Side] = {}
         for amp, dtype in DTYPES.items():
-            given = [*race_overrides(one, amp, folder), f"dataset.eval_batch_size={one.batch_size}",
-                     "trainer.max_steps=1", "trainer.limit_val_batches=1", "trainer.test=false"]  # fmt: skip
+            given = [
+                *race_overrides(one, amp, folder),
+                f"dataset.eval_batch_size={one.batch_size}",
+                "trainer.max_steps=1",
+                "trainer.limit_val_batches=1",
+                "trainer.test=false",
+            ]
             trained = train(given, folder / f"trained-{amp}", ENDS_WELL)
             # It evaluates a network that was trained for a step.
             sides[f"mxtrain, {dtype}"] = side_of(
                 "own_side:evaluate", 1, trained, one.steps, environment=untouched_environment(), work=one.work
             )
             sides[f"PyTorch, {dtype}"] = _faster_torch(one, dtype, options.torch_python, folder, "eval")
-        ratios = [Ratio(f"mxtrain, {d}", f"PyTorch, {d}", 1.0, f"mxtrain / PyTorch, evaluation, {d}")
-                  for d in DTYPES.values()]  # fmt: skip
+        ratios = [
+            Ratio(f"mxtrain, {d}", f"PyTorch, {d}", 1.0, f"mxtrain / PyTorch, evaluation, {d}") for d in DTYPES.values()
+        ]
         yield Comparison(one.name, one.unit, sides, one.blocks, ratios, one.starts, memory=True)
 
 
@@ -512,48 +602,91 @@ def race_overrides(one: Race, amp: str, folder: Path) -> List[str]:
         words = [f"w{number}" for number in range(BERT_VOCAB_SIZE - len(special))]
         vocab.write_text("\n".join([*special, *words]) + "\n")
         count = int(one.steps * (one.blocks + AHEAD) * one.batch_size / 0.8) + 10 * NUM_CLASSES
-        lines = [f"{' '.join(random_.choices(words, k=one.size - 2))}\t{number % NUM_CLASSES}"
-                 for number in range(count)]  # fmt: skip
+        lines = [
+            f"{' '.join(random_.choices(words, k=one.size - 2))}\t{number % NUM_CLASSES}" for number in range(count)
+        ]
         texts.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
     names = ("num_layers", "units", "hidden_size", "num_heads")
     sizes = [f"model.{name}={number}" for name, number in zip(names, BERT_SIZES[one.network])]
-    return ["model=bert", *sizes, f"model.max_length={one.size}", f"dataset.train={texts}", f"dataset.vocab={vocab}",
-            f"dataset.max_length={one.size}", "dataset.val_fraction=0.1", "dataset.test_fraction=0",
-            f"dataset.batch_size={one.batch_size}", f"amp={amp}", *STEADY, "optimizer.lr=2e-5",
-            "optimizer.wd=0.01"]  # fmt: skip
+    return [
+        "model=bert",
+        *sizes,
+        f"model.max_length={one.size}",
+        f"dataset.train={texts}",
+        f"dataset.vocab={vocab}",
+        f"dataset.max_length={one.size}",
+        "dataset.val_fraction=0.1",
+        "dataset.test_fraction=0",
+        f"dataset.batch_size={one.batch_size}",
+        f"amp={amp}",
+        *STEADY,
+        "optimizer.lr=2e-5",
+        "optimizer.wd=0.01",
+    ]
 
 
 def language_overrides(one: Race, amp: str, folder: Path) -> List[str]:
     """What trains a network of language; texts are written to `folder`: all words, and enough of them for a run."""
     sizes = {**GPTS, **TRANSFORMERS, **LSTMS}[one.network]
     some = 2 * one.batch_size
-    lines = {"train": 2 * sizes.vocab_size // one.size + one.steps * (one.blocks + AHEAD) * one.batch_size + some,
-             "val": some}  # fmt: skip
+    lines = {
+        "train": 2 * sizes.vocab_size // one.size + one.steps * (one.blocks + AHEAD) * one.batch_size + some,
+        "val": some,
+    }
     is_translation = one.network in TRANSFORMERS
     for split, count in lines.items():
         for ending in ("en", "de") if is_translation else ("txt",):
             # One token of each is special.
             files.write_lines(folder / f"{split}.{ending}", sizes.vocab_size, one.size - 1, count)
     ending = "" if is_translation else ".txt"
-    given = [f"amp={amp}", *STEADY, "dataset.tokenizer=words", f"dataset.batch_size={one.batch_size}",
-             f"dataset.max_length={one.size}", f"dataset.vocab_size={sizes.vocab_size}",
-             *(f"dataset.{split}={folder / split}{ending}" for split in lines)]  # fmt: skip
+    given = [
+        f"amp={amp}",
+        *STEADY,
+        "dataset.tokenizer=words",
+        f"dataset.batch_size={one.batch_size}",
+        f"dataset.max_length={one.size}",
+        f"dataset.vocab_size={sizes.vocab_size}",
+        *(f"dataset.{split}={folder / split}{ending}" for split in lines),
+    ]
     model = {"num_layers": sizes.num_layers, "units": sizes.units}
     if is_translation:
-        given = ["task=translation", "dataset=parallel_text", "dataset.batch_tokens=null", "model=transformer",
-                 "model.size=base", "model.tied=all", f"loss.label_smoothing={LABEL_SMOOTHING}", "optimizer=adam",
-                 f"optimizer.lr={LR}", f"optimizer.beta2={BETA2}", f"optimizer.epsilon={EPSILON}", *given]  # fmt: skip
+        given = [
+            "task=translation",
+            "dataset=parallel_text",
+            "dataset.batch_tokens=null",
+            "model=transformer",
+            "model.size=base",
+            "model.tied=all",
+            f"loss.label_smoothing={LABEL_SMOOTHING}",
+            "optimizer=adam",
+            f"optimizer.lr={LR}",
+            f"optimizer.beta2={BETA2}",
+            f"optimizer.epsilon={EPSILON}",
+            *given,
+        ]
         model.update(hidden_size=sizes.hidden_size, num_heads=sizes.num_heads, dropout=sizes.dropout)
     else:
         given = ["task=language_modeling", f"dataset.eval_batch_size={one.batch_size}", *given]
         if one.network in LSTMS:
-            given = [*given, "model=lstm", "optimizer=sgd", "optimizer.momentum=0", f"optimizer.lr={SGD_LR}",
-                     f"trainer.clip_global_norm={CLIP_NORM}"]  # fmt: skip
+            given = [
+                *given,
+                "model=lstm",
+                "optimizer=sgd",
+                "optimizer.momentum=0",
+                f"optimizer.lr={SGD_LR}",
+                f"trainer.clip_global_norm={CLIP_NORM}",
+            ]
             model.update(hidden_size=sizes.hidden_size)
             model.update({f"{place}_dropout": sizes.dropout for place in ("input", "hidden", "output")})
         else:
-            given = [*given, "model=gpt", "optimizer=adamw", f"optimizer.lr={LR}", f"optimizer.wd={WD}",
-                     "task.new_tokens=1"]  # fmt: skip
+            given = [
+                *given,
+                "model=gpt",
+                "optimizer=adamw",
+                f"optimizer.lr={LR}",
+                f"optimizer.wd={WD}",
+                "task.new_tokens=1",
+            ]
             model.update(num_heads=sizes.num_heads, dropout=sizes.dropout, max_length=one.size)
     return [*given, *(f"model.{name}={value}" for name, value in model.items())]
 
@@ -572,16 +705,33 @@ def sparse(options: Options) -> Iterator[Comparison]:
         def table(kind: str, count: int, environment: Mapping[str, str], rows: int = rows) -> Side:
             return side_of("own_side:train_table", count, kind, rows, environment=environment, work=count)
 
-        sides = {lazy: table("lazy", steps, tuned_environment()), exact: table("exact", few, tuned_environment()),
-                 gluon: table("gluon", few, default_environment()),
-                 gluon_sparse: table("gluon_sparse", steps, default_environment())}  # fmt: skip
+        sides = {
+            lazy: table("lazy", steps, tuned_environment()),
+            exact: table("exact", few, tuned_environment()),
+            gluon: table("gluon", few, default_environment()),
+            gluon_sparse: table("gluon_sparse", steps, default_environment()),
+        }
         if options.torch_python:
-            sides[torch] = side_of("torch_side:train_table", steps, rows, environment=same_threads_environment(),
-                                   work=steps, python=options.torch_python)  # fmt: skip
-        yield Comparison(name, "ms", sides, blocks, [
-            Ratio(torch, lazy, 1.2, "PyTorch's time / ours, lazy"), Ratio(gluon, lazy), Ratio(gluon, exact),
-            Ratio(gluon_sparse, lazy),
-        ])  # fmt: skip
+            sides[torch] = side_of(
+                "torch_side:train_table",
+                steps,
+                rows,
+                environment=same_threads_environment(),
+                work=steps,
+                python=options.torch_python,
+            )
+        yield Comparison(
+            name,
+            "ms",
+            sides,
+            blocks,
+            [
+                Ratio(torch, lazy, 1.2, "PyTorch's time / ours, lazy"),
+                Ratio(gluon, lazy),
+                Ratio(gluon, exact),
+                Ratio(gluon_sparse, lazy),
+            ],
+        )
 
 
 def reinforcement(options: Options) -> Measured:
@@ -594,17 +744,32 @@ def reinforcement(options: Options) -> Measured:
         def ours(number: int, threads: str = threads, chosen: Mapping[str, str] = chosen) -> Dict[str, float]:
             folder = options.work / f"{threads[0]}{number}"
             clock = folder / "clock.json"
-            train(["task=reinforcement_learning", "trainer.max_epochs=1", "trainer.test=false",
-                   f"dataset.rollouts_per_epoch={before + counted}", "dataset.val_episodes=1",
-                   *callback("StepClock", path=clock)], folder, environment=chosen)  # fmt: skip
+            train(
+                [
+                    "task=reinforcement_learning",
+                    "trainer.max_epochs=1",
+                    "trainer.test=false",
+                    f"dataset.rollouts_per_epoch={before + counted}",
+                    "dataset.val_episodes=1",
+                    *callback("StepClock", path=clock),
+                ],
+                folder,
+                environment=chosen,
+            )
             told = json.loads(clock.read_text())
             begin = next(one for one in told if one[0] >= before * passes)
             made = (told[-1][0] - begin[0]) * envs * steps / passes  # of optimizer steps, steps in environments
             return {"steps": made, "wall_s": told[-1][1] - begin[1], "processor_s": told[-1][2] - begin[2]}
 
         def torch(number: int, chosen: Mapping[str, str] = chosen) -> Any:
-            return ask("torch_side:act", counted, before, environment={**same_threads_environment(), **chosen},
-                       folder=options.work, python=options.torch_python)  # fmt: skip
+            return ask(
+                "torch_side:act",
+                counted,
+                before,
+                environment={**same_threads_environment(), **chosen},
+                folder=options.work,
+                python=options.torch_python,
+            )
 
         sides: Dict[str, Callable[[int], Any]] = {"mxtrain": ours}
         if options.torch_python:
@@ -642,9 +807,11 @@ def needs_script(options: Options, *others: str) -> str:
     script = options.gluoncv_script
     if not (script and Path(script).is_file()):
         given = f"'{script}' is no file" if script else "no script was given"
-        return (f"{given}: check out github.com/dmlc/gluon-cv and name its "
-                "scripts/classification/cifar/train_cifar10.py with --gluoncv-script or "
-                f"{SCRIPT_VARIABLE}")  # fmt: skip
+        return (
+            f"{given}: check out github.com/dmlc/gluon-cv and name its "
+            "scripts/classification/cifar/train_cifar10.py with --gluoncv-script or "
+            f"{SCRIPT_VARIABLE}"
+        )
     missing = [name for name in others if not other_script(script, name).is_file()]
     return f"{other_script(script, missing[0])} is not there, in the same checkout" if missing else ""
 
@@ -655,14 +822,32 @@ def other_script(cifar_script: str, name: str) -> Path:
 
 
 def _cifar_overrides(root: Path, batch_size: int) -> List[str]:
-    return [f"model.name={CIFAR_MODEL}", "dataset=cifar10", "dataset._target_=bench_parts.files.SameWork",
-            f"dataset.root={root}", "dataset.verify_checksum=false", f"dataset.eval_batch_size={batch_size}",
-            *CIFAR_NORM, *NAG, "optimizer.lr=0.1"]  # fmt: skip
+    return [
+        f"model.name={CIFAR_MODEL}",
+        "dataset=cifar10",
+        "dataset._target_=bench_parts.files.SameWork",
+        f"dataset.root={root}",
+        "dataset.verify_checksum=false",
+        f"dataset.eval_batch_size={batch_size}",
+        *CIFAR_NORM,
+        *NAG,
+        "optimizer.lr=0.1",
+    ]
 
 
 def _script_arguments(batch_size: int, epochs: int) -> List[str]:
-    return ["--model", CIFAR_MODEL, "--mode", "hybrid", "--save-dir", "params", "--batch-size", str(batch_size),
-            "--num-epochs", str(epochs)]  # fmt: skip
+    return [
+        "--model",
+        CIFAR_MODEL,
+        "--mode",
+        "hybrid",
+        "--save-dir",
+        "params",
+        "--batch-size",
+        str(batch_size),
+        "--num-epochs",
+        str(epochs),
+    ]
 
 
 def gluoncv(options: Options) -> Iterator[Comparison]:
@@ -674,8 +859,15 @@ def gluoncv(options: Options) -> Iterator[Comparison]:
 
     def ours(number: int) -> float:
         clock = options.work / f"ours{number}" / "clock.json"
-        train([*_cifar_overrides(root, batch_size), f"dataset.batch_size={batch_size}", f"trainer.max_epochs={epochs}",
-               *callback("ValidationClock", path=clock)], clock.parent)  # fmt: skip
+        train(
+            [
+                *_cifar_overrides(root, batch_size),
+                f"dataset.batch_size={batch_size}",
+                f"trainer.max_epochs={epochs}",
+                *callback("ValidationClock", path=clock),
+            ],
+            clock.parent,
+        )
         return median(epoch_seconds(clock))
 
     def theirs(environment: Mapping[str, str], more: Sequence[str], number: int) -> float:
@@ -688,13 +880,20 @@ def gluoncv(options: Options) -> Iterator[Comparison]:
         return median(seconds[1:])
 
     as_ours, defaults = "train_cifar10.py, our environment, 2 workers", "train_cifar10.py, its defaults"
-    yield Comparison(f"an epoch of {CIFAR_MODEL}", "s", {
-        "mxtrain": ours, as_ours: partial(theirs, tuned_environment(), ["-j", "2"]),
-        defaults: partial(theirs, default_environment(), []),
-    }, times, [
-        Ratio(as_ours, "mxtrain", 1.0, "GluonCV's in our environment / ours"),
-        Ratio(defaults, "mxtrain", 1.0, "GluonCV's with its defaults / ours"),
-    ])  # fmt: skip
+    yield Comparison(
+        f"an epoch of {CIFAR_MODEL}",
+        "s",
+        {
+            "mxtrain": ours,
+            as_ours: partial(theirs, tuned_environment(), ["-j", "2"]),
+            defaults: partial(theirs, default_environment(), []),
+        },
+        times,
+        [
+            Ratio(as_ours, "mxtrain", 1.0, "GluonCV's in our environment / ours"),
+            Ratio(defaults, "mxtrain", 1.0, "GluonCV's with its defaults / ours"),
+        ],
+    )
 
 
 def gluoncv_workers(options: Options) -> Iterator[Comparison]:
@@ -705,8 +904,14 @@ def gluoncv_workers(options: Options) -> Iterator[Comparison]:
     files.write_cifar(home / "datasets" / "cifar10", samples)
 
     def ours(store: str, given: Sequence[str], size: int, folder: Path) -> Path:
-        common = [f"kvstore={store}", "cluster.workers=2", f"dataset.batch_size={2 * size}",
-                  f"trainer.max_epochs={epochs}", "optimizer.momentum=0.9", "trainer.test=false"]  # fmt: skip
+        common = [
+            f"kvstore={store}",
+            "cluster.workers=2",
+            f"dataset.batch_size={2 * size}",
+            f"trainer.max_epochs={epochs}",
+            "optimizer.momentum=0.9",
+            "trainer.test=false",
+        ]
         return train([*given, *common], folder, environment=ONE_THREAD)
 
     def cifar_ours(number: int) -> float:
@@ -722,36 +927,80 @@ def gluoncv_workers(options: Options) -> Iterator[Comparison]:
         return 2 * 5 * samples / median([float(took) for _, took in EPOCH_LINE.findall(said)][1:])
 
     name = "our samples/s / GluonCV's"
-    yield Comparison(f"{CIFAR_MODEL}, dist_sync", "samples/s", {
-        "mxtrain": cifar_ours, "train_cifar10.py": cifar_theirs,
-    }, times, [Ratio("mxtrain", "train_cifar10.py", 1.0, name)])  # fmt: skip
+    yield Comparison(
+        f"{CIFAR_MODEL}, dist_sync",
+        "samples/s",
+        {
+            "mxtrain": cifar_ours,
+            "train_cifar10.py": cifar_theirs,
+        },
+        times,
+        [Ratio("mxtrain", "train_cifar10.py", 1.0, name)],
+    )
     if not has_horovod():
         return
     images, size, root = 32 if options.quick else 512, 8 if options.quick else 32, options.work / "records"
     ask("files:write_records", root, images, 2 * size, environment=environment, folder=options.work)
 
     def records_ours(number: int) -> float:
-        given = [f"model.name={RECORD_MODEL}", "dataset=image_record", f"dataset.root={root}",
-                 f"dataset.image_size=[{files.RECORD_SIDE},{files.RECORD_SIDE}]",
-                 "dataset.augment.crop_scale=[0.08,1.0]", *NAG, "optimizer.lr=0.01",
-                 "trainer.limit_val_batches=1"]  # fmt: skip
+        given = [
+            f"model.name={RECORD_MODEL}",
+            "dataset=image_record",
+            f"dataset.root={root}",
+            f"dataset.image_size=[{files.RECORD_SIDE},{files.RECORD_SIDE}]",
+            "dataset.augment.crop_scale=[0.08,1.0]",
+            *NAG,
+            "optimizer.lr=0.01",
+            "trainer.limit_val_batches=1",
+        ]
         rows = rows_of(ours("horovod", given, size, options.work / f"ours-records-{number}"))
         return median([row["samples_per_s"] for row in rows if row["split"] == "train" and row["epoch"] > 1])
 
     def records_theirs(number: int) -> float:
         script = str(other_script(options.gluoncv_script, HOROVOD_SCRIPT))
-        arguments = ["--rec-train", f"{root}/images_train.rec", "--rec-val", f"{root}/images_val.rec", "--model",
-                     RECORD_MODEL, "--batch-size", str(size), "--num-epochs", str(epochs), "--no-cuda", "--input-size",
-                     str(files.RECORD_SIDE), "--data-nthreads", "1", "--log-interval", "0", "--save-frequency", "0",
-                     "--lr", "0.005", "--warmup-epochs", "0"]  # fmt: skip
+        arguments = [
+            "--rec-train",
+            f"{root}/images_train.rec",
+            "--rec-val",
+            f"{root}/images_val.rec",
+            "--model",
+            RECORD_MODEL,
+            "--batch-size",
+            str(size),
+            "--num-epochs",
+            str(epochs),
+            "--no-cuda",
+            "--input-size",
+            str(files.RECORD_SIDE),
+            "--data-nthreads",
+            "1",
+            "--log-interval",
+            "0",
+            "--save-frequency",
+            "0",
+            "--lr",
+            "0.005",
+            "--warmup-epochs",
+            "0",
+        ]
         launcher = ["-m", "horovod.runner.launch", "-np", "2", "--gloo", sys.executable, "-m"]
-        done = run([*launcher, "bench_parts.gluoncv_side", script, *arguments], environment,
-                   options.work / f"theirs-records-{number}")  # fmt: skip
+        done = run(
+            [*launcher, "bench_parts.gluoncv_side", script, *arguments],
+            environment,
+            options.work / f"theirs-records-{number}",
+        )
         return median([float(speed) for speed in RECORD_LINE.findall(done.stdout + done.stderr)][1:])
 
-    yield Comparison(f"{RECORD_MODEL}, horovod", "samples/s", {
-        "mxtrain": records_ours, "train_horovod.py": records_theirs,
-    }, times, [Ratio("mxtrain", "train_horovod.py", 1.0, name)])  # fmt: skip
+    yield Comparison(
+        f"{RECORD_MODEL}, horovod",
+        "samples/s",
+        {
+            "mxtrain": records_ours,
+            "train_horovod.py": records_theirs,
+        },
+        times,
+        [Ratio("mxtrain", "train_horovod.py", 1.0, name)],
+    )
 
 
 HOROVOD_SCRIPT, SEGMENTATION_SCRIPT = "classification/imagenet/train_horovod.py", "segmentation/train.py"
@@ -762,8 +1011,13 @@ def _group_of_mxnet(worker: Sequence[str], environment: Mapping[str, str], folde
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    tracker = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port), "DMLC_NODE_HOST": "127.0.0.1",
-               "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}  # fmt: skip
+    tracker = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(port),
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NUM_SERVER": "1",
+    }
     importing = ["-c", "import mxtrain.engine.backend"]  # MXNet serves while it is imported
     orders = [("scheduler", importing), ("server", importing), ("worker", worker), ("worker", worker)]
     with ExitStack() as stack:
@@ -773,10 +1027,14 @@ def _group_of_mxnet(worker: Sequence[str], environment: Mapping[str, str], folde
             own.mkdir(parents=True)
             logs.append(own / "log")
             process = subprocess.Popen(
-                [sys.executable, *arguments], env={**environment, **tracker, "DMLC_ROLE": role}, cwd=own,
-                stdin=subprocess.DEVNULL, stdout=stack.enter_context(open(logs[-1], "w")), stderr=subprocess.STDOUT,
+                [sys.executable, *arguments],
+                env={**environment, **tracker, "DMLC_ROLE": role},
+                cwd=own,
+                stdin=subprocess.DEVNULL,
+                stdout=stack.enter_context(open(logs[-1], "w")),
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             stack.callback(partial(_end, process))
             processes.append(process)
         for process, log in zip(processes[2:], logs[2:]):
@@ -805,32 +1063,87 @@ def segmentation(options: Options) -> Iterator[Comparison]:
         devkit = home / ".mxnet" / "datasets" / "voc"
         files.write_segmentation(devkit, work * (blocks + AHEAD))
         overrides = [
-            "task=segmentation", "dataset=voc_segmentation", f"dataset.root={devkit}",
-            f"dataset.image_size=[{crop},{crop}]", f"dataset.batch_size={batch_size}", "model=gluoncv_segmentation",
-            f"model.name={name}", "optimizer=sgd", "optimizer.lr=0.001", "optimizer.momentum=0.9",
-            "optimizer.wd=0.0001", "lr_scheduler=poly", "lr_scheduler.power=0.9", "early_stopping=off",
-        ]  # fmt: skip
+            "task=segmentation",
+            "dataset=voc_segmentation",
+            f"dataset.root={devkit}",
+            f"dataset.image_size=[{crop},{crop}]",
+            f"dataset.batch_size={batch_size}",
+            "model=gluoncv_segmentation",
+            f"model.name={name}",
+            "optimizer=sgd",
+            "optimizer.lr=0.001",
+            "optimizer.momentum=0.9",
+            "optimizer.wd=0.0001",
+            "lr_scheduler=poly",
+            "lr_scheduler.power=0.9",
+            "early_stopping=off",
+        ]
         arguments = [
-            "--no-cuda", "--dataset", "pascal_voc", "--model", architecture, "--aux", "--aux-weight", "0.5",
-            "--base-size", str(max(files.SEGMENTATION_SIZE)), "--crop-size", str(crop), "--batch-size",
-            str(batch_size), "--workers", "2", "--lr", "0.001", "--momentum", "0.9", "--weight-decay", "0.0001",
-            "--no-val", "--save-dir", "params",
-        ]  # fmt: skip
+            "--no-cuda",
+            "--dataset",
+            "pascal_voc",
+            "--model",
+            architecture,
+            "--aux",
+            "--aux-weight",
+            "0.5",
+            "--base-size",
+            str(max(files.SEGMENTATION_SIZE)),
+            "--crop-size",
+            str(crop),
+            "--batch-size",
+            str(batch_size),
+            "--workers",
+            "2",
+            "--lr",
+            "0.001",
+            "--momentum",
+            "0.9",
+            "--weight-decay",
+            "0.0001",
+            "--no-val",
+            "--save-dir",
+            "params",
+        ]
         sides = {"mxtrain": mxtrain_side(overrides, steps, work, stopped_between=True)}
-        for side, hybridized, environment in ((AS_SHIPPED, False, default_environment()),
-                                              (AS_OURS, True, tuned_environment())):  # fmt: skip
+        for side, hybridized, environment in (
+            (AS_SHIPPED, False, default_environment()),
+            (AS_OURS, True, tuned_environment()),
+        ):
             # It takes turns by itself: the script has the loop.
             sides[side] = replace(
-                side_of("gluoncv_side:segment", 0, steps, hybridized, script, arguments, work=work,
-                        environment={**environment, "HOME": str(home)}, stopped_between=True), steps=steps,
-            )  # fmt: skip
-        yield Comparison(f"{name}, {crop} px, batch {batch_size}", "samples/s", sides, blocks, [
-            Ratio("mxtrain", AS_SHIPPED, 1.2), Ratio("mxtrain", AS_OURS),
-        ])  # fmt: skip
+                side_of(
+                    "gluoncv_side:segment",
+                    0,
+                    steps,
+                    hybridized,
+                    script,
+                    arguments,
+                    work=work,
+                    environment={**environment, "HOME": str(home)},
+                    stopped_between=True,
+                ),
+                steps=steps,
+            )
+        yield Comparison(
+            f"{name}, {crop} px, batch {batch_size}",
+            "samples/s",
+            sides,
+            blocks,
+            [
+                Ratio("mxtrain", AS_SHIPPED, 1.2),
+                Ratio("mxtrain", AS_OURS),
+            ],
+        )
 
 
-DETECTION_SGD = ("optimizer=sgd", "optimizer.lr=0.001", "optimizer.momentum=0.9", "optimizer.wd=0.0005",
-                 "model.no_decay_norm_and_bias=false")  # fmt: skip
+DETECTION_SGD = (
+    "optimizer=sgd",
+    "optimizer.lr=0.001",
+    "optimizer.momentum=0.9",
+    "optimizer.wd=0.0005",
+    "model.no_decay_norm_and_bias=false",
+)
 DETECTION_ADAM = ("optimizer=adam", "optimizer.lr=0.000125", "optimizer.wd=0.0001")
 FROZEN = ("features.*batchnorm*", "features.resnetv1b_conv0_*", "features.resnetv1b_layers1_*")
 """What GluonCV does not train of its Faster R-CNN around a ResNet (`train_patterns`)."""
@@ -861,10 +1174,19 @@ class Detector(NamedTuple):
         return mxtrain_side([*self.given(devkit), *further], steps, steps * self.batch_size, stopped_between=True)
 
     def given(self, devkit: Path) -> List[str]:
-        return ["task=detection", "dataset=voc", f"dataset.root={devkit}",
-                f"dataset.train_split={files.DETECTION_SPLIT}", f"dataset.val_split={files.DETECTION_VAL_SPLIT}",
-                f"dataset.image_size=[{self.size},{self.width or self.size}]", f"dataset.batch_size={self.batch_size}",
-                f"model={self.model}", f"model.name={self.ours or self.name}", *self.overrides, *STEADY]  # fmt: skip
+        return [
+            "task=detection",
+            "dataset=voc",
+            f"dataset.root={devkit}",
+            f"dataset.train_split={files.DETECTION_SPLIT}",
+            f"dataset.val_split={files.DETECTION_VAL_SPLIT}",
+            f"dataset.image_size=[{self.size},{self.width or self.size}]",
+            f"dataset.batch_size={self.batch_size}",
+            f"model={self.model}",
+            f"model.name={self.ours or self.name}",
+            *self.overrides,
+            *STEADY,
+        ]
 
 
 DETECTORS = (
@@ -872,10 +1194,17 @@ DETECTORS = (
     Detector("ssd", "ssd_300_vgg16_atrous", 300, 4, 1),
     Detector("yolo3", "yolo3_mobilenet1.0", 320, 8, 2),
     Detector("center_net", "center_net_resnet18_v1b", 256, 8, 3, DETECTION_ADAM),
-    Detector("faster_rcnn", "faster_rcnn_fpn_resnet18_v1b", 320, 2, 1,
-             (*DETECTION_SGD, "model.backbone=resnet18_v1b", f"model.freeze={json.dumps(FROZEN)}"), 427,
-             "faster_rcnn_fpn_custom"),
-)  # fmt: skip
+    Detector(
+        "faster_rcnn",
+        "faster_rcnn_fpn_resnet18_v1b",
+        320,
+        2,
+        1,
+        (*DETECTION_SGD, "model.backbone=resnet18_v1b", f"model.freeze={json.dumps(FROZEN)}"),
+        427,
+        "faster_rcnn_fpn_custom",
+    ),
+)
 QUICK_DETECTORS = (Detector("yolo3", "yolo3_mobilenet0.25", 96, 2, 2),)
 OURS, BFLOAT16 = "mxtrain", "mxtrain, bfloat16"
 SAME, INSTALLED = "GluonCV, our environment", "GluonCV, as installed"
@@ -891,15 +1220,44 @@ def detection_race(options: Options) -> Measured:
         sides = {OURS: one.side(steps, devkit), BFLOAT16: one.side(steps, devkit, "amp=bfloat16")}
         # Processes that load images: as many as cores, and what its scripts take where nothing is said.
         for name, loading, environment in ((SAME, 2, tuned_environment()), (INSTALLED, 4, default_environment())):
-            sides[name] = side_of("gluoncv_side:detect", steps, one.name, one.size, one.batch_size, loading, devkit,
-                                  environment=environment, work=work, stopped_between=True)  # fmt: skip
-        Comparison(f"{one.name}, {one.size} px, batch {one.batch_size}", "samples/s", sides, blocks, [
-            Ratio(OURS, SAME, 1.3), Ratio(OURS, INSTALLED), Ratio(BFLOAT16, OURS),
-        ], memory=True).measure(folder, found)  # fmt: skip
+            sides[name] = side_of(
+                "gluoncv_side:detect",
+                steps,
+                one.name,
+                one.size,
+                one.batch_size,
+                loading,
+                devkit,
+                environment=environment,
+                work=work,
+                stopped_between=True,
+            )
+        Comparison(
+            f"{one.name}, {one.size} px, batch {one.batch_size}",
+            "samples/s",
+            sides,
+            blocks,
+            [
+                Ratio(OURS, SAME, 1.3),
+                Ratio(OURS, INSTALLED),
+                Ratio(BFLOAT16, OURS),
+            ],
+            memory=True,
+        ).measure(folder, found)
     one, folder = detectors[0], options.work / "looked_at"
     files.write_detection(folder / "VOCdevkit", one.batch_size * 15)  # three steps are looked at after the first ten
-    train([*one.given(folder / "VOCdevkit"), *callback("Waiting", path=folder / "waiting"), "trainer.profile=true",
-           "trainer.max_steps=15", "trainer.max_epochs=1", "checkpoint=off"], folder, ENDS_WELL)  # fmt: skip
+    train(
+        [
+            *one.given(folder / "VOCdevkit"),
+            *callback("Waiting", path=folder / "waiting"),
+            "trainer.profile=true",
+            "trainer.max_steps=15",
+            "trainer.max_epochs=1",
+            "checkpoint=off",
+        ],
+        folder,
+        ENDS_WELL,
+    )
     name = f"{one.name}: share of a step in which the device waits, by trainer.profile"
     found.at_most(name, json.loads((folder / "waiting").read_text()), 0.05)
     return found
@@ -920,8 +1278,10 @@ LOADERS = {
 
 def loader(options: Options) -> Measured:
     """Three rounds over all of them."""
-    rounds = [ask("own_side:read_samples", options.quick, environment=tuned_environment(), folder=options.work)
-              for _ in range(1 if options.quick else 3)]  # fmt: skip
+    rounds = [
+        ask("own_side:read_samples", options.quick, environment=tuned_environment(), folder=options.work)
+        for _ in range(1 if options.quick else 3)
+    ]
     found = Measured()
     for name, text in LOADERS.items():
         found.add(text, "samples/s", [one[name] for one in rounds])
@@ -932,8 +1292,15 @@ def loader(options: Options) -> Measured:
 
 def beam_search(options: Options) -> Measured:
     """Trains task=translation once, with norms where GluonNLP has them, then translates its test split in turns."""
-    tiny = ["trainer.max_epochs=1", "trainer.limit_train_batches=4", "model.num_layers=1", "model.units=32",
-            "model.hidden_size=64", "model.num_heads=2", "task.max_length_offset=10"]  # fmt: skip
+    tiny = [
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=4",
+        "model.num_layers=1",
+        "model.units=32",
+        "model.hidden_size=64",
+        "model.num_heads=2",
+        "task.max_length_offset=10",
+    ]
     environment, largest = same_threads_environment(), 64
     given = ["task=translation", "model.norm_first=false", "trainer.test=false", *(tiny if options.quick else [])]
     run_dir = train(given, options.work, environment=environment)
@@ -950,13 +1317,20 @@ def beam_search(options: Options) -> Measured:
     speed("ours", 8)
     sides = {ours: partial(speed, "ours", largest), single: partial(speed, "ours", 1)}
     if HAS_GLUONNLP:
-        sides.update({sampler: partial(speed, "gluonnlp", largest),
-                      network: partial(speed, "gluonnlp_network", largest)})  # fmt: skip
-    Comparison("", "sentences/s", sides, 1 if options.quick else 3, [
-        Ratio(ours, single, 2.0, f"{largest} sentences at a time / one"),
-        Ratio(ours, network, 3.0, "mxtrain / GluonNLP's network"),
-        Ratio(ours, sampler, 2.0, "mxtrain / GluonNLP's sampler"),
-    ]).measure(options.work, found)  # fmt: skip
+        sides.update(
+            {sampler: partial(speed, "gluonnlp", largest), network: partial(speed, "gluonnlp_network", largest)}
+        )
+    Comparison(
+        "",
+        "sentences/s",
+        sides,
+        1 if options.quick else 3,
+        [
+            Ratio(ours, single, 2.0, f"{largest} sentences at a time / one"),
+            Ratio(ours, network, 3.0, "mxtrain / GluonNLP's network"),
+            Ratio(ours, sampler, 2.0, "mxtrain / GluonNLP's sampler"),
+        ],
+    ).measure(options.work, found)
 
     def same(name: str) -> float:
         pairs = list(zip(found.details[name]["found"], found.details[str(largest)]["found"]))
@@ -977,8 +1351,11 @@ def beam_search(options: Options) -> Measured:
 def corpora(options: Options) -> Measured:
     """Encodes in turns with `tokenizers`; then prepares a large text once, starts again, and reads a table."""
     times, rows = (1, 1000) if options.quick else (3, 400_000)
-    sizes = {"large.txt": 2.0 if options.quick else 1000.0, "small.txt": 1.0 if options.quick else 200.0,
-             "table.csv": 1.0 if options.quick else 85.0}  # fmt: skip
+    sizes = {
+        "large.txt": 2.0 if options.quick else 1000.0,
+        "small.txt": 1.0 if options.quick else 200.0,
+        "table.csv": 1.0 if options.quick else 85.0,
+    }
 
     def side(function: str, cache: str, *arguments: Any, checkout: Path = ROOT) -> Any:
         environment = {**untouched_environment(), "XDG_CACHE_HOME": str(options.work / f"cache_{cache}")}

@@ -16,7 +16,7 @@ SEEDS = 3
 NETWORKS: Dict[str, Tuple[int, List[str]]] = {
     "LeNet": (12, ["model=lenet"]),
     "ResNet-14, half width": (40, ["model=resnet", "model.depth=14", "model.width=0.5"]),
-}  # fmt: skip
+}
 """Name -> epochs and overrides."""
 PRUNING = ("callback=prune_channels", "callback.prune_channels.share=0.5", "callback.prune_channels.multiple_of=8")
 WAYS = ("large network", "pruned", "widths of the pruned one, from scratch")

@@ -22,19 +22,28 @@ the first and third quartiles and the range. All single measurements are in the 
 TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     "training-speed": (
         "Training speed",
-        ("runner", "gluoncv", "gluoncv_workers", "detection_race", "segmentation", "race", "language_race", "sparse",
-         "reinforcement", "checkpoint"),
+        (
+            "runner",
+            "gluoncv",
+            "gluoncv_workers",
+            "detection_race",
+            "segmentation",
+            "race",
+            "language_race",
+            "sparse",
+            "reinforcement",
+            "checkpoint",
+        ),
     ),
     "inference": ("Inference", ("inference", "beam_search", "serve", "export")),
-    "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill",
-                                     "prune")),
+    "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill", "prune")),
     "command-line": ("Command line", ("cli", "start", "tune", "fuzz")),
     "data": ("Data loading", ("loader", "corpora")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),
     "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits")),
     "distributed": ("Several processes", ("workers", "tables", "compression", "links")),
     "reliability": ("Reliability", ("soak", "faults", "strangers", "kill_sweep")),
-}  # fmt: skip
+}
 """File name -> title and parts of each topic's page. Parts without a topic get the page `other`."""
 
 OTHERS = ("fuzz",)
@@ -86,8 +95,9 @@ def _machines(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for result in results:
         machine = result["machine"]
         packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
-        settings = ", ".join(f"{name}={value}" for name, value in machine["environment"].items()
-                             if name != "MXTRAIN_RUNTIME_SET")  # fmt: skip
+        settings = ", ".join(
+            f"{name}={value}" for name, value in machine["environment"].items() if name != "MXTRAIN_RUNTIME_SET"
+        )
         text = (
             f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['instructions'])}), "
             f"{machine['memory_gib']} GiB, {machine['system']}, Python {machine['python']}, {packages}, commit "
@@ -166,8 +176,13 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             axes.plot(
                 series["values"], [position] * len(series["values"]), "o", color="#08306b", markersize=4, alpha=0.7
             )
-            axes.annotate(number(series["median"]), (series["median"], position), xytext=(6, 7),
-                          textcoords="offset points", fontsize=8)  # fmt: skip
+            axes.annotate(
+                number(series["median"]),
+                (series["median"], position),
+                xytext=(6, 7),
+                textcoords="offset points",
+                fontsize=8,
+            )
         axes.set_yticks(range(len(group)), [series["name"] for series in group], fontsize=8)
         axes.invert_yaxis()
         axes.margins(x=0.12)

@@ -31,8 +31,12 @@ def throughput(replicas: Sequence[int], rounds: int, seconds: float) -> Dict[str
         port = int(listener.getsockname()[1])
     with np.load(Path(ray_application.FOLDER) / "proof.npz") as proof:
         image = proof["0/input/input"]
-    tensor = {"name": "input", "datatype": ray_application.DATATYPES[image.dtype.name], "shape": list(image.shape),
-              "data": image.ravel().tolist()}  # fmt: skip
+    tensor = {
+        "name": "input",
+        "datatype": ray_application.DATATYPES[image.dtype.name],
+        "shape": list(image.shape),
+        "data": image.ravel().tolist(),
+    }
     body = json.dumps({"inputs": [tensor]}).encode()
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     found: Dict[str, List[float]] = {str(count): [] for count in replicas}

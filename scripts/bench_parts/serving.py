@@ -37,8 +37,15 @@ from bench_parts.load import Load, LoadGenerator
 
 CLIENTS = 64
 LENET = ("model=lenet",)
-RESNET50 = ("model=gluoncv", "model.name=resnet50_v1b", "dataset.image_size=[224,224]", "dataset.channels=3",
-            "dataset.batch_size=4", "dataset.eval_batch_size=4", "trainer.limit_val_batches=1")  # fmt: skip
+RESNET50 = (
+    "model=gluoncv",
+    "model.name=resnet50_v1b",
+    "dataset.image_size=[224,224]",
+    "dataset.channels=3",
+    "dataset.batch_size=4",
+    "dataset.eval_batch_size=4",
+    "trainer.limit_val_batches=1",
+)
 RESNET_BATCH = 16
 LOADED_CONNECTIONS = 128
 """Of clients at 80 % load."""
@@ -48,8 +55,10 @@ def serve(options: Options) -> Measured:
     """All figures of the server."""
     found = Measured()
     lenet = export(LENET, options.work / "lenet")
-    with Replica(lenet, "threads=1", own_cores=True) as batched, \
-            Replica(lenet, "threads=1", "max_batch=1", own_cores=True) as single:  # fmt: skip
+    with (
+        Replica(lenet, "threads=1", own_cores=True) as batched,
+        Replica(lenet, "threads=1", "max_batch=1", own_cores=True) as single,
+    ):
         _compare_batching(batched, single, found, options)
         _compare_latency(batched, found, options)
         _watch_memory(batched, found, options)
@@ -62,8 +71,16 @@ def serve(options: Options) -> Measured:
 def export(overrides: Sequence[str], folder: Path) -> Path:
     """An exported folder of a network that has trained for some steps."""
     folder.mkdir()
-    run_dir = train([*overrides, "trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.test=false",
-                     "checkpoint.every_epochs=1"], folder)  # fmt: skip
+    run_dir = train(
+        [
+            *overrides,
+            "trainer.max_epochs=1",
+            "trainer.limit_train_batches=2",
+            "trainer.test=false",
+            "checkpoint.every_epochs=1",
+        ],
+        folder,
+    )
     command = ["-m", "mxtrain", "export", str(run_dir), f"out={folder / 'exported'}", "limit_batches=1"]
     run(command, untouched_environment(), folder)
     return folder / "exported"
@@ -90,8 +107,12 @@ class Replica:
 
     def begin(self) -> None:
         """Starts the process, and waits until it listens."""
-        self._process = subprocess.Popen([*self._command, f"port={self.port}"], stdout=subprocess.PIPE, text=True,
-                                         env={**untouched_environment(), "PYTHONPATH": str(ROOT)})  # fmt: skip
+        self._process = subprocess.Popen(
+            [*self._command, f"port={self.port}"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**untouched_environment(), "PYTHONPATH": str(ROOT)},
+        )
         cores = os.sched_getaffinity(0)
         if self._own_cores and len(cores) > 1:
             os.sched_setaffinity(self._process.pid, cores - {max(cores)})
@@ -128,12 +149,21 @@ def request_of(folder: Path) -> bytes:
 
     inputs = standalone.cases_of(standalone.read_arrays(str(folder)))[0][0]
     types = {"uint8": "UINT8", "float32": "FP32", "int32": "INT32"}
-    tensors = [{"name": name, "shape": list(one.shape), "datatype": types[one.dtype.name],
-                "parameters": {"binary_data_size": one.nbytes}} for name, one in inputs.items()]  # fmt: skip
+    tensors = [
+        {
+            "name": name,
+            "shape": list(one.shape),
+            "datatype": types[one.dtype.name],
+            "parameters": {"binary_data_size": one.nbytes},
+        }
+        for name, one in inputs.items()
+    ]
     head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
     body = head + b"".join(one.tobytes() for one in inputs.values())
-    return (b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
-            b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (len(head), len(body))) + body
+    return (
+        b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+        b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (len(head), len(body))
+    ) + body
 
 
 def ask_at_once(replica: Replica, clients: int, seconds: float = 0.0, count: int = 0) -> Load:
@@ -170,9 +200,16 @@ def _compare_batching(batched: Replica, single: Replica, found: Measured, option
         cpu_us[name].append(1e6 * (sides[name].cpu_s() - before) / len(load.seconds))
         return load.speed
 
-    Comparison(f"LeNet, {CLIENTS} clients", "requests/s", {
-        name: lambda _, name=name: measure(name) for name in sides  # type: ignore[misc]
-    }, times, [Ratio("batching", "without batching", 2.0)]).measure(options.work, found)  # fmt: skip
+    Comparison(
+        f"LeNet, {CLIENTS} clients",
+        "requests/s",
+        {
+            name: lambda _, name=name: measure(name)
+            for name in sides  # type: ignore[misc]
+        },
+        times,
+        [Ratio("batching", "without batching", 2.0)],
+    ).measure(options.work, found)
     for name, values in cpu_us.items():
         found.add(f"LeNet, {name}: processor time of the server for a request", "us", values)
     rows, batches = (batched.figure(f"mxtrain_batch_rows_{name}") for name in ("sum", "count"))
@@ -287,12 +324,21 @@ def _loop_of(folder: Path, rows: int, seconds: float) -> Iterator[Callable[[int]
 
 def _compare_with_loop(folder: Path, name: str, found: Measured, options: Options) -> None:
     seconds, times = (0.5, 1) if options.quick else (15.0, options.turns or 3)
-    with Replica(folder, f"max_batch={RESNET_BATCH}", "timeout_s=120") as replica, \
-            _loop_of(folder, RESNET_BATCH, seconds) as loop:  # fmt: skip
+    with (
+        Replica(folder, f"max_batch={RESNET_BATCH}", "timeout_s=120") as replica,
+        _loop_of(folder, RESNET_BATCH, seconds) as loop,
+    ):
         ask_at_once(replica, CLIENTS, seconds / 4)
         server = f"server, {CLIENTS} clients"
-        Comparison(f"{name}, batch {RESNET_BATCH}", "samples/s", {
-            server: _side(replica, seconds), "plain onnxruntime loop": loop,
-        }, times, [Ratio(server, "plain onnxruntime loop", 0.9)]).measure(options.work, found)  # fmt: skip
+        Comparison(
+            f"{name}, batch {RESNET_BATCH}",
+            "samples/s",
+            {
+                server: _side(replica, seconds),
+                "plain onnxruntime loop": loop,
+            },
+            times,
+            [Ratio(server, "plain onnxruntime loop", 0.9)],
+        ).measure(options.work, found)
         rows, batches = (replica.figure(f"mxtrain_batch_rows_{part}") for part in ("sum", "count"))
         found.details[f"{name}: samples of a batch"] = round(rows / batches, 1)

@@ -23,8 +23,9 @@ class Sizes(NamedTuple):
 
 GPTS = {"gpt2": Sizes(50257, 12, 768, 3072, 12, 0.1), "gpt_tiny": Sizes(200, 2, 32, 128, 2, 0.1)}
 TRANSFORMERS = {
-    "transformer_base": Sizes(8000, 6, 512, 2048, 8, 0.1), "transformer_tiny": Sizes(200, 2, 32, 64, 2, 0.1),
-}  # fmt: skip
+    "transformer_base": Sizes(8000, 6, 512, 2048, 8, 0.1),
+    "transformer_tiny": Sizes(200, 2, 32, 64, 2, 0.1),
+}
 """As many layers of the decoder; one vocabulary and one table of source, target and output layer."""
 LSTMS = {"lstm_650": Sizes(33278, 2, 650, 650, 0, 0.5), "lstm_tiny": Sizes(200, 2, 32, 32, 0, 0.5)}
 """GluonNLP's standard_lstm_lm_650, and the vocabulary of WikiText-2; the table of words is the output layer's."""

@@ -118,9 +118,12 @@ class Stranger:
 
     def __enter__(self) -> Stranger:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", ATTACK, str(NOBODY)], cwd="/", text=True, stdin=subprocess.PIPE,
+            [sys.executable, "-I", "-S", "-c", ATTACK, str(NOBODY)],
+            cwd="/",
+            text=True,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-        )  # fmt: skip
+        )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdout.readline()
         self._ends = threading.Event()

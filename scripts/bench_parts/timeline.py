@@ -24,15 +24,21 @@ def draw(timeline: Path, path: Path) -> None:
     for kind, color in COLORS.items():
         for pid in names:
             bars = [
-                (e["ts"] / 1e3, max(e["dur"] / 1e3, 0.02)) for e in events
+                (e["ts"] / 1e3, max(e["dur"] / 1e3, 0.02))
+                for e in events
                 if e["ph"] == "X" and e["pid"] == pid and e["cat"] == kind
-            ]  # fmt: skip
+            ]
             axes.broken_barh(bars, (pid - 0.4, 0.8), facecolors=color, edgecolors="white", linewidth=0.2)
     axes.set_yticks(list(names), list(names.values()), fontsize=9)
     axes.invert_yaxis()
     axes.set_xlabel("ms")
-    figure.legend(handles=[Patch(color=color, label=kind) for kind, color in COLORS.items()], loc="outside upper right",
-                  ncols=len(COLORS), fontsize=8, frameon=False)  # fmt: skip
+    figure.legend(
+        handles=[Patch(color=color, label=kind) for kind, color in COLORS.items()],
+        loc="outside upper right",
+        ncols=len(COLORS),
+        fontsize=8,
+        frameon=False,
+    )
     figure.savefig(path)
 
 

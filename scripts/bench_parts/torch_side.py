@@ -207,9 +207,13 @@ class Dense(nn.Module):
     def __init__(self, channels: int, growth: int = 32):
         super().__init__()
         self.body = nn.Sequential(
-            nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.Conv2d(channels, 4 * growth, 1, bias=False),
-            nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True), nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False),
-        )  # fmt: skip
+            nn.BatchNorm2d(channels),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(channels, 4 * growth, 1, bias=False),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x, self.body(x)], 1)
@@ -452,6 +456,8 @@ def act(counted: int, before: int = 0) -> Dict[str, float]:
             optimizer.step()
     processor, clock = time.process_time() - started[0], time.monotonic() - started[1]
     return {
-        "steps": counted * STEPS * NUM_ENVS, "processor_s": processor, "wall_s": clock,
+        "steps": counted * STEPS * NUM_ENVS,
+        "processor_s": processor,
+        "wall_s": clock,
         "return": float(np.mean(finished[-KEPT_EPISODES:])),
-    }  # fmt: skip
+    }

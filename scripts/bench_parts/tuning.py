@@ -70,11 +70,23 @@ def grid_curves(options: Options, task: str, overrides: Sequence[str]) -> tuple:
     space = {key: values[::4] if options.quick else values for key, values in SPACE.items()}
     epochs = 3 if options.quick else MAX_EPOCHS
     run(
-        ["-m", "mxtrain", "-m", *overrides, *(f"{key}={','.join(values)}" for key, values in space.items()),
-         f"trainer.max_epochs={epochs}", "early_stopping=off", "checkpoint=end_only", "logger=jsonl",
-         "trainer.test=false", f"hydra.sweep.dir={folder}"],
-        {**untouched_environment(), **ONE_THREAD}, options.work, (*ENDS_WELL, 3),
-    )  # fmt: skip
+        [
+            "-m",
+            "mxtrain",
+            "-m",
+            *overrides,
+            *(f"{key}={','.join(values)}" for key, values in space.items()),
+            f"trainer.max_epochs={epochs}",
+            "early_stopping=off",
+            "checkpoint=end_only",
+            "logger=jsonl",
+            "trainer.test=false",
+            f"hydra.sweep.dir={folder}",
+        ],
+        {**untouched_environment(), **ONE_THREAD},
+        options.work,
+        (*ENDS_WELL, 3),
+    )
     curves = []
     monitor = ""
     for path in sorted(folder.glob("*/status.json")):
@@ -129,8 +141,16 @@ def two_workers(options: Options, found: Measured) -> None:
         for workers in (1, 2):
             folder = options.work / f"workers-{workers}-{number}"
             command = [sys.executable, "-m", "mxtrain", "tune", str(folder)]
-            given = ["model=mlp", "trainer.max_epochs=30", "early_stopping=off", "logger=jsonl", "trainer.test=false",
-                     "optimizer.lr=log(1e-3,1e-1)", f"n_trials={trials}", "sampler=random"]  # fmt: skip
+            given = [
+                "model=mlp",
+                "trainer.max_epochs=30",
+                "early_stopping=off",
+                "logger=jsonl",
+                "trainer.test=false",
+                "optimizer.lr=log(1e-3,1e-1)",
+                f"n_trials={trials}",
+                "sampler=random",
+            ]
             began = time.monotonic()
             first = start([*command, *given], environment)
             while workers == 2 and not (folder / "study.json").exists() and first.poll() is None:

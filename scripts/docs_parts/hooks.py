@@ -14,10 +14,20 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {
-    "start": "Start", "notebooks": "Notebooks", "tasks": "Tasks", "data": "Data", "training": "Training",
-    "distributed": "Distributed", "deploy": "Deployment", "extending": "Extending", "reference": "Reference",
-    "decisions": "Decisions", "benchmarks": "Benchmarks", "internals": "Internals", "zh": "中文",
-}  # fmt: skip
+    "start": "Start",
+    "notebooks": "Notebooks",
+    "tasks": "Tasks",
+    "data": "Data",
+    "training": "Training",
+    "distributed": "Distributed",
+    "deploy": "Deployment",
+    "extending": "Extending",
+    "reference": "Reference",
+    "decisions": "Decisions",
+    "benchmarks": "Benchmarks",
+    "internals": "Internals",
+    "zh": "中文",
+}
 OUTSIDE = {
     "README.md": "README.md",
     "README.zh-CN.md": "zh/README.md",
@@ -149,8 +159,9 @@ def on_files(files: Files, config: Any) -> Files:
         first = posixpath.splitext(min(chinese, key=lambda page: (page != "zh/README.md", page)))[0]
         there = "zh/index.html" if first == "zh/README" else f"{first}.html"
         config.extra["alternate"] = [
-            {"name": "English", "link": "index.html", "lang": "en"}, {"name": "中文", "link": there, "lang": "zh"}
-        ]  # fmt: skip
+            {"name": "English", "link": "index.html", "lang": "en"},
+            {"name": "中文", "link": there, "lang": "zh"},
+        ]
     return files
 
 

@@ -55,19 +55,29 @@ def summarize(findings: Sequence[Finding], seed: int, seconds: float) -> Dict[st
     codes = Counter(finding.exit_code for finding in findings)
     wrong = [finding for finding in findings if finding.wrong]
     return {
-        "seed": seed, "cases": len(findings), "seconds": round(seconds), "exit codes": dict(sorted(codes.items())),
-        "slowest": round(max((finding.seconds for finding in findings), default=0.0), 1), "wrong": len(wrong),
+        "seed": seed,
+        "cases": len(findings),
+        "seconds": round(seconds),
+        "exit codes": dict(sorted(codes.items())),
+        "slowest": round(max((finding.seconds for finding in findings), default=0.0), 1),
+        "wrong": len(wrong),
         "numbers": ",".join(str(finding.case.number) for finding in wrong),
-    }  # fmt: skip
+    }
 
 
 def _record(finding: Finding, options: argparse.Namespace) -> None:
     if finding.wrong or options.only:
         print(finding.shown() if not options.only else f"{finding.shown()}\n{finding.output}", flush=True)
     if options.log:
-        row = {"number": finding.case.number, "kind": finding.case.kind, "line": finding.case.shown(),
-               "exit_code": finding.exit_code, "seconds": round(finding.seconds, 2), "wrong": list(finding.wrong),
-               "output": finding.output[-2000:]}  # fmt: skip
+        row = {
+            "number": finding.case.number,
+            "kind": finding.case.kind,
+            "line": finding.case.shown(),
+            "exit_code": finding.exit_code,
+            "seconds": round(finding.seconds, 2),
+            "wrong": list(finding.wrong),
+            "output": finding.output[-2000:],
+        }
         with open(options.log, "a", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(json.dumps(row) + "\n")
 
@@ -75,8 +85,13 @@ def _record(finding: Finding, options: argparse.Namespace) -> None:
 def _train(folder: Path, arguments: Sequence[str]) -> None:
     """The run that `eval` and `predict` are given."""
     environment = {**os.environ, "PYTHONPATH": str(child.ROOT), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "mxtrain", *arguments], cwd=folder, env=environment, check=True,
-                   stdout=subprocess.DEVNULL)  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-m", "mxtrain", *arguments],
+        cwd=folder,
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _cache() -> Path:

@@ -48,9 +48,15 @@ def _become(case: Case, folder: Path, cache: Path, mark: str) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.chdir(folder / HERE)
     environment = {
-        "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(cache), MARK: mark,
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **case.environment,
-    }  # fmt: skip
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+        "XDG_CACHE_HOME": str(cache),
+        MARK: mark,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **case.environment,
+    }
     os.environ.update(environment)
     sys.dont_write_bytecode = True
     _open_streams(case, folder)

@@ -9,13 +9,49 @@ from fuzz_parts.surface import Surface
 from fuzz_parts.values import FAMILIES, PATHS, SCALARS, misspelt, wrong_value
 
 Line = Tuple[List[str], Dict[str, str], str]
-RUNS = ("run", "run", "run", "run", "run/checkpoints", "run/checkpoints/step-00000005", "run/", "./run", "folder",
-        "file.txt", "nowhere", "pictures", "''", "/dev/null", "run/status.json", "loop", "noentry")  # fmt: skip
-PLACES = ("pictures", "pictures/train/a/0.png", "file.txt", "nowhere.png", "folder", "texts.tsv", "/dev/null",
-          "dangling",
-          "loop", "noentry", "run", ".", "empty.png", "''")  # fmt: skip
-SMALL_RUN = ("model=mlp", "model.hidden=[8]", "dataset=synthetic", "dataset.num_samples=60", "dataset.shape=[1,8,8]",
-             "dataset.batch_size=16")  # fmt: skip
+RUNS = (
+    "run",
+    "run",
+    "run",
+    "run",
+    "run/checkpoints",
+    "run/checkpoints/step-00000005",
+    "run/",
+    "./run",
+    "folder",
+    "file.txt",
+    "nowhere",
+    "pictures",
+    "''",
+    "/dev/null",
+    "run/status.json",
+    "loop",
+    "noentry",
+)
+PLACES = (
+    "pictures",
+    "pictures/train/a/0.png",
+    "file.txt",
+    "nowhere.png",
+    "folder",
+    "texts.tsv",
+    "/dev/null",
+    "dangling",
+    "loop",
+    "noentry",
+    "run",
+    ".",
+    "empty.png",
+    "''",
+)
+SMALL_RUN = (
+    "model=mlp",
+    "model.hidden=[8]",
+    "dataset=synthetic",
+    "dataset.num_samples=60",
+    "dataset.shape=[1,8,8]",
+    "dataset.batch_size=16",
+)
 OWN = {
     "eval": {"split": ("auto", "train", "val", "test"), "which": ("best", "last"), "output": PATHS},
     "predict": {"which": ("best", "last"), "output": PATHS, "format": ("jsonl", "csv"), "top_k": ("1", "2", "50")},
@@ -67,16 +103,30 @@ def predict(surface: Surface, random: Random) -> Line:
 
 def verify(surface: Surface, random: Random) -> Line:
     line = ["verify", *SMALL_RUN, *_own_settings("verify", random)]
-    line += [random.choice(("parallel=data", "parallel=pipeline", "parallel.devices=cpu:2", "folder"))] \
-        if random.random() < 0.3 else []  # fmt: skip
+    line += (
+        [random.choice(("parallel=data", "parallel=pipeline", "parallel.devices=cpu:2", "folder"))]
+        if random.random() < 0.3
+        else []
+    )
     return [*line, *([_override(surface, random)] if random.random() < 0.5 else [])], {}, "file"
 
 
 def explain(surface: Surface, random: Random) -> Line:
     (group, option), settings = random.choice(sorted(surface.settings.items()))
     path = random.choice(list(settings)).path if settings else group
-    keys = (path, path, group, path.rpartition(".")[0], misspelt(path, random), _anything(random), "hydra",
-            "hydra.run.dir", "hydra.job", f"{group}.{option}", f"{path}.x")  # fmt: skip
+    keys = (
+        path,
+        path,
+        group,
+        path.rpartition(".")[0],
+        misspelt(path, random),
+        _anything(random),
+        "hydra",
+        "hydra.run.dir",
+        "hydra.job",
+        f"{group}.{option}",
+        f"{path}.x",
+    )
     line: List[str] = ["explain", random.choice(keys)]
     line += [random.choice((f"{group}={option}", _override(surface, random)))] if random.random() < 0.6 else []
     line += [random.choice(keys)] if random.random() < 0.1 else []
@@ -85,19 +135,52 @@ def explain(surface: Surface, random: Random) -> Line:
 
 def flags(surface: Surface, random: Random) -> Line:
     anything = _anything(random)
-    chosen: Any = random.choice((
-        ["--cfg", random.choice(("job", "hydra", "all", anything))],
-        ["--cfg", "job", "--resolve"], ["--cfg", "job", "--package", random.choice((*surface.groups, anything))],
-        ["--cfg=job", "-p", "model"], ["--resolve"], ["--package", "model"], ["--cfg"],
-        ["--info", random.choice(("all", "config", "defaults", "defaults-tree", "plugins", "searchpath", anything))],
-        ["--info"], ["--help"], ["-h"], ["--hydra-help"], ["--version"], ["help"], ["version"], ["--config-name", "x"],
-        ["--config-path", anything], ["--experimental-rerun", "x"], ["--shell-completion", "install=bash"],
-        ["--shell-completion", anything], ["-sc", "query=bash"], ["--lr", "0.1"], ["--epochs=3"], ["-x"], ["--"], ["-"],
-        ["---"], ["--multirun"], ["-m", "optimizer.lr=0.1,0.01"], ["-m", "model=lenet,mlpx"], ["-m",
-        "model=[lenet,mlp]"],
-        ["-m", f"optimizer.lr=0.1,{anything}"], ["-m", "optimizer.lr=range(1)"], ["-m", "--help"], ["--config-dir"],
-        ["-m", "+optimizer.x=1,2"], ["--config-dir", anything], ["--help", "--version"], ["--cfg", "job", "--info"],
-    ))  # fmt: skip
+    chosen: Any = random.choice(
+        (
+            ["--cfg", random.choice(("job", "hydra", "all", anything))],
+            ["--cfg", "job", "--resolve"],
+            ["--cfg", "job", "--package", random.choice((*surface.groups, anything))],
+            ["--cfg=job", "-p", "model"],
+            ["--resolve"],
+            ["--package", "model"],
+            ["--cfg"],
+            [
+                "--info",
+                random.choice(("all", "config", "defaults", "defaults-tree", "plugins", "searchpath", anything)),
+            ],
+            ["--info"],
+            ["--help"],
+            ["-h"],
+            ["--hydra-help"],
+            ["--version"],
+            ["help"],
+            ["version"],
+            ["--config-name", "x"],
+            ["--config-path", anything],
+            ["--experimental-rerun", "x"],
+            ["--shell-completion", "install=bash"],
+            ["--shell-completion", anything],
+            ["-sc", "query=bash"],
+            ["--lr", "0.1"],
+            ["--epochs=3"],
+            ["-x"],
+            ["--"],
+            ["-"],
+            ["---"],
+            ["--multirun"],
+            ["-m", "optimizer.lr=0.1,0.01"],
+            ["-m", "model=lenet,mlpx"],
+            ["-m", "model=[lenet,mlp]"],
+            ["-m", f"optimizer.lr=0.1,{anything}"],
+            ["-m", "optimizer.lr=range(1)"],
+            ["-m", "--help"],
+            ["--config-dir"],
+            ["-m", "+optimizer.x=1,2"],
+            ["--config-dir", anything],
+            ["--help", "--version"],
+            ["--cfg", "job", "--info"],
+        )
+    )
     base = [*SMALL_RUN, "debug=fast", "trainer.max_time=15"]
     extra = [_override(surface, random)] if random.random() < 0.3 else []
     command = [random.choice(("eval", "predict", "verify", "explain", "doctor"))] if random.random() < 0.1 else []
@@ -107,12 +190,39 @@ def flags(surface: Surface, random: Random) -> Line:
 
 def others(surface: Surface, random: Random) -> Line:
     anything = _anything(random)
-    line = random.choice((
-        ["doctor"], ["doctor", "--json"], ["doctor", "--timeout", random.choice(SCALARS)], ["doctor", anything],
-        ["doctor", "--help"], ["train", "--help"], ["eval", "--help"], ["predict", "-h"], ["verify", "--help"],
-        ["explain", "--help"], ["help", "eval"], ["help", "x"], ["trian"], [misspelt("verify", random)], [anything],
-        ["train", "train"], ["eval", "eval"], [anything, "train"], ["train", anything], ["export"], ["help", "help"],
-        ["data"], ["data", "check", "--help"], ["data", anything], ["data", "check", anything], ["data", "check"],
-        ["model=lenet", "eval"], ["run"], ["./run"], ["optimizer.lr", "0.1"], ["eval", "run", "run"],
-    ))  # fmt: skip
+    line = random.choice(
+        (
+            ["doctor"],
+            ["doctor", "--json"],
+            ["doctor", "--timeout", random.choice(SCALARS)],
+            ["doctor", anything],
+            ["doctor", "--help"],
+            ["train", "--help"],
+            ["eval", "--help"],
+            ["predict", "-h"],
+            ["verify", "--help"],
+            ["explain", "--help"],
+            ["help", "eval"],
+            ["help", "x"],
+            ["trian"],
+            [misspelt("verify", random)],
+            [anything],
+            ["train", "train"],
+            ["eval", "eval"],
+            [anything, "train"],
+            ["train", anything],
+            ["export"],
+            ["help", "help"],
+            ["data"],
+            ["data", "check", "--help"],
+            ["data", anything],
+            ["data", "check", anything],
+            ["data", "check"],
+            ["model=lenet", "eval"],
+            ["run"],
+            ["./run"],
+            ["optimizer.lr", "0.1"],
+            ["eval", "run", "run"],
+        )
+    )
     return [*line, *(["debug=fast", "trainer.max_time=10"] if line[0] in ("train", "./run") else [])], {}, "file"

@@ -50,6 +50,10 @@ def describe(rows: Sequence[Any], seed: int, seconds: float, notes: Sequence[str
         table=table,
     )
     return {
-        "part": "fuzz", "taken": time.strftime("%Y-%m-%d"), "quick": False, "minutes": round(seconds / 60, 1),
-        "machine": describe_machine(), **measured.to_json(),
-    }  # fmt: skip
+        "part": "fuzz",
+        "taken": time.strftime("%Y-%m-%d"),
+        "quick": False,
+        "minutes": round(seconds / 60, 1),
+        "machine": describe_machine(),
+        **measured.to_json(),
+    }

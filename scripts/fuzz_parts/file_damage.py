@@ -9,13 +9,60 @@ from pathlib import Path
 from random import Random
 from typing import Callable, Dict, List
 
-EXTREMES = ("1e400", "-1e400", "1" + "0" * 400, "9223372036854775808", "-9223372036854775809", "18446744073709551616",
-            "4294967296", "2147483648", "-1", "0", "NaN", "Infinity", "-0.0", "1e-400", "1_0", "0x10", "\u0663", "null",
-            "true", '"x"', "[]", "{}", '""', "0.5", "1e308", "65536")  # fmt: skip
+EXTREMES = (
+    "1e400",
+    "-1e400",
+    "1" + "0" * 400,
+    "9223372036854775808",
+    "-9223372036854775809",
+    "18446744073709551616",
+    "4294967296",
+    "2147483648",
+    "-1",
+    "0",
+    "NaN",
+    "Infinity",
+    "-0.0",
+    "1e-400",
+    "1_0",
+    "0x10",
+    "\u0663",
+    "null",
+    "true",
+    '"x"',
+    "[]",
+    "{}",
+    '""',
+    "0.5",
+    "1e308",
+    "65536",
+)
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 _FIELD = re.compile(rb'"[^"\n]{0,40}"\s*:\s*(?:"[^"\n]*"|[\d.eE+-]+|true|false|null)|<(\w+)>[^<]*</\1>|[^,\t\n ]+')
-TEXTS = ("\0", "\ufeff", "\u2028", "\x0c", "\x85", "\u00a0", "\ud7ff", "\r", "\n\n\n", "\t\t", '"', "'", "\\", "<",
-         "&#0;", "&x;", "..", "/dev/zero", "~", "%s", "\x1b[2J", "a" * 5000)  # fmt: skip
+TEXTS = (
+    "\0",
+    "\ufeff",
+    "\u2028",
+    "\x0c",
+    "\x85",
+    "\u00a0",
+    "\ud7ff",
+    "\r",
+    "\n\n\n",
+    "\t\t",
+    '"',
+    "'",
+    "\\",
+    "<",
+    "&#0;",
+    "&x;",
+    "..",
+    "/dev/zero",
+    "~",
+    "%s",
+    "\x1b[2J",
+    "a" * 5000,
+)
 
 
 def _flip(content: bytearray, random: Random) -> bytes:
@@ -95,8 +142,23 @@ def _encoding(content: bytearray, random: Random) -> bytes:
     )
 
 
-BEGINNINGS = (b"", b"\0" * 100, pickle.dumps(["x"]), b"\x1f\x8b\x08\0", b"PK\x03\x04", b"<html></html>", b"null", b"[]",
-              b"\x89PNG\r\n\x1a\n", b"{}", b"1", b'""', b"PAR1PAR1", b"\x93NUMPY", b"%!PS-Adobe")  # fmt: skip
+BEGINNINGS = (
+    b"",
+    b"\0" * 100,
+    pickle.dumps(["x"]),
+    b"\x1f\x8b\x08\0",
+    b"PK\x03\x04",
+    b"<html></html>",
+    b"null",
+    b"[]",
+    b"\x89PNG\r\n\x1a\n",
+    b"{}",
+    b"1",
+    b'""',
+    b"PAR1PAR1",
+    b"\x93NUMPY",
+    b"%!PS-Adobe",
+)
 
 
 def _other_file(content: bytearray, random: Random) -> bytes:
@@ -104,10 +166,18 @@ def _other_file(content: bytearray, random: Random) -> bytes:
 
 
 CONTENTS: Dict[str, Callable[[bytearray, Random], bytes]] = {
-    "bytes flipped": _flip, "sizes in the header": _set_header, "cut off": _cut, "bytes removed": _remove,
-    "text inserted": _insert, "numbers": _number, "fields": _field, "lines": _line, "nesting": _nest,
-    "encoding": _encoding, "another file": _other_file,
-}  # fmt: skip
+    "bytes flipped": _flip,
+    "sizes in the header": _set_header,
+    "cut off": _cut,
+    "bytes removed": _remove,
+    "text inserted": _insert,
+    "numbers": _number,
+    "fields": _field,
+    "lines": _line,
+    "nesting": _nest,
+    "encoding": _encoding,
+    "another file": _other_file,
+}
 WEIGHTS = (3, 3, 2, 1, 2, 5, 4, 2, 1, 1, 1)
 PLACES = ("pipe", "folder", "link to /dev/zero", "link to nothing", "link to itself", "removed", "unreadable name")
 

@@ -129,12 +129,24 @@ def _squad(folder: Path) -> Read:
     from mxtrain.text.question_answering.squad import Squad
 
     paragraphs = [
-        {"context": f"The house number {n} is red.", "qas": [{"id": str(n), "question": "Which colour?", "answers": [
-            {"text": "red", "answer_start": len(f"The house number {n} is ")}]}]} for n in range(12)
-    ]  # fmt: skip
+        {
+            "context": f"The house number {n} is red.",
+            "qas": [
+                {
+                    "id": str(n),
+                    "question": "Which colour?",
+                    "answers": [{"text": "red", "answer_start": len(f"The house number {n} is ")}],
+                }
+            ],
+        }
+        for n in range(12)
+    ]
     (folder / "a.json").write_text(json.dumps({"version": "1.1", "data": [{"title": "x", "paragraphs": paragraphs}]}))
-    return reads(lambda: Squad(root=str(folder), train="a.json", val=None, val_fraction=0.3, vocab_size=100,
-                               max_length=64, max_question=16))  # fmt: skip
+    return reads(
+        lambda: Squad(
+            root=str(folder), train="a.json", val=None, val_fraction=0.3, vocab_size=100, max_length=64, max_question=16
+        )
+    )
 
 
 @fmt("text")
@@ -246,12 +258,30 @@ def _coco(name: str, make: Callable[..., Any], **more: Any) -> None:
         found = {
             "images": [{"id": n, "file_name": one, "width": 24, "height": 16} for n, one in enumerate(files)],
             "categories": [{"id": 1, "name": "person", **more.get("category", {})}],
-            "annotations": [{"id": n, "image_id": n, "category_id": 1, "bbox": [2, 3, 10.5, 9], "area": 90.0,
-                             "iscrowd": 0, **more.get("annotation", {})} for n in range(len(files))],
-        }  # fmt: skip
+            "annotations": [
+                {
+                    "id": n,
+                    "image_id": n,
+                    "category_id": 1,
+                    "bbox": [2, 3, 10.5, 9],
+                    "area": 90.0,
+                    "iscrowd": 0,
+                    **more.get("annotation", {}),
+                }
+                for n in range(len(files))
+            ],
+        }
         (folder / "a.json").write_text(json.dumps(found))
-        return reads(lambda: make(root=str(folder), train_annotations="a.json", train_images="i", val_annotations=None,
-                                  image_size=[32, 32], val_fraction=0.3))  # fmt: skip
+        return reads(
+            lambda: make(
+                root=str(folder),
+                train_annotations="a.json",
+                train_images="i",
+                val_annotations=None,
+                image_size=[32, 32],
+                val_fraction=0.3,
+            )
+        )
 
 
 def _lazy(module: str, name: str, **given: Any) -> Callable[..., Any]:
@@ -264,13 +294,22 @@ def _lazy(module: str, name: str, **given: Any) -> Callable[..., Any]:
 
 
 _coco("coco", _lazy("mxtrain.vision.detection.coco", "Coco"))
-_coco("coco polygons", _lazy("mxtrain.vision.detection.coco", "CocoInstances"),
-      annotation={"segmentation": [[2, 3, 12, 3, 12, 12, 2, 12]]})  # fmt: skip
-_coco("coco run lengths", _lazy("mxtrain.vision.detection.coco", "CocoInstances"),
-      annotation={"segmentation": {"size": [16, 24], "counts": [50, 10, 324]}})  # fmt: skip
-_coco("coco key points", _lazy("mxtrain.vision.pose.coco_key_points", "CocoKeyPoints"),
-      category={"keypoints": ["nose", "left_eye", "right_eye"], "skeleton": [[1, 2], [1, 3]]},
-      annotation={"keypoints": [4, 4, 2, 5, 6, 1, 0, 0, 0], "num_keypoints": 2})  # fmt: skip
+_coco(
+    "coco polygons",
+    _lazy("mxtrain.vision.detection.coco", "CocoInstances"),
+    annotation={"segmentation": [[2, 3, 12, 3, 12, 12, 2, 12]]},
+)
+_coco(
+    "coco run lengths",
+    _lazy("mxtrain.vision.detection.coco", "CocoInstances"),
+    annotation={"segmentation": {"size": [16, 24], "counts": [50, 10, 324]}},
+)
+_coco(
+    "coco key points",
+    _lazy("mxtrain.vision.pose.coco_key_points", "CocoKeyPoints"),
+    category={"keypoints": ["nose", "left_eye", "right_eye"], "skeleton": [[1, 2], [1, 3]]},
+    annotation={"keypoints": [4, 4, 2, 5, 6, 1, 0, 0, 0], "num_keypoints": 2},
+)
 
 
 def _image_folder(ending: str) -> None:
@@ -421,14 +460,31 @@ def _checkpoint(folder: Path) -> Read:
     from mxtrain.data.signature import Signature, signature_of
 
     state = {
-        "run": {"description": {"model": {"hidden": 8}}, "workers": 1, "batch_size": 4, "cut_before": [],
-                "threads": "1", "own_operators": "none", "updates": False,
-                "input": {"shape": [1, 8, 8], "mean": [0.5], "std": [0.5], "class_names": ["a", "b"]}},
-        "train": {"step": 5, "epoch": 1, "epoch_step": 0, "epoch_sums": [], "window_sums": [], "validated_step": 0,
-                  "values": {}, "unmoved": {},
-                  "validation_due": False, "best": None, "early_stopping": {}},
+        "run": {
+            "description": {"model": {"hidden": 8}},
+            "workers": 1,
+            "batch_size": 4,
+            "cut_before": [],
+            "threads": "1",
+            "own_operators": "none",
+            "updates": False,
+            "input": {"shape": [1, 8, 8], "mean": [0.5], "std": [0.5], "class_names": ["a", "b"]},
+        },
+        "train": {
+            "step": 5,
+            "epoch": 1,
+            "epoch_step": 0,
+            "epoch_sums": [],
+            "window_sums": [],
+            "validated_step": 0,
+            "values": {},
+            "unmoved": {},
+            "validation_due": False,
+            "best": None,
+            "early_stopping": {},
+        },
         "optimizer": {"update_counts": {"w": 5}, "attributes": {"num_update": 5}, "cum_counts": {}},
-    }  # fmt: skip
+    }
     arrays = {"model": {"w": np.ones((3, 4), "float32")}, "optimizer": {"w:0": np.ones((3, 4), "float32")}}
     (folder / "checkpoints").mkdir()
     write_contents(Snapshot(5, 1, arrays, state, 0.5), folder / "checkpoints/step-00000005")

@@ -148,10 +148,11 @@ def available(names: Sequence[str]) -> List[str]:
     }
     speech = find_spec("soundfile") is not None
     return [
-        name for name in names
+        name
+        for name in names
         if (name not in needs or find_spec(needs[name]))
         and (speech or not name.startswith(("speech", "aligned", "kaldi")))
-    ]  # fmt: skip
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -189,10 +190,14 @@ def summarize(found: Sequence[FileFinding], seed: int, seconds: float) -> Dict[s
     wrong = Counter(one.format for one in found if one.wrong)
     slowest: Optional[FileFinding] = max(found, key=lambda one: one.seconds, default=None)
     return {
-        "seed": seed, "cases": len(found), "formats": len({one.format for one in found}), "seconds": round(seconds),
+        "seed": seed,
+        "cases": len(found),
+        "formats": len({one.format for one in found}),
+        "seconds": round(seconds),
         "slowest": f"{slowest.seconds:.1f} s, #{slowest.number} [{slowest.format}]" if slowest else "",
-        "wrong": sum(wrong.values()), "wrong by format": dict(wrong),
-    }  # fmt: skip
+        "wrong": sum(wrong.values()),
+        "wrong by format": dict(wrong),
+    }
 
 
 if __name__ == "__main__":

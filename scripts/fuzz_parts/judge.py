@@ -39,9 +39,14 @@ class Finding:
 
 
 def judge(
-    case: Case, exit_code: int, timed_out: bool, output: str, before: Mapping[str, str], after: Mapping[str, str],
+    case: Case,
+    exit_code: int,
+    timed_out: bool,
+    output: str,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
     processes: Sequence[int],
-) -> List[str]:  # fmt: skip
+) -> List[str]:
     """Everything that is wrong with how a case ended.
 
     Args:
@@ -71,8 +76,9 @@ def _left(before: Mapping[str, str], after: Mapping[str, str]) -> List[str]:
     changed = [path for path in before if path in after and before[path] != after[path]]
     return [
         f"{what} after exit code 2: {', '.join(sorted(paths)[:4])}{', ...' * (len(paths) > 4)}"
-        for what, paths in (("left", new), ("removed", gone), ("changed", changed)) if paths
-    ]  # fmt: skip
+        for what, paths in (("left", new), ("removed", gone), ("changed", changed))
+        if paths
+    ]
 
 
 def exit_code_of(status: int) -> int:

@@ -24,22 +24,33 @@ from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 LIMITS = ("debug=fast", "trainer.max_time=15")
 SMALL_MODEL: Tuple[str, ...] = ("model=mlp", "model.hidden=[8]")
 SMALL_DATA: Tuple[str, ...] = (
-    "dataset=synthetic", "dataset.num_samples=120", "dataset.shape=[1,8,8]", "dataset.batch_size=16",
-)  # fmt: skip
+    "dataset=synthetic",
+    "dataset.num_samples=120",
+    "dataset.shape=[1,8,8]",
+    "dataset.batch_size=16",
+)
 SMALL: Dict[str, Tuple[str, ...]] = {
     "text": ("dataset=text", "dataset.train=texts.tsv", "dataset.sentence=sentence", "dataset.vocab_size=200"),
     "masked_text": ("dataset=masked_text", "dataset.train=book.txt", "dataset.vocab_size=200"),
     "glue": ("dataset=glue", "dataset.task=sst2", "dataset.root=."),
     "image_folder": ("dataset=image_folder", "dataset.root=pictures", "dataset.image_size=[16,16]"),
     "synthetic": SMALL_DATA,
-    "bert": ("model=bert", "model.num_layers=1", "model.units=8", "model.hidden_size=8", "model.num_heads=2",
-             "dataset.train=texts.tsv", "dataset.vocab_size=200", "dataset.max_length=16"),
+    "bert": (
+        "model=bert",
+        "model.num_layers=1",
+        "model.units=8",
+        "model.hidden_size=8",
+        "model.num_heads=2",
+        "dataset.train=texts.tsv",
+        "dataset.vocab_size=200",
+        "dataset.max_length=16",
+    ),
     "gluoncv": ("model=gluoncv", "model.name=cifar_resnet20_v1", *SMALL_DATA[:2], "dataset.shape=[3,32,32]"),
     "resnet": ("model=resnet", *SMALL_DATA),
     "lenet": ("model=lenet", "model.channels=[2,4]", "model.hidden=8", *SMALL_DATA),
     "mlp": (*SMALL_MODEL, *SMALL_DATA),
     "dist": ("cluster.workers=2", "dataset.batch_size=16"),
-}  # fmt: skip
+}
 """What makes an option small, or gives it the data that it needs."""
 
 Line = Tuple[List[str], Dict[str, str], str]
@@ -123,15 +134,35 @@ def options_of_groups(surface: Surface, random: Random) -> Line:
     group = random.choice([*surface.options])
     option = random.choice(list(surface.options[group]))
     anything = random.choice(random.choice(FAMILIES))
-    line = random.choice((
-        f"{group}={anything}", f"{group}={anything}", f"{group}={misspelt(option, random)}", f"{group}=[{option}]",
-        f"{group}=[{option},{option}]", f"{misspelt(group, random)}={option}", f"+{group}={option}", f"~{group}",
-        f"++{group}={anything}", f"~{group}={option}", f"{group}=", f"{group}@x={option}",
-        f"{group}@{group}.x={option}",
-        f"+{group}@x={option}", f"{group}/x={option}", f"{group}/{option}={option}", f"override {group}={option}",
-        f"/{group}={option}", f"{group}.{option}={anything}", f"+{group}.x={anything}", f"{group}:={option}",
-        f"+{group}/{option}=x", f"~{group}.{option}", f"{group}={option},{option}", f"{group}={option}.yaml",
-    ))  # fmt: skip
+    line = random.choice(
+        (
+            f"{group}={anything}",
+            f"{group}={anything}",
+            f"{group}={misspelt(option, random)}",
+            f"{group}=[{option}]",
+            f"{group}=[{option},{option}]",
+            f"{misspelt(group, random)}={option}",
+            f"+{group}={option}",
+            f"~{group}",
+            f"++{group}={anything}",
+            f"~{group}={option}",
+            f"{group}=",
+            f"{group}@x={option}",
+            f"{group}@{group}.x={option}",
+            f"+{group}@x={option}",
+            f"{group}/x={option}",
+            f"{group}/{option}={option}",
+            f"override {group}={option}",
+            f"/{group}={option}",
+            f"{group}.{option}={anything}",
+            f"+{group}.x={anything}",
+            f"{group}:={option}",
+            f"+{group}/{option}=x",
+            f"~{group}.{option}",
+            f"{group}={option},{option}",
+            f"{group}={option}.yaml",
+        )
+    )
     return [*small_run(surface, random), line], {}, "file"
 
 
@@ -142,9 +173,19 @@ def nodes(surface: Surface, random: Random) -> Line:
     paths = [f"{group}.{option}" if group in NAMED_GROUPS else group, *(s.path.rpartition(".")[0] for s in settings)]
     path, value = random.choice(paths), random.choice(random.choice((NODES, SCALARS, INTERPOLATIONS)))
     sign = random.choice(("", "+", "++", "++"))
-    line = random.choice((f"{sign}{path}={value}", f"{sign}{path}.x={value}", f"{sign}{path}.x.y={value}",
-                          f"{sign}{path}._target_={value}", f"~{path}", f"{sign}{value}={path}", f"+{value}.x=1",
-                          f"{sign}{path}._partial_={value}", f"{sign}{path}._args_={value}"))  # fmt: skip
+    line = random.choice(
+        (
+            f"{sign}{path}={value}",
+            f"{sign}{path}.x={value}",
+            f"{sign}{path}.x.y={value}",
+            f"{sign}{path}._target_={value}",
+            f"~{path}",
+            f"{sign}{value}={path}",
+            f"+{value}.x=1",
+            f"{sign}{path}._partial_={value}",
+            f"{sign}{path}._args_={value}",
+        )
+    )
     return [*small_run(surface, random, group, option), line], {}, "file"
 
 
@@ -154,36 +195,89 @@ def misspellings(surface: Surface, random: Random) -> Line:
     settings = list(surface.settings.get((group, option), ()))
     path = random.choice(settings).path if settings else group
     wrong = misspelt(path, random)
-    line = random.choice((f"{wrong}=1", f"{wrong}=1", f"{path}", f"{path}==1", f"{path}=[", f"{path}={{", f"{path}='",
-                          f"{path.rpartition('.')[2]}=1", f"={path}", "=", f"{path}= 1", f"{path} = 1", f"+{path}=1",
-                          f"~{path}", f"{path}.x=1", f"{path}[0]=1", f"{path}.0=1", random.choice(TEXTS), "",
-                          f"{path}=choice(1,2)", f"{path}=range(1,3)", f"{path}=int(x)",
-                          f"{path}=glob(*)"))  # fmt: skip
+    line = random.choice(
+        (
+            f"{wrong}=1",
+            f"{wrong}=1",
+            f"{path}",
+            f"{path}==1",
+            f"{path}=[",
+            f"{path}={{",
+            f"{path}='",
+            f"{path.rpartition('.')[2]}=1",
+            f"={path}",
+            "=",
+            f"{path}= 1",
+            f"{path} = 1",
+            f"+{path}=1",
+            f"~{path}",
+            f"{path}.x=1",
+            f"{path}[0]=1",
+            f"{path}.0=1",
+            random.choice(TEXTS),
+            "",
+            f"{path}=choice(1,2)",
+            f"{path}=range(1,3)",
+            f"{path}=int(x)",
+            f"{path}=glob(*)",
+        )
+    )
     return [*small_run(surface, random, group, option), line], {}, "file"
 
 
 def hydra_settings(surface: Surface, random: Random) -> Line:
     """Run directories of all kinds, and Hydra's own settings."""
     anything = random.choice(random.choice(FAMILIES))
-    key, value = random.choice((
-        ("hydra.run.dir", random.choice(PATHS)), ("hydra.run.dir", random.choice(PATHS)), ("hydra.run.dir", anything),
-        ("hydra.run.dir", anything), ("hydra.run", anything), ("hydra", anything), ("hydra.job.chdir", "true"),
-        ("hydra.job.name", anything), ("hydra.output_subdir", random.choice(("null", "x", "..", anything))),
-        ("hydra.verbose", random.choice(("true", "mxtrain", "[a,b]", anything))), ("hydra.mode", anything),
-        ("hydra.sweep.dir", anything), ("hydra.sweep.subdir", anything), ("hydra/launcher", "basic"),
-        ("hydra/launcher", anything), ("hydra/sweeper", anything), ("hydra/job_logging", "disabled"),
-        ("hydra/job_logging", anything), ("hydra.job.env_set", anything), ("hydra.callbacks", anything),
-        ("hydra.job_logging", anything), ("hydra.job_logging.root.level", anything), ("hydra.help.template", anything),
-        ("hydra.job.config.override_dirname", anything), ("hydra.searchpath", anything), ("hydra.job.num", anything),
-    ))  # fmt: skip
+    key, value = random.choice(
+        (
+            ("hydra.run.dir", random.choice(PATHS)),
+            ("hydra.run.dir", random.choice(PATHS)),
+            ("hydra.run.dir", anything),
+            ("hydra.run.dir", anything),
+            ("hydra.run", anything),
+            ("hydra", anything),
+            ("hydra.job.chdir", "true"),
+            ("hydra.job.name", anything),
+            ("hydra.output_subdir", random.choice(("null", "x", "..", anything))),
+            ("hydra.verbose", random.choice(("true", "mxtrain", "[a,b]", anything))),
+            ("hydra.mode", anything),
+            ("hydra.sweep.dir", anything),
+            ("hydra.sweep.subdir", anything),
+            ("hydra/launcher", "basic"),
+            ("hydra/launcher", anything),
+            ("hydra/sweeper", anything),
+            ("hydra/job_logging", "disabled"),
+            ("hydra/job_logging", anything),
+            ("hydra.job.env_set", anything),
+            ("hydra.callbacks", anything),
+            ("hydra.job_logging", anything),
+            ("hydra.job_logging.root.level", anything),
+            ("hydra.help.template", anything),
+            ("hydra.job.config.override_dirname", anything),
+            ("hydra.searchpath", anything),
+            ("hydra.job.num", anything),
+        )
+    )
     return [*small_run(surface, random), random.choice(("", "", "", "+", "++")) + f"{key}={value}"], {}, "file"
 
 
 def surroundings(surface: Surface, random: Random) -> Line:
     """A right command line where standard output or a variable of the environment is odd."""
     line = small_run(surface, random)
-    variables = ("OMP_NUM_THREADS", "MXTRAIN_DATA", "COLUMNS", "TERM", "LANG", "TMPDIR", "HOME", "XDG_CACHE_HOME",
-                 "MXTRAIN_RUNTIME_SET", "DMLC_ROLE", "MXNET_CPU_WORKER_NTHREADS", "PYTHONIOENCODING")  # fmt: skip
+    variables = (
+        "OMP_NUM_THREADS",
+        "MXTRAIN_DATA",
+        "COLUMNS",
+        "TERM",
+        "LANG",
+        "TMPDIR",
+        "HOME",
+        "XDG_CACHE_HOME",
+        "MXTRAIN_RUNTIME_SET",
+        "DMLC_ROLE",
+        "MXNET_CPU_WORKER_NTHREADS",
+        "PYTHONIOENCODING",
+    )
     if random.random() < 0.6:
         other = (line, ["--help"], ["--cfg", "job"], ["explain", "optimizer"], ["trainer.max_epochs=x"])
         return [*random.choice(other)], {}, random.choice(("closed", "full", "pipe"))
@@ -193,8 +287,19 @@ def surroundings(surface: Surface, random: Random) -> Line:
 def presets(surface: Surface, random: Random) -> Line:
     """Presets and groups of the user's own, right and wrong ones."""
     folder = random.choice(("presets", "presets", "presets", "nowhere", "file.txt", "noentry", "''", "."))
-    names = ("good", "no_global", "not_yaml", "unknown_group", "unknown_setting", "a_list", "empty", "number", "latin",
-             "defaults", "no_such")  # fmt: skip
+    names = (
+        "good",
+        "no_global",
+        "not_yaml",
+        "unknown_group",
+        "unknown_setting",
+        "a_list",
+        "empty",
+        "number",
+        "latin",
+        "defaults",
+        "no_such",
+    )
     line = ["--config-dir", folder, *small_run(surface, random), f"experiment={random.choice(names)}"]
     return line, {}, "file"
 

@@ -35,20 +35,53 @@ def write_run(folder: Path) -> Path:
 
     run = folder / "run"
     (run / "checkpoints").mkdir(parents=True)
-    given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"],
-             "decoding": {"shape": [1, 8, 8], "central_crop": 1.0}}  # fmt: skip
+    given = {
+        "shape": [1, 8, 8],
+        "mean": [0.0],
+        "std": [1.0],
+        "class_names": ["a", "b"],
+        "decoding": {"shape": [1, 8, 8], "central_crop": 1.0},
+    }
     state = {
-        "run": {"description": description(), "input": given, "workers": 1, "batch_size": 4, "cut_before": [],
-                "threads": "1", "own_operators": "none", "updates": False},
-        "train": {"step": 6, "epoch": 2, "epoch_step": 0, "epoch_sums": [], "window_sums": [], "validated_step": 6,
-                  "values": {}, "unmoved": {},
-                  "validation_due": False, "best": None, "early_stopping": {}},
+        "run": {
+            "description": description(),
+            "input": given,
+            "workers": 1,
+            "batch_size": 4,
+            "cut_before": [],
+            "threads": "1",
+            "own_operators": "none",
+            "updates": False,
+        },
+        "train": {
+            "step": 6,
+            "epoch": 2,
+            "epoch_step": 0,
+            "epoch_sums": [],
+            "window_sums": [],
+            "validated_step": 6,
+            "values": {},
+            "unmoved": {},
+            "validation_due": False,
+            "best": None,
+            "early_stopping": {},
+        },
         "optimizer": {"update_counts": {}, "attributes": {}, "cum_counts": {}},
-    }  # fmt: skip
+    }
     write_contents(Snapshot(6, 2, {"model": {"w": np.ones((3, 4), "float32")}}, state, 0.5), run / STEP)
     best = {"metric": "val/accuracy", "value": 0.5, "step": 6}
-    status = {"state": "finished", "exit_code": 0, "cause": "", "epoch": 2, "step": 6, "best": best, "metrics": {},
-              "checkpoint": STEP, "weights_sha256": "0" * 64, "samples_per_s": 5.5}  # fmt: skip
+    status = {
+        "state": "finished",
+        "exit_code": 0,
+        "cause": "",
+        "epoch": 2,
+        "step": 6,
+        "best": best,
+        "metrics": {},
+        "checkpoint": STEP,
+        "weights_sha256": "0" * 64,
+        "samples_per_s": 5.5,
+    }
     (run / "status.json").write_text(json.dumps(status))
     (run / "meta.json").write_text(json.dumps({"argv": ["mxtrain"], "working_folder": "/nowhere", "host": "x"}))
     return run
@@ -114,8 +147,18 @@ def _run_directory(folder: Path) -> Read:
 
 @fmt("rows of metrics")
 def _rows(folder: Path) -> Read:
-    rows = [{"step": n, "epoch": n // 3, "split": "train", "loss": 1.5 / n, "accuracy": 0.5, "lr": 0.1,
-             "samples_per_s": 100.0} for n in range(1, 9)]  # fmt: skip
+    rows = [
+        {
+            "step": n,
+            "epoch": n // 3,
+            "split": "train",
+            "loss": 1.5 / n,
+            "accuracy": 0.5,
+            "lr": 0.1,
+            "samples_per_s": 100.0,
+        }
+        for n in range(1, 9)
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
     (folder / "metrics.csv").write_text("".join(f"{line}\n" for line in lines))

@@ -83,8 +83,19 @@ def make_template(folder: Path, train: Callable[[Path, Sequence[str]], None]) ->
     (work / "presets/experiment").mkdir(parents=True)
     for name, text in PRESETS.items():
         (work / f"presets/experiment/{name}.yaml").write_bytes(text.encode("latin-1"))
-    train(work, ["hydra.run.dir=run", "model=mlp", "model.hidden=[8]", "dataset=image_folder", "dataset.root=pictures",
-                 "dataset.image_size=[8,8]", "dataset.batch_size=8", "debug=fast"])  # fmt: skip
+    train(
+        work,
+        [
+            "hydra.run.dir=run",
+            "model=mlp",
+            "model.hidden=[8]",
+            "dataset=image_folder",
+            "dataset.root=pictures",
+            "dataset.image_size=[8,8]",
+            "dataset.batch_size=8",
+            "debug=fast",
+        ],
+    )
 
 
 def _make_images(work: Path) -> None:

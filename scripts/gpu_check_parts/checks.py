@@ -111,17 +111,22 @@ def _check(name: str) -> Callable[[Callable[[Bench], Answer]], Callable[[Bench],
 
 
 def _on_each(
-    bench: Bench, step: str, judge: Callable[[Any], Tuple[bool, str]], note: str = "",
+    bench: Bench,
+    step: str,
+    judge: Callable[[Any], Tuple[bool, str]],
+    note: str = "",
     environ: Mapping[str, str] = NOTHING,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """What each device answers to a step of `steps`, and whether all passed.
 
     Args:
         judge: of what a device found: whether that passes, and the words for it, which stand behind the device.
         note: stands behind all.
     """
-    found = {device: judge(bench.ask("gpu_check_parts.steps", step, device.kind, str(device.number), environ=environ))
-             for device in bench.devices}  # fmt: skip
+    found = {
+        device: judge(bench.ask("gpu_check_parts.steps", step, device.kind, str(device.number), environ=environ))
+        for device in bench.devices
+    }
     words = "; ".join(f"{device} {text}" for device, (_, text) in found.items())
     return Answer("ok" if all(passed for passed, _ in found.values()) else "failed", f"{words}{note}")
 
@@ -167,10 +172,15 @@ def stores(bench: Bench) -> Answer:
     for store in ("nccl", "device") if bench.on_gpus else ("device",):
         report = bench.folder / f"verify-{store}.json"
         done = bench.run(
-            "mxtrain", "verify", "model=lenet", "parallel=data", f"parallel.devices={as_setting(bench.devices)}",
-            f"kvstore={store}", f"output={report}",
+            "mxtrain",
+            "verify",
+            "model=lenet",
+            "parallel=data",
+            f"parallel.devices={as_setting(bench.devices)}",
+            f"kvstore={store}",
+            f"output={report}",
             environ={"NVIDIA_TF32_OVERRIDE": "0", **bench.seeing(bench.devices)},
-        )  # fmt: skip
+        )
         if not report.exists():
             raise Failed(done)
         layers = json.loads(report.read_text(encoding="utf-8"))["layers"]
@@ -234,8 +244,10 @@ def memory(bench: Bench) -> Answer:
 @_check("dropout by the seed")
 def dropout(bench: Bench) -> Answer:
     """The same seed drops the same, of a layer and of an operator: what an exact resume needs."""
-    found = {device: bench.ask("gpu_check_parts.steps", "dropout", device.kind, str(device.number))
-             for device in bench.devices}  # fmt: skip
+    found = {
+        device: bench.ask("gpu_check_parts.steps", "dropout", device.kind, str(device.number))
+        for device in bench.devices
+    }
     wrong = [str(device) for device, one in found.items() if not (one["same"] and one["anew"])]
     return Answer("failed", f"{', '.join(wrong)}: not the same") if wrong else Answer("ok", "the same on each device")
 
@@ -244,9 +256,12 @@ def dropout(bench: Bench) -> Answer:
 def resume(bench: Bench) -> Answer:
     """Stopped in the middle of an epoch and continued, against the same run in one piece; with dropout."""
     common = [
-        "model=mlp", "model.dropout=0.2", "trainer.limit_train_batches=10", "trainer.max_epochs=2",
+        "model=mlp",
+        "model.dropout=0.2",
+        "trainer.limit_train_batches=10",
+        "trainer.max_epochs=2",
         "runtime.deterministic=true",
-    ]  # fmt: skip
+    ]
     whole = bench.train("whole", *common)
     bench.train("parts", *common, "trainer.max_steps=13", exit_code=75)
     parts = bench.train("parts", *common)
@@ -259,8 +274,13 @@ def resume(bench: Bench) -> Answer:
 def speed(bench: Bench) -> Answer:
     """On the first device, batches made once; beside PyTorch's where there is one."""
     model, size, batch_size, steps = SMALL if bench.quick else RESNET
-    data = ["dataset=synthetic", f"dataset.shape=[3,{size},{size}]", f"dataset.batch_size={batch_size}",
-            f"dataset.num_samples={batch_size * steps * 2}", f"trainer.limit_train_batches={steps}"]  # fmt: skip
+    data = [
+        "dataset=synthetic",
+        f"dataset.shape=[3,{size},{size}]",
+        f"dataset.batch_size={batch_size}",
+        f"dataset.num_samples={batch_size * steps * 2}",
+        f"trainer.limit_train_batches={steps}",
+    ]
     common = [model, *data, "optimizer=sgd", "trainer.max_epochs=2", "trainer.limit_val_batches=1"]
     words: List[str] = []
     for dtype, amp in (("float32", "off"), ("float16", "float16" if bench.on_gpus else "bfloat16")):

@@ -61,8 +61,9 @@ def statistics(device: Any) -> Dict[str, Any]:
     by_n, by_n1 = (image.var(axis=(0, 2, 3), ddof=less) for less in (0, 1))
     return {
         "mean": float(np.abs(mean - 0.1 * image.mean(axis=(0, 2, 3))).max()),
-        "n": float(np.abs(variance - 0.9 - 0.1 * by_n).max()), "n-1": float(np.abs(variance - 0.9 - 0.1 * by_n1).max()),
-    }  # fmt: skip
+        "n": float(np.abs(variance - 0.9 - 0.1 * by_n).max()),
+        "n-1": float(np.abs(variance - 0.9 - 0.1 * by_n1).max()),
+    }
 
 
 def dropout(device: Any) -> Dict[str, Any]:
@@ -149,9 +150,11 @@ def feeding(device: Any) -> Dict[str, Any]:
         return FED * array.nbytes / 1e9 / (time.perf_counter() - begun)
 
     return {
-        "same": same, "buffers": staging.num_bytes > 0 and not staging.is_refused,
-        "gb_per_s": rate(staging.copy), "waiting_gb_per_s": rate(lambda array: copy_and_wait(array, device)),
-    }  # fmt: skip
+        "same": same,
+        "buffers": staging.num_bytes > 0 and not staging.is_refused,
+        "gb_per_s": rate(staging.copy),
+        "waiting_gb_per_s": rate(lambda array: copy_and_wait(array, device)),
+    }
 
 
 def memory(device: Any) -> Dict[str, Any]:
@@ -173,10 +176,17 @@ def _gradients(device: Any, dtype: str) -> List[Tuple[str, np.ndarray]]:
     network = nn.HybridSequential(prefix="checked_")
     with network.name_scope():
         network.add(
-            nn.Conv2D(16, 3, padding=1, use_bias=False, in_channels=3), nn.BatchNorm(in_channels=16),
-            nn.Activation("relu"), nn.MaxPool2D(), nn.Conv2D(32, 3, padding=1, in_channels=16), nn.Activation("relu"),
-            nn.GlobalAvgPool2D(), nn.Flatten(), nn.LayerNorm(in_channels=32), nn.Dense(10, in_units=32),
-        )  # fmt: skip
+            nn.Conv2D(16, 3, padding=1, use_bias=False, in_channels=3),
+            nn.BatchNorm(in_channels=16),
+            nn.Activation("relu"),
+            nn.MaxPool2D(),
+            nn.Conv2D(32, 3, padding=1, in_channels=16),
+            nn.Activation("relu"),
+            nn.GlobalAvgPool2D(),
+            nn.Flatten(),
+            nn.LayerNorm(in_channels=32),
+            nn.Dense(10, in_units=32),
+        )
     draw = np.random.RandomState(SEED)
     network.initialize(ctx=device)
     network.cast(dtype)

@@ -20,41 +20,79 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / ".mutate"
 RECORDED = {
     "engine": (
-        "tests/reference", "tests/loss", "tests/parallel", "tests/kvstore", "tests/amp", "tests/optimizer",
-        "tests/metric", "tests/trainer/test_runner.py", "tests/test_verify.py", "tests/trainer/test_nonfinite.py",
-        "tests/trainer/test_evaluate.py", "tests/trainer/test_snapshot.py", "tests/trainer/test_step.py",
-        "tests/task", "tests/test_build.py", "tests/test_end_to_end.py",
+        "tests/reference",
+        "tests/loss",
+        "tests/parallel",
+        "tests/kvstore",
+        "tests/amp",
+        "tests/optimizer",
+        "tests/metric",
+        "tests/trainer/test_runner.py",
+        "tests/test_verify.py",
+        "tests/trainer/test_nonfinite.py",
+        "tests/trainer/test_evaluate.py",
+        "tests/trainer/test_snapshot.py",
+        "tests/trainer/test_step.py",
+        "tests/task",
+        "tests/test_build.py",
+        "tests/test_end_to_end.py",
     ),
     "results": (
-        "tests/export", "tests/serving", "tests/tuning", "tests/callback/test_pruning.py",
-        "tests/callback/test_pruning_schedule.py", "tests/callback/test_pruned_models.py",
-        "tests/checkpoint/test_soup.py", "tests/checkpoint/test_average.py", "tests/cli/test_tune.py",
-        "tests/dataset/loading/test_fold_splits.py", "tests/cli/test_folds.py", "tests/cli/test_fold_groups.py",
+        "tests/export",
+        "tests/serving",
+        "tests/tuning",
+        "tests/callback/test_pruning.py",
+        "tests/callback/test_pruning_schedule.py",
+        "tests/callback/test_pruned_models.py",
+        "tests/checkpoint/test_soup.py",
+        "tests/checkpoint/test_average.py",
+        "tests/cli/test_tune.py",
+        "tests/dataset/loading/test_fold_splits.py",
+        "tests/cli/test_folds.py",
+        "tests/cli/test_fold_groups.py",
         "tests/logger",
     ),
-}  # fmt: skip
+}
 """Quick tests that cover much code."""
 FILES: Dict[str, Sequence[str]] = {
     "export": (
-        "test_export_command", "test_quantize", "test_parts_and_limits", "test_exported_features",
-        "test_exported_inputs", "test_exported_readers", "test_export_contract", "test_quantized_parts",
-        "test_proof_bounds", "test_hostile_folders",
+        "test_export_command",
+        "test_quantize",
+        "test_parts_and_limits",
+        "test_exported_features",
+        "test_exported_inputs",
+        "test_exported_readers",
+        "test_export_contract",
+        "test_quantized_parts",
+        "test_proof_bounds",
+        "test_hostile_folders",
     ),
     "converters": (
-        "test_export_contract", "test_exported_readers", "test_exported_inputs", "test_converters",
-        "test_converter_defaults", "test_converter_sweep",
+        "test_export_contract",
+        "test_exported_readers",
+        "test_exported_inputs",
+        "test_converters",
+        "test_converter_defaults",
+        "test_converter_sweep",
     ),
     "serving": (
-        "test_serving_limits", "test_serving_generation", "test_serving_requests", "test_serving_tables",
-        "test_serving_uploads", "test_serving_page", "test_serving_folders", "test_serving_users",
-        "test_serving_bounds", "test_serving_calls",
+        "test_serving_limits",
+        "test_serving_generation",
+        "test_serving_requests",
+        "test_serving_tables",
+        "test_serving_uploads",
+        "test_serving_page",
+        "test_serving_folders",
+        "test_serving_users",
+        "test_serving_bounds",
+        "test_serving_calls",
     ),
     "tuning": ("test_tune", "test_stranger_studies", "test_worker", "test_population", "test_samplers"),
     "pruning": ("test_pruned_models", "test_pruning", "test_pruning_schedule"),
     "folds": ("test_folds", "test_fold_groups", "test_fold_splits"),
     "averages": ("test_soup", "test_average"),
     "trackers": ("test_trackers", "test_tracker_clients", "test_tracker_names"),
-}  # fmt: skip
+}
 """Area -> test files that `--whole` runs. Files that start processes come first: records do not contain their lines."""
 LONGEST_S = 60.0
 """Limit in seconds for all tests of one change."""
@@ -142,14 +180,20 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
                 with copy.changed(mutant.file, mutant.source):
                     outcome = copy.run(run, 5 * seconds[run] + 60 if arguments.whole else 3 * arguments.longest + 60)
                 spent += outcome.seconds
-                row.update(outcome="died" if outcome.died else "survived", by=outcome.last_line if outcome.died else "",
-                           seconds=round(spent, 1))  # fmt: skip
+                row.update(
+                    outcome="died" if outcome.died else "survived",
+                    by=outcome.last_line if outcome.died else "",
+                    seconds=round(spent, 1),
+                )
                 if outcome.died:
                     break
             written.write(json.dumps(row) + "\n")
             written.flush()
-            print(f"{number:3} {row['outcome']:8} {mutant.file}:{mutant.lines[0]} {mutant.kind}: {mutant.before}"
-                  f"  ->  {mutant.after}", flush=True)  # fmt: skip
+            print(
+                f"{number:3} {row['outcome']:8} {mutant.file}:{mutant.lines[0]} {mutant.kind}: {mutant.before}"
+                f"  ->  {mutant.after}",
+                flush=True,
+            )
     return 0
 
 

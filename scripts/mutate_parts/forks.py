@@ -20,9 +20,23 @@ from typing import Iterator, Optional, Sequence
 
 COPIED = ("mxtrain", "conf", "tests", "scripts", "examples", "requirements", "pyproject.toml", "README.md", "docs")
 PRELOADED = (
-    "numpy", "scipy.sparse", "mxnet", "pytest", "_pytest.python", "_pytest.junitxml", "hydra", "hydra.compose",
-    "omegaconf", "pydantic", "rich.console", "rich.table", "tensorboardX", "json", "logging", "concurrent.futures",
-)  # fmt: skip
+    "numpy",
+    "scipy.sparse",
+    "mxnet",
+    "pytest",
+    "_pytest.python",
+    "_pytest.junitxml",
+    "hydra",
+    "hydra.compose",
+    "omegaconf",
+    "pydantic",
+    "rich.console",
+    "rich.table",
+    "tensorboardX",
+    "json",
+    "logging",
+    "concurrent.futures",
+)
 NO_SUCH_TEST = 4
 NO_ANSWER = (NO_SUCH_TEST, 5, 99)
 """Exit codes that say nothing of the tests: a usage error, no tests, and none of pytest's."""

@@ -11,33 +11,60 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 GROUPS: Dict[str, Dict[str, Sequence[str]]] = {
     "engine": {
-        "step": ["mxtrain/training/step.py"], "build": ["mxtrain/build.py"], "runner": ["mxtrain/training/runner.py"],
-        "evaluate": ["mxtrain/training/evaluate.py"], "snapshot": ["mxtrain/training/snapshot.py"],
-        "loss": ["mxtrain/loss/*.py"], "parallel": ["mxtrain/parallel/*.py"], "kvstore": ["mxtrain/kvstore/*.py"],
+        "step": ["mxtrain/training/step.py"],
+        "build": ["mxtrain/build.py"],
+        "runner": ["mxtrain/training/runner.py"],
+        "evaluate": ["mxtrain/training/evaluate.py"],
+        "snapshot": ["mxtrain/training/snapshot.py"],
+        "loss": ["mxtrain/loss/*.py"],
+        "parallel": ["mxtrain/parallel/*.py"],
+        "kvstore": ["mxtrain/kvstore/*.py"],
         "task": ["mxtrain/task/*.py"],
     },
     "results": {
-        "export": ["mxtrain/export/*.py"], "converters": ["mxtrain/export/converters/*.py"],
-        "serving": ["mxtrain/serving/*.py"], "tuning": ["mxtrain/tuning/*.py"],
+        "export": ["mxtrain/export/*.py"],
+        "converters": ["mxtrain/export/converters/*.py"],
+        "serving": ["mxtrain/serving/*.py"],
+        "tuning": ["mxtrain/tuning/*.py"],
         "pruning": ["mxtrain/callback/pruning.py", "mxtrain/slim.py", "mxtrain/model/graph/channels.py"],
         "folds": ["mxtrain/data/loading/folds.py", "mxtrain/cli/fold*.py"],
         "averages": ["mxtrain/checkpoint/soup.py", "mxtrain/checkpoint/average.py"],
-        "trackers": ["mxtrain/logger/track*.py", "mxtrain/logger/delivery.py", "mxtrain/logger/secret_values.py",
-                     "mxtrain/logger/mlflow.py", "mxtrain/logger/wandb.py", "mxtrain/logger/comet.py",
-                     "mxtrain/logger/clearml.py", "mxtrain/logger/aim.py"],
+        "trackers": [
+            "mxtrain/logger/track*.py",
+            "mxtrain/logger/delivery.py",
+            "mxtrain/logger/secret_values.py",
+            "mxtrain/logger/mlflow.py",
+            "mxtrain/logger/wandb.py",
+            "mxtrain/logger/comet.py",
+            "mxtrain/logger/clearml.py",
+            "mxtrain/logger/aim.py",
+        ],
     },
-}  # fmt: skip
+}
 """Group -> area -> patterns of its files."""
 AREAS = {area: patterns for group in GROUPS.values() for area, patterns in group.items()}
 
 COMPARISONS = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
 ARITHMETIC = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult,
-}  # fmt: skip
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+}
 Change = Callable[[ast.AST], None]
 """Changes a node of a tree in place."""
 
@@ -100,9 +127,8 @@ def make(root: Path, area: str, file: str, position: int, kind: str) -> Mutant:
     tree = ast.parse((root / file).read_text())
     node = list(ast.walk(tree))[position]
     statement = next(
-        one for one in ast.walk(tree)
-        if isinstance(one, ast.stmt) and any(child is node for child in _own_nodes(one))
-    )  # fmt: skip
+        one for one in ast.walk(tree) if isinstance(one, ast.stmt) and any(child is node for child in _own_nodes(one))
+    )
     functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
     at_import = not any(node is child for one in functions for body in one.body for child in ast.walk(body))
     before = _head(statement)

@@ -31,9 +31,13 @@ def sweep(arguments: Sequence[str], threads: int) -> List[Row]:
         command = [sys.executable, "-W", "ignore", "-m", "operators_parts.cells", "--skip", str(skip), *arguments]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MXNET_STORAGE_FALLBACK_LOG_VERBOSE": "0"}
         child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
             start_new_session=True,
-        )  # fmt: skip
+        )
         hung = _read(child, rows)
         number = max(rows, default=-1)
         code = child.wait()

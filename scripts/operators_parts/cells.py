@@ -75,20 +75,33 @@ VIEW = Condition(
 ROWS = Condition("view: rows", _padded, lambda F, x, shape: (x * 1)[1:-1], lambda g, shape: g[1:-1])
 TURNED = Condition("transpose", lambda v: v.T, lambda F, x, shape: x.T, lambda g, shape: g.T)
 CONDITIONS = [
-    Condition("float32"), Condition("float64", dtype="float64"), VIEW, ROWS, TURNED,
+    Condition("float32"),
+    Condition("float64", dtype="float64"),
+    VIEW,
+    ROWS,
+    TURNED,
     Condition("after Convolution", enter=_conv),
-    replace(VIEW, name="view after Convolution", leaf=lambda v: v, back=lambda g, shape: g,
-            enter=lambda F, x, shape: _conv(F, x, shape).reshape((-1,)).reshape(shape)),
+    replace(
+        VIEW,
+        name="view after Convolution",
+        leaf=lambda v: v,
+        back=lambda g, shape: g,
+        enter=lambda F, x, shape: _conv(F, x, shape).reshape((-1,)).reshape(shape),
+    ),
     Condition("after FullyConnected and identity", enter=_dense),
-    Condition("grad_req=add", add=True), Condition("hybrid, grad_req=add", add=True, hybrid={"static_alloc": True}),
+    Condition("grad_req=add", add=True),
+    Condition("hybrid, grad_req=add", add=True, hybrid={"static_alloc": True}),
     Condition("several consumers", consumers=True),
-    Condition("inference mode", train=False), Condition("batch of 1", batch=1), Condition("batch of 0", batch=0),
-    Condition("hybrid", hybrid={}), Condition("hybrid static", hybrid={"static_alloc": True, "static_shape": True}),
-    replace(VIEW, name="hybrid of a view", hybrid={}), replace(ROWS, name="hybrid static of rows",
-                                                               hybrid={"static_alloc": True}),
+    Condition("inference mode", train=False),
+    Condition("batch of 1", batch=1),
+    Condition("batch of 0", batch=0),
+    Condition("hybrid", hybrid={}),
+    Condition("hybrid static", hybrid={"static_alloc": True, "static_shape": True}),
+    replace(VIEW, name="hybrid of a view", hybrid={}),
+    replace(ROWS, name="hybrid static of rows", hybrid={"static_alloc": True}),
     Condition("hybrid, inference mode", hybrid={}, train=False),
     *(Condition(dtype, dtype=dtype) for dtype in LOW),
-]  # fmt: skip
+]
 POLLUTED = 3
 """Exit code of a process in which oneDNN has failed. The failed calls stay in its stream and fail later ones."""
 POLLUTES = ("primitive", "is_view", "reserve")

@@ -52,22 +52,35 @@ def _poolings() -> List[Entry]:
             continue
         for include in (True, False) if kind == "avg" and (pad or full) else (True,):
             options = {
-                "kernel": (kernel,) * ndim, "stride": (stride,) * ndim, "pad": (pad,) * ndim, "pool_type": kind,
-                "pooling_convention": "full" if full else "valid", "count_include_pad": include, "p_value": 2,
-            }  # fmt: skip
+                "kernel": (kernel,) * ndim,
+                "stride": (stride,) * ndim,
+                "pad": (pad,) * ndim,
+                "pool_type": kind,
+                "pooling_convention": "full" if full else "valid",
+                "count_include_pad": include,
+                "p_value": 2,
+            }
             name = f"Pooling({kind}, {ndim}d, kernel {kernel}, pad {pad}, {options['pooling_convention']}"
-            made.append(Entry(
-                name + ("" if include else ", count_include_pad=False") + ")",
-                lambda F, x, options=options: F.Pooling(x, **options), [IMAGE[ndim]],
-                pooling(kind, kernel, stride, pad, full, include), low=0.1 if kind == "lp" else -2.0))
+            made.append(
+                Entry(
+                    name + ("" if include else ", count_include_pad=False") + ")",
+                    lambda F, x, options=options: F.Pooling(x, **options),
+                    [IMAGE[ndim]],
+                    pooling(kind, kernel, stride, pad, full, include),
+                    low=0.1 if kind == "lp" else -2.0,
+                )
+            )
     for ndim, kind in itertools.product(IMAGE, ("max", "avg", "sum")):
         axes = tuple(range(2, 2 + ndim))
-        made.append(Entry(
-            f"Pooling({kind}, {ndim}d, global)",
-            lambda F, x, kind=kind, ndim=ndim: F.Pooling(x, kernel=(1,) * ndim, pool_type=kind, global_pool=True),
-            [IMAGE[ndim]], lambda x, kind=kind, axes=axes: getattr(np, {"avg": "mean"}.get(kind, kind))(
-                x, axes, keepdims=True)))
-    return made  # fmt: skip
+        made.append(
+            Entry(
+                f"Pooling({kind}, {ndim}d, global)",
+                lambda F, x, kind=kind, ndim=ndim: F.Pooling(x, kernel=(1,) * ndim, pool_type=kind, global_pool=True),
+                [IMAGE[ndim]],
+                lambda x, kind=kind, axes=axes: getattr(np, {"avg": "mean"}.get(kind, kind))(x, axes, keepdims=True),
+            )
+        )
+    return made
 
 
 def convolution(stride: int, pad: int, groups: int) -> Callable[..., np.ndarray]:
@@ -112,25 +125,59 @@ def _convolutions() -> List[Entry]:
         small, (("plain", 1, 1, 1), ("stride 2", 2, 1, 1), ("groups 2", 1, 1, 2), ("depthwise", 1, 1, 4))
     ):
         options = {"kernel": (3,) * ndim, "stride": (stride,) * ndim, "pad": (pad,) * ndim, "num_group": groups}
-        made.append(Entry(
-            f"Convolution({ndim}d, {name})",
-            lambda F, x, w, b, options=options: F.Convolution(x, w, b, num_filter=4, **options),
-            [small[ndim], (4, 4 // groups, *(3,) * ndim), (4,)], convolution(stride, pad, groups), low=-1, high=1))
-    made.append(Entry("Convolution(2d, 16 channels)",
-                      lambda F, x, w, b: F.Convolution(x, w, b, kernel=(1, 1), num_filter=16),
-                      [("N", 16, 3, 2), (16, 16, 1, 1), (16,)], convolution(1, 0, 1), low=-1, high=1))
+        made.append(
+            Entry(
+                f"Convolution({ndim}d, {name})",
+                lambda F, x, w, b, options=options: F.Convolution(x, w, b, num_filter=4, **options),
+                [small[ndim], (4, 4 // groups, *(3,) * ndim), (4,)],
+                convolution(stride, pad, groups),
+                low=-1,
+                high=1,
+            )
+        )
+    made.append(
+        Entry(
+            "Convolution(2d, 16 channels)",
+            lambda F, x, w, b: F.Convolution(x, w, b, kernel=(1, 1), num_filter=16),
+            [("N", 16, 3, 2), (16, 16, 1, 1), (16,)],
+            convolution(1, 0, 1),
+            low=-1,
+            high=1,
+        )
+    )
     for ndim, stride, pad in ((1, 1, 0), (1, 2, 1), (2, 1, 0), (2, 2, 1), (3, 2, 1)):
         options = {"kernel": (3,) * ndim, "stride": (stride,) * ndim, "pad": (pad,) * ndim, "no_bias": False}
-        made.append(Entry(
-            f"Deconvolution({ndim}d, stride {stride})",
-            lambda F, x, w, b, options=options: F.Deconvolution(x, w, b, num_filter=5, **options),
-            [small[ndim], (4, 5, *(3,) * ndim), (5,)], transposed(stride, pad), low=-1, high=1))
-    made.append(Entry("FullyConnected", lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=5),
-                      [("N", 2, 3), (5, 6), (5,)], lambda x, w, b: x.reshape(len(x), 6) @ w.T + b, low=-1, high=1))
-    made.append(Entry("FullyConnected(flatten=False)",
-                      lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=5, flatten=False),
-                      [("N", 2, 3), (5, 3), (5,)], lambda x, w, b: x @ w.T + b, low=-1, high=1))
-    return made  # fmt: skip
+        made.append(
+            Entry(
+                f"Deconvolution({ndim}d, stride {stride})",
+                lambda F, x, w, b, options=options: F.Deconvolution(x, w, b, num_filter=5, **options),
+                [small[ndim], (4, 5, *(3,) * ndim), (5,)],
+                transposed(stride, pad),
+                low=-1,
+                high=1,
+            )
+        )
+    made.append(
+        Entry(
+            "FullyConnected",
+            lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=5),
+            [("N", 2, 3), (5, 6), (5,)],
+            lambda x, w, b: x.reshape(len(x), 6) @ w.T + b,
+            low=-1,
+            high=1,
+        )
+    )
+    made.append(
+        Entry(
+            "FullyConnected(flatten=False)",
+            lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=5, flatten=False),
+            [("N", 2, 3), (5, 3), (5,)],
+            lambda x, w, b: x @ w.T + b,
+            low=-1,
+            high=1,
+        )
+    )
+    return made
 
 
 def columns(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]) -> np.ndarray:
@@ -158,9 +205,13 @@ def _columns() -> List[Entry]:
     options = {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 0)}
     return [
         Entry("im2col", lambda F, x: F.im2col(x, **options), [("N", 4, 5, 4)], lambda x: columns(x, **options)),
-        Entry("col2im", lambda F, y: F.col2im(y, output_size=(5, 4), **options), [("N", 24, 9)],
-              lambda y: from_columns(y, (5, 4), **options)),
-    ]  # fmt: skip
+        Entry(
+            "col2im",
+            lambda F, y: F.col2im(y, output_size=(5, 4), **options),
+            [("N", 24, 9)],
+            lambda y: from_columns(y, (5, 4), **options),
+        ),
+    ]
 
 
 def _looped(x: np.ndarray, s: np.ndarray, steps: int) -> List[np.ndarray]:
@@ -184,15 +235,31 @@ def _control_flow() -> List[Entry]:
         return lambda step, s: (F.tanh(s + step),) * 2
 
     return [
-        Entry("foreach", lambda F, x, s: list(F.contrib.foreach(body(F), x, s)), [(3, "N", 4), ("N", 4)],
-              lambda x, s: _looped(x, s, 3)),
-        Entry("while_loop", _while, [("N", 4)],
-              lambda x: [np.stack([x, np.sin(x), np.sin(np.sin(x))]), np.sin(np.sin(np.sin(x)))]),
-        Entry("cond(then)", lambda F, x: F.contrib.cond(F.max(x) > -9, lambda: F.sin(x), lambda: F.exp(x)),
-              [("N", 4)], np.sin),
-        Entry("cond(else)", lambda F, x: F.contrib.cond(F.max(x) > 9, lambda: F.sin(x), lambda: F.exp(x)),
-              [("N", 4)], np.exp),
-    ]  # fmt: skip
+        Entry(
+            "foreach",
+            lambda F, x, s: list(F.contrib.foreach(body(F), x, s)),
+            [(3, "N", 4), ("N", 4)],
+            lambda x, s: _looped(x, s, 3),
+        ),
+        Entry(
+            "while_loop",
+            _while,
+            [("N", 4)],
+            lambda x: [np.stack([x, np.sin(x), np.sin(np.sin(x))]), np.sin(np.sin(np.sin(x)))],
+        ),
+        Entry(
+            "cond(then)",
+            lambda F, x: F.contrib.cond(F.max(x) > -9, lambda: F.sin(x), lambda: F.exp(x)),
+            [("N", 4)],
+            np.sin,
+        ),
+        Entry(
+            "cond(else)",
+            lambda F, x: F.contrib.cond(F.max(x) > 9, lambda: F.sin(x), lambda: F.exp(x)),
+            [("N", 4)],
+            np.exp,
+        ),
+    ]
 
 
 def _normalised(axes: Callable[[int], Sequence[int]], epsilon: float = 1e-3) -> Callable[..., np.ndarray]:
@@ -224,26 +291,60 @@ def _statistics(size: int) -> List[np.ndarray]:
 def _norms() -> List[Entry]:
     made = []
     for shape in (("N", 16), ("N", 16, 3), ("N", 16, 2, 3), ("N", 16, 2, 2, 2)):
-        made.append(Entry(f"BatchNorm({len(shape)}d)",
-                          lambda F, x, g, b, m, v: F.BatchNorm(x, g, b, m, v, fix_gamma=False), [shape, (16,), (16,)],
-                          lambda x, g, b, m, v: _normalised(lambda n: [0, *range(2, n)])(x, g, b), _statistics,
-                          tolerance=3e-3))
-    made.append(Entry("BatchNorm(use_global_stats)",
-                      lambda F, x, g, b, m, v: F.BatchNorm(x, g, b, m, v, fix_gamma=False, use_global_stats=True),
-                      [("N", 16, 2, 3), (16,), (16,)], lambda x, g, b, m, v: (
-                          (x - m[:, None, None]) / np.sqrt(v[:, None, None] + 1e-3) * g[:, None, None]
-                          + b[:, None, None]), _statistics))
+        made.append(
+            Entry(
+                f"BatchNorm({len(shape)}d)",
+                lambda F, x, g, b, m, v: F.BatchNorm(x, g, b, m, v, fix_gamma=False),
+                [shape, (16,), (16,)],
+                lambda x, g, b, m, v: _normalised(lambda n: [0, *range(2, n)])(x, g, b),
+                _statistics,
+                tolerance=3e-3,
+            )
+        )
+    made.append(
+        Entry(
+            "BatchNorm(use_global_stats)",
+            lambda F, x, g, b, m, v: F.BatchNorm(x, g, b, m, v, fix_gamma=False, use_global_stats=True),
+            [("N", 16, 2, 3), (16,), (16,)],
+            lambda x, g, b, m, v: (
+                (x - m[:, None, None]) / np.sqrt(v[:, None, None] + 1e-3) * g[:, None, None] + b[:, None, None]
+            ),
+            _statistics,
+        )
+    )
     for axis in (-1, 1):
-        made.append(Entry(f"LayerNorm(axis={axis})", lambda F, x, g, b, axis=axis: F.LayerNorm(x, g, b, axis=axis),
-                          [("N", 6, 6), (6,), (6,)], lambda x, g, b, axis=axis: (
-                              (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + 1e-5)
-                              * (g if axis == -1 else g[:, None]) + (b if axis == -1 else b[:, None]))))
-    made.append(Entry("InstanceNorm", lambda F, x, g, b: F.InstanceNorm(x, g, b), [("N", 16, 2, 3), (16,), (16,)],
-                      _normalised(lambda n: range(2, n)), tolerance=3e-3))
-    made.append(Entry("GroupNorm(4 groups)", lambda F, x, g, b: F.GroupNorm(x, g, b, num_groups=4),
-                      [("N", 16, 2, 3), (4,), (4,)], _group_norm))
+        made.append(
+            Entry(
+                f"LayerNorm(axis={axis})",
+                lambda F, x, g, b, axis=axis: F.LayerNorm(x, g, b, axis=axis),
+                [("N", 6, 6), (6,), (6,)],
+                lambda x, g, b, axis=axis: (
+                    (x - x.mean(axis, keepdims=True))
+                    / np.sqrt(x.var(axis, keepdims=True) + 1e-5)
+                    * (g if axis == -1 else g[:, None])
+                    + (b if axis == -1 else b[:, None])
+                ),
+            )
+        )
+    made.append(
+        Entry(
+            "InstanceNorm",
+            lambda F, x, g, b: F.InstanceNorm(x, g, b),
+            [("N", 16, 2, 3), (16,), (16,)],
+            _normalised(lambda n: range(2, n)),
+            tolerance=3e-3,
+        )
+    )
+    made.append(
+        Entry(
+            "GroupNorm(4 groups)",
+            lambda F, x, g, b: F.GroupNorm(x, g, b, num_groups=4),
+            [("N", 16, 2, 3), (4,), (4,)],
+            _group_norm,
+        )
+    )
     made.append(Entry("LRN", lambda F, x: F.LRN(x, nsize=5, alpha=1e-2), [("N", 16, 2, 3)], _lrn))
-    return made  # fmt: skip
+    return made
 
 
 def _resized(size: Sequence[int]) -> Callable[[np.ndarray], np.ndarray]:
@@ -273,28 +374,81 @@ BOXES = np.array([[0, 0, 0, 3, 4], [0, 1, 1, 4, 2], [0, 0.5, 0.5, 3.2, 3.7]])
 def _regions() -> List[Entry]:
     image = [(1, 4, 6, 5)]
     return [
-        *(Entry(f"BilinearResize2D{size}", lambda F, x, s=size: F.contrib.BilinearResize2D(x, height=s[0], width=s[1]),
-                [("N", 4, 3, 4)], _resized(size)) for size in ((7, 5), (2, 3), (3, 4), (1, 1))),
-        *(Entry(f"AdaptiveAvgPooling2D{size}", lambda F, x, s=size: F.contrib.AdaptiveAvgPooling2D(x, output_size=s),
-                [IMAGE[2]], _adaptive(*size)) for size in ((1, 1), (2, 2), (3, 4), (5, 4))),
-        Entry("ROIPooling", lambda F, x, r: F.ROIPooling(x, r, pooled_size=(2, 2), spatial_scale=1.0), image, None,
-              lambda n: [np.round(BOXES)]),
-        Entry("ROIAlign", lambda F, x, r: F.contrib.ROIAlign(x, r, pooled_size=(2, 2), spatial_scale=1.0,
-              sample_ratio=2), image, None, lambda n: [BOXES]),
-        Entry("BilinearSampler", lambda F, x, g: F.BilinearSampler(x, g), [("N", 2, 4, 3), ("N", 2, 3, 3)], None,
-              low=-0.8, high=0.8, step=1e-3),
-        Entry("GridGenerator(affine)", lambda F, x: F.GridGenerator(x, transform_type="affine", target_shape=(3, 2)),
-              [("N", 6)], None),
-        Entry("SpatialTransformer", lambda F, x, t: F.SpatialTransformer(
-            x, t, target_shape=(3, 3), transform_type="affine", sampler_type="bilinear"), [("N", 2, 4, 3), ("N", 6)],
-            None, low=-0.3, high=0.3, step=1e-3),
-        Entry("DeformableConvolution", lambda F, x, o, w: F.contrib.DeformableConvolution(
-            x, o, w, kernel=(2, 2), num_filter=2, no_bias=True), [("N", 2, 4, 4), ("N", 8, 3, 3), (2, 2, 2, 2)], None,
-            low=0.1, high=0.4, step=1e-3),
-        Entry("Correlation", lambda F, x, y: F.Correlation(x, y, kernel_size=1, max_displacement=1, pad_size=1),
-              [("N", 2, 3, 3)] * 2, None),
+        *(
+            Entry(
+                f"BilinearResize2D{size}",
+                lambda F, x, s=size: F.contrib.BilinearResize2D(x, height=s[0], width=s[1]),
+                [("N", 4, 3, 4)],
+                _resized(size),
+            )
+            for size in ((7, 5), (2, 3), (3, 4), (1, 1))
+        ),
+        *(
+            Entry(
+                f"AdaptiveAvgPooling2D{size}",
+                lambda F, x, s=size: F.contrib.AdaptiveAvgPooling2D(x, output_size=s),
+                [IMAGE[2]],
+                _adaptive(*size),
+            )
+            for size in ((1, 1), (2, 2), (3, 4), (5, 4))
+        ),
+        Entry(
+            "ROIPooling",
+            lambda F, x, r: F.ROIPooling(x, r, pooled_size=(2, 2), spatial_scale=1.0),
+            image,
+            None,
+            lambda n: [np.round(BOXES)],
+        ),
+        Entry(
+            "ROIAlign",
+            lambda F, x, r: F.contrib.ROIAlign(x, r, pooled_size=(2, 2), spatial_scale=1.0, sample_ratio=2),
+            image,
+            None,
+            lambda n: [BOXES],
+        ),
+        Entry(
+            "BilinearSampler",
+            lambda F, x, g: F.BilinearSampler(x, g),
+            [("N", 2, 4, 3), ("N", 2, 3, 3)],
+            None,
+            low=-0.8,
+            high=0.8,
+            step=1e-3,
+        ),
+        Entry(
+            "GridGenerator(affine)",
+            lambda F, x: F.GridGenerator(x, transform_type="affine", target_shape=(3, 2)),
+            [("N", 6)],
+            None,
+        ),
+        Entry(
+            "SpatialTransformer",
+            lambda F, x, t: F.SpatialTransformer(
+                x, t, target_shape=(3, 3), transform_type="affine", sampler_type="bilinear"
+            ),
+            [("N", 2, 4, 3), ("N", 6)],
+            None,
+            low=-0.3,
+            high=0.3,
+            step=1e-3,
+        ),
+        Entry(
+            "DeformableConvolution",
+            lambda F, x, o, w: F.contrib.DeformableConvolution(x, o, w, kernel=(2, 2), num_filter=2, no_bias=True),
+            [("N", 2, 4, 4), ("N", 8, 3, 3), (2, 2, 2, 2)],
+            None,
+            low=0.1,
+            high=0.4,
+            step=1e-3,
+        ),
+        Entry(
+            "Correlation",
+            lambda F, x, y: F.Correlation(x, y, kernel_size=1, max_displacement=1, pad_size=1),
+            [("N", 2, 3, 3)] * 2,
+            None,
+        ),
         Entry("box_iou", lambda F, x: F.contrib.box_iou(x, F.ones_like(x)), [("N", 4)], None, gradient=False),
-    ]  # fmt: skip
+    ]
 
 
 def _attention() -> List[Entry]:
@@ -310,12 +464,19 @@ def _attention() -> List[Entry]:
         return (a @ v).reshape(b, 2, t, 2).transpose(2, 0, 1, 3).reshape(t, b, 4)
 
     return [
-        Entry("interleaved_matmul_selfatt_qk", lambda F, x: F.contrib.interleaved_matmul_selfatt_qk(x, heads=2),
-              [(4, "N", 12)], qk),
-        Entry("interleaved_matmul_selfatt_valatt",
-              lambda F, x, a: F.contrib.interleaved_matmul_selfatt_valatt(x, a, heads=2), [(4, 2, 12), (4, 4, 4)],
-              values),
-    ]  # fmt: skip
+        Entry(
+            "interleaved_matmul_selfatt_qk",
+            lambda F, x: F.contrib.interleaved_matmul_selfatt_qk(x, heads=2),
+            [(4, "N", 12)],
+            qk,
+        ),
+        Entry(
+            "interleaved_matmul_selfatt_valatt",
+            lambda F, x, a: F.contrib.interleaved_matmul_selfatt_valatt(x, a, heads=2),
+            [(4, 2, 12), (4, 4, 4)],
+            values,
+        ),
+    ]
 
 
 def recurrent(mode: str) -> Callable[..., Any]:
@@ -350,11 +511,19 @@ def _recurrents() -> List[Entry]:
     made = []
     for mode, gates in (("rnn_tanh", 1), ("rnn_relu", 1), ("lstm", 4), ("gru", 3)):
         states = [(1, "N", 4)] * (2 if mode == "lstm" else 1)
-        made.append(Entry(
-            f"RNN({mode})", lambda F, x, w, *s, mode=mode: F.RNN(
-                x, w, *s, state_size=4, num_layers=1, mode=mode, state_outputs=True),
-            [(3, "N", 3), (gates * 36,), *states], recurrent(mode), low=-1, high=1))
-    return made  # fmt: skip
+        made.append(
+            Entry(
+                f"RNN({mode})",
+                lambda F, x, w, *s, mode=mode: F.RNN(
+                    x, w, *s, state_size=4, num_layers=1, mode=mode, state_outputs=True
+                ),
+                [(3, "N", 3), (gates * 36,), *states],
+                recurrent(mode),
+                low=-1,
+                high=1,
+            )
+        )
+    return made
 
 
 def _classes(size: int) -> List[np.ndarray]:
@@ -378,22 +547,58 @@ def _ctc(x: np.ndarray, label: np.ndarray) -> np.ndarray:
 
 def _losses() -> List[Entry]:
     return [
-        Entry("softmax_cross_entropy", lambda F, x, y: F.softmax_cross_entropy(x, y), [("N", 4)],
-              lambda x, y: np.array([-np.log(scipy.special.softmax(x, 1))[np.arange(len(x)), y.astype(int)].sum()]),
-              _classes),
-        Entry("CTCLoss", lambda F, x, y: F.CTCLoss(x, y), [(5, "N", 4)], _ctc,
-              lambda n: [np.array([[1, 2], [3, 3], [2, 1]])[:n] * 1.0]),
-        Entry("SoftmaxOutput", lambda F, x, y: F.SoftmaxOutput(x, y), [("N", 4)],
-              lambda x, y: scipy.special.softmax(x, 1), _classes, gradient=False),
-        Entry("LinearRegressionOutput", lambda F, x, y: F.LinearRegressionOutput(x, y), [("N", 1)], lambda x, y: x,
-              lambda n: [np.arange(n).reshape(n, 1) * 1.0], gradient=False),
-        Entry("LogisticRegressionOutput", lambda F, x, y: F.LogisticRegressionOutput(x, y), [("N", 1)],
-              lambda x, y: sigmoid(x), lambda n: [np.arange(n).reshape(n, 1) % 2 * 1.0], gradient=False),
+        Entry(
+            "softmax_cross_entropy",
+            lambda F, x, y: F.softmax_cross_entropy(x, y),
+            [("N", 4)],
+            lambda x, y: np.array([-np.log(scipy.special.softmax(x, 1))[np.arange(len(x)), y.astype(int)].sum()]),
+            _classes,
+        ),
+        Entry(
+            "CTCLoss",
+            lambda F, x, y: F.CTCLoss(x, y),
+            [(5, "N", 4)],
+            _ctc,
+            lambda n: [np.array([[1, 2], [3, 3], [2, 1]])[:n] * 1.0],
+        ),
+        Entry(
+            "SoftmaxOutput",
+            lambda F, x, y: F.SoftmaxOutput(x, y),
+            [("N", 4)],
+            lambda x, y: scipy.special.softmax(x, 1),
+            _classes,
+            gradient=False,
+        ),
+        Entry(
+            "LinearRegressionOutput",
+            lambda F, x, y: F.LinearRegressionOutput(x, y),
+            [("N", 1)],
+            lambda x, y: x,
+            lambda n: [np.arange(n).reshape(n, 1) * 1.0],
+            gradient=False,
+        ),
+        Entry(
+            "LogisticRegressionOutput",
+            lambda F, x, y: F.LogisticRegressionOutput(x, y),
+            [("N", 1)],
+            lambda x, y: sigmoid(x),
+            lambda n: [np.arange(n).reshape(n, 1) % 2 * 1.0],
+            gradient=False,
+        ),
         Entry("MakeLoss", lambda F, x: F.make_loss(x * x), [("N", 4)], lambda x: x * x, gradient=False),
-    ]  # fmt: skip
+    ]
 
 
 def entries() -> List[Entry]:
     """Returns the operators of this part."""
-    return [*_poolings(), *_convolutions(), *_columns(), *_control_flow(), *_norms(), *_regions(), *_attention(),
-            *_recurrents(), *_losses()]  # fmt: skip
+    return [
+        *_poolings(),
+        *_convolutions(),
+        *_columns(),
+        *_control_flow(),
+        *_norms(),
+        *_regions(),
+        *_attention(),
+        *_recurrents(),
+        *_losses(),
+    ]

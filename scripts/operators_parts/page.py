@@ -82,14 +82,17 @@ def page(plain: Sequence[Tuple[int, Sequence[Row]]], mended: Sequence[Row]) -> s
     return HEAD.format(
         versions=f"MXNet {version('mxnet')}, oneDNN {ONEDNN}, NumPy {version('numpy')}, SciPy {version('scipy')}, "
         f"Python {platform.python_version()}, {_processor()}",
-        threads=" and ".join(f"{n} thread{'s' if n > 1 else ''}" for n, _ in plain), counts=total,
+        threads=" and ".join(f"{n} thread{'s' if n > 1 else ''}" for n, _ in plain),
+        counts=total,
         tolerance="1e-3 in float32 and float64 (norms 3e-3), 3e-2 in float16 and 8e-2 in bfloat16",
-        conditions="\n".join(f"- {one.name}" + (f": {MEANINGS[one.name]}" if one.name in MEANINGS else "")
-                             for one in CONDITIONS),
-        wrong=_wrong(rows, mended), refused=_refused(rows),
+        conditions="\n".join(
+            f"- {one.name}" + (f": {MEANINGS[one.name]}" if one.name in MEANINGS else "") for one in CONDITIONS
+        ),
+        wrong=_wrong(rows, mended),
+        refused=_refused(rows),
         bfloat16="" if has_bfloat16() else " This processor has no AVX-512: oneDNN refuses bfloat16, as mxtrain does.",
         right=", ".join(f"`{name}`" for name in names if name not in wrong) + ".",
-    )  # fmt: skip
+    )
 
 
 def _wrong(rows: Sequence[Row], mended: Sequence[Row]) -> str:

@@ -22,9 +22,11 @@ FLOAT32_INPUTS = {"BatchNorm": 1}
 def without_own_operators(monkeypatch: Any) -> None:
     """Networks are traced as on GPUs, for which there are no operators of our own."""
     for module in (
-        "model.networks.attention", "model.networks.bert", "text.networks.language",
+        "model.networks.attention",
+        "model.networks.bert",
+        "text.networks.language",
         "vision.detection.networks.region_operators",
-    ):  # fmt: skip
+    ):
         monkeypatch.setattr(f"mxtrain.{module}.native_operators", lambda: Library(None, "a test"))
 
 

@@ -53,9 +53,9 @@ def batch(size=12):
 
 def gradients(made, size=12):
     made.forward_backward(batch(size))
-    return np.concatenate([
-        np.sum([array.asnumpy() for array in one.replicas], axis=0).ravel() for one in made.reductions
-    ])  # fmt: skip
+    return np.concatenate(
+        [np.sum([array.asnumpy() for array in one.replicas], axis=0).ravel() for one in made.reductions]
+    )
 
 
 def precisions(precision, block):
@@ -80,8 +80,10 @@ def test_what_lies_between_dense_layers_follows_if_it_can(activation, dtype):
     made.initialize()
     found, symbol = precisions(BFloat16(), made)
     assert found == {
-        ("0", "FullyConnected"): "bfloat16", ("1", "LeakyReLU"): dtype, ("2", "FullyConnected"): "bfloat16",
-    }  # fmt: skip
+        ("0", "FullyConnected"): "bfloat16",
+        ("1", "LeakyReLU"): dtype,
+        ("2", "FullyConnected"): "bfloat16",
+    }
     if HAS_BFLOAT16:
         weights = {name: parameter.data() for name, parameter in made.collect_params().items()}
         (score,) = symbol.bind(mx.cpu(), {"data": nd.ones((2, *SHAPE)), **weights}).forward()
@@ -118,7 +120,7 @@ def test_a_decoder_gives_attention_and_its_loss_what_dense_layers_made():
         assert entering[f"_mxtrain_{name}"] == "FullyConnected"
     behind = {
         node["op"] for node in nodes for source, *_ in node["inputs"] if nodes[source]["op"] == "_mxtrain_cross_entropy"
-    }  # fmt: skip
+    }
     assert "amp_cast" not in behind
 
 

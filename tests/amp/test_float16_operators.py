@@ -62,9 +62,13 @@ def interleaved(name, values):
 def rnn(one, **options):
     """An LSTM over (T, B, features), with its last states where they are asked for."""
     made = mx.sym.RNN(
-        one.reshape((0, 0, -1)), *map(mx.sym.var, ("flat", "state", "cell")), mode="lstm", state_size=5, num_layers=2,
+        one.reshape((0, 0, -1)),
+        *map(mx.sym.var, ("flat", "state", "cell")),
+        mode="lstm",
+        state_size=5,
+        num_layers=2,
         **options,
-    )  # fmt: skip
+    )
     return mx.sym.Group(list(made))
 
 
@@ -145,8 +149,9 @@ def test_what_follows_a_split_knows_its_precision():
     assert nodes[relu["inputs"][0][0]]["op"] == "SliceChannel" and relu["inputs"][0][1] == 1
     assert nodes[softmax["inputs"][0][0]]["attrs"]["dtype"] == "float32"
     assert [(nodes[index]["op"], output) for index, output, _ in product["inputs"]] == [
-        ("SliceChannel", 0), ("SliceChannel", 1),
-    ]  # fmt: skip
+        ("SliceChannel", 0),
+        ("SliceChannel", 1),
+    ]
 
 
 def test_the_mean_of_a_batch_norm_is_float32_in_any_precision():
@@ -231,8 +236,15 @@ OWN = {
 }
 """Option of conf/model/ -> networks with all that it can be made of, and the number of their inputs."""
 ELSEWHERE = {
-    "gluoncv", "gluoncv_segmentation", "simple_pose", "ssd", "yolo3", "gluoncv_centernet", "faster_rcnn", "mask_rcnn",
-}  # fmt: skip
+    "gluoncv",
+    "gluoncv_segmentation",
+    "simple_pose",
+    "ssd",
+    "yolo3",
+    "gluoncv_centernet",
+    "faster_rcnn",
+    "mask_rcnn",
+}
 """GluonCV's, in test_float16_zoo.py."""
 
 

@@ -46,7 +46,12 @@ def network_of(model: Model) -> Any:
 SMALL: Dict[str, Tuple[str, ...]] = {
     "classification": CLASSIFIERS,
     "segmentation": (
-        "fcn_resnet50", "psp_resnet50", "deeplab_resnet50", "icnet_resnet50", "danet_resnet50", "fastscnn",
+        "fcn_resnet50",
+        "psp_resnet50",
+        "deeplab_resnet50",
+        "icnet_resnet50",
+        "danet_resnet50",
+        "fastscnn",
     ),
     "pose": NAMES[:1],
     "ssd": ("ssd_300_mobilenet0.25",),
@@ -54,7 +59,7 @@ SMALL: Dict[str, Tuple[str, ...]] = {
     "center_net": ("center_net_mobilenetv3_small_duc",),
     "faster_rcnn": ("faster_rcnn_fpn_custom", "faster_rcnn_custom"),
     "mask_rcnn": ("mask_rcnn_fpn_custom", "mask_rcnn_custom"),
-}  # fmt: skip
+}
 """One name of each family."""
 
 

@@ -32,7 +32,7 @@ LOW = ("amp=bfloat16", "model=resnet", "model.depth=8", "model.width=2", "datase
         (["amp=bfloat16", "amp.float32_layer=[output]"], "Did you mean 'amp.float32_layers'?"),
         (["amp=float16", "amp.init_scale=0"], "amp.init_scale"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_work_is_refused(arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(list(arguments)) == 2
@@ -61,9 +61,13 @@ def test_a_run_in_bfloat16_is_resumed_to_the_same_bits_and_evaluated(tmp_path):
     meta = json.loads((whole / "meta.json").read_text())
     assert meta["precision"] == {"dtype": "bfloat16", "amx": has_amx(cpu_flags())}
     done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "eval", str(parts), "split=val"], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
-    )  # fmt: skip
+        [sys.executable, "-m", "mxtrain", "eval", str(parts), "split=val"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+    )
     assert f"{statuses[1]['best']['value']:.4f}" in done.stdout
 
 

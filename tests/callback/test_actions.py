@@ -32,15 +32,20 @@ from mxtrain.lr_scheduler.plateau import Plateau
 from mxtrain.training.actions import ActionList
 
 PLAIN = (
-    "model=mlp", "model.hidden=[8]", "optimizer=sgd", "optimizer.lr=0.05", "lr_scheduler=constant",
-    "early_stopping=off", "trainer.test=false",
-)  # fmt: skip
+    "model=mlp",
+    "model.hidden=[8]",
+    "optimizer=sgd",
+    "optimizer.lr=0.05",
+    "lr_scheduler=constant",
+    "early_stopping=off",
+    "trainer.test=false",
+)
 
 
 def control(decisions, direction="min", lr=0.5, say=lambda text: None):
     return Control(
         "it", decisions, None, ["dense.weight", "dense.bias", "last.weight"], 10, 100, lr, lambda _: direction, say
-    )  # fmt: skip
+    )
 
 
 def torch_plateau(values, lr, mode, factor, patience, threshold, threshold_mode, cooldown, min_lr):
@@ -64,8 +69,15 @@ def torch_plateau(values, lr, mode, factor, patience, threshold, threshold_mode,
 def test_plateau_is_pytorchs(mode: str, threshold_mode: str, cooldown: int) -> None:
     values = np.random.default_rng(0).uniform(0.2, 1, 80) + np.linspace(0.5, 0, 80) * (1 if mode == "min" else -1)
     values[7] = np.nan
-    spec = Plateau(monitor="val/loss", gamma=0.5, patience=2, threshold=0.02, threshold_mode=threshold_mode,
-                   cooldown=cooldown, min_lr=0.01)  # fmt: skip
+    spec = Plateau(
+        monitor="val/loss",
+        gamma=0.5,
+        patience=2,
+        threshold=0.02,
+        threshold_mode=threshold_mode,
+        cooldown=cooldown,
+        min_lr=0.01,
+    )
     action, decisions, rates = spec.build_action(), Decisions(), []
     run = control(decisions, mode)
     for value in values:
@@ -112,10 +124,13 @@ def test_patterns_and_rates() -> None:
         run.freeze("desne.*")
 
 
-@pytest.mark.parametrize("name, value, said", [
-    ("lr", 0.5, r"callback.it: run.lr = 0.5 changes nothing. Use run.set_lr\(0.5\)"),
-    ("stop", True, "callback.it: run.stop = True changes nothing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, value, said",
+    [
+        ("lr", 0.5, r"callback.it: run.lr = 0.5 changes nothing. Use run.set_lr\(0.5\)"),
+        ("stop", True, "callback.it: run.stop = True changes nothing"),
+    ],
+)
 def test_nothing_of_a_run_can_be_assigned(name, value, said) -> None:
     with pytest.raises(ConfigError, match=said):
         setattr(control(Decisions()), name, value)
@@ -138,11 +153,14 @@ def test_state_holds_json_values() -> None:
         ActionList({"mine": action}, {}).save_state()
 
 
-@pytest.mark.parametrize("target, setting, said", [
-    ("Plain", "limit=5", r"no 'callback.mine.limit'.*no arguments.*def __init__\(self, limit\)"),
-    ("Watcher", "limit=5", r"no 'callback.mine.limit'.*no arguments.*def __init__\(self, limit\)"),
-    ("Halve", "aftr=5", r"(?s)no 'callback.mine.aftr'. Did you mean 'after'\?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "target, setting, said",
+    [
+        ("Plain", "limit=5", r"no 'callback.mine.limit'.*no arguments.*def __init__\(self, limit\)"),
+        ("Watcher", "limit=5", r"no 'callback.mine.limit'.*no arguments.*def __init__\(self, limit\)"),
+        ("Halve", "aftr=5", r"(?s)no 'callback.mine.aftr'. Did you mean 'after'\?"),
+    ],
+)
 def test_settings_that_an_action_does_not_take_are_refused(target, setting, said, tmp_path, monkeypatch) -> None:
     (tmp_path / "own_parts.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -151,15 +169,18 @@ def test_settings_that_an_action_does_not_take_are_refused(target, setting, said
         mxtrain.compose(f"+callback.mine._target_=own_parts.{target}", f"+callback.mine.{setting}")
 
 
-@pytest.mark.parametrize("overrides, said", [
-    (["lr_scheduler=plateau", "kvstore=dist_async"], "lr_scheduler changes the run.*dist_sync"),
-    (["lr_scheduler=plateau", "lr_scheduler.monitor=val/nothing"], "lr_scheduler.monitor=val/nothing: this run"),
-    (["callback=swa"], "callback.swa: early stopping.*early_stopping=off"),
-    (["callback=swa", "early_stopping=off", "trainer.ema_decay=0.9"], "ema_decay=0.9 keeps another average"),
-    (["callback=accumulation", "callback.accumulation.schedule={0: 2}", "amp=float16"], "amp=float16"),
-    (["callback=accumulation", "callback.accumulation.schedule={x: 2}"], "'x' is no number of epochs"),
-    (["callback=target"], "callback.target.value must be given"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides, said",
+    [
+        (["lr_scheduler=plateau", "kvstore=dist_async"], "lr_scheduler changes the run.*dist_sync"),
+        (["lr_scheduler=plateau", "lr_scheduler.monitor=val/nothing"], "lr_scheduler.monitor=val/nothing: this run"),
+        (["callback=swa"], "callback.swa: early stopping.*early_stopping=off"),
+        (["callback=swa", "early_stopping=off", "trainer.ema_decay=0.9"], "ema_decay=0.9 keeps another average"),
+        (["callback=accumulation", "callback.accumulation.schedule={0: 2}", "amp=float16"], "amp=float16"),
+        (["callback=accumulation", "callback.accumulation.schedule={x: 2}"], "'x' is no number of epochs"),
+        (["callback=target"], "callback.target.value must be given"),
+    ],
+)
 def test_what_would_break_a_guarantee_is_refused(overrides, said) -> None:
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         mxtrain.compose(*overrides)
@@ -215,14 +236,26 @@ def test_users_action(tmp_path, monkeypatch) -> None:
 
 
 ALL = (
-    *SMALL, "optimizer=sgd", "optimizer.momentum=0.9", "lr_scheduler=plateau", "lr_scheduler.patience=0",
-    "lr_scheduler.threshold=0.05", "trainer.val_interval=5", "trainer.val_interval_unit=steps", "early_stopping=off",
-    "callback=[unfreeze,accumulation,swa]", "callback.swa.start=3", "callback.swa.unit=epochs",
+    *SMALL,
+    "optimizer=sgd",
+    "optimizer.momentum=0.9",
+    "lr_scheduler=plateau",
+    "lr_scheduler.patience=0",
+    "lr_scheduler.threshold=0.05",
+    "trainer.val_interval=5",
+    "trainer.val_interval_unit=steps",
+    "early_stopping=off",
+    "callback=[unfreeze,accumulation,swa]",
+    "callback.swa.start=3",
+    "callback.swa.unit=epochs",
     "callback.swa.every_steps=4",
-    "callback.accumulation.schedule={0: 2, 2: 3}", "callback.unfreeze.unit=steps",
-    "callback.unfreeze.groups=[{patterns: [features.1.*], at: 17}]", "checkpoint.every_steps=7", "trainer.max_epochs=5",
+    "callback.accumulation.schedule={0: 2, 2: 3}",
+    "callback.unfreeze.unit=steps",
+    "callback.unfreeze.groups=[{patterns: [features.1.*], at: 17}]",
+    "checkpoint.every_steps=7",
+    "trainer.max_epochs=5",
     "trainer.clip_global_norm=1",
-)  # fmt: skip
+)
 """65 steps of 13 an epoch with all actions."""
 
 
@@ -257,11 +290,12 @@ def test_killed_run_has_the_same_bits(unbroken, tmp_path) -> None:
 @pytest.mark.parametrize(
     "placement",
     [
-        ("kvstore=dist_sync", "cluster.workers=2"), ("parallel=data", "parallel.devices=cpu:2"),
+        ("kvstore=dist_sync", "cluster.workers=2"),
+        ("parallel=data", "parallel.devices=cpu:2"),
         ("parallel=hybrid", "parallel.devices=cpu:4", "parallel.microbatches=5"),
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_placements_agree(placement, unbroken, tmp_path) -> None:
     """Two workers decide the same: the weights of both are compared at each validation, and with those of one device;
     so do replicas and stages of a pipeline."""
@@ -290,9 +324,14 @@ def test_a_ring_that_loses_a_worker_goes_on_with_the_state_of_actions(unbroken, 
     """The last bits differ, because shares are others in between; decisions do not."""
     (tmp_path / "slow.py").write_text(SLEEPS)
     run = Process(
-        tmp_path / "run", *ALL, "trainer.log_interval=1", "kvstore=horovod", "cluster.workers=2",
-        "+callback.slow._target_=slow.Sleeps", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-    )  # fmt: skip
+        tmp_path / "run",
+        *ALL,
+        "trainer.log_interval=1",
+        "kvstore=horovod",
+        "cluster.workers=2",
+        "+callback.slow._target_=slow.Sleeps",
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )
     run.wait_until(has_steps(tmp_path / "run", 20))
     os.kill(
         next(
@@ -312,8 +351,14 @@ def test_a_ring_that_loses_a_worker_goes_on_with_the_state_of_actions(unbroken, 
 @pytest.mark.slow
 def test_accumulated_batches_are_one_batch(tmp_path) -> None:
     here(tmp_path / "large", *PLAIN, "dataset.batch_size=96", "trainer.max_epochs=2")
-    here(tmp_path / "small", *PLAIN, "dataset.batch_size=32", "trainer.max_epochs=2", "callback=accumulation",
-         "callback.accumulation.schedule={0: 3}")  # fmt: skip
+    here(
+        tmp_path / "small",
+        *PLAIN,
+        "dataset.batch_size=32",
+        "trainer.max_epochs=2",
+        "callback=accumulation",
+        "callback.accumulation.schedule={0: 3}",
+    )
     large, small = (open_checkpoint(tmp_path / run, which="last").arrays("model") for run in ("large", "small"))
     for name, array in large.items():
         np.testing.assert_allclose(small[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
@@ -323,11 +368,22 @@ def test_accumulated_batches_are_one_batch(tmp_path) -> None:
 def test_frozen_until_their_time(tmp_path) -> None:
     """Until the group begins, the run has the bits of one that freezes it for good; then it moves. The norm by which
     gradients are clipped is that of the others alone."""
-    common = (*PLAIN, "optimizer.momentum=0.9", "trainer.clip_global_norm=0.2", "dataset.batch_size=100",
-              "checkpoint.every_epochs=1", "checkpoint.keep_last=9", "trainer.max_epochs=2")  # fmt: skip
+    common = (
+        *PLAIN,
+        "optimizer.momentum=0.9",
+        "trainer.clip_global_norm=0.2",
+        "dataset.batch_size=100",
+        "checkpoint.every_epochs=1",
+        "checkpoint.keep_last=9",
+        "trainer.max_epochs=2",
+    )
     here(tmp_path / "frozen", *common, "model.freeze=[features.1.*]")
-    here(tmp_path / "thawed", *common, "callback=unfreeze",
-         "callback.unfreeze.groups=[{patterns: [features.1.*], at: 1}]")  # fmt: skip
+    here(
+        tmp_path / "thawed",
+        *common,
+        "callback=unfreeze",
+        "callback.unfreeze.groups=[{patterns: [features.1.*], at: 1}]",
+    )
     frozen, thawed = (
         [open_checkpoint(tmp_path / run / "checkpoints" / f"step-{step:08d}").arrays("model") for step in (13, 26)]
         for run in ("frozen", "thawed")
@@ -341,13 +397,27 @@ def test_frozen_until_their_time(tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [(), ("parallel=pipeline", "parallel.stages=2")])
 def test_norms_frozen_in_either_way_have_the_same_statistics(tmp_path, placement) -> None:
-    common = (*PLAIN, *placement, "model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0",
-              "dataset.batch_size=400", "checkpoint.every_epochs=1", "checkpoint.keep_last=9", "trainer.max_epochs=2",
-              "trainer.val_interval=2")  # fmt: skip
+    common = (
+        *PLAIN,
+        *placement,
+        "model=lenet",
+        "model.channels=[4,8]",
+        "model.hidden=16",
+        "model.dropout=0",
+        "dataset.batch_size=400",
+        "checkpoint.every_epochs=1",
+        "checkpoint.keep_last=9",
+        "trainer.max_epochs=2",
+        "trainer.val_interval=2",
+    )
     patterns = "features.*.weight,features.*.bias,features.*.gamma,features.*.beta"
     here(tmp_path / "frozen", *common, f"model.freeze=[{patterns}]")
-    here(tmp_path / "thawed", *common, "callback=unfreeze",
-         f"callback.unfreeze.groups=[{{patterns: [{patterns}], at: 1}}]")  # fmt: skip
+    here(
+        tmp_path / "thawed",
+        *common,
+        "callback=unfreeze",
+        f"callback.unfreeze.groups=[{{patterns: [{patterns}], at: 1}}]",
+    )
     _, first, *_ = checkpoints(tmp_path / "frozen")
     frozen, thawed = (
         open_checkpoint(tmp_path / run / "checkpoints" / first).arrays("model") for run in ("frozen", "thawed")
@@ -365,13 +435,22 @@ def test_swa_is_the_mean_of_checkpoints(tmp_path) -> None:
     from mxtrain.model.graph.trace import blocks_by_path
 
     common = (
-        *PLAIN, "model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0", "dataset.batch_size=100",
-        "checkpoint.every_epochs=1", "checkpoint.keep_last=9", "trainer.max_epochs=4",
-    )  # fmt: skip
+        *PLAIN,
+        "model=lenet",
+        "model.channels=[4,8]",
+        "model.hidden=16",
+        "model.dropout=0",
+        "dataset.batch_size=100",
+        "checkpoint.every_epochs=1",
+        "checkpoint.keep_last=9",
+        "trainer.max_epochs=4",
+    )
     here(tmp_path / "plain", *common)
     here(tmp_path / "swa", *common, "callback=swa", "callback.swa.start=0.5")
-    kept = [open_checkpoint(tmp_path / "plain" / "checkpoints" / f"step-{step:08d}").arrays("model")
-            for step in (26, 39, 52)]  # fmt: skip
+    kept = [
+        open_checkpoint(tmp_path / "plain" / "checkpoints" / f"step-{step:08d}").arrays("model")
+        for step in (26, 39, 52)
+    ]
     found = open_checkpoint(tmp_path / "swa", which="last").arrays("model")
     for name, array in found.items():
         if "running" not in name:
@@ -391,8 +470,15 @@ def test_swa_is_the_mean_of_checkpoints(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_target_ends_the_run_and_says_when(tmp_path) -> None:
-    here(tmp_path / "run", *PLAIN, "dataset.batch_size=32", "trainer.max_epochs=30", "callback=target",
-         "callback.target.value=0.5", "callback.target.monitor=train/accuracy")  # fmt: skip
+    here(
+        tmp_path / "run",
+        *PLAIN,
+        "dataset.batch_size=32",
+        "trainer.max_epochs=30",
+        "callback=target",
+        "callback.target.value=0.5",
+        "callback.target.monitor=train/accuracy",
+    )
     found = status(tmp_path / "run")
     assert found["state"] == "stopped_early" and 0 < found["step"] < 30 * 41
     assert found["cause"].startswith("train/accuracy has reached 0.5") and " s of training, in step" in found["cause"]

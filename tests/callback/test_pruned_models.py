@@ -24,9 +24,11 @@ from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.widths import set_widths
 
 PRUNED = (
-    "callback=prune_channels", "callback.prune_channels.start=0", "callback.prune_channels.end=0.5",
+    "callback=prune_channels",
+    "callback.prune_channels.start=0",
+    "callback.prune_channels.end=0.5",
     "callback.prune_channels.every_steps=1",
-)  # fmt: skip
+)
 REFUSED = {
     "factorization_machine": "the channels of 'linear.number' are outputs of the network",
     "bilstm": "the channels of 'output' are outputs of the network; the units of recurrent layers and embeddings",
@@ -36,7 +38,7 @@ REFUSED = {
     "svd_pp": "no convolution and no dense layer; the units of embeddings cannot be removed",
     "matrix_factorization": "no convolution and no dense layer; the units of embeddings cannot be removed",
     "gnmt": "the channels of 'keys' are read by batch_dot in the SourceAttention 'attention'; the units of recurrent",
-}  # fmt: skip
+}
 """Networks without removable channels, and what the message says."""
 REFUSED_FAMILIES = {"resnet50_v1b_gn": "are read by Reshape in the GroupNorm"}
 USUAL = ("gpt",)
@@ -87,9 +89,13 @@ def nets() -> Dict[str, Callable[[], Any]]:
     def in_graph() -> gluon.HybridSequential:
         """A depthwise convolution, a grouped one, a concatenation and a batch norm in a SymbolBlock."""
         with mx.name.Prefix("part_"):
-            layers = [nn.Conv2D(8, 3, padding=1, prefix="first_"), nn.BatchNorm(prefix="norm_"),
-                      nn.Conv2D(8, 3, padding=1, groups=8, in_channels=8, prefix="depth_"),
-                      nn.Conv2D(4, 3, padding=1, groups=2, prefix="grouped_"), nn.Conv2D(6, 1, prefix="other_")]
+            layers = [
+                nn.Conv2D(8, 3, padding=1, prefix="first_"),
+                nn.BatchNorm(prefix="norm_"),
+                nn.Conv2D(8, 3, padding=1, groups=8, in_channels=8, prefix="depth_"),
+                nn.Conv2D(4, 3, padding=1, groups=2, prefix="grouped_"),
+                nn.Conv2D(6, 1, prefix="other_"),
+            ]
             x = mx.sym.var("data")
             for layer in layers[:3]:
                 x = layer(x)
@@ -103,11 +109,14 @@ def nets() -> Dict[str, Callable[[], Any]]:
     return {"squeeze-and-excitation": Excited, "shared weights": Shared, "SymbolBlock": in_graph}
 
 
-@pytest.mark.parametrize("name, layers", [
-    ("squeeze-and-excitation", {"first", "excite", "squeeze", "dense"}),
-    ("shared weights", {"first", "second", "head"}),
-    ("SymbolBlock", {"0.first", "0.depth", "0.grouped", "0.other"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, layers",
+    [
+        ("squeeze-and-excitation", {"first", "excite", "squeeze", "dense"}),
+        ("shared weights", {"first", "second", "head"}),
+        ("SymbolBlock", {"0.first", "0.depth", "0.grouped", "0.other"}),
+    ],
+)
 def test_smaller_network_computes_the_same(name: str, layers: set) -> None:
     import mxnet as mx
 
@@ -118,9 +127,10 @@ def test_smaller_network_computes_the_same(name: str, layers: set) -> None:
     channels = find_channels(network, shape)
     assert set(channels.widths) == layers
     gone = sorted(
-        int(number) for group in range(len(channels.groups))
+        int(number)
+        for group in range(len(channels.groups))
         for number in rng.permutation([n for n, one in enumerate(channels.sets) if one.group == group])[:-1:2]
-    )  # fmt: skip
+    )
     arrays = {name: one.data().asnumpy() for name, one in distinct_parameters(network).items()}
     for number in gone:
         for weight, axis, index in channels.sets[number].read:
@@ -180,9 +190,7 @@ def require_slim(run_dir: Path, capsys: Any, *, exports: bool = True) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.zoo) for name in CASES]
-)  # fmt: skip
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.zoo) for name in CASES])
 def test_every_model_becomes_smaller_or_says_why_not(name: str, tmp_path: Path, capsys: Any) -> None:
     if name in REFUSED:
         _, said = cut(tmp_path, *CASES[name], exit_code=2)

@@ -48,14 +48,17 @@ def test_pattern_along_inputs() -> None:
             assert sorted(part[kept]) == sorted(part)[2:]
 
 
-@pytest.mark.parametrize("overrides, said", [
-    (["callback=prune", "callback.prune.sparsity=1"], "sparsity"),
-    (["callback=prune", "callback.prune.pattern=4:2"], "must be N:M with 0 < N < M"),
-    (["callback=prune", "callback.prune.pattern=2:4", "callback.prune.sparsity=0.5"], "Leave sparsity out"),
-    (["callback=prune", "callback.prune.start=0.8"], "start=0.8 is after end=0.7"),
-    (["callback=prune_channels", "callback.prune_channels.end=2"], "end=2 is a fraction.*unit=epochs"),
-    (["callback=prune", "kvstore=dist_async"], "dist_sync"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides, said",
+    [
+        (["callback=prune", "callback.prune.sparsity=1"], "sparsity"),
+        (["callback=prune", "callback.prune.pattern=4:2"], "must be N:M with 0 < N < M"),
+        (["callback=prune", "callback.prune.pattern=2:4", "callback.prune.sparsity=0.5"], "Leave sparsity out"),
+        (["callback=prune", "callback.prune.start=0.8"], "start=0.8 is after end=0.7"),
+        (["callback=prune_channels", "callback.prune_channels.end=2"], "end=2 is a fraction.*unit=epochs"),
+        (["callback=prune", "kvstore=dist_async"], "dist_sync"),
+    ],
+)
 def test_wrong_settings_are_refused(overrides, said) -> None:
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         mxtrain.compose(*overrides)
@@ -101,8 +104,11 @@ def test_channels_that_depend_on_each_other() -> None:
     # The softmax mixes the channels of `mixed`, and grouped convolutions join channels of their groups.
     assert groups == {frozenset(["first", "branch", "depth"]), frozenset(["other"]), frozenset(["dense"])}
     sizes = [sum(one.group == number for one in channels.sets) for number in range(3)]
-    assert dict(zip(map(tuple, channels.groups), sizes)) == {("branch", "depth", "first"): 4, ("other",): 6,
-                                                             ("dense",): 5}  # fmt: skip
+    assert dict(zip(map(tuple, channels.groups), sizes)) == {
+        ("branch", "depth", "first"): 4,
+        ("other",): 6,
+        ("dense",): 5,
+    }
     assert [[*one.scales] for one in channels.sets] == [["norm.gamma"]] * 4 + [[]] * 11
     arrays = {name: one.data().asnumpy() for name, one in network._collect_params_with_prefix().items()}
     gone = [0, 2, len(channels.sets) - 1, 6]
@@ -136,8 +142,12 @@ def removable_layers(names: str, forward: Any) -> Set[str]:
     class Net(gluon.HybridBlock):
         def __init__(self) -> None:
             super().__init__()
-            made = {"conv": lambda: gluon.nn.Conv2D(6, 3, padding=1), "mixed": lambda: gluon.nn.Conv2D(3, 1),
-                    "dense": lambda: gluon.nn.Dense(5), "last": lambda: gluon.nn.Dense(4, flatten=False)}  # fmt: skip
+            made = {
+                "conv": lambda: gluon.nn.Conv2D(6, 3, padding=1),
+                "mixed": lambda: gluon.nn.Conv2D(3, 1),
+                "dense": lambda: gluon.nn.Dense(5),
+                "last": lambda: gluon.nn.Dense(4, flatten=False),
+            }
             with self.name_scope():
                 for name in names.split():
                     setattr(self, name, made[name]())
@@ -156,15 +166,20 @@ def removable_layers(names: str, forward: Any) -> Set[str]:
 FORWARDS = {
     "reshape": ("conv last", lambda net, F, x: net.last(F.reshape(net.conv(x), shape=(0, -1))), {"conv"}),
     "means and a new axis": (
-        "conv last", lambda net, F, x: net.last(F.expand_dims(F.mean(net.conv(x), axis=(2, 3)), axis=1)), {"conv"}),
-    "channels last": (
-        "conv last", lambda net, F, x: net.last(F.transpose(net.conv(x), axes=(0, 2, 3, 1))), {"conv"}),
+        "conv last",
+        lambda net, F, x: net.last(F.expand_dims(F.mean(net.conv(x), axis=(2, 3)), axis=1)),
+        {"conv"},
+    ),
+    "channels last": ("conv last", lambda net, F, x: net.last(F.transpose(net.conv(x), axes=(0, 2, 3, 1))), {"conv"}),
     "means of lines": ("conv dense", lambda net, F, x: net.dense(F.mean(net.conv(x), axis=2)), {"conv"}),
     "joined with the data": ("conv mixed", lambda net, F, x: net.mixed(F.concat(x, net.conv(x), dim=1)), {"conv"}),
     "weight that another operator reads": (
-        "dense last", lambda net, F, x, weight: F.dot(net.last(F.relu(net.dense(x))), weight), set()),
+        "dense last",
+        lambda net, F, x, weight: F.dot(net.last(F.relu(net.dense(x))), weight),
+        set(),
+    ),
     "weight of one operator": ("dense last", lambda net, F, x: net.last(F.relu(net.dense(x))), {"dense"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FORWARDS)
@@ -181,15 +196,30 @@ def test_widths_of_no_layer_are_refused() -> None:
 
 
 PRUNED = (
-    *SMALL, "early_stopping=off", "optimizer=sgd", "optimizer.momentum=0.9", "trainer.max_epochs=4",
-    "callback=prune", "callback.prune.sparsity=0.75", "callback.prune.start=0.1", "callback.prune.end=0.6",
-    "callback.prune.every_steps=5", "trainer.ema_decay=0.9",
-)  # fmt: skip
+    *SMALL,
+    "early_stopping=off",
+    "optimizer=sgd",
+    "optimizer.momentum=0.9",
+    "trainer.max_epochs=4",
+    "callback=prune",
+    "callback.prune.sparsity=0.75",
+    "callback.prune.start=0.1",
+    "callback.prune.end=0.6",
+    "callback.prune.every_steps=5",
+    "trainer.ema_decay=0.9",
+)
 """52 steps of 13 an epoch."""
 CUT = (
-    *SMALL, "model=lenet", "model.channels=[4,8]", "model.hidden=16", "early_stopping=off", "trainer.max_epochs=4",
-    "callback=prune_channels", "callback.prune_channels.end=0.6", "callback.prune_channels.every_steps=6",
-)  # fmt: skip
+    *SMALL,
+    "model=lenet",
+    "model.channels=[4,8]",
+    "model.hidden=16",
+    "early_stopping=off",
+    "trainer.max_epochs=4",
+    "callback=prune_channels",
+    "callback.prune_channels.end=0.6",
+    "callback.prune_channels.every_steps=6",
+)
 
 
 @pytest.fixture(scope="module")
@@ -218,9 +248,13 @@ def test_weights_are_zero_in_every_copy(pruned) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, settings", [
-    pytest.param("pruned", PRUNED, marks=pytest.mark.zoo), ("cut", CUT),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        pytest.param("pruned", PRUNED, marks=pytest.mark.zoo),
+        ("cut", CUT),
+    ],
+)
 def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> None:
     for stop in (9, 24, 40):
         here(tmp_path / "run", *settings, f"trainer.max_steps={stop}", exit_code=75)
@@ -229,16 +263,20 @@ def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("placement", [
-    ("parallel=data", "parallel.devices=cpu:2"),
-    pytest.param(("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"), marks=pytest.mark.zoo),
-    pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "placement",
+    [
+        ("parallel=data", "parallel.devices=cpu:2"),
+        pytest.param(("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"), marks=pytest.mark.zoo),
+        pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
+    ],
+)
 def test_placements_prune_the_same_weights(pruned, tmp_path, placement) -> None:
     here(tmp_path / "run", *PRUNED, *placement)
     # A replica that computed with weights from before they were pruned would have another loss.
-    losses, wanted = ({row["step"]: row["loss"] for row in rows(run) if row["split"] == "train"}
-                      for run in (tmp_path / "run", pruned))  # fmt: skip
+    losses, wanted = (
+        {row["step"]: row["loss"] for row in rows(run) if row["split"] == "train"} for run in (tmp_path / "run", pruned)
+    )
     assert losses == pytest.approx(wanted, rel=1e-4) and len(losses) == 52
     arrays, expected = (open_checkpoint(run, which="last").arrays("model") for run in (tmp_path / "run", pruned))
     same = np.mean(np.concatenate([((a == 0) == (expected[n] == 0)).ravel() for n, a in arrays.items() if a.ndim > 1]))
@@ -257,9 +295,13 @@ def test_pattern_holds_in_the_checkpoint(tmp_path) -> None:
 
 
 PLAIN_PATTERN = (
-    *SMALL, "early_stopping=off", "trainer.max_epochs=2", "callback=prune", "callback.prune.pattern=2:4",
+    *SMALL,
+    "early_stopping=off",
+    "trainer.max_epochs=2",
+    "callback=prune",
+    "callback.prune.pattern=2:4",
     "callback.prune.leave=[output.*]",
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow

@@ -40,9 +40,15 @@ class Recorder(GradualPruning):
 def simulate(spec: PruningSchedule, total_steps: int) -> Any:
     """Calls an action before each of `total_steps` steps, and the step at which it is repeated twice."""
     action, ranked, said = Recorder(spec), [], []
-    run = SimpleNamespace(step=0, name="prune", total_steps=total_steps, steps_per_epoch=10,
-                          epoch_origin=0,
-                          rank_validations=ranked.append, say=said.append)  # fmt: skip
+    run = SimpleNamespace(
+        step=0,
+        name="prune",
+        total_steps=total_steps,
+        steps_per_epoch=10,
+        epoch_origin=0,
+        rank_validations=ranked.append,
+        say=said.append,
+    )
     action.on_begin(run)
     for run.step in range(total_steps):
         action.before_step(run)
@@ -77,8 +83,12 @@ def test_end_behind_the_last_step_is_refused() -> None:
 
 
 def test_importance_is_mean_of_filters_times_mean_of_scales() -> None:
-    arrays = {"a": np.array([[1.0, -3.0], [9.0, 9.0]]), "b": np.array([[4.0], [8.0]]), "g": np.array([-0.5, 7.0]),
-              "h": np.array([1.5, 7.0])}  # fmt: skip
+    arrays = {
+        "a": np.array([[1.0, -3.0], [9.0, 9.0]]),
+        "b": np.array([[4.0], [8.0]]),
+        "g": np.array([-0.5, 7.0]),
+        "h": np.array([1.5, 7.0]),
+    }
     first = np.array([0])
     made = {"a": first, "b": first}
     assert importance_of(ChannelSet(0, made, (), {}), arrays) == (2 + 4) / 2
@@ -99,16 +109,19 @@ def choose(sizes: List[int], share: float, **settings: Any) -> List[int]:
     return [size - count for size, count in zip(sizes, counts)]
 
 
-@pytest.mark.parametrize("sizes, share, settings, kept", [
-    ([10, 10], 0.5, {"scope": "layer"}, [5, 5]),
-    ([11], 0.99, {"scope": "layer", "keep_at_least": 0.2}, [3]),  # 2.2, rounded up
-    ([11], 0.99, {"keep_at_least": 0.2}, [3]),
-    ([3], 0.99, {"keep_at_least": 0.01}, [1]),  # one stays always
-    ([10], 0.45, {"scope": "layer", "multiple_of": 4}, [8]),  # 6 stay, rounded up to a multiple of 4
-    ([3], 0.5, {"scope": "layer", "multiple_of": 4}, [3]),  # has no 4
-    # Divided by the means of their groups: 0.4, 0.8, 1.2, 1.6 and 0.67, 1.33. The three smallest go.
-    ([4, 2], 0.5, {}, [2, 1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sizes, share, settings, kept",
+    [
+        ([10, 10], 0.5, {"scope": "layer"}, [5, 5]),
+        ([11], 0.99, {"scope": "layer", "keep_at_least": 0.2}, [3]),  # 2.2, rounded up
+        ([11], 0.99, {"keep_at_least": 0.2}, [3]),
+        ([3], 0.99, {"keep_at_least": 0.01}, [1]),  # one stays always
+        ([10], 0.45, {"scope": "layer", "multiple_of": 4}, [8]),  # 6 stay, rounded up to a multiple of 4
+        ([3], 0.5, {"scope": "layer", "multiple_of": 4}, [3]),  # has no 4
+        # Divided by the means of their groups: 0.4, 0.8, 1.2, 1.6 and 0.67, 1.33. The three smallest go.
+        ([4, 2], 0.5, {}, [2, 1]),
+    ],
+)
 def test_channels_that_each_layer_keeps(sizes: List[int], share: float, settings: Any, kept: List[int]) -> None:
     assert choose(sizes, share, **settings) == kept
 
@@ -121,8 +134,10 @@ class Weights:
     """Weights of a run by name, without a network. `masks` are those of the last call."""
 
     def __init__(self, **arrays: Any) -> None:
-        self.arrays = {name: SimpleNamespace(shape=np.shape(array), asnumpy=lambda array=array: np.float32(array))
-                       for name, array in arrays.items()}  # fmt: skip
+        self.arrays = {
+            name: SimpleNamespace(shape=np.shape(array), asnumpy=lambda array=array: np.float32(array))
+            for name, array in arrays.items()
+        }
         self.tables: List[str] = []
         self.masks: Dict[str, Any] = {}
 
@@ -131,8 +146,9 @@ class Weights:
 
 
 def run_of(weights: Any, leave: List[str]) -> Any:
-    return SimpleNamespace(name="prune", weights=weights,
-                           match=lambda patterns: list(weights.arrays) if patterns == ["*"] else leave)  # fmt: skip
+    return SimpleNamespace(
+        name="prune", weights=weights, match=lambda patterns: list(weights.arrays) if patterns == ["*"] else leave
+    )
 
 
 def test_pruned_weights_stay_pruned_before_others_that_are_0() -> None:
@@ -145,10 +161,15 @@ def test_pruned_weights_stay_pruned_before_others_that_are_0() -> None:
     assert action.prune(run, 1.0) == "2 of 4 weights are 0 (50.0%)" and weights.masks == {"w": [[0, 1, 0, 1]]}
 
 
-@pytest.mark.parametrize("given, mask", [
-    ({}, [[0] * 8 + [1] * 2]), ({"sparsity": 0.3}, [[0] * 3 + [1] * 7]),
-    ({"pattern": "1:2"}, [[0, 1] * 5]), ({"pattern": "3:5"}, [[0, 0, 1, 1, 1] * 2]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, mask",
+    [
+        ({}, [[0] * 8 + [1] * 2]),
+        ({"sparsity": 0.3}, [[0] * 3 + [1] * 7]),
+        ({"pattern": "1:2"}, [[0, 1] * 5]),
+        ({"pattern": "3:5"}, [[0, 0, 1, 1, 1] * 2]),
+    ],
+)
 def test_sparsity_and_patterns(given: Any, mask: Any) -> None:
     """Without a setting, 80 % of the weights are pruned."""
     action, weights = MagnitudePruning(Prune(**given)), Weights(w=[list(range(1, 11))], bias=[1, 2])

@@ -16,8 +16,9 @@ from mxtrain.types import Progress
 @pytest.fixture
 def started(tmp_path: Path) -> StatusFile:
     status = StatusFile(tmp_path)
-    run = SimpleNamespace(metric_signatures={}, direction="max", lr_scaling={}, resumed_step=0, steps_per_epoch=10,
-                          epoch_origin=0)  # fmt: skip
+    run = SimpleNamespace(
+        metric_signatures={}, direction="max", lr_scaling={}, resumed_step=0, steps_per_epoch=10, epoch_origin=0
+    )
     status.on_start(run)  # type: ignore[arg-type]
     return status
 

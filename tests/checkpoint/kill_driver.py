@@ -17,8 +17,25 @@ import numpy as np
 
 from mxtrain.checkpoint import CheckpointStore, Snapshot, lock_run_directory
 
-CALLS = ("open", "write", "fsync", "close", "mkdir", "rename", "replace", "unlink", "rmdir", "listdir", "scandir",
-         "stat", "lstat", "fstat", "readv", "ftruncate", "pwrite")  # fmt: skip
+CALLS = (
+    "open",
+    "write",
+    "fsync",
+    "close",
+    "mkdir",
+    "rename",
+    "replace",
+    "unlink",
+    "rmdir",
+    "listdir",
+    "scandir",
+    "stat",
+    "lstat",
+    "fstat",
+    "readv",
+    "ftruncate",
+    "pwrite",
+)
 OLD, NEW = 100, 120
 
 

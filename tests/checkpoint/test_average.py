@@ -20,19 +20,44 @@ STEPS = (10, 25, 40, 55)
 
 def weights(step: int, seed: int = 0) -> Dict[str, np.ndarray]:
     rng = np.random.RandomState(step + seed)
-    return {"a.weight": rng.normal(0, 1, (30, 7)).astype(np.float32),
-            "b.bias": (rng.normal(0, 1, 50) * 10.0 ** rng.randint(-20, 20, 50)).astype(np.float32)}  # fmt: skip
+    return {
+        "a.weight": rng.normal(0, 1, (30, 7)).astype(np.float32),
+        "b.bias": (rng.normal(0, 1, 50) * 10.0 ** rng.randint(-20, 20, 50)).astype(np.float32),
+    }
 
 
 def write(run_dir: Path, steps: Any = STEPS, keep_last: int = 4, arrays: Any = None, copy: str = "") -> None:
     (run_dir / "checkpoints").mkdir(parents=True, exist_ok=True)
     for step in steps:
-        train = {"step": step, "epoch": 0, "epoch_step": step, "epoch_sums": [], "window_sums": [], "validated_step": 0,
-                 "best": None, "unmoved": {}, "validation_due": False, "values": {}, "early_stopping": {}}  # fmt: skip
-        own = {"description": {"checkpoint": {"keep_last": keep_last}}, "input": INPUT, "workers": 1, "updates": False,
-               "threads": "1", "own_operators": "", "cut_before": [], "batch_size": 8}  # fmt: skip
-        state = {"run": own, "train": train, "optimizer": {"update_counts": {}, "attributes": {}, "cum_counts": {}},
-                 "states": {"ema": {}}}  # fmt: skip
+        train = {
+            "step": step,
+            "epoch": 0,
+            "epoch_step": step,
+            "epoch_sums": [],
+            "window_sums": [],
+            "validated_step": 0,
+            "best": None,
+            "unmoved": {},
+            "validation_due": False,
+            "values": {},
+            "early_stopping": {},
+        }
+        own = {
+            "description": {"checkpoint": {"keep_last": keep_last}},
+            "input": INPUT,
+            "workers": 1,
+            "updates": False,
+            "threads": "1",
+            "own_operators": "",
+            "cut_before": [],
+            "batch_size": 8,
+        }
+        state = {
+            "run": own,
+            "train": train,
+            "optimizer": {"update_counts": {}, "attributes": {}, "cum_counts": {}},
+            "states": {"ema": {}},
+        }
         given = arrays(step) if arrays else {"model": weights(step), "optimizer": weights(step, 9)}
         write_contents(Snapshot(step, 0, given, state, 0.5), run_dir / f"checkpoints/step-{step:08d}{copy}")
 
@@ -107,13 +132,15 @@ def test_checkpoints_of_other_networks_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ([], "average takes a run directory"), (["RUN", "last=1"], "last=1: should be"), (["RUN"], "last=5: "),
+        ([], "average takes a run directory"),
+        (["RUN", "last=1"], "last=1: should be"),
+        (["RUN"], "last=5: "),
         (["RUN", "last=2", "split=val"], "`last=N` and nothing else, not 'split=val'"),
         (["RUN", "RUN", "last=2"], "one run directory, not also"),
         (["nowhere", "last=2"], "no run directory at nowhere"),
         (["RUN", "--trust-code"], "--trust-code and --config-dir go with soup=greedy"),
     ],
-)  # fmt: skip
+)
 def test_what_it_does_not_take_is_refused(tmp_path: Path, arguments: List[str], words: str, capsys: Any) -> None:
     write(tmp_path)
     assert run(["average", *(word.replace("RUN", str(tmp_path)) for word in arguments)]) == 2

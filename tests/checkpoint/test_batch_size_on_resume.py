@@ -12,8 +12,16 @@ from mxtrain.training.plan import build_rate, step_budget, total_steps_of
 from mxtrain.training.resume import epoch_origin_of, epoch_step_of, require_same_batch
 
 CHANGE = "checkpoint.changes=[dataset.batch_size]"
-PLAIN = ("model=mlp", "model.hidden=[8]", "early_stopping=off", "optimizer=sgd", "optimizer.lr=0.1",
-         "lr_scheduler=cosine", "trainer.log_interval=1", "trainer.test=false")  # fmt: skip
+PLAIN = (
+    "model=mlp",
+    "model.hidden=[8]",
+    "early_stopping=off",
+    "optimizer=sgd",
+    "optimizer.lr=0.1",
+    "lr_scheduler=cosine",
+    "trainer.log_interval=1",
+    "trainer.test=false",
+)
 
 
 class Stored:
@@ -26,11 +34,17 @@ class Stored:
         self.state = {"run": {"batch_size": batch_size}, "train": {"epoch_step": epoch_step}}
 
 
-@pytest.mark.parametrize("stored, batch_size, steps_per_epoch, expected", [
-    ((40, 2, 0, 64), 64, 20, 0), ((47, 2, 7, 64), 64, 20, 0), ((40, 2, 0, 64), 128, 10, 20),
-    ((40, 2, 0, 64), 32, 40, -40),
-    ((46, 2, 6, 64), 128, 10, 23), ((47, 2, 7, 64), 32, 40, -47),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "stored, batch_size, steps_per_epoch, expected",
+    [
+        ((40, 2, 0, 64), 64, 20, 0),
+        ((47, 2, 7, 64), 64, 20, 0),
+        ((40, 2, 0, 64), 128, 10, 20),
+        ((40, 2, 0, 64), 32, 40, -40),
+        ((46, 2, 6, 64), 128, 10, 23),
+        ((47, 2, 7, 64), 32, 40, -47),
+    ],
+)
 def test_origin_of_epochs(stored, batch_size, steps_per_epoch, expected) -> None:
     assert epoch_origin_of(Stored(*stored), batch_size, steps_per_epoch) == expected
     assert epoch_origin_of(None, batch_size, steps_per_epoch) == 0
@@ -42,10 +56,15 @@ def test_samples_of_an_epoch_are_whole_batches() -> None:
         epoch_step_of(Stored(47, 2, 7, 64), 128)
 
 
-@pytest.mark.parametrize("setting, config, is_refused", [
-    ("batch_size", {}, True), ("batch_size", {"checkpoint": {"changes": ["optimizer.lr"]}}, True),
-    ("batch_size", {"checkpoint": {"changes": ["dataset.batch_size"]}}, False), ("num_steps", {}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "setting, config, is_refused",
+    [
+        ("batch_size", {}, True),
+        ("batch_size", {"checkpoint": {"changes": ["optimizer.lr"]}}, True),
+        ("batch_size", {"checkpoint": {"changes": ["dataset.batch_size"]}}, False),
+        ("num_steps", {}, False),
+    ],
+)
 def test_another_batch_size_must_be_allowed(setting, config, is_refused) -> None:
     """Settings of other names were compared with the whole description."""
     checkpoint = Stored(40, 2, 0, 64)
@@ -57,10 +76,15 @@ def test_another_batch_size_must_be_allowed(setting, config, is_refused) -> None
         require_same_batch(checkpoint, setting, 32, config)
 
 
-@pytest.mark.parametrize("unit, origin, total, expected", [
-    ("epochs", 20, 60, (0.1, 10, 40, 5)), ("epochs", 20, None, (0.1, 10, None, 5)),
-    ("epochs", 0, 60, (0.1, 10, 60, 25)), ("steps", 20, 60, (0.1, 10, 60, 25)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "unit, origin, total, expected",
+    [
+        ("epochs", 20, 60, (0.1, 10, 40, 5)),
+        ("epochs", 20, None, (0.1, 10, None, 5)),
+        ("epochs", 0, 60, (0.1, 10, 60, 25)),
+        ("steps", 20, 60, (0.1, 10, 60, 25)),
+    ],
+)
 def test_schedules_in_epochs_count_from_their_origin(unit, origin, total, expected) -> None:
     def build(lr, steps_per_epoch, total_steps):
         return lambda step: (lr, steps_per_epoch, total_steps, step)
@@ -88,8 +112,9 @@ def test_a_change_within_an_epoch(tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("small, large", [(100, 200), (200, 100)])
 def test_epochs_and_rates_go_on(small, large, tmp_path) -> None:
-    here(tmp_path, *PLAIN, "trainer.max_epochs=4", "trainer.epoch_budget=2", f"dataset.batch_size={small}",
-         exit_code=75)  # fmt: skip
+    here(
+        tmp_path, *PLAIN, "trainer.max_epochs=4", "trainer.epoch_budget=2", f"dataset.batch_size={small}", exit_code=75
+    )
     before = status(tmp_path)["step"]
     changed = (*PLAIN, "trainer.max_epochs=4", f"dataset.batch_size={large}")
     assert "dataset.batch_size: was" in here(tmp_path, *changed, exit_code=2)

@@ -85,9 +85,10 @@ KINDS = {
     "missing": (lambda d: os.unlink(d / "state.json"), DamagedCheckpoint),
     "later": (lambda d: rewrite(d / "manifest.json", lambda m: m.update(version=2)), LaterCheckpoint),
     "a loop of links": (
-        lambda d: (os.unlink(d / "model.params"), (d / "model.params").symlink_to("model.params")), UnreadableCheckpoint
+        lambda d: (os.unlink(d / "model.params"), (d / "model.params").symlink_to("model.params")),
+        UnreadableCheckpoint,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -121,7 +122,7 @@ def test_another_user_is_told_of_the_permission(two):
             os.chmod(folder, folder.stat().st_mode | 0o055)
     told = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, two], capture_output=True, text=True, check=True, cwd=ROOT
-    ).stdout  # fmt: skip
+    ).stdout
     assert told.startswith("UnreadableCheckpoint") and "model.params cannot be opened: Permission denied" in told
 
 

@@ -90,8 +90,13 @@ def test_values_that_are_no_numbers_are_last_and_left_out() -> None:
     with pytest.raises(CheckpointError, match="no checkpoint has a finite val/loss"):
         cook([bad, held("worse", 1e7, 0, 0)], "greedy", "val/loss", "min", broken)
     with pytest.raises(CheckpointError, match=r"^b is of another network, it .* shape \(2,\), not \(3,\)"):
-        cook([held("a", 1, 2, 0), held("b", 1, 2)], "uniform", "val/loss", "min",
-             lambda weights, source: {"val/loss": 1.0})  # fmt: skip
+        cook(
+            [held("a", 1, 2, 0), held("b", 1, 2)],
+            "uniform",
+            "val/loss",
+            "min",
+            lambda weights, source: {"val/loss": 1.0},
+        )
 
 
 def of_run(inputs: Dict[str, Any], **dataset: Any) -> Held:
@@ -121,7 +126,7 @@ def test_a_value_that_is_no_number_is_null_in_the_state(tmp_path: Path) -> None:
     assert state["soup"]["members"] == [
         {"path": "good", "step": 1, "value": 0.5, "kept": True},
         {"path": "bad", "step": 1, "value": None, "kept": False},
-    ]  # fmt: skip
+    ]
     assert state["averaged_steps"] == [1]
 
 
@@ -176,7 +181,7 @@ def test_soups_of_runs_are_evaluated_and_predicted_with(tmp_path: Path, capsys: 
         ([runs[0], str(tmp_path / "nowhere"), "soup=greedy"], "no checkpoint and no run directory"),
         ([runs[0], other, "soup=greedy"], "were not validated with the same samples: trainer.folds is null and 3"),
         ([*runs, "soup=greedy", f"out={tmp_path / 'taken'}"], "holds something else"),
-    ):  # fmt: skip
+    ):
         assert run(["average", *words]) == 2
         assert said in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["notes.txt"]

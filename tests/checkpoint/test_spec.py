@@ -32,10 +32,20 @@ def test_names_say_what_is_saved():
 
 @pytest.mark.parametrize(
     "field, value",
-    [("every_steps", 0), ("every_epochs", -1), ("every_minutes", 0.0), ("every_minutes", float("inf")),
-     ("keep_last", 0), ("keep_last", 1.5), ("keep_top", -1), ("resume", ""), ("resume", None), ("save_on_end", "yes"),
-     ("every_step", 5)],
-)  # fmt: skip
+    [
+        ("every_steps", 0),
+        ("every_epochs", -1),
+        ("every_minutes", 0.0),
+        ("every_minutes", float("inf")),
+        ("keep_last", 0),
+        ("keep_last", 1.5),
+        ("keep_top", -1),
+        ("resume", ""),
+        ("resume", None),
+        ("save_on_end", "yes"),
+        ("every_step", 5),
+    ],
+)
 def test_wrong_values_are_refused(field, value):
     with pytest.raises(pydantic.ValidationError, match=field):
         CheckpointSpec(**{field: value})

@@ -57,13 +57,16 @@ def test_last_and_best_are_kept(tmp_path):
     assert best is not None and best.step == 6 and latest is not None and latest.step == 9 and latest.metric is None
 
 
-@pytest.mark.parametrize("losses, expected", [
-    ({1: 5.0, 2: 4.0, 3: 4.5}, 2),
-    ({1: 4.0, 2: 4.0, 3: 4.5}, 2),
-    ({1: 4.0, 2: math.nan, 3: math.inf}, 1),
-    ({1: 4.0, 2: None, 3: None}, 1),
-    ({1: None, 2: None, 3: None}, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "losses, expected",
+    [
+        ({1: 5.0, 2: 4.0, 3: 4.5}, 2),
+        ({1: 4.0, 2: 4.0, 3: 4.5}, 2),
+        ({1: 4.0, 2: math.nan, 3: math.inf}, 1),
+        ({1: 4.0, 2: None, 3: None}, 1),
+        ({1: None, 2: None, 3: None}, 3),
+    ],
+)
 def test_ties_are_broken_by_the_validation_loss_then_by_recency(tmp_path, losses, expected):
     store = CheckpointStore(tmp_path, keep_last=1, keep_top=1)
     for step, loss in losses.items():

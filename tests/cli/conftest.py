@@ -42,9 +42,14 @@ class Shell:
         # A shell sets the limit: `preexec_fn` would copy this process, which may hold gigabytes.
         limit = [] if memory_gib is None else ["sh", "-c", 'ulimit -v "$0" && exec "$@"', str(memory_gib << 20)]
         return subprocess.run(
-            [*limit, sys.executable, *start, *arguments], cwd=self.folder, env=environment, capture_output=True,
-            text=True, timeout=120, check=False,
-        )  # fmt: skip
+            [*limit, sys.executable, *start, *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def refused(self, *arguments: str) -> str:
         """What is said to a mistake: exit code 2, nothing on standard output, nothing written, no MXNet."""
@@ -108,13 +113,37 @@ def write_run(tmp_path: Path) -> Callable[[Dict[str, Any]], Path]:
     from mxtrain.checkpoint import CheckpointStore, Snapshot
 
     def write(description: Dict[str, Any]) -> Path:
-        given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"],
-                 "decoding": {"shape": [1, 8, 8], "central_crop": 1.0}}  # fmt: skip
-        train = {"step": 1, "epoch": 0, "epoch_step": 1, "epoch_sums": [], "window_sums": [], "validated_step": 0,
-                 "validation_due": False, "values": {}, "early_stopping": {}, "best": None, "unmoved": {}}  # fmt: skip
+        given = {
+            "shape": [1, 8, 8],
+            "mean": [0.0],
+            "std": [1.0],
+            "class_names": ["a", "b"],
+            "decoding": {"shape": [1, 8, 8], "central_crop": 1.0},
+        }
+        train = {
+            "step": 1,
+            "epoch": 0,
+            "epoch_step": 1,
+            "epoch_sums": [],
+            "window_sums": [],
+            "validated_step": 0,
+            "validation_due": False,
+            "values": {},
+            "early_stopping": {},
+            "best": None,
+            "unmoved": {},
+        }
         optimizer: Dict[str, Any] = {"update_counts": {}, "attributes": {}, "cum_counts": {}}
-        run = {"description": description, "input": given, "workers": 1, "updates": False, "threads": "1",
-               "own_operators": "", "cut_before": [], "batch_size": 64}  # fmt: skip
+        run = {
+            "description": description,
+            "input": given,
+            "workers": 1,
+            "updates": False,
+            "threads": "1",
+            "own_operators": "",
+            "cut_before": [],
+            "batch_size": 64,
+        }
         store = CheckpointStore(tmp_path / "run" / "checkpoints", keep_last=1, keep_top=0, report=print)
         store.save(Snapshot(step=1, epoch=0, arrays={}, state={"run": run, "train": train, "optimizer": optimizer}))
         store.close()

@@ -14,11 +14,14 @@ from mxtrain.types import Figure, Table, TextLines
 
 
 def test_tables_and_texts_are_printed_and_figures_are_not(capsys: Any) -> None:
-    show_artifacts([
-        Table("rates", ["name", "rate"], [["a [b] [/c] :cat:", 0.123456], ["c", 2]]),
-        TextLines("said", ["1 x [a] taken for b " * 9]), Table("counts", ["left out"], [[7]], is_shown=False),
-        Figure("drawn", lambda most: 1 / 0),
-    ])  # fmt: skip
+    show_artifacts(
+        [
+            Table("rates", ["name", "rate"], [["a [b] [/c] :cat:", 0.123456], ["c", 2]]),
+            TextLines("said", ["1 x [a] taken for b " * 9]),
+            Table("counts", ["left out"], [[7]], is_shown=False),
+            Figure("drawn", lambda most: 1 / 0),
+        ]
+    )
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[:3] == [["name", "rate"], ["a", "[b]", "[/c]", ":cat:", "0.1235"], ["c", "2"]]
     assert lines[3] == ("1 x [a] taken for b " * 9).split() and lines[4:] == [[]]

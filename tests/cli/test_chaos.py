@@ -31,8 +31,12 @@ def chaos(run_dir: Path, *overrides: str) -> int:
 
 
 def test_killed_and_damaged_run_has_the_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    given = ("trainer.max_epochs=9", "trainer.max_steps=30", "callback.chaos.faults=[corrupt]",
-             "callback.chaos.count=1")  # fmt: skip
+    given = (
+        "trainer.max_epochs=9",
+        "trainer.max_steps=30",
+        "callback.chaos.faults=[corrupt]",
+        "callback.chaos.count=1",
+    )
     assert chaos(tmp_path / "run", *given) == 0
     out = capfd.readouterr().out
     assert "the same result as without faults" in out
@@ -104,16 +108,19 @@ def test_full_disk_is_one_for_writes_to_files(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "overrides, said",
-    [(["kvstore=dist_async", "cluster.workers=2"], "no two runs"),
-     (["kvstore=dist_sync", "cluster.workers=2", "cluster.launcher=slurm"], "only processes of this machine"),
-     (["logger=csv"], "metrics.jsonl"),
-     (["checkpoint=off"], "checkpoint"), (["trainer.max_time=60"], "trainer.max_steps=N"),
-     (["callback.chaos.faults=[delay]"], "no link to delay"),
-     (["callback.chaos.faults=[kill]", "kvstore=horovod", "cluster.workers=2"], "divide the batch")],
-)  # fmt: skip
+    [
+        (["kvstore=dist_async", "cluster.workers=2"], "no two runs"),
+        (["kvstore=dist_sync", "cluster.workers=2", "cluster.launcher=slurm"], "only processes of this machine"),
+        (["logger=csv"], "metrics.jsonl"),
+        (["checkpoint=off"], "checkpoint"),
+        (["trainer.max_time=60"], "trainer.max_steps=N"),
+        (["callback.chaos.faults=[delay]"], "no link to delay"),
+        (["callback.chaos.faults=[kill]", "kvstore=horovod", "cluster.workers=2"], "divide the batch"),
+    ],
+)
 def test_runs_that_cannot_be_compared_are_refused(
     overrides: List[str], said: str, describe_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(kvstore, "has_horovod", lambda: False)  # both problems are reported at once
     with pytest.raises(ConfigError, match=said):
         describe_run("callback=chaos", *overrides)

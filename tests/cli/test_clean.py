@@ -140,14 +140,17 @@ def test_trials_of_a_study_in_training_stay(run_dir: Path, capsys: pytest.Captur
     assert len(cleaned(capsys, str(run_dir.parent))["removable"]) == 3
 
 
-@pytest.mark.parametrize("arguments, said", [
-    (["what=runs"], "needs a filter"),
-    (["what=checkpoint"], "Did you mean 'checkpoints'?"),
-    (["what="], "name at least one"),
-    (["unfinished=true"], "belongs to what=runs"),
-    (["delete=yes"], "delete=yes"),
-    (["deleted=true"], "Did you mean 'delete'?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["what=runs"], "needs a filter"),
+        (["what=checkpoint"], "Did you mean 'checkpoints'?"),
+        (["what="], "name at least one"),
+        (["unfinished=true"], "belongs to what=runs"),
+        (["delete=yes"], "delete=yes"),
+        (["deleted=true"], "Did you mean 'delete'?"),
+    ],
+)
 def test_mistakes_delete_nothing(arguments: Any, said: str, run_dir: Path, capsys: pytest.CaptureFixture) -> None:
     before = tree(run_dir)
     assert main(["clean", str(run_dir.parent), *arguments]) == 2
@@ -173,11 +176,26 @@ def plan_whole(*runs: Path) -> Any:
     return plan_cleanup([read_run(str(run)) for run in runs], ["runs", "leftovers", "checkpoints", "previous"], True)
 
 
-@pytest.mark.parametrize("file", [
-    "thesis.tex", "profile-photos/family.jpg", "export/thesis.tex", "eval/mine/notes.txt", "checkpoints/notes.txt",
-    "eval/val/holiday.png", "slim/mine", ".hydra/mine.yaml", "previous/mine", "checkpoints/step-00000010/mine.txt",
-    "averaged/a/b/model.params", "workers/mine/x.log", "previous/photos/model.params", "empty/", "checkpoints/mine/",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "file",
+    [
+        "thesis.tex",
+        "profile-photos/family.jpg",
+        "export/thesis.tex",
+        "eval/mine/notes.txt",
+        "checkpoints/notes.txt",
+        "eval/val/holiday.png",
+        "slim/mine",
+        ".hydra/mine.yaml",
+        "previous/mine",
+        "checkpoints/step-00000010/mine.txt",
+        "averaged/a/b/model.params",
+        "workers/mine/x.log",
+        "previous/photos/model.params",
+        "empty/",
+        "checkpoints/mine/",
+    ],
+)
 def test_run_with_other_files_is_kept_and_the_files_are_named(tmp_path: Path, file: str) -> None:
     run, other = failed_run(tmp_path / "a"), failed_run(tmp_path / "b")
     (run / file).parent.mkdir(parents=True, exist_ok=True)
@@ -190,14 +208,28 @@ def test_run_with_other_files_is_kept_and_the_files_are_named(tmp_path: Path, fi
 def test_all_that_mxtrain_writes_goes(tmp_path: Path) -> None:
     run = failed_run(tmp_path / "a")
     for file in (
-        "train.log", "events.out.tfevents.1.host", "metrics.csv", "workers/worker-0.log", "workers/.lock", ".lock",
-        "eval/val/metrics.json", "eval/val/confusion.png", "eval/val/confusion.html",
-        "replay/step-7/bundle.json", "replay/step-7/arrays.npz",
-        "averaged/last-5/model.params", "export/model.onnx", "export/signature.json", "export/reading/images.py",
-        "slim/checkpoints/step-00000040/state.json", "previous/1/status.json", "tracker-mlflow.json",
+        "train.log",
+        "events.out.tfevents.1.host",
+        "metrics.csv",
+        "workers/worker-0.log",
+        "workers/.lock",
+        ".lock",
+        "eval/val/metrics.json",
+        "eval/val/confusion.png",
+        "eval/val/confusion.html",
+        "replay/step-7/bundle.json",
+        "replay/step-7/arrays.npz",
+        "averaged/last-5/model.params",
+        "export/model.onnx",
+        "export/signature.json",
+        "export/reading/images.py",
+        "slim/checkpoints/step-00000040/state.json",
+        "previous/1/status.json",
+        "tracker-mlflow.json",
         "previous/1/slim/checkpoints/step-00000040/state.json",
-        "previous/1/checkpoints/step-00000010/model.params", "checkpoints/.tmp-step-00000050-1/model.params",
-    ):  # fmt: skip
+        "previous/1/checkpoints/step-00000010/model.params",
+        "checkpoints/.tmp-step-00000050-1/model.params",
+    ):
         (run / file).parent.mkdir(parents=True, exist_ok=True)
         (run / file).write_text("x")
     (run / "eval" / "val" / "metrics.json").write_text(
@@ -304,12 +336,20 @@ def test_links_and_pipes_in_place_of_files_keep_a_run(tmp_path: Path) -> None:
 # The runs and checkpoints that `clean` deletes.
 
 
-@pytest.mark.parametrize("state, exit_code, best, content, goes", [
-    ("failed", 1, None, "", True), ("interrupted", 130, None, "", True), ("pruned", 75, None, "", True),
-    ("stopped_early", 0, None, "", False), ("finished", 0, None, "", False), ("failed", 1, 0.5, "", False),
-    ("failed", 0, None, "", False), ("failed", 1, None, "previous/1/status.json", False),
-    ("failed", 1, None, "averaged/last-5/model.params", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "state, exit_code, best, content, goes",
+    [
+        ("failed", 1, None, "", True),
+        ("interrupted", 130, None, "", True),
+        ("pruned", 75, None, "", True),
+        ("stopped_early", 0, None, "", False),
+        ("finished", 0, None, "", False),
+        ("failed", 1, 0.5, "", False),
+        ("failed", 0, None, "", False),
+        ("failed", 1, None, "previous/1/status.json", False),
+        ("failed", 1, None, "averaged/last-5/model.params", False),
+    ],
+)
 def test_runs_without_a_result_are_empty(
     tmp_path: Path, state: str, exit_code: int, best: Any, content: str, goes: bool
 ) -> None:
@@ -417,18 +457,27 @@ def test_lines_are_for_programs_and_reasons_are_joined(tmp_path: Path, capsys: p
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 1 and shown.out.startswith("runs") and "/f" in shown.out
     assert " and 2 more: it holds files that are not a run's: mine\n" in shown.err
-    assert "files" not in json.loads(json.dumps(cleaned(capsys, str(tmp_path), "what=runs", "where=step>=0",
-                                                        "unfinished=true")["removable"][0]))  # fmt: skip
+    assert "files" not in json.loads(
+        json.dumps(cleaned(capsys, str(tmp_path), "what=runs", "where=step>=0", "unfinished=true")["removable"][0])
+    )
 
 
-@pytest.mark.parametrize("names, is_foreign", [
-    (["confusion.png"], False), (["x.csv", "confusion.png"], False), (["confusion.txt"], True), ("confusion.png", True),
-    ([1], True), ({}, True), ({"confusion.png": 1}, True), (["/confusion.png"], True), (["a/confusion.png"], True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "names, is_foreign",
+    [
+        (["confusion.png"], False),
+        (["x.csv", "confusion.png"], False),
+        (["confusion.txt"], True),
+        ("confusion.png", True),
+        ([1], True),
+        ({}, True),
+        ({"confusion.png": 1}, True),
+        (["/confusion.png"], True),
+        (["a/confusion.png"], True),
+    ],
+)
 @pytest.mark.parametrize("folder", ["eval/val", "eval/averaged/last-5/test", "eval/val/by_class"])
-def test_files_that_an_evaluation_lists_are_its_own(
-    tmp_path: Path, folder: str, names: Any, is_foreign: bool
-) -> None:  # fmt: skip
+def test_files_that_an_evaluation_lists_are_its_own(tmp_path: Path, folder: str, names: Any, is_foreign: bool) -> None:
     run = failed_run(tmp_path / "a")
     (run / folder).mkdir(parents=True)
     name = "confusion.txt" if names == ["confusion.txt"] else "confusion.png"

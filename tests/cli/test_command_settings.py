@@ -13,21 +13,30 @@ from mxtrain.cli.settings import refuse_misspelled, refuse_misspelled_groups
 from mxtrain.errors import ConfigError
 
 WORDS = [
-    ["reproduce", "run", "strct=true", "strict"], ["replay", "run", "outptu=a.json", "output"],
-    ["score", "digits_lenet", "dri=a", "dir"], ["eval", "run", "spilt=test", "split"],
-    ["predict", "run", "outptu=a", "output"], ["tune", "study", "n_trail=5", "n_trials"],
-    ["average", "run", "sop=greedy", "soup"], ["push", "run", "trackr=wandb", "tracker"],
-    ["export", "run", "formt=onnx", "format"], ["verify", "stps=3", "steps"], ["lr_find", "stpes=20", "steps"],
-    ["serve", "run", "prt=80", "port"], ["data", "check", "outptu=a", "output"], ["runs", "lmit=3", "limit"],
-    ["diff", "one", "two", "replya=false", "replay"], ["report", "run", "ot=a.html", "out"],
+    ["reproduce", "run", "strct=true", "strict"],
+    ["replay", "run", "outptu=a.json", "output"],
+    ["score", "digits_lenet", "dri=a", "dir"],
+    ["eval", "run", "spilt=test", "split"],
+    ["predict", "run", "outptu=a", "output"],
+    ["tune", "study", "n_trail=5", "n_trials"],
+    ["average", "run", "sop=greedy", "soup"],
+    ["push", "run", "trackr=wandb", "tracker"],
+    ["export", "run", "formt=onnx", "format"],
+    ["verify", "stps=3", "steps"],
+    ["lr_find", "stpes=20", "steps"],
+    ["serve", "run", "prt=80", "port"],
+    ["data", "check", "outptu=a", "output"],
+    ["runs", "lmit=3", "limit"],
+    ["diff", "one", "two", "replya=false", "replay"],
+    ["report", "run", "ot=a.html", "out"],
     ["clean", "delte=true", "delete"],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: words[0])
 def test_the_nearest_setting_of_the_command_is_named(
     words: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     *typed, meant = words
     assert main(typed) == 2
@@ -38,13 +47,24 @@ def test_the_nearest_setting_of_the_command_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [
-    "slim", "reproduce", "eval", "predict", "export", "replay", "tune", "score", "average soup=greedy",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        "slim",
+        "reproduce",
+        "eval",
+        "predict",
+        "export",
+        "replay",
+        "tune",
+        "score",
+        "average soup=greedy",
+    ],
+)
 @pytest.mark.parametrize("run", ["", "nowhere"])
 def test_a_misspelled_group_is_named_before_the_run(
     command: str, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*command.split(), *run.split(), "modle=lenet", "+optimizr.lr=1"]) == 2
     first, second, groups = capfd.readouterr().err.splitlines()

@@ -20,9 +20,15 @@ from mxtrain.layer_comparison import ReplayResult
 from mxtrain.runs.comparison import Parting, WeightsDifference, find_parting
 
 OVERRIDES = (
-    "model=mlp", "model.hidden=[8,6]", "trainer.max_epochs=1", "dataset.batch_size=200", "trainer.test=false",
-    "checkpoint.every_steps=1", "checkpoint.keep_last=99", "~logger.tensorboard",
-)  # fmt: skip
+    "model=mlp",
+    "model.hidden=[8,6]",
+    "trainer.max_epochs=1",
+    "dataset.batch_size=200",
+    "trainer.test=false",
+    "checkpoint.every_steps=1",
+    "checkpoint.keep_last=99",
+    "~logger.tensorboard",
+)
 
 
 def compared(capsys: pytest.CaptureFixture, *arguments: object) -> Dict[str, Any]:
@@ -63,9 +69,12 @@ def test_another_learning_rate_parts_the_curves_after_the_first_update(
 
 @pytest.mark.parametrize(
     "step, last_equal, cause",
-    [(3, 2, "the loss or its target"), (5, 4, "an update of the weights from step 3 on: the optimizer"),
-     (10, None, "the loss, its target, the optimizer")],
-)  # fmt: skip
+    [
+        (3, 2, "the loss or its target"),
+        (5, 4, "an update of the weights from step 3 on: the optimizer"),
+        (10, None, "the loss, its target, the optimizer"),
+    ],
+)
 def test_equal_layers_and_batches_leave_the_loss_or_the_update(step: int, last_equal: int, cause: str) -> None:
     """The checkpoints are those after step 2."""
     result = ReplayResult(2, "", "", 0.0, 6, same_batch=True)
@@ -132,18 +141,28 @@ def test_missing_checkpoints_are_explained(trained: Path, tmp_path: Path, capsys
 
 def test_origins_and_settings_come_from_the_files(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     metas = [
-        {"git": {"commit": commit, "dirty": False}, "packages": {"mxnet": "1.9.1", "numpy": version}, "python": "3.9",
-         "data": {"splits": {"train": {"samples": 10, "sha256": digest}}}, "host": {"name": "x"}}
+        {
+            "git": {"commit": commit, "dirty": False},
+            "packages": {"mxnet": "1.9.1", "numpy": version},
+            "python": "3.9",
+            "data": {"splits": {"train": {"samples": 10, "sha256": digest}}},
+            "host": {"name": "x"},
+        }
         for commit, version, digest in (("aaa", "1.0", "00"), ("bbb", "2.0", "11"))
-    ]  # fmt: skip
+    ]
     for name, meta, lr in (("a", metas[0], 0.1), ("b", metas[1], 0.2)):
         write_run(tmp_path / name, meta=meta, lr=lr, metrics={"val/loss": lr}, best=lr)
     found = compared(capsys, tmp_path / "a", tmp_path / "b")
-    assert {name: [(one["name"], one["first"], one["second"]) for one in found[name]]
-            for name in ("settings", "code", "versions", "data", "machine")} == {
-        "settings": [("optimizer.lr", "0.1", "0.2")], "code": [("commit", "aaa", "bbb")],
-        "versions": [("numpy", "1.0", "2.0")], "data": [("train", "10 samples, 00", "10 samples, 11")], "machine": [],
-    }  # fmt: skip
+    assert {
+        name: [(one["name"], one["first"], one["second"]) for one in found[name]]
+        for name in ("settings", "code", "versions", "data", "machine")
+    } == {
+        "settings": [("optimizer.lr", "0.1", "0.2")],
+        "code": [("commit", "aaa", "bbb")],
+        "versions": [("numpy", "1.0", "2.0")],
+        "data": [("train", "10 samples, 00", "10 samples, 11")],
+        "machine": [],
+    }
     assert {"name": "val/loss", "first": 0.1, "second": 0.2} in found["metrics"]
     assert found["curves"]["said"] == "the runs have logged no common step"
 
@@ -178,16 +197,19 @@ def test_networks_of_other_shapes_and_damaged_checkpoints(tmp_path: Path, capsys
     assert "cannot be used" in found["said"]
 
 
-@pytest.mark.parametrize("arguments, said", [
-    ([], "none was given"),
-    (["a"], "1 was given"),
-    (["a", "bb"], "there is no folder 'bb'"),
-    (["a", "folder"], "folder is no run directory"),
-    (["a", "a", "repaly=false"], "Did you mean 'replay'?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "none was given"),
+        (["a"], "1 was given"),
+        (["a", "bb"], "there is no folder 'bb'"),
+        (["a", "folder"], "folder is no run directory"),
+        (["a", "a", "repaly=false"], "Did you mean 'replay'?"),
+    ],
+)
 def test_mistakes(
     arguments: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     write_run(tmp_path / "a")
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -196,16 +218,33 @@ def test_mistakes(
     assert said in captured.err and captured.out == ""
 
 
-@pytest.mark.parametrize("path, of_whole_run, of_step", [
-    ("trainer.max_epochs", True, False), ("trainer.max_steps", True, False), ("trainer.epoch_budget", True, False),
-    ("trainer.val_interval", True, False), ("trainer.val_interval_unit", True, False),
-    ("trainer.limit_val_batches", True, False), ("trainer.limit_test_batches", True, False),
-    ("early_stopping.patience", True, False), ("callback.prune.sparsity", True, False), ("model.weights", True, False),
-    ("checkpoint.resume", True, False), ("optimizer.lr", True, True), ("kvstore.compression", True, True),
-    ("logger.csv.file_name", False, False), ("runtime.threads", False, False), ("dataset.root", False, False),
-    ("trainer.log_interval", False, False), ("checkpoint.keep_last", False, False), ("cluster.workers", False, False),
-    ("trainer.max_time", True, False), ("kvstore._target_", True, False), ("trainer.test", True, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path, of_whole_run, of_step",
+    [
+        ("trainer.max_epochs", True, False),
+        ("trainer.max_steps", True, False),
+        ("trainer.epoch_budget", True, False),
+        ("trainer.val_interval", True, False),
+        ("trainer.val_interval_unit", True, False),
+        ("trainer.limit_val_batches", True, False),
+        ("trainer.limit_test_batches", True, False),
+        ("early_stopping.patience", True, False),
+        ("callback.prune.sparsity", True, False),
+        ("model.weights", True, False),
+        ("checkpoint.resume", True, False),
+        ("optimizer.lr", True, True),
+        ("kvstore.compression", True, True),
+        ("logger.csv.file_name", False, False),
+        ("runtime.threads", False, False),
+        ("dataset.root", False, False),
+        ("trainer.log_interval", False, False),
+        ("checkpoint.keep_last", False, False),
+        ("cluster.workers", False, False),
+        ("trainer.max_time", True, False),
+        ("kvstore._target_", True, False),
+        ("trainer.test", True, False),
+    ],
+)
 def test_settings_on_which_a_whole_run_depends_are_more_than_those_of_a_step(
     path: str, of_whole_run: bool, of_step: bool
 ) -> None:

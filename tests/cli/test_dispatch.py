@@ -37,10 +37,15 @@ def test_an_interrupted_command_says_of_itself_what_was_lost(
     assert capsys.readouterr().err == f"stopped: {said}\n"
 
 
-@pytest.mark.parametrize("name, value, store", [
-    ("DMLC_ROLE", "server", "dist_sync"), ("DMLC_ROLE", "scheduler", "dist_sync"), ("DMLC_ROLE", "worker", "dist_sync"),
-    ("HOROVOD_RANK", "1", "horovod"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, value, store",
+    [
+        ("DMLC_ROLE", "server", "dist_sync"),
+        ("DMLC_ROLE", "scheduler", "dist_sync"),
+        ("DMLC_ROLE", "worker", "dist_sync"),
+        ("HOROVOD_RANK", "1", "horovod"),
+    ],
+)
 @pytest.mark.parametrize("command", ["train", "verify"])
 def test_role_of_another_launcher_needs_a_distributed_store(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, name: str, value: str, store: str
@@ -68,10 +73,20 @@ def test_role_is_ignored_by_commands_of_one_process(
 
 def test_doctor_answers_in_the_environment_of_a_server() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "doctor", "--json"], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "DMLC_ROLE": "server", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9099",
-             "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        [sys.executable, "-m", "mxtrain", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            **os.environ,
+            "DMLC_ROLE": "server",
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": "9099",
+            "DMLC_NUM_WORKER": "1",
+            "DMLC_NUM_SERVER": "1",
+            "PYTHONPATH": str(ROOT),
+        },
+    )
     assert done.returncode == 0 and json.loads(done.stdout)["usable"], done.stdout + done.stderr
 
 

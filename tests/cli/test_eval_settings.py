@@ -23,10 +23,17 @@ from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS, Corrupted
 
 LENET = ("model.channels=[4,8]", "model.hidden=16", "trainer.max_steps=60", "trainer.max_epochs=null")
 SCENES = (
-    "task=segmentation", "dataset.image_size=[16,16]", "dataset.digit_size=[8,12]", "dataset.num_train=24",
-    "dataset.num_val=10", "dataset.batch_size=8", "dataset.eval_batch_size=4", "model.channels=[8,16]",
-    "model.width=8", "trainer.max_epochs=1",
-)  # fmt: skip
+    "task=segmentation",
+    "dataset.image_size=[16,16]",
+    "dataset.digit_size=[8,12]",
+    "dataset.num_train=24",
+    "dataset.num_val=10",
+    "dataset.batch_size=8",
+    "dataset.eval_batch_size=4",
+    "model.channels=[8,16]",
+    "model.width=8",
+    "trainer.max_epochs=1",
+)
 
 
 def table(file: Path) -> List[Dict[str, str]]:
@@ -62,8 +69,9 @@ def test_what_is_explained_and_measured_is_what_can_be_computed_by_hand(
     measured = json.loads((folder / "metrics.json").read_text())
     rows = table(folder / "corrupt" / "corruptions.csv")
     assert [(row["corruption"], row["severity"]) for row in rows] == [
-        ("none", "0"), *((name, str(severity)) for name in ("noise", "blur") for severity in range(1, 6))
-    ]  # fmt: skip
+        ("none", "0"),
+        *((name, str(severity)) for name in ("noise", "blur") for severity in range(1, 6)),
+    ]
     assert float(rows[0]["accuracy"]) == measured["accuracy"] and float(rows[0]["loss"]) == measured["loss"]
     accuracy, loss_N = by_hand(made, description, source)
     assert measured["accuracy"] == pytest.approx(accuracy)
@@ -168,10 +176,13 @@ def test_wrong_settings_are_refused_by_name(
 @pytest.mark.parametrize(
     "given, expected",
     [
-        ("noise", ["noise"]), ("blur,noise,blur", ["blur", "noise"]), ("[fog, jpeg]", ["fog", "jpeg"]),
-        ("all", list(STRENGTHS)), ("noise,all", list(STRENGTHS)),
+        ("noise", ["noise"]),
+        ("blur,noise,blur", ["blur", "noise"]),
+        ("[fog, jpeg]", ["fog", "jpeg"]),
+        ("all", list(STRENGTHS)),
+        ("noise,all", list(STRENGTHS)),
     ],
-)  # fmt: skip
+)
 def test_how_corruptions_are_named(describe_run: Any, given: str, expected: List[str]) -> None:
     names = EvalSettings(corrupt=given).corrupt
     assert names is not None and EvalSettings(corrupt=None).corrupt is None

@@ -68,8 +68,11 @@ class Group:
     def finished_before(self, run_dir: Path, config: Any) -> Optional[Result]:
         number = int(run_dir.name.partition("-")[2])
         assert config == {"trainer": {"folds": 3, "fold": number}, "model": "mlp"}
-        return Result("finished", EXIT_FINISHED, "", 10, 1, best=None, metrics={}, wall_s=1) if (
-            number in self.finished) else None  # fmt: skip
+        return (
+            Result("finished", EXIT_FINISHED, "", 10, 1, best=None, metrics={}, wall_s=1)
+            if (number in self.finished)
+            else None
+        )
 
     def run(self) -> Outcome:
         composed: Any = SimpleNamespace(run_dir=str(self.run_dir))
@@ -133,11 +136,15 @@ def test_a_refused_later_fold_ends_the_group_and_keeps_the_others(group: Group) 
     assert (group.run_dir / "fold-1").is_dir() and len(group.runs) == 1
 
 
-@pytest.mark.parametrize("number, words, expected", [
-    (1, ["trainer.folds=3", "trainer.fold=2", "hydra.run.dir=x"], ["trainer.folds=3"]), (2, [], CONSOLE),
-    (3, [], CONSOLE),
-    (2, ["logger.console.show_model=true"], ["logger.console.show_model=true", CONSOLE[0]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "number, words, expected",
+    [
+        (1, ["trainer.folds=3", "trainer.fold=2", "hydra.run.dir=x"], ["trainer.folds=3"]),
+        (2, [], CONSOLE),
+        (3, [], CONSOLE),
+        (2, ["logger.console.show_model=true"], ["logger.console.show_model=true", CONSOLE[0]]),
+    ],
+)
 def test_settings_and_network_are_shown_by_the_first_fold(number: int, words: List[str], expected: Any) -> None:
     description: Any = SimpleNamespace(logger=["console"])
     own = [f"trainer.fold={number}", 'hydra.run.dir="run"']
@@ -147,9 +154,14 @@ def test_settings_and_network_are_shown_by_the_first_fold(number: int, words: Li
     assert words_of_fold(description, words, number, Path("run")) == [*kept, *own]
 
 
-@pytest.mark.parametrize("exit_code, step, is_said", [
-    (EXIT_CRASHED, 5, True), (EXIT_CRASHED, 0, False), (EXIT_FINISHED, 5, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "exit_code, step, is_said",
+    [
+        (EXIT_CRASHED, 5, True),
+        (EXIT_CRASHED, 0, False),
+        (EXIT_FINISHED, 5, False),
+    ],
+)
 def test_the_cause_of_a_failure_is_said_last(
     capsys: pytest.CaptureFixture[str], exit_code: int, step: int, is_said: bool
 ) -> None:

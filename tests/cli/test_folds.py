@@ -30,16 +30,23 @@ def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path
     output = here(tmp_path / "cv", *CHEAP)
     content = json.loads((tmp_path / "cv/folds.json").read_text())
     assert (content["state"], content["exit_code"], [one["run"] for one in content["runs"]]) == (
-        "finished", 0, ["fold-1", "fold-2", "fold-3"]
-    )  # fmt: skip
+        "finished",
+        0,
+        ["fold-1", "fold-2", "fold-3"],
+    )
     for name in ("val/accuracy", "val/loss", "test/accuracy"):  # one epoch: the best weights are the last
         values = metrics_of(tmp_path / "cv", name)
         assert content["metrics"][name] == pytest.approx(statistics.mean(values), rel=1e-12)
         assert content["std"][name] == pytest.approx(statistics.stdev(values), rel=1e-9)
     row = next(line.split() for line in output.splitlines() if line.startswith("val/accuracy "))
-    assert row[1:] == [f"{value:.4f}" for value in (
-        content["metrics"]["val/accuracy"], content["std"]["val/accuracy"], *metrics_of(tmp_path / "cv", "val/accuracy")
-    )]  # fmt: skip
+    assert row[1:] == [
+        f"{value:.4f}"
+        for value in (
+            content["metrics"]["val/accuracy"],
+            content["std"]["val/accuracy"],
+            *metrics_of(tmp_path / "cv", "val/accuracy"),
+        )
+    ]
     # The same fold alone, as a run of its own.
     here(tmp_path / "alone", *CHEAP, "trainer.fold=2")
     assert_same(tmp_path / "alone", tmp_path / "cv/fold-2")
@@ -78,19 +85,25 @@ def test_a_killed_group_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert_same(tmp_path / "cv/fold-2", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("words, said", [
-    (["trainer.folds=1"], "trainer.folds=1: should be greater than or equal to 2"),
-    (["trainer.fold=1"], "fold=1 needs the number of folds. Type trainer.folds=5"),
-    (["trainer.folds=3", "trainer.fold=4"], "fold=4: there are 3 folds"),
-    (["trainer.folds=3", "task=reinforcement_learning"], "Gymnasium (task=reinforcement_learning) cannot be divided"),
-    (["trainer.folds=3", "task=language_modeling"], "cannot be divided into folds"),
-    (["trainer.folds=3", "trainer.fold_groups=patient"], "Digits cannot group samples by a column"),
-    (["trainer.fold_group=patient"], "Did you mean 'trainer.fold_groups'"),
-    (["-m", "trainer.folds=3", "model=mlp,lenet"], "Type trainer.fold=1,2,3 as well"),
-    (["tune", "study", "trainer.folds=3", "optimizer.lr=log(1e-4,1e-1)"], "tune trains one fold in a run"),
-    (["lr_find", "trainer.folds=3"], "lr_find trains one fold in a run"),
-    (["trainer.folds=3000"], "every fold needs one. Type trainer.folds=1527 or less"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["trainer.folds=1"], "trainer.folds=1: should be greater than or equal to 2"),
+        (["trainer.fold=1"], "fold=1 needs the number of folds. Type trainer.folds=5"),
+        (["trainer.folds=3", "trainer.fold=4"], "fold=4: there are 3 folds"),
+        (
+            ["trainer.folds=3", "task=reinforcement_learning"],
+            "Gymnasium (task=reinforcement_learning) cannot be divided",
+        ),
+        (["trainer.folds=3", "task=language_modeling"], "cannot be divided into folds"),
+        (["trainer.folds=3", "trainer.fold_groups=patient"], "Digits cannot group samples by a column"),
+        (["trainer.fold_group=patient"], "Did you mean 'trainer.fold_groups'"),
+        (["-m", "trainer.folds=3", "model=mlp,lenet"], "Type trainer.fold=1,2,3 as well"),
+        (["tune", "study", "trainer.folds=3", "optimizer.lr=log(1e-4,1e-1)"], "tune trains one fold in a run"),
+        (["lr_find", "trainer.folds=3"], "lr_find trains one fold in a run"),
+        (["trainer.folds=3000"], "every fold needs one. Type trainer.folds=1527 or less"),
+    ],
+)
 def test_wrong_folds_are_refused_and_nothing_is_written(
     tmp_path: Path, monkeypatch: Any, capsys: Any, words: List[str], said: str
 ) -> None:
@@ -108,7 +121,7 @@ def test_python(tmp_path: Path) -> None:
     y = (x[:, 0] > 0).astype(np.int64)
     made = mxtrain.train(
         "trainer.folds=3", "trainer.max_epochs=2", "logger=jsonl", model="mlp", dataset=(x, y), dir=tmp_path / "cv"
-    )  # fmt: skip
+    )
     assert made.state == "finished" and len(made.folds) == 3
     values = [one.best["value"] for one in made.folds]
     assert made.metrics["val/accuracy"] == pytest.approx(statistics.mean(values))
@@ -134,9 +147,17 @@ def test_summary_is_over_the_values_that_all_folds_have() -> None:
     assert summarize([{"a": 1.0}])["a"]["std"] != summarize([{"a": 1.0}])["a"]["std"]  # NaN: one value has no deviation
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"state": 1}', '{"state": "finished", "exit_code": 0, "cause": "", '
-                                  '"num_folds": 2, "metrics": {}, "std": {}, "runs": [{"run": "../../x", "state": "", '
-                                  '"exit_code": 0, "values": {}}]}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        '{"state": 1}',
+        '{"state": "finished", "exit_code": 0, "cause": "", '
+        '"num_folds": 2, "metrics": {}, "std": {}, "runs": [{"run": "../../x", "state": "", '
+        '"exit_code": 0, "values": {}}]}',
+    ],
+)
 def test_a_strangers_results_are_checked(tmp_path: Path, text: str) -> None:
     (tmp_path / "folds.json").write_text(text)
     with pytest.raises(MxtrainError, match="folds.json"):
@@ -159,8 +180,11 @@ def test_several_workers_train_the_same_folds(tmp_path: Path) -> None:
 
 def test_folds_without_a_value_are_named_and_left_out(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "cv").mkdir()
-    values = [{"val/roc_auc": 0.25, "val/pearson": math.nan}, {"val/roc_auc": math.nan, "val/pearson": math.nan},
-              {"val/roc_auc": 0.75, "val/pearson": math.nan}]  # fmt: skip
+    values = [
+        {"val/roc_auc": 0.25, "val/pearson": math.nan},
+        {"val/roc_auc": math.nan, "val/pearson": math.nan},
+        {"val/roc_auc": 0.75, "val/pearson": math.nan},
+    ]
     results = [FoldResult(f"fold-{number}", "finished", 0, values=one) for number, one in enumerate(values, start=1)]
     content = write_folds(tmp_path / "cv", Trainer(folds=3), results)
     print_folds(content, results, tmp_path / "cv")

@@ -38,17 +38,24 @@ def write_coco(folder: Path) -> None:
             boxes = [("person", 2, 2 + 14 * one, 12 + number, 12 + 24 * one) for one in (0, 1)]
             draw(folder / f"{split}2017/{number}.png", (32, 40), boxes, seed=number)
             for one, (_, left, top, right, bottom) in enumerate(boxes):
-                annotations.append({
-                    "id": 2 * number + one, "image_id": number, "category_id": 1, "iscrowd": 0,
-                    "bbox": [left, top, right - left, bottom - top], "area": 1000 * (one + 1) + number,
-                    "segmentation": [[left, top, right, top, right, bottom, left, bottom]],
-                    "keypoints": [left + 1, top + 1, 2, left + 5, top + 5, 2], "num_keypoints": 2,
-                })  # fmt: skip
+                annotations.append(
+                    {
+                        "id": 2 * number + one,
+                        "image_id": number,
+                        "category_id": 1,
+                        "iscrowd": 0,
+                        "bbox": [left, top, right - left, bottom - top],
+                        "area": 1000 * (one + 1) + number,
+                        "segmentation": [[left, top, right, top, right, bottom, left, bottom]],
+                        "keypoints": [left + 1, top + 1, 2, left + 5, top + 5, 2],
+                        "num_keypoints": 2,
+                    }
+                )
         content = {
             "images": [{"id": n, "file_name": f"{n}.png", "width": 32, "height": 40} for n in numbers],
             "categories": [{"id": 1, "name": "person", "keypoints": ["head", "foot"], "skeleton": []}],
             "annotations": annotations,
-        }  # fmt: skip
+        }
         (folder / f"annotations/{split}.json").write_text(json.dumps(content))
 
 
@@ -118,8 +125,11 @@ def symbols_of(source: Any) -> List[Tuple[int, int]]:
 
 def number_of_length(source: Any, index: int) -> int:
     """Returns the number of an utterance by its frames, of 12.5 ms."""
-    frames = len(source.read(index, seed=0, epoch=0, train=False)) if hasattr(source, "transcript") else len(
-        source.read(index))  # fmt: skip
+    frames = (
+        len(source.read(index, seed=0, epoch=0, train=False))
+        if hasattr(source, "transcript")
+        else len(source.read(index))
+    )
     assert frames == source.frame_N[index]
     return round(frames / 12) - 4
 
@@ -139,8 +149,11 @@ def write_glue(folder: Path) -> None:
     names = {"train": "train", "val": "dev_matched", "test": "dev_mismatched"}
     classes = ("neutral", "entailment", "contradiction")
     for split, numbers in OFFICIAL.items():
-        lines = [f'{number}\tp{number}\t"{sentence_of(number)}\tsecond {one}\t{classes[(number + one) % 3]}'
-                 for one in (0, 1) for number in numbers]  # fmt: skip
+        lines = [
+            f'{number}\tp{number}\t"{sentence_of(number)}\tsecond {one}\t{classes[(number + one) % 3]}'
+            for one in (0, 1)
+            for number in numbers
+        ]
         head = "index\tpromptID\tsentence1\tsentence2\tgold_label"
         (folder / f"MNLI/{names[split]}.tsv").write_text("\n".join([head, *lines]) + "\n")
 
@@ -185,9 +198,16 @@ def sentences_of(source: Any) -> List[Tuple[int, int]]:
 def write_squad(folder: Path) -> None:
     """Two questions of each context, as lines of JSON of which those of one context are far from each other."""
     for name, split in (("train-v1.1", "train"), ("dev-v1.1", "val"), ("test", "test")):
-        lines = [{"id": f"{number} {one}", "context": f"the number w{number} ends", "question": f"which {'ab'[one]}",
-                  "answers": {"text": [f"w{number}"], "answer_start": [11]}}
-                 for one in (0, 1) for number in OFFICIAL[split]]  # fmt: skip
+        lines = [
+            {
+                "id": f"{number} {one}",
+                "context": f"the number w{number} ends",
+                "question": f"which {'ab'[one]}",
+                "answers": {"text": [f"w{number}"], "answer_start": [11]},
+            }
+            for one in (0, 1)
+            for number in OFFICIAL[split]
+        ]
         (folder / f"{name}.json").write_text("\n".join(map(json.dumps, lines)))
 
 
@@ -245,62 +265,125 @@ NULL = ("val", "test")
 COCO = ("dataset.root=FOLDER", "dataset.train_annotations=annotations/train.json", "dataset.image_size=[32,32]")
 COCO_OFFICIAL = ("dataset.val_annotations=annotations/val.json", "dataset.test_annotations=annotations/test.json")
 COCO_NONE = ("val_annotations", "test_annotations")
-FRAMES = ("dataset.features.sample_rate=4000", "dataset.features.window_ms=50", "dataset.features.step_ms=12.5",
-          "dataset.features.num_mels=16", "dataset.features.high_hz=2000")  # fmt: skip
+FRAMES = (
+    "dataset.features.sample_rate=4000",
+    "dataset.features.window_ms=50",
+    "dataset.features.step_ms=12.5",
+    "dataset.features.num_mels=16",
+    "dataset.features.high_hz=2000",
+)
 SPEECH = ("task=speech_recognition", *FRAMES)
 MANIFESTS = ("dataset.val=FOLDER/val.jsonl", "dataset.test=FOLDER/test.jsonl")
 FPN = ("model.channels=[8,16]", "model.width=8")
-BERT = ("model=bert", "model.num_layers=1", "model.units=16", "model.hidden_size=32", "model.num_heads=2",
-        "dataset.max_length=16", "dataset.vocab_size=100")  # fmt: skip
+BERT = (
+    "model=bert",
+    "model.num_layers=1",
+    "model.units=16",
+    "model.hidden_size=32",
+    "model.num_heads=2",
+    "dataset.max_length=16",
+    "dataset.vocab_size=100",
+)
 LSTM = ("model.units=8", "model.embed_size=8", "dataset.vocab_size=100", "dataset.max_length=16")
 DEEP_SPEECH = ("model.channels=[2,3,2]", "model.units=8", "model.num_layers=1")
 
 FORMATS = {
-    "detection": Format(write_coco, ("task=detection", "dataset=coco", *COCO), COCO_OFFICIAL, COCO_NONE, images_of,
-                        network=FPN),
+    "detection": Format(
+        write_coco, ("task=detection", "dataset=coco", *COCO), COCO_OFFICIAL, COCO_NONE, images_of, network=FPN
+    ),
     "instance segmentation": Format(
-        write_coco, ("task=instance_segmentation", "dataset=coco", *COCO), COCO_OFFICIAL, COCO_NONE, images_of,
+        write_coco,
+        ("task=instance_segmentation", "dataset=coco", *COCO),
+        COCO_OFFICIAL,
+        COCO_NONE,
+        images_of,
         network=("model.prototypes=4", *FPN),
     ),
-    "pose": Format(write_coco, ("task=pose_estimation", "dataset=coco_key_points", *COCO), COCO_OFFICIAL, COCO_NONE,
-                   persons_of, of_unit=2, network=FPN),
+    "pose": Format(
+        write_coco,
+        ("task=pose_estimation", "dataset=coco_key_points", *COCO),
+        COCO_OFFICIAL,
+        COCO_NONE,
+        persons_of,
+        of_unit=2,
+        network=FPN,
+    ),
     "speech manifests": Format(
-        write_speech, (*SPEECH, "dataset=speech_manifest", "dataset.train=FOLDER/train.jsonl"), MANIFESTS, NULL,
-        utterances_of, network=DEEP_SPEECH,
+        write_speech,
+        (*SPEECH, "dataset=speech_manifest", "dataset.train=FOLDER/train.jsonl"),
+        MANIFESTS,
+        NULL,
+        utterances_of,
+        network=DEEP_SPEECH,
     ),
     "Kaldi": Format(
-        write_speech, (*SPEECH, "dataset=kaldi", "dataset.train=FOLDER/kaldi/train"),
-        ("dataset.val=FOLDER/kaldi/val", "dataset.test=FOLDER/kaldi/test"), NULL, utterances_of, network=DEEP_SPEECH,
+        write_speech,
+        (*SPEECH, "dataset=kaldi", "dataset.train=FOLDER/kaldi/train"),
+        ("dataset.val=FOLDER/kaldi/val", "dataset.test=FOLDER/kaldi/test"),
+        NULL,
+        utterances_of,
+        network=DEEP_SPEECH,
     ),
     "LibriSpeech": Format(
-        write_speech, (*SPEECH, "dataset=librispeech", "dataset.root=FOLDER/libri", "dataset.train=train"),
-        ("dataset.val=val", "dataset.test=test"), NULL, utterances_of, network=DEEP_SPEECH,
+        write_speech,
+        (*SPEECH, "dataset=librispeech", "dataset.root=FOLDER/libri", "dataset.train=train"),
+        ("dataset.val=val", "dataset.test=test"),
+        NULL,
+        utterances_of,
+        network=DEEP_SPEECH,
     ),
     "speech synthesis": Format(
-        write_speech, ("task=speech_synthesis", "dataset=aligned_manifest", "dataset.train=FOLDER/train.jsonl",
-                       *FRAMES), MANIFESTS, NULL, symbols_of,
+        write_speech,
+        ("task=speech_synthesis", "dataset=aligned_manifest", "dataset.train=FOLDER/train.jsonl", *FRAMES),
+        MANIFESTS,
+        NULL,
+        symbols_of,
         network=("model.units=8", "model.hidden_size=12", "task.iterations=2"),
     ),
     "GLUE": Format(write_glue, ("dataset=glue", "dataset.root=FOLDER", *BERT), (), (), single_texts_of),
     "GLUE, groups": Format(
-        write_glue, ("dataset=glue", "dataset.root=FOLDER", "dataset.task=mnli", *BERT), (), (), text_pairs_of,
-        of_unit=2, groups="promptID",
+        write_glue,
+        ("dataset=glue", "dataset.root=FOLDER", "dataset.task=mnli", *BERT),
+        (),
+        (),
+        text_pairs_of,
+        of_unit=2,
+        groups="promptID",
     ),
     "CoNLL": Format(
-        write_conll, ("task=token_classification", "dataset.root=FOLDER", *LSTM), (), NULL, sentences_of,
+        write_conll,
+        ("task=token_classification", "dataset.root=FOLDER", *LSTM),
+        (),
+        NULL,
+        sentences_of,
     ),
     "SQuAD": Format(
-        write_squad, ("task=question_answering", "dataset.root=FOLDER", "dataset.max_question=3",
-                      "dataset.doc_stride=4", *LSTM), ("dataset.test=test.json",), NULL, questions_of, of_unit=2,
+        write_squad,
+        ("task=question_answering", "dataset.root=FOLDER", "dataset.max_question=3", "dataset.doc_stride=4", *LSTM),
+        ("dataset.test=test.json",),
+        NULL,
+        questions_of,
+        of_unit=2,
     ),
     "parallel text": Format(
-        write_pairs, ("task=translation", "dataset=parallel_text", "dataset.train=FOLDER/train"),
-        ("dataset.val=FOLDER/val", "dataset.test=FOLDER/test"), NULL, translations_of,
-        network=("model.units=16", "dataset.batch_tokens=null", "task.max_length_offset=2", "task.beam_size=2",
-                 "dataset.tokenizer=characters", "dataset.vocab_size=300", "model.hidden_size=24", "model.num_heads=2",
-                 "model.num_layers=1"),
+        write_pairs,
+        ("task=translation", "dataset=parallel_text", "dataset.train=FOLDER/train"),
+        ("dataset.val=FOLDER/val", "dataset.test=FOLDER/test"),
+        NULL,
+        translations_of,
+        network=(
+            "model.units=16",
+            "dataset.batch_tokens=null",
+            "task.max_length_offset=2",
+            "task.beam_size=2",
+            "dataset.tokenizer=characters",
+            "dataset.vocab_size=300",
+            "model.hidden_size=24",
+            "model.num_heads=2",
+            "model.num_layers=1",
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def words_of(form: Format, folder: Path, *more: str) -> List[str]:
@@ -395,8 +478,15 @@ def test_groups_of_formats_without_names_of_columns_are_refused(tmp_path: Path) 
 def require_run(form: Format, folder: Path) -> None:
     """Trains a step of fold 2, and compares the batches of the trained run with the fold."""
     form.write(folder)
-    words = words_of(form, folder, *form.official, "trainer.fold=2", "trainer.max_epochs=1", "dataset.batch_size=4",
-                     "trainer.limit_train_batches=1")  # fmt: skip
+    words = words_of(
+        form,
+        folder,
+        *form.official,
+        "trainer.fold=2",
+        "trainer.max_epochs=1",
+        "dataset.batch_size=4",
+        "trainer.limit_train_batches=1",
+    )
     here(folder / "run", *words)
     assert [row["split"] for row in rows(folder / "run")][:2] == ["train", "val"]
     splits = folds_of(dataset_of(words), form)[1]

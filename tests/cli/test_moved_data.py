@@ -44,8 +44,11 @@ def test_relative_paths_lead_from_where_the_run_was_started(find: Callable, tmp_
 
 
 def test_what_leads_nowhere_is_named(find: Callable, tmp_path: Path, capsys: Any) -> None:
-    cases: List[Any] = [(tmp_path / "there", f"nor from {tmp_path}/there, where the run was started"),
-                        (None, "nothing says where"), ("../there", "nothing says where")]  # fmt: skip
+    cases: List[Any] = [
+        (tmp_path / "there", f"nor from {tmp_path}/there, where the run was started"),
+        (None, "nothing says where"),
+        ("../there", "nothing says where"),
+    ]
     for folder, also in cases:
         assert find(*IMAGES, folder=folder).root == "data/x"
         said = capsys.readouterr().err

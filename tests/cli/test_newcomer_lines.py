@@ -36,10 +36,11 @@ LINES = [
     ("dataset=a/b.tokens", ["It is a path: type task=language_modeling dataset.train="], []),
     ("dataset=data.zip/x.parquet", ["It is a path, and dataset takes the name of an option: see `mxtrain explain"], []),
     ("model=net.params", ["type model=OPTION model.weights=", "net.params"], []),
-    ("model=nets.py", ["type model._target_=nets.NAME"], []), ("loss=own/losses.py", ["loss._target_=losses.NAME"], []),
+    ("model=nets.py", ["type model._target_=nets.NAME"], []),
+    ("loss=own/losses.py", ["loss._target_=losses.NAME"], []),
     ("experiment=mine/experiment/best.yaml", ["type --config-dir mine experiment=best."], []),
     ("optimizer=own.yaml", ["type --config-dir FOLDER optimizer=own with the file as FOLDER/optimizer/own.yaml."], []),
-    ("dataset.class_weights={'1':20}", ["keys have no quotes: \"dataset.class_weights={1:20}\""], ["needs quotes"]),
+    ("dataset.class_weights={'1':20}", ['keys have no quotes: "dataset.class_weights={1:20}"'], ["needs quotes"]),
     ("evaluate outputs/x", ["Did you mean 'eval'?"], []),
     ("data", ["Sub-commands: check, cache", "data check dataset=digits"], []),
     ("data chek", ["Did you mean 'check'?"], []),
@@ -66,7 +67,7 @@ def test_quoted_keys_as_advised_are_read(refused: Callable) -> None:
     from mxtrain.cli.compose import Composer
 
     with Composer([]) as composer:
-        for typed, advised in (("{'1': 20}", "{1: 20}"), ('{"a b":1,\'c\' : 2}', "{a b:1,c : 2}")):
+        for typed, advised in (("{'1': 20}", "{1: 20}"), ("{\"a b\":1,'c' : 2}", "{a b:1,c : 2}")):
             said = refused(f"dataset.class_weights={typed}")
             assert f'keys have no quotes: "dataset.class_weights={advised}"' in said
             (parsed,) = composer.parse([f"dataset.class_weights={advised}"])
@@ -196,14 +197,25 @@ def test_reversed_corners_are_recognised_and_read(tmp_path: Path) -> None:
     Image.new("RGB", (100, 80)).save(tmp_path / "0.jpg")
     Image.new("RGB", (100, 80)).save(tmp_path / "1.jpg")
     corners = [[90, 70, 50, 40], [60, 50, 30, 20], [95, 75, 80, 60], [30, 30, 10, 20]]
-    (tmp_path / "a.json").write_text(json.dumps({
-        "images": [{"id": n, "file_name": f"{n}.jpg", "width": 100, "height": 80} for n in range(2)],
-        "categories": [{"id": 1, "name": "dog"}],
-        "annotations": [{"id": n, "image_id": n // 3, "category_id": 1, "bbox": box, "area": 9.0, "iscrowd": 0}
-                        for n, box in enumerate(corners)],
-    }))  # fmt: skip
-    options = {"root": str(tmp_path), "train_annotations": "a.json", "train_images": ".", "val_annotations": None,
-               "val_fraction": 0.5}  # fmt: skip
+    (tmp_path / "a.json").write_text(
+        json.dumps(
+            {
+                "images": [{"id": n, "file_name": f"{n}.jpg", "width": 100, "height": 80} for n in range(2)],
+                "categories": [{"id": 1, "name": "dog"}],
+                "annotations": [
+                    {"id": n, "image_id": n // 3, "category_id": 1, "bbox": box, "area": 9.0, "iscrowd": 0}
+                    for n, box in enumerate(corners)
+                ],
+            }
+        )
+    )
+    options = {
+        "root": str(tmp_path),
+        "train_annotations": "a.json",
+        "train_images": ".",
+        "val_annotations": None,
+        "val_fraction": 0.5,
+    }
     assert "Type dataset.box_format=xyxy" in refusal(Coco(**options))
     splits = Coco(**options, box_format="xyxy").open()
     boxes = np.concatenate([splits.train.boxes(0)[:, :4], splits.val.boxes(0)[:, :4]])

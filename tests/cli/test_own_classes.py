@@ -41,8 +41,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "own_classes.py").write_text(CODE)
     (tmp_path / "unannotated.py").write_text(CODE + "    depth = 4\n")
-    for option, target in {"mine": "own_classes.Mine", "misspelt": "own_classes.Misspelt",
-                           "no_text": "own_classes.NoText", "unannotated": "unannotated.NoText"}.items():  # fmt: skip
+    for option, target in {
+        "mine": "own_classes.Mine",
+        "misspelt": "own_classes.Misspelt",
+        "no_text": "own_classes.NoText",
+        "unannotated": "unannotated.NoText",
+    }.items():
         (tmp_path / "conf" / "model" / f"{option}.yaml").write_text(f"_target_: {target}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -50,13 +54,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("words, said", [
-    (["model=mine", "model.widht=4"], "Did you mean 'model.width'? model takes: "),
-    (["model=misspelt"], "'clasification' and 'classification' differ in spelling: see own_classes.Misspelt."),
-    (["model=unannotated"], "'depth = 4' in module unannotated has no type. Write `depth: TYPE = 4`"),
-    (["model=mine", "debug=fast"], "own_classes.Mine has no method 'build'"),
-    (["model=no_text", "dataset=text", "debug=fast"], "own_classes.NoText has no method 'build_text'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["model=mine", "model.widht=4"], "Did you mean 'model.width'? model takes: "),
+        (["model=misspelt"], "'clasification' and 'classification' differ in spelling: see own_classes.Misspelt."),
+        (["model=unannotated"], "'depth = 4' in module unannotated has no type. Write `depth: TYPE = 4`"),
+        (["model=mine", "debug=fast"], "own_classes.Mine has no method 'build'"),
+        (["model=no_text", "dataset=text", "debug=fast"], "own_classes.NoText has no method 'build_text'"),
+    ],
+)
 def test_a_mistake_is_a_sentence(folder: Path, words: Any, said: str, capfd: Any) -> None:
     assert main(["--config-dir", "conf", *words, "hydra.run.dir=run"]) == 2
     error = capfd.readouterr().err

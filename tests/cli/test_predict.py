@@ -183,9 +183,12 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
     options = ["model=mlp", "trainer.max_epochs=1", f"dataset={name}"]
     if name == "image_folder":
         options += [
-            f"dataset.root={photos}", "dataset.image_size=[16,16]", "dataset.central_crop=1.0",
-            "dataset.test_fraction=0.4", "dataset.batch_size=4",
-        ]  # fmt: skip
+            f"dataset.root={photos}",
+            "dataset.image_size=[16,16]",
+            "dataset.central_crop=1.0",
+            "dataset.test_fraction=0.4",
+            "dataset.batch_size=4",
+        ]
     train_run(*options)
     run_dir = tmp_path / "run"
     checkpoint = open_checkpoint(str(run_dir))
@@ -211,13 +214,20 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
 
 
 def test_what_was_trained_is_not_changed_afterwards(train_run, photos, tmp_path, capsys):
-    train_run("model=mlp", "trainer.max_epochs=1", f"dataset.root={photos}", "dataset=image_folder",
-              "dataset.image_size=[16,16]", "dataset.batch_size=4")  # fmt: skip
+    train_run(
+        "model=mlp",
+        "trainer.max_epochs=1",
+        f"dataset.root={photos}",
+        "dataset=image_folder",
+        "dataset.image_size=[16,16]",
+        "dataset.batch_size=4",
+    )
     run_dir = str(tmp_path / "run")
     for command, override in (
         (["predict", run_dir, str(photos)], "dataset.image_size=[32,32]"),
-        (["eval", run_dir], "dataset.mean=[0.1,0.2,0.3]"), (["predict", run_dir, str(photos)], "dataset.channels=1"),
-    ):  # fmt: skip
+        (["eval", run_dir], "dataset.mean=[0.1,0.2,0.3]"),
+        (["predict", run_dir, str(photos)], "dataset.channels=1"),
+    ):
         assert run([*command, override]) == 2
         assert f"error: {override.partition('=')[0]}=" in capsys.readouterr().err
     assert run(["predict", run_dir, str(photos), "dataset.image_size=[16,16]"]) == 0
@@ -251,8 +261,11 @@ def test_streams_are_refused_with_what_to_do(tmp_path):
     descriptor = os.open(tmp_path / "x.txt", os.O_RDONLY)
     refuse_streams([str(tmp_path), str(tmp_path / "x.txt"), str(tmp_path / "gone"), f"/dev/fd/{descriptor}"], False)
     os.close(descriptor)
-    for name, why in (("-", "not standard input"), (str(tmp_path / "pipe"), "is a named pipe, and only regular files"),
-                      ("/dev/zero", "is a device")):  # fmt: skip
+    for name, why in (
+        ("-", "not standard input"),
+        (str(tmp_path / "pipe"), "is a named pipe, and only regular files"),
+        ("/dev/zero", "is a device"),
+    ):
         with pytest.raises(ConfigError, match=f"{why}.* Write it into a file whose name ends .* instead of {name}"):
             refuse_streams([name], False)
     refuse_streams([str(tmp_path / "pipe")], True)  # it is listed at the end
@@ -277,8 +290,15 @@ def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_pat
 
 def test_eval_on_an_unreadable_image_exits_with_2_and_writes_nothing(train_run, photos, tmp_path, capsys):
     shutil.copytree(photos, tmp_path / "photos")
-    train_run("model=mlp", "trainer.max_epochs=1", f"dataset.root={tmp_path / 'photos'}", "dataset=image_folder",
-              "dataset.image_size=[8,8]", "dataset.batch_size=4", "dataset.test_fraction=0.3")  # fmt: skip
+    train_run(
+        "model=mlp",
+        "trainer.max_epochs=1",
+        f"dataset.root={tmp_path / 'photos'}",
+        "dataset=image_folder",
+        "dataset.image_size=[8,8]",
+        "dataset.batch_size=4",
+        "dataset.test_fraction=0.3",
+    )
     for path in (tmp_path / "photos").rglob("*.jpg"):
         path.write_bytes(b"no image")
     assert run(["eval", str(tmp_path / "run")]) == 2

@@ -41,8 +41,10 @@ def test_each_row_is_one_plain_line_where_there_is_no_terminal(monkeypatch: pyte
 def test_columns_that_hold_a_text_are_aligned_on_the_left(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [["10", "-", "p\u200cq", "2020-01-02"], ["none", "-", "\u202ex", "3.5.1 b c"]]
     assert printed(monkeypatch, io.StringIO(), ["a", "empty", "text", "d"], rows) == [
-        "a     empty  text     d", "10    -      p\u200cq       2020-01-02", "none  -      \\u202ex  3.5.1 b c",
-    ]  # fmt: skip
+        "a     empty  text     d",
+        "10    -      p\u200cq       2020-01-02",
+        "none  -      \\u202ex  3.5.1 b c",
+    ]
     assert printed(monkeypatch, io.StringIO(), ["a", "b"], []) == ["a  b"]
     names = [["7", "7"], ["12", "12"]]  # jobs of a sweep: the first column names the rows
     assert printed(monkeypatch, io.StringIO(), ["a", "b"], names) == ["a    b", "7    7", "12  12"]

@@ -55,13 +55,24 @@ def write_evaluation(run_dir: Path) -> None:
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page of two runs, one of them a stranger's."""
-    meta = {"argv": ["mxtrain", "model=mlp", "hydra.run.dir=x", "note=it's"], "working_folder": "/home/me/project",
-            "git": {"commit": "abc123", "dirty": True}, "packages": {"mxnet": "1.9.1"},
-            "data": {"splits": {"train": {"samples": 100, "sha256": "f" * 64}}}}  # fmt: skip
+    meta = {
+        "argv": ["mxtrain", "model=mlp", "hydra.run.dir=x", "note=it's"],
+        "working_folder": "/home/me/project",
+        "git": {"commit": "abc123", "dirty": True},
+        "packages": {"mxnet": "1.9.1"},
+        "data": {"splits": {"train": {"samples": 100, "sha256": "f" * 64}}},
+    }
     write_run(tmp_path / "good", rows=rows_of(40, 0.05), checkpoints={40: 0.9}, meta=meta, metrics={"test/loss": 0.25})
     write_evaluation(tmp_path / "good")
-    evil = write_run(tmp_path / EVIL.replace("/", "_"), rows=rows_of(40, 0.01), state=EVIL, monitor=EVIL, lr=0.5,
-                     task="regression", meta={"argv": ["mxtrain", EVIL], "host": {EVIL: EVIL}})  # fmt: skip
+    evil = write_run(
+        tmp_path / EVIL.replace("/", "_"),
+        rows=rows_of(40, 0.01),
+        state=EVIL,
+        monitor=EVIL,
+        lr=0.5,
+        task="regression",
+        meta={"argv": ["mxtrain", EVIL], "host": {EVIL: EVIL}},
+    )
     with open(evil / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"step": 50, "split": "train", EVIL: 1.0, "loss": None}) + '\n{"step": 51, "spl')
     monkeypatch.chdir(tmp_path)
@@ -87,8 +98,16 @@ def test_the_page_shows_results_commands_and_the_model_card(page: str) -> None:
     assert commands.startswith("cd /home/me/project\ngit checkout abc123")
     assert "python -m mxtrain model=mlp &#x27;note=it&#x27;&quot;&#x27;&quot;&#x27;s&#x27;" in commands
     assert "hydra.run.dir" not in commands and "python -m mxtrain reproduce " in commands
-    for text in ("step-00000040", "ab" * 32, "0.12346", "the first 40 of 60 rows", "optimizer.lr", "Model card",
-                 "100 samples, " + "f" * 64, "test/loss"):  # fmt: skip
+    for text in (
+        "step-00000040",
+        "ab" * 32,
+        "0.12346",
+        "the first 40 of 60 rows",
+        "optimizer.lr",
+        "Model card",
+        "100 samples, " + "f" * 64,
+        "test/loss",
+    ):
         assert text in page, text
     tags = Tags(page).found
     (data,) = [attrs["src"] for tag, attrs in tags if tag == "img"]
@@ -119,9 +138,11 @@ def test_settings_that_other_classes_do_not_have_are_folded(tmp_path: Path) -> N
     assert of("a", "b") == {"optimizer.momentum": ["0.9", "0.8"], "loss.x": ["1", None]}
     assert of("a", "c") == {"optimizer": ["sgd", "Adam"], "optimizer.lr": ["0.1", "0.2"]}
     assert of("a", "b", "c") == {
-        "optimizer": ["sgd", "sgd", "Adam"], "optimizer.lr": ["0.1", "0.1", "0.2"],
-        "optimizer.momentum": ["0.9", "0.8", None], "loss.x": ["1", None, "1"],
-    }  # fmt: skip
+        "optimizer": ["sgd", "sgd", "Adam"],
+        "optimizer.lr": ["0.1", "0.1", "0.2"],
+        "optimizer.momentum": ["0.9", "0.8", None],
+        "loss.x": ["1", None, "1"],
+    }
     (tmp_path / "c" / ".hydra" / "hydra.yaml").write_text((tmp_path / "a" / ".hydra" / "hydra.yaml").read_text())
     assert of("a", "c")["optimizer._target_"] == ["own.a.SGD", "own.b.Adam"]
 
@@ -173,10 +194,44 @@ def test_names_of_trials_hold_their_study() -> None:
 def test_nothing_of_a_stranger_becomes_markup(page: str) -> None:
     tags = Tags(page).found
     assert {tag for tag, _ in tags} <= {
-        "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "h3", "h4", "p", "nav", "a", "main",
-        "section", "div", "table", "thead", "tbody", "tr", "th", "td", "b", "ul", "li", "span", "figure", "figcaption",
-        "img", "pre", "code", "svg", "line", "text", "polyline", "circle",
-    }  # fmt: skip
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "p",
+        "nav",
+        "a",
+        "main",
+        "section",
+        "div",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "b",
+        "ul",
+        "li",
+        "span",
+        "figure",
+        "figcaption",
+        "img",
+        "pre",
+        "code",
+        "svg",
+        "line",
+        "text",
+        "polyline",
+        "circle",
+    }
     assert not [attrs for _, attrs in tags if any(name.startswith("on") for name in attrs)]
     assert all(attrs.get("href", "#").startswith("#") for _, attrs in tags)
     assert "&lt;script&gt;" in page
@@ -232,9 +287,18 @@ def test_long_curves_are_means_and_damaged_rows_are_left_out(tmp_path: Path) -> 
     assert sum(value for _, value in curve.points) / len(curve.points) == pytest.approx(5000.5, rel=0.02)
 
 
-@pytest.mark.parametrize("low, high", [
-    (0, 1), (0.8, 0.95), (-3, 1e7), (5, 5), (0, 0), (1e-310, 1e-308), (-1e100, 1e100),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "low, high",
+    [
+        (0, 1),
+        (0.8, 0.95),
+        (-3, 1e7),
+        (5, 5),
+        (0, 0),
+        (1e-310, 1e-308),
+        (-1e100, 1e100),
+    ],
+)
 def test_ticks_surround_all_values_and_are_few(low: float, high: float) -> None:
     found = ticks(low, high)
     assert found[0] <= low and found[-1] >= high * (1 - 1e-9) and 2 <= len(found) < 50
@@ -276,16 +340,19 @@ def test_figures_of_validations_come_from_tensorboard_files(tmp_path: Path) -> N
     assert [step for step, _ in read_validation_figures(str(tmp_path))] in ([1], [2])
 
 
-@pytest.mark.parametrize("arguments, said", [
-    (["nowhere"], "there is no folder 'nowhere'"),
-    (["good", "out=good"], "should be a file"),
-    (["good", "ot=a.html"], "Did you mean 'out'?"),
-    (["good", "where=best>5"], "no run passes the filter"),
-    (["empty"], "there is no run directory in empty"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["nowhere"], "there is no folder 'nowhere'"),
+        (["good", "out=good"], "should be a file"),
+        (["good", "ot=a.html"], "Did you mean 'out'?"),
+        (["good", "where=best>5"], "no run passes the filter"),
+        (["empty"], "there is no run directory in empty"),
+    ],
+)
 def test_mistakes_write_nothing(
     arguments: List[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     write_run(tmp_path / "good")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -31,8 +31,14 @@ def reproduce(*arguments: object) -> int:
 
 def train_table(folder: Path, run_dir: Path, *overrides: str) -> None:
     (folder / "table.csv").write_text("a,b,target\n" + TABLE)
-    here(run_dir, "dataset=number_table", f"dataset.train={folder}/table.csv", "trainer.max_epochs=1",
-         "dataset.target=target", *overrides)  # fmt: skip
+    here(
+        run_dir,
+        "dataset=number_table",
+        f"dataset.train={folder}/table.csv",
+        "trainer.max_epochs=1",
+        "dataset.target=target",
+        *overrides,
+    )
 
 
 def change_meta(run_dir: Path, change: Any) -> None:
@@ -60,9 +66,7 @@ def test_a_pruned_trial_is_compared_with_an_interrupted_run(finished: Path, tmp_
     assert not compare_results(tmp_path / "pruned", tmp_path / "finished").same
 
 
-def test_other_bits_are_another_result(
-    finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+def test_other_bits_are_another_result(finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("metrics.jsonl", "status.json"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
     assert compare_results(finished, tmp_path).same
@@ -93,7 +97,7 @@ def test_other_bits_are_another_result(
 
 def test_differences_are_named_before_the_start(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     train_table(tmp_path, tmp_path / "run")
     content = (tmp_path / "table.csv").read_text()
     (tmp_path / "table.csv").write_text(content.replace("\n3,9,0\n", "\n3,8,0\n", 1))
@@ -129,13 +133,19 @@ def test_relative_data_are_found_from_another_folder(tmp_path: Path, monkeypatch
 
 
 DESCRIPTIONS: List[List[str]] = [
-    ["dataset.augment.flip=true", "parallel=hybrid", "+runtime.env.MXNET_X=1", "dataset.class_weights={1: 2.0}",
-     "dataset.sampler=weighted", "metric=[accuracy,class_perplexity]"],
+    [
+        "dataset.augment.flip=true",
+        "parallel=hybrid",
+        "+runtime.env.MXNET_X=1",
+        "dataset.class_weights={1: 2.0}",
+        "dataset.sampler=weighted",
+        "metric=[accuracy,class_perplexity]",
+    ],
     ["task=translation", "metric=[bleu,token_perplexity]", "trainer.ema_decay=0.9"],
     ["task=detection", "callback=accumulation", "callback.accumulation.schedule={0: 1, 3: 2}"],
-    ["experiment=glue_mnli", "dataset.root=\"a b'c\""],
+    ["experiment=glue_mnli", 'dataset.root="a b\'c"'],
     *([f"task={file.stem}"] for file in sorted((Path(__file__).parents[2] / "conf/task").glob("*.yaml"))),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("overrides", rest_in_zoo(DESCRIPTIONS, DESCRIPTIONS[0]), ids=" ".join)
@@ -151,15 +161,23 @@ def test_words_compose_the_description_again(overrides: List[str]) -> None:
 @pytest.mark.parametrize(
     "group, name, value",
     [
-        ("model", "_target_", "evil_module.Net"), ("model", "name", "${oc.env:HOME}"),
-        ("cluster", "python", "/tmp/evil"), ("cluster", "launcher_options", ["-x"]),
-        ("distillation", "trust_code", True), ("runtime", "env", {"LD_A": "x"}),
+        ("model", "_target_", "evil_module.Net"),
+        ("model", "name", "${oc.env:HOME}"),
+        ("cluster", "python", "/tmp/evil"),
+        ("cluster", "launcher_options", ["-x"]),
+        ("distillation", "trust_code", True),
+        ("runtime", "env", {"LD_A": "x"}),
     ],
-)  # fmt: skip
+)
 def test_descriptions_of_strangers_run_no_code(
-    tmp_path: Path, finished: Path, group: str, name: str, value: object, capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    finished: Path,
+    group: str,
+    name: str,
+    value: object,
+    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -182,13 +200,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "content, said",
-    [(None, "there is no meta.json"), ("{", "is not JSON"), ("[]", "is not a JSON object"),
-     ('{"description": {"nothing": {}}}', "has the group 'nothing'"), ("[" * 100000, "nested deeper"),
-     ('{"description": {"model": 3}}', "")],
-)  # fmt: skip
+    [
+        (None, "there is no meta.json"),
+        ("{", "is not JSON"),
+        ("[]", "is not a JSON object"),
+        ('{"description": {"nothing": {}}}', "has the group 'nothing'"),
+        ("[" * 100000, "nested deeper"),
+        ('{"description": {"model": 3}}', ""),
+    ],
+)
 def test_damaged_meta(
     tmp_path: Path, content: Any, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     if content is not None:
@@ -208,9 +231,12 @@ def test_it_is_not_compared_with_itself(finished: Path, capfd: pytest.CaptureFix
 def test_git_diff_is_kept_within_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*words: str) -> str:
         return subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=b", *words], cwd=tmp_path, check=True, capture_output=True,
+            ["git", "-c", "user.name=a", "-c", "user.email=b", *words],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
             text=True,
-        ).stdout  # fmt: skip
+        ).stdout
 
     assert git_state(str(tmp_path)) is None
     git("init", "-q")

@@ -13,8 +13,14 @@ from mxtrain.description import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import MACHINE_FIELDS, Runtime
 
-LARGE = {"threads": 64, "cpu_workers": 64, "cpu_temp_copy": 128, "huge_pages": True, "operators": False,
-         "env": {"OMP_NUM_THREADS": 64, "OMP_DYNAMIC": "false"}}  # fmt: skip
+LARGE = {
+    "threads": 64,
+    "cpu_workers": 64,
+    "cpu_temp_copy": 128,
+    "huge_pages": True,
+    "operators": False,
+    "env": {"OMP_NUM_THREADS": 64, "OMP_DYNAMIC": "false"},
+}
 
 
 @pytest.fixture

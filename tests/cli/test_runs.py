@@ -49,18 +49,21 @@ def test_json_has_the_values_of_the_files(folder: Path, capsys: pytest.CaptureFi
     assert found["b"]["best"] is None and found["c/d/e"]["direction"] == "min"
 
 
-@pytest.mark.parametrize("where, expected", [
-    ("task=classification and best>0.92", ["a/2"]),
-    ("best>0.92 or state=failed", ["a/2", "b"]),
-    ("not (best>0.92 or state=failed)", ["a/1", "c/d/e"]),
-    ("state=finished and model=le*", ["a/2"]),
-    ("model=lenet,mlp and step<=10", ["a/1", "b"]),
-    ("optimizer.lr<0.05 and val/loss>=0.7", ["a/2"]),
-    ("early_stopping.monitor=val/accuracy and step=20", ["a/2"]),
-    ("size>0.2kB and age<1h and speed=1234.5 and step!=20", ["a/1", "b", "c/d/e"]),
-    ("task='classification' and best<0.92", ["a/1"]),
-    ("best!=0.95 and task=classification", ["a/1", "b"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "where, expected",
+    [
+        ("task=classification and best>0.92", ["a/2"]),
+        ("best>0.92 or state=failed", ["a/2", "b"]),
+        ("not (best>0.92 or state=failed)", ["a/1", "c/d/e"]),
+        ("state=finished and model=le*", ["a/2"]),
+        ("model=lenet,mlp and step<=10", ["a/1", "b"]),
+        ("optimizer.lr<0.05 and val/loss>=0.7", ["a/2"]),
+        ("early_stopping.monitor=val/accuracy and step=20", ["a/2"]),
+        ("size>0.2kB and age<1h and speed=1234.5 and step!=20", ["a/1", "b", "c/d/e"]),
+        ("task='classification' and best<0.92", ["a/1"]),
+        ("best!=0.95 and task=classification", ["a/1", "b"]),
+    ],
+)
 def test_filters(where: str, expected: List[str], folder: Path) -> None:
     kept = parse_filter([where]).apply(read_runs([str(folder)]))
     assert sorted(os.path.relpath(one.path, folder) for one in kept) == expected
@@ -81,30 +84,33 @@ def test_several_filters_must_all_hold(folder: Path, capsys: pytest.CaptureFixtu
     assert names(found, folder) == ["a/1"]
 
 
-@pytest.mark.parametrize("arguments, said", [
-    (["where=bst>0.5"], "Did you mean 'best'?"),
-    (["where=steps>5"], "Did you mean 'step'?"),
-    (["where=state=finished,prund"], "Did you mean 'pruned'?"),
-    (["where=best>"], "a value is missing after 'best>'"),
-    (["where=best 0.5"], "= or another comparison is missing after 'best'"),
-    (["where=best>0.5 step=3"], "'and' or 'or' is missing before 'step'"),
-    (["where=(best>0.5"], "a closing parenthesis is missing"),
-    (["where=best>many"], "needs a number, not 'many'"),
-    (["where=task>3"], "is a text"),
-    (["where=" + "(" * 100 + "best>1"], "nested deeper"),
-    (["where="], "the filter is empty"),
-    (["where=__import__('os').getcwd()=1"], "runs have no '__import__'"),
-    (["where=optimizer.lrr=3"], "Did you mean 'optimizer.lr'?"),
-    (["sort=bset"], "Did you mean 'best'?"),
-    (["columns=optimizer.lrr"], "Did you mean 'optimizer.lr'?"),
-    (["srt=best"], "Did you mean 'sort'?"),
-    (["format=jsn"], "Did you mean 'json'?"),
-    (["and"], "Put it in quotes"),
-    (["aa"], "there is no folder 'aa'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["where=bst>0.5"], "Did you mean 'best'?"),
+        (["where=steps>5"], "Did you mean 'step'?"),
+        (["where=state=finished,prund"], "Did you mean 'pruned'?"),
+        (["where=best>"], "a value is missing after 'best>'"),
+        (["where=best 0.5"], "= or another comparison is missing after 'best'"),
+        (["where=best>0.5 step=3"], "'and' or 'or' is missing before 'step'"),
+        (["where=(best>0.5"], "a closing parenthesis is missing"),
+        (["where=best>many"], "needs a number, not 'many'"),
+        (["where=task>3"], "is a text"),
+        (["where=" + "(" * 100 + "best>1"], "nested deeper"),
+        (["where="], "the filter is empty"),
+        (["where=__import__('os').getcwd()=1"], "runs have no '__import__'"),
+        (["where=optimizer.lrr=3"], "Did you mean 'optimizer.lr'?"),
+        (["sort=bset"], "Did you mean 'best'?"),
+        (["columns=optimizer.lrr"], "Did you mean 'optimizer.lr'?"),
+        (["srt=best"], "Did you mean 'sort'?"),
+        (["format=jsn"], "Did you mean 'json'?"),
+        (["and"], "Put it in quotes"),
+        (["aa"], "there is no folder 'aa'"),
+    ],
+)
 def test_mistakes(
     arguments: List[str], said: str, folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(folder)
     places = [] if "=" not in arguments[0] else ["."]
     assert main(["runs", *places, *arguments]) == 2
@@ -184,9 +190,12 @@ def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monke
 def test_run_directories_of_strangers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Damaged, huge and malicious files: each run is listed, nothing hangs, and nothing reaches the terminal."""
     contents = {
-        "truncated": b'{"state": "fin', "nan": b'{"state": "finished", "step": NaN}', "list": b"[1]",
-        "deep": b"[" * 100_000, "types": b'{"state": 3, "best": [], "step": "x", "metrics": {"a": "b"}, "epoch": true}',
-    }  # fmt: skip
+        "truncated": b'{"state": "fin',
+        "nan": b'{"state": "finished", "step": NaN}',
+        "list": b"[1]",
+        "deep": b"[" * 100_000,
+        "types": b'{"state": 3, "best": [], "step": "x", "metrics": {"a": "b"}, "epoch": true}',
+    }
     for name, content in contents.items():
         write_run(tmp_path / name)
         (tmp_path / name / "status.json").write_bytes(content)

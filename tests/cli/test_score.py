@@ -30,7 +30,7 @@ def test_page_is_generated_from_the_presets() -> None:
 
 @pytest.mark.parametrize(
     "name", [CHEAP, *(pytest.param(name, marks=pytest.mark.zoo) for name in OFFLINE if name != CHEAP)]
-)  # fmt: skip
+)
 def test_offline_presets_reach_their_scores(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["score", name, f"dir={tmp_path}/run"]) == 0
     score = SCORES[name]
@@ -54,7 +54,7 @@ def test_presets_measure_their_scores(name: str) -> None:
 
 def test_needs_are_said_before_anything_starts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["score", "cifar10_resnet20"]) == 2
     assert "experiment=cifar10_resnet20 needs dataset.root: the folder of CIFAR-10" in capfd.readouterr().err

@@ -102,7 +102,7 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
                 "it can be: actor_critic, bert, bilstm, ",
                 "model.channels = [32, 64]",
             ],
-        ),  # fmt: skip
+        ),
         ("model.channels", ["model.channels = [32, 64]", "the default of LeNet (", "vision/classification/lenet.py:"]),
         ("dataset.augment", ["dataset.augment.flip = false", "dataset.augment.crop_scale = [1.0, 1.0]"]),
         ("dataset.augment.flip dataset.augment.flip=true", ["= true", "overrides", "settings.py:", ": false"]),
@@ -131,8 +131,12 @@ def test_explain(capsys, arguments: str, parts: list) -> None:
 
 def test_explain_says_of_a_rate_that_is_not_scaled_nothing_more(capsys) -> None:
     scaled = ("trainer.reference_batch_size=256", "lr_scheduler.warmup=2")
-    for arguments in (("optimizer.lr",), ("lr_scheduler.warmup", *scaled), ("optimizer.wd", *scaled),
-                      ("optimizer.lr", *scaled, "optimizer=adadelta")):  # fmt: skip
+    for arguments in (
+        ("optimizer.lr",),
+        ("lr_scheduler.warmup", *scaled),
+        ("optimizer.wd", *scaled),
+        ("optimizer.lr", *scaled, "optimizer=adadelta"),
+    ):
         assert "used" not in explained(capsys, *arguments)
     in_steps = explained(capsys, "lr_scheduler.warmup", *scaled, "lr_scheduler.unit=steps")
     assert "used" in in_steps and "warm-up 2 -> 8 steps" in in_steps
@@ -189,9 +193,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     script.chmod(0o755)
     train = tmp_path / "scripts/train"
     train.parent.mkdir()
-    train.write_text(
-        f'#!/bin/sh\nMXTRAIN_STARTED_BY="$0" PYTHONPATH={root} exec {sys.executable} -m mxtrain "$@"\n'
-    )
+    train.write_text(f'#!/bin/sh\nMXTRAIN_STARTED_BY="$0" PYTHONPATH={root} exec {sys.executable} -m mxtrain "$@"\n')
     train.chmod(0o755)
     bash = f"""
         export PATH={tmp_path}:$PATH

@@ -58,8 +58,9 @@ def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain)
     assert [n for n, _, _ in shown[2:]] == ["0", "1"] and float(shown[0][2]) >= float(shown[1][2])
     assert re.search(rf"^{shown[0][0]} .* <- best", done.stdout, re.MULTILINE) and done.stdout.count("<- best") == 1
     assert [folder_of(mxtrain, n).name for n in (0, 3)] == [
-        "0_optimizer.lr-1e+38_trainer.seed-1", "3_optimizer.lr-0.01_trainer.seed-2",
-    ]  # fmt: skip
+        "0_optimizer.lr-1e+38_trainer.seed-1",
+        "3_optimizer.lr-0.01_trainer.seed-2",
+    ]
     # The environment and what to do next stand there once.
     assert done.stdout.count("loading MXNet") == 1 and done.stdout.count("# evaluate") == 1
     assert "# compare" not in done.stdout  # TensorBoard does not watch
@@ -85,13 +86,23 @@ def test_a_finished_job_goes_on_where_more_epochs_are_asked_for(mxtrain) -> None
 
 
 def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
-    done = mxtrain("-m", "debug=fast", "logger=jsonl", "hydra.sweep.dir=s", "model=mlp,lenet",
-                   "hydra.sweep.subdir=${hydra.job.num}-${model._target_}", mxnet=True)  # fmt: skip
+    done = mxtrain(
+        "-m",
+        "debug=fast",
+        "logger=jsonl",
+        "hydra.sweep.dir=s",
+        "model=mlp,lenet",
+        "hydra.sweep.subdir=${hydra.job.num}-${model._target_}",
+        mxnet=True,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (mxtrain.folder / "s").iterdir()} == {
-        "0-mxtrain.model.mlp.MLP", "1-mxtrain.vision.classification.lenet.LeNet",
-        "jobs.jsonl", "multirun.yaml", ".lock",
-    }  # fmt: skip
+        "0-mxtrain.model.mlp.MLP",
+        "1-mxtrain.vision.classification.lenet.LeNet",
+        "jobs.jsonl",
+        "multirun.yaml",
+        ".lock",
+    }
 
 
 def test_a_preset_that_sweeps_needs_no_flag(mxtrain) -> None:
@@ -107,8 +118,9 @@ def test_a_preset_that_sweeps_needs_no_flag(mxtrain) -> None:
 
 
 def test_the_old_sweeper_leads_to_tune(mxtrain) -> None:
-    said = mxtrain.refused("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=7",
-                           "optimizer.lr=tag(log,interval(0.0001,0.1))")  # fmt: skip
+    said = mxtrain.refused(
+        "-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=7", "optimizer.lr=tag(log,interval(0.0001,0.1))"
+    )
     meant = "debug=fast model=mlp logger=jsonl 'optimizer.lr=tag(log,interval(0.0001,0.1))' n_trials=7"
     assert f"tune STUDY {meant}" in said
 
@@ -129,8 +141,10 @@ def test_another_sweep_in_the_same_folder_has_other_numbers_and_the_table_all_jo
     names = sorted(path.name for path in (mxtrain.folder / "s").glob("*_*"))
     assert names == ["0_optimizer.lr-0.01", "1_optimizer.lr-0.02", "2_optimizer.lr-0.03"]
     assert sorted((number, state) for number, state, _ in rows(done.stdout)) == [
-        ("0", "finished, before"), ("1", "finished, before"), ("2", "finished"),
-    ]  # fmt: skip
+        ("0", "finished, before"),
+        ("1", "finished, before"),
+        ("2", "finished"),
+    ]
     best = max(range(3), key=lambda n: (status_of(mxtrain, n)["best"]["value"], -status_of(mxtrain, n)["best"]["loss"]))
     assert re.search(rf"^{best} .* <- best", done.stdout, re.MULTILINE)
 
@@ -156,20 +170,36 @@ def test_jobs_of_earlier_calls_in_the_same_folder_count(tmp_path, capsys) -> Non
 
     def add(number: int, lr: str, value: float, metric: str = "val/accuracy") -> None:
         best = {"metric": metric, "value": value, "step": 1}
-        append_outcome(file, Outcome(number, [f"optimizer.lr={lr}"], str(folder / f"{number}_{lr}"), "finished", 0, "",
-                                     1, best, ["optimizer.lr"]))  # fmt: skip
+        append_outcome(
+            file,
+            Outcome(
+                number,
+                [f"optimizer.lr={lr}"],
+                str(folder / f"{number}_{lr}"),
+                "finished",
+                0,
+                "",
+                1,
+                best,
+                ["optimizer.lr"],
+            ),
+        )
 
-    for number, lr, value, metric in ((0, "0.1", 0.9, "val/accuracy"), (1, "0.2", 0.4, "val/accuracy"),
-                                      (2, "0.3", 9.0, "val/loss")):  # fmt: skip
+    for number, lr, value, metric in (
+        (0, "0.1", 0.9, "val/accuracy"),
+        (1, "0.2", 0.4, "val/accuracy"),
+        (2, "0.3", 9.0, "val/loss"),
+    ):
         add(number, lr, value, metric)
     start = file.stat().st_size
     add(1, "0.2", 0.5)
     earlier = earlier_outcomes(file, start)
     assert [(one.number, one.before) for one in earlier] == [(0, True), (1, True), (2, True)]
     description = SimpleNamespace(
-        trainer=SimpleNamespace(monitor="val/accuracy"), logger={},
+        trainer=SimpleNamespace(monitor="val/accuracy"),
+        logger={},
         metric={"accuracy": SimpleNamespace(better_direction="max")},
-    )  # fmt: skip
+    )
     sweep.print_table(read_outcomes(file, start), folder, description, earlier)  # type: ignore[arg-type]
     assert rows(capsys.readouterr().out) == [("0", "finished, before", "0.9000"), ("1", "finished", "0.5000")]
 
@@ -189,8 +219,9 @@ def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
     long = ("model=mlp", "logger=jsonl", "trainer.max_epochs=2000", "early_stopping=off", "trainer.seed=1,2")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "mxtrain", "-m", *long, "hydra.sweep.dir=s"]
-    sweep = subprocess.Popen(command, cwd=mxtrain.folder, env=environment, stderr=subprocess.PIPE,
-                             stdout=subprocess.DEVNULL, text=True)  # fmt: skip
+    sweep = subprocess.Popen(
+        command, cwd=mxtrain.folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
     try:
         deadline = time.monotonic() + 60
         while not list(mxtrain.folder.glob("s/0_*/checkpoints/step-*[1-9]*")) and time.monotonic() < deadline:
@@ -275,7 +306,13 @@ def test_lines_that_are_no_outcome_are_left_out(tmp_path, caplog):
     good = Outcome(1, ["a=1"], "r", "finished", 0, "", 5, {"metric": "val/loss", "value": 0.5, "step": 5})
     append_outcome(file, good)
     lines = [
-        b"{}", b"[]", b"5", b"\xff", file.read_bytes()[:40], b"[" * 9000, b'{"number": 1e999}',
+        b"{}",
+        b"[]",
+        b"5",
+        b"\xff",
+        file.read_bytes()[:40],
+        b"[" * 9000,
+        b'{"number": 1e999}',
         file.read_bytes().strip().replace(b'"step": 5}', b'"step": "x"}'),
         file.read_bytes().strip().replace(b'"a=1"', b"3"),
     ]

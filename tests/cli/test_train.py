@@ -38,8 +38,14 @@ def test_a_run_leaves_its_record(mxtrain) -> None:
     )
     # The command to go on is one that works when pasted.
     command = done.stdout.partition("# evaluate\n")[2].splitlines()[0]
-    again = subprocess.run(["bash", "-c", command], cwd=mxtrain.folder, capture_output=True, text=True, check=False,
-                           env={"PYTHONPATH": str(EXAMPLE.parents[1]), "OMP_NUM_THREADS": "1"})  # fmt: skip
+    again = subprocess.run(
+        ["bash", "-c", command],
+        cwd=mxtrain.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(EXAMPLE.parents[1]), "OMP_NUM_THREADS": "1"},
+    )
     assert again.returncode == 0 and "accuracy" in again.stdout, command + again.stderr
 
 
@@ -97,9 +103,16 @@ def test_the_example_of_own_code_runs(mxtrain) -> None:
 def test_a_device_without_memory_names_the_batch_and_what_to_try(mxtrain) -> None:
     """Four GiB for all, of which one step of this batch would take more."""
     done = mxtrain(
-        "model=resnet", "dataset=synthetic", "dataset.num_samples=8192", "dataset.batch_size=4096",
-        "dataset.shape=[3,64,64]", "trainer.max_steps=2", "hydra.run.dir=r", mxnet=True, memory_gib=4,
-    )  # fmt: skip
+        "model=resnet",
+        "dataset=synthetic",
+        "dataset.num_samples=8192",
+        "dataset.batch_size=4096",
+        "dataset.shape=[3,64,64]",
+        "trainer.max_steps=2",
+        "hydra.run.dir=r",
+        mxnet=True,
+        memory_gib=4,
+    )
     assert done.returncode == 1
     assert done.stderr.startswith("error: out of memory (") and "Traceback" not in done.stderr
     assert "dataset.batch_size=4096 in trainer.grad_accumulation=1 parts: trainer.grad_accumulation=2" in done.stderr

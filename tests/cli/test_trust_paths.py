@@ -17,33 +17,52 @@ DESCRIBES = {"describe", "describe_here", "compose_and_check", "amend", "build_s
 """Functions that turn words or plain settings into objects, and so import the classes that these name."""
 CHECKS = {"require_trusted", "require_trusted_words", "read_trusted_study"}
 TYPED = {
-    "api.py", "custom_loop.py", "cli/train.py", "cli/verify.py", "cli/explain.py", "cli/show.py", "cli/score.py",
-    "cli/lr_find.py", "cli/data.py", "cli/sweep.py", "cli/folds.py", "cli/objects.py",
+    "api.py",
+    "custom_loop.py",
+    "cli/train.py",
+    "cli/verify.py",
+    "cli/explain.py",
+    "cli/show.py",
+    "cli/score.py",
+    "cli/lr_find.py",
+    "cli/data.py",
+    "cli/sweep.py",
+    "cli/folds.py",
+    "cli/objects.py",
     "cli/push.py",  # the tracker and its settings are typed; those of the run are only sent
     "cli/job.py",  # a job of the sweep that this process, or the launcher that it started, has composed
-}  # fmt: skip
+}
 """Modules whose words the user has typed."""
 INNER = {
-    "cli/environment.py", "cli/compose.py", "cli/recorded.py", "description/groups.py", "config/specs.py",
-    "model/given.py", "cli/config_loader.py",
-}  # fmt: skip
+    "cli/environment.py",
+    "cli/compose.py",
+    "cli/recorded.py",
+    "description/groups.py",
+    "config/specs.py",
+    "model/given.py",
+    "cli/config_loader.py",
+}
 """Modules that define these functions, or pass on what their callers have checked."""
 OTHER = {
-    "parallel/served_tables.py": "describe of an input of ids", "serving/answers.py": "describe of an answer",
-    "cli/origins.py": "compose of PyYAML, a tree of nodes", "vision/images/affine.py": "compose of matrices",
+    "parallel/served_tables.py": "describe of an input of ids",
+    "serving/answers.py": "describe of an answer",
+    "cli/origins.py": "compose of PyYAML, a tree of nodes",
+    "vision/images/affine.py": "compose of matrices",
     "vision/images/transforms/lazy_image.py": "compose of matrices",
-}  # fmt: skip
+}
+
 
 @functools.cache
 def nodes() -> Dict[str, List[ast.AST]]:
     """The nodes of each module of the package, by its path."""
     return {
         path.relative_to(PACKAGE).as_posix(): [
-            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            node
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, (ast.Call, ast.Subscript))
         ]
         for path in sorted(PACKAGE.rglob("*.py"))
-    }  # fmt: skip
+    }
 
 
 def calls_of(module: str) -> Set[str]:
@@ -57,19 +76,34 @@ def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them(
     assert unlisted == set(), "take the words through cli/foreign_words.py, or list the module with its reason"
     checked = {name for name, calls in found.items() if calls & CHECKS}
     assert checked == {
-        "cli/restored.py", "cli/replay.py", "cli/reproduce.py", "cli/tune.py", "cli/foreign_words.py",
+        "cli/restored.py",
+        "cli/replay.py",
+        "cli/reproduce.py",
+        "cli/tune.py",
+        "cli/foreign_words.py",
         "training/teacher.py",
-    }  # fmt: skip
+    }
 
 
 def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() -> None:
     """Keys of the files that hold them: study.json, meta.json, checkpoints, bundles, jobs.jsonl, .hydra."""
     keys = {"overrides", "flags", "argv", "description", "working_folder", "overrides.yaml"}
     only_compare_or_print = {
-        "slim.py", "training/resume.py", "checkpoint/run_state.py", "checkpoint/average.py", "checkpoint/soup.py",
-        "cli/slim.py", "cli/push.py", "runs/meta.py", "description/reproduction.py", "description/provenance.py",
-        "cli/sweep.py", "cli/outcome.py", "tuning/trials.py", "cli/objects.py",
-    }  # fmt: skip
+        "slim.py",
+        "training/resume.py",
+        "checkpoint/run_state.py",
+        "checkpoint/average.py",
+        "checkpoint/soup.py",
+        "cli/slim.py",
+        "cli/push.py",
+        "runs/meta.py",
+        "description/reproduction.py",
+        "description/provenance.py",
+        "cli/sweep.py",
+        "cli/outcome.py",
+        "tuning/trials.py",
+        "cli/objects.py",
+    }
     readers = set()
     for module, found in nodes().items():
         for node in found:

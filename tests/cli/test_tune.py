@@ -52,8 +52,14 @@ def starts_of(run: Path) -> List[int]:
 
 def start_worker(folder: Path, *arguments: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-m", "mxtrain", "tune", *arguments], cwd=folder, env=environment,
-                            stdout=stdout, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "mxtrain", "tune", *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def children_of(process: subprocess.Popen) -> List[int]:
@@ -112,8 +118,9 @@ def check_nothing_lost_or_repeated(study: Path, n_trials: int, rungs: List[int],
         measured = {row["step"]: row["accuracy"] for row in rows if row["split"] == "val"}
         assert trial.intermediate_values == {
             rung // 20: max(value for step, value in measured.items() if step <= rung)
-            for rung in rungs[:-1] if rung <= steps[-1]
-        }  # fmt: skip
+            for rung in rungs[:-1]
+            if rung <= steps[-1]
+        }
     assert any(trial.state.name == "COMPLETE" for trial in trials)
 
 
@@ -158,8 +165,10 @@ def test_a_population_has_the_same_weights_with_kills_and_two_workers(mxtrain) -
     study = kill_and_finish(mxtrain, ["study", *arguments], num_kills=6, seed=3, kills_runs=True)
 
     def members(folder: Path) -> List[Any]:
-        return [(one.number, one.state.name, one.value, one.user_attrs, one.intermediate_values)
-                for one in trials_of(folder)]  # fmt: skip
+        return [
+            (one.number, one.state.name, one.value, one.user_attrs, one.intermediate_values)
+            for one in trials_of(folder)
+        ]
 
     assert members(study) == members(mxtrain.folder / "whole")
     names = sorted(path.name for path in study.iterdir() if path.name[0].isdigit())
@@ -173,8 +182,16 @@ def test_a_population_has_the_same_weights_with_kills_and_two_workers(mxtrain) -
 
 @pytest.mark.slow
 def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -> None:
-    done = mxtrain("tune", "study", *FAST, "trainer.max_epochs=1", "optimizer.lr=choice(1e38,0.01)", "sampler=grid",
-                   mxnet=True, PYTHONPATH=PYTHONPATH)  # fmt: skip
+    done = mxtrain(
+        "tune",
+        "study",
+        *FAST,
+        "trainer.max_epochs=1",
+        "optimizer.lr=choice(1e38,0.01)",
+        "sampler=grid",
+        mxnet=True,
+        PYTHONPATH=PYTHONPATH,
+    )
     assert done.returncode == 0, done.stderr
     study = mxtrain.folder / "study"
     by_lr = {trial.params["optimizer.lr"]: trial for trial in trials_of(study)}
@@ -189,7 +206,8 @@ def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -
     (study / "journal.log").unlink()
     assert mxtrain("tune", "study", PYTHONPATH=PYTHONPATH).returncode == 0  # without MXNet
     assert {trial.params["optimizer.lr"]: (trial.number, trial.value) for trial in trials_of(study)} == {
-        lr: (1 - trial.number, trial.value) for lr, trial in by_lr.items()}  # fmt: skip
+        lr: (1 - trial.number, trial.value) for lr, trial in by_lr.items()
+    }
     assert {number: (study / str(1 - number) / "status.json").read_bytes() for number in range(2)} == ends
     file = study / "study.json"
     description = json.loads(file.read_text())
@@ -247,27 +265,40 @@ def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> No
 # What is refused before anything is written.
 
 
-@pytest.mark.parametrize("arguments, said", [
-    ((), "tune takes the folder of one study, and none was given"),
-    (("worker",), "Type `tune worker STUDY`"), (("sho", "s"), "Did you mean 'show'"),
-    (("s",), "nothing differs between the trials"), (("s", "model=mlp"), "nothing differs between the trials"),
-    (("show", "s"), "there is no study in this folder"), (("worker", "s"), "there is no study in this folder"),
-    (("worker", "s", LR), "what is trained is written in the study's folder"),
-    (("s", LR, "n_trials=0"), "n_trials=0"), (("s", LR, "sampler=tpa"), "sampler=tpa"),
-    (("s", LR, "pruner=asha", "trainer.max_epochs=null", "trainer.max_steps=9"), "trainer.max_epochs, which is null"),
-    (("s", LR, "pruner=asha", "trainer.max_epochs=1"), "the first rung must be shorter"),
-    (("s", LR, "pruner=asha", "trainer.max_epochs=9,27"), "all trials have the same length"),
-    (("s", LR, "pruner=asha", "objectives=val/accuracy,val/loss"), "Type pruner=none"),
-    (("s", LR, "objectives=val/acuracy,val/loss"), "Did you mean 'val/accuracy'"),
-    (("s", LR, "sampler=grid"), "optimizer.lr: sampler=grid takes values that can be listed"),
-    (("s", LR, "sampler=cmaes"), "at least two"), (("s", LR, "hydra.run.dir=x"), "each trial has its own"),
-    (("s", LR, "checkpoint=off"), "could not be continued"), (("-m", "s", LR), "leave out -m"),
-    (("s", "model=choice(mlp,lenett)"), "lenet"), (("s", "optimizer.lr=interval(-1,1)"), "optimizer.lr=-1"),
-    (("s", "model.hidden=choice([8],x)", "model=mlp"), "model.hidden"),
-    (("s", LR, "storage=nonsense"), "storage=nonsense cannot be opened"),
-    (("s", LR, "dataset=image_folder"), "image_folder"),
-    (("s", LR, "objectives=val/acuracy,val/loss"), "Measured are: val/loss, val/accuracy, samples_per_s."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ((), "tune takes the folder of one study, and none was given"),
+        (("worker",), "Type `tune worker STUDY`"),
+        (("sho", "s"), "Did you mean 'show'"),
+        (("s",), "nothing differs between the trials"),
+        (("s", "model=mlp"), "nothing differs between the trials"),
+        (("show", "s"), "there is no study in this folder"),
+        (("worker", "s"), "there is no study in this folder"),
+        (("worker", "s", LR), "what is trained is written in the study's folder"),
+        (("s", LR, "n_trials=0"), "n_trials=0"),
+        (("s", LR, "sampler=tpa"), "sampler=tpa"),
+        (
+            ("s", LR, "pruner=asha", "trainer.max_epochs=null", "trainer.max_steps=9"),
+            "trainer.max_epochs, which is null",
+        ),
+        (("s", LR, "pruner=asha", "trainer.max_epochs=1"), "the first rung must be shorter"),
+        (("s", LR, "pruner=asha", "trainer.max_epochs=9,27"), "all trials have the same length"),
+        (("s", LR, "pruner=asha", "objectives=val/accuracy,val/loss"), "Type pruner=none"),
+        (("s", LR, "objectives=val/acuracy,val/loss"), "Did you mean 'val/accuracy'"),
+        (("s", LR, "sampler=grid"), "optimizer.lr: sampler=grid takes values that can be listed"),
+        (("s", LR, "sampler=cmaes"), "at least two"),
+        (("s", LR, "hydra.run.dir=x"), "each trial has its own"),
+        (("s", LR, "checkpoint=off"), "could not be continued"),
+        (("-m", "s", LR), "leave out -m"),
+        (("s", "model=choice(mlp,lenett)"), "lenet"),
+        (("s", "optimizer.lr=interval(-1,1)"), "optimizer.lr=-1"),
+        (("s", "model.hidden=choice([8],x)", "model=mlp"), "model.hidden"),
+        (("s", LR, "storage=nonsense"), "storage=nonsense cannot be opened"),
+        (("s", LR, "dataset=image_folder"), "image_folder"),
+        (("s", LR, "objectives=val/acuracy,val/loss"), "Measured are: val/loss, val/accuracy, samples_per_s."),
+    ],
+)
 def test_mistakes_are_refused(refused, arguments, said: str) -> None:
     assert said in refused("tune", *arguments)
 
@@ -309,20 +340,32 @@ def study_folder(tmp_path: Path) -> Iterator[Path]:
     from mxtrain.tuning.space import Space, TunedSetting
 
     folder = tmp_path / "cwd" / "study"
-    StudyFolder(folder).create(StudyDescription(
-        "study-x", [], ["model._target_=mine.Network"], str(tmp_path), TuneSettings(n_trials=1),
-        Space([TunedSetting("trainer.seed", "choice", ("1", "2"))]), ["val/loss"], ["min"], 3,
-    ))  # fmt: skip
+    StudyFolder(folder).create(
+        StudyDescription(
+            "study-x",
+            [],
+            ["model._target_=mine.Network"],
+            str(tmp_path),
+            TuneSettings(n_trials=1),
+            Space([TunedSetting("trainer.seed", "choice", ("1", "2"))]),
+            ["val/loss"],
+            ["min"],
+            3,
+        )
+    )
     yield folder
 
 
-@pytest.mark.parametrize("storage, said", [
-    ("postgres://u:secret@nohost/db", "there is no database 'postgres://'. Did you mean 'postgresql://'?"),
-    ("sqlite:////nowhere/x.db", "x.db cannot be opened: "),
-    ("postgresql+nodriver://u:secret@nohost/db", "cannot be opened: Can't load plugin"),
-    ("postgresql://u:secret@nohost/db", "needs the package psycopg2 ("),
-    ("mysql://u:secret@nohost/db", "pip install mysqlclient "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "storage, said",
+    [
+        ("postgres://u:secret@nohost/db", "there is no database 'postgres://'. Did you mean 'postgresql://'?"),
+        ("sqlite:////nowhere/x.db", "x.db cannot be opened: "),
+        ("postgresql+nodriver://u:secret@nohost/db", "cannot be opened: Can't load plugin"),
+        ("postgresql://u:secret@nohost/db", "needs the package psycopg2 ("),
+        ("mysql://u:secret@nohost/db", "pip install mysqlclient "),
+    ],
+)
 def test_a_database_that_cannot_be_opened_says_why_without_its_password(tmp_path: Path, storage, said) -> None:
     from mxtrain.errors import ConfigError
     from mxtrain.tuning.folder import StudyFolder
@@ -338,10 +381,14 @@ def test_a_database_that_cannot_be_opened_says_why_without_its_password(tmp_path
     assert said in str(error.value) and "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("text, said", [
-    ('{"op_code": 4}\ngarbage\n', ", line 2 is not JSON"), ("[1]\n", ", line 1 is not an entry of Optuna"),
-    ('{"op_code": 4, "worker_id": "x"}\n', " cannot be read: KeyError"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('{"op_code": 4}\ngarbage\n', ", line 2 is not JSON"),
+        ("[1]\n", ", line 1 is not an entry of Optuna"),
+        ('{"op_code": 4, "worker_id": "x"}\n', " cannot be read: KeyError"),
+    ],
+)
 def test_a_damaged_journal_is_named_with_its_line(refused, study_folder: Path, text: str, said: str) -> None:
     (study_folder / "journal.log").write_text(text)
     message = refused("tune", "show", "study")
@@ -397,18 +444,28 @@ def test_other_settings_and_ranges_of_a_study_are_told_one_by_one(refused, study
     file = study_folder / "study.json"
     content = json.loads(file.read_text())
     content.update(overrides=["model=mlp", "trainer.monitor=val/loss"], objectives=["val/loss"])
-    content["space"] = [{"key": "optimizer.lr", "kind": "float", "low": 1e-4, "high": 0.1, "log": True},
-                        {"key": "trainer.seed", "kind": "int", "low": 1, "high": 7, "step": 2}]  # fmt: skip
+    content["space"] = [
+        {"key": "optimizer.lr", "kind": "float", "low": 1e-4, "high": 0.1, "log": True},
+        {"key": "trainer.seed", "kind": "int", "low": 1, "high": 7, "step": 2},
+    ]
     file.write_text(json.dumps(content))
     said = refused("tune", "study", "n_trials=9", "sampler=random", "pruner=none")
     assert "has sampler=tpe, and only n_trials may change. Leave out sampler=random, or name another folder" in said
-    said = refused("tune", "study", "model=lenet", "optimizer.lr=log(1e-4,1)", "dataset.batch_size=choice(8,16)",
-                   "objectives=val/loss")  # fmt: skip
+    said = refused(
+        "tune",
+        "study",
+        "model=lenet",
+        "optimizer.lr=log(1e-4,1)",
+        "dataset.batch_size=choice(8,16)",
+        "objectives=val/loss",
+    )
     assert [line.strip() for line in said.splitlines()[1:-1]] == [
-        "overrides: was model=mlp, now model=lenet", "optimizer.lr: was log(0.0001,0.1), now log(0.0001,1)",
-        "trainer.seed: was range(1,9,2), now not given", "dataset.batch_size: was not given, now choice(8,16)",
+        "overrides: was model=mlp, now model=lenet",
+        "optimizer.lr: was log(0.0001,0.1), now log(0.0001,1)",
+        "trainer.seed: was range(1,9,2), now not given",
+        "dataset.batch_size: was not given, now choice(8,16)",
         "objectives: was null, now val/loss",
-    ]  # fmt: skip
+    ]
 
 
 def test_code_that_only_a_study_names_is_not_run(refused, study_folder: Path) -> None:
@@ -420,17 +477,24 @@ def test_code_that_only_a_study_names_is_not_run(refused, study_folder: Path) ->
 UNIT = {"key": "optimizer.lr", "kind": "float", "low": 0.1, "high": 1.0}
 
 
-@pytest.mark.parametrize("change, said", [
-    ({"space": 3}, "'space' is a int"), ({"settings": {"sampler": "x"}}, "sampler=x"), ({"flags": [1]}, "'flags[]'"),
-    ({"space": [{"key": "a"}]}, "'kind' is missing"), ({"directions": []}, "must have min or max in 'directions'"),
-    ({"directions": ["up"]}, "must have min or max in 'directions'"), ({"extra": 1}, "has the unknown field 'extra'"),
-    ({"objectives": [], "directions": []}, "must have min or max in 'directions'"),
-    ({"space": [{**UNIT, "when": {"model": 1}}]}, "'when.model' is no list"),
-    ({"space": [{**UNIT, "unit": "s"}]}, "has a parameter with the unknown field 'unit'"),
-    ({"space": [{**UNIT, "step": 0}]}, "the step of a range is above 0"),
-    ({"space": [{**UNIT, "high": None, "low": 1}]}, "1 is above 0"),
-    ({"space": [{**UNIT, "kind": "choice", "choices": None}]}, "there is nothing to choose from"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"space": 3}, "'space' is a int"),
+        ({"settings": {"sampler": "x"}}, "sampler=x"),
+        ({"flags": [1]}, "'flags[]'"),
+        ({"space": [{"key": "a"}]}, "'kind' is missing"),
+        ({"directions": []}, "must have min or max in 'directions'"),
+        ({"directions": ["up"]}, "must have min or max in 'directions'"),
+        ({"extra": 1}, "has the unknown field 'extra'"),
+        ({"objectives": [], "directions": []}, "must have min or max in 'directions'"),
+        ({"space": [{**UNIT, "when": {"model": 1}}]}, "'when.model' is no list"),
+        ({"space": [{**UNIT, "unit": "s"}]}, "has a parameter with the unknown field 'unit'"),
+        ({"space": [{**UNIT, "step": 0}]}, "the step of a range is above 0"),
+        ({"space": [{**UNIT, "high": None, "low": 1}]}, "1 is above 0"),
+        ({"space": [{**UNIT, "kind": "choice", "choices": None}]}, "there is nothing to choose from"),
+    ],
+)
 def test_a_damaged_study_is_refused(refused, study_folder: Path, change: Dict[str, Any], said: str) -> None:
     file = study_folder / "study.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))

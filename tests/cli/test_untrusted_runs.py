@@ -51,9 +51,13 @@ def test_damaged_description_is_rejected(damage: str, description: Dict[str, Any
 
 
 CONTENTS = {
-    "deep": b"[" * 1_000_000, "no JSON": b"{", "no UTF-8": b"\xff", "a list": b"[1]", "a number": b"1e400",
+    "deep": b"[" * 1_000_000,
+    "no JSON": b"{",
+    "no UTF-8": b"\xff",
+    "a list": b"[1]",
+    "a number": b"1e400",
     "digits": b'{"exit_code": ' + b"9" * 400 + b"}",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("content", sorted(CONTENTS))

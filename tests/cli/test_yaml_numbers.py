@@ -9,23 +9,43 @@ from mxtrain.cli.yaml_numbers import OtherBase, strict
 from mxtrain.errors import ConfigError
 
 
-@pytest.mark.parametrize("text, said", [
-    ("010", "010 is 8 in YAML. Write 10, or 8, or '010'"), ("-017", "-017 is -15 in YAML. Write -17, or -15"),
-    ("0x10", "0x10 is 16 in YAML. Write 16"), ("0b11", "0b11 is 3 in YAML. Write 3"),
-    ("1:30", "1:30 is 90 in YAML. Write 90"),
-    ("1:30.5", "1:30.5 is 90.5"), ("0_10", "0_10 is 8"),
-    ("07", "07 is 7 in YAML. Write 7, or '07'"), ("00", "00 is 0 in YAML. Write 0, or '00'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("010", "010 is 8 in YAML. Write 10, or 8, or '010'"),
+        ("-017", "-017 is -15 in YAML. Write -17, or -15"),
+        ("0x10", "0x10 is 16 in YAML. Write 16"),
+        ("0b11", "0b11 is 3 in YAML. Write 3"),
+        ("1:30", "1:30 is 90 in YAML. Write 90"),
+        ("1:30.5", "1:30.5 is 90.5"),
+        ("0_10", "0_10 is 8"),
+        ("07", "07 is 7 in YAML. Write 7, or '07'"),
+        ("00", "00 is 0 in YAML. Write 0, or '00'"),
+    ],
+)
 def test_refused(text, said) -> None:
     for content in (text, f"[1, {text}]", f"a:\n  b: {text}", f"{text}: 1"):
         with pytest.raises(OtherBase, match=said):
             yaml.load(content, strict(yaml.SafeLoader))
 
 
-@pytest.mark.parametrize("text, value", [
-    ("0", 0), ("10", 10), ("-3", -3), ("1_000", 1000), ("0.5", 0.5), ("1.0e-3", 1e-3), ("'010'", "010"), ("08", "08"),
-    (".5", 0.5), ("a:b", "a:b"), ("true", True), ("0.10", 0.1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("0", 0),
+        ("10", 10),
+        ("-3", -3),
+        ("1_000", 1000),
+        ("0.5", 0.5),
+        ("1.0e-3", 1e-3),
+        ("'010'", "010"),
+        ("08", "08"),
+        (".5", 0.5),
+        ("a:b", "a:b"),
+        ("true", True),
+        ("0.10", 0.1),
+    ],
+)
 def test_as_before(text, value) -> None:
     found = yaml.load(f"a: {text}", strict(yaml.SafeLoader))["a"]
     assert found == value and type(found) is type(value)

@@ -43,26 +43,54 @@ class Slurm:
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
         lines = [
-            "ClusterName=test", f"SlurmctldHost={socket.gethostname()}(127.0.0.1)", f"SlurmctldPort={controller}",
-            "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge",
+            "ClusterName=test",
+            f"SlurmctldHost={socket.gethostname()}(127.0.0.1)",
+            f"SlurmctldPort={controller}",
+            "SlurmUser=root",
+            "SlurmdUser=root",
+            "AuthType=auth/munge",
             f"AuthInfo=socket={folder}/munge.sock,cred_expire=10",  # a requeued job waits so long
-            "CredType=cred/munge", f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool-%n",
-            f"SlurmctldPidFile={folder}/slurmctld.pid", f"SlurmdPidFile={folder}/slurmd-%n.pid",
-            f"SlurmctldLogFile={folder}/slurmctld.log", f"SlurmdLogFile={folder}/slurmd-%n.log",
-            "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "SwitchType=switch/none", "MpiDefault=none",
-            "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "ReturnToService=2", "KillWait=2",
-            "SlurmdParameters=config_overrides", "JobAcctGatherType=jobacct_gather/none",
+            "CredType=cred/munge",
+            f"StateSaveLocation={folder}/state",
+            f"SlurmdSpoolDir={folder}/spool-%n",
+            f"SlurmctldPidFile={folder}/slurmctld.pid",
+            f"SlurmdPidFile={folder}/slurmd-%n.pid",
+            f"SlurmctldLogFile={folder}/slurmctld.log",
+            f"SlurmdLogFile={folder}/slurmd-%n.log",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "SwitchType=switch/none",
+            "MpiDefault=none",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_CPU",
+            "ReturnToService=2",
+            "KillWait=2",
+            "SlurmdParameters=config_overrides",
+            "JobAcctGatherType=jobacct_gather/none",
             "AccountingStorageType=accounting_storage/none",
-            *(f"NodeName={name} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS}"
-              for name, port in zip(NODES, nodes)),
+            *(
+                f"NodeName={name} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS}"
+                for name, port in zip(NODES, nodes)
+            ),
             "PartitionName=all Nodes=ALL Default=YES State=UP",
-        ]  # fmt: skip
+        ]
         (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
         self.environment: Dict[str, str] = {"SLURM_CONF": str(folder / "slurm.conf")}
         stack.callback(self._end)
-        self._run("munged", "--force", *(f"--{name}={folder}/munge.{end}" for name, end in [
-            ("key-file", "key"), ("socket", "sock"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"),
-        ]))  # fmt: skip
+        self._run(
+            "munged",
+            "--force",
+            *(
+                f"--{name}={folder}/munge.{end}"
+                for name, end in [
+                    ("key-file", "key"),
+                    ("socket", "sock"),
+                    ("pid-file", "pid"),
+                    ("log-file", "log"),
+                    ("seed-file", "seed"),
+                ]
+            ),
+        )
         self._run("slurmctld", "-c")
         for name in NODES:
             self._run("slurmd", "-N", name)
@@ -74,8 +102,9 @@ class Slurm:
     def _run(self, *command: str) -> str:
         environment = {**os.environ, **self.environment, "PATH": SEARCH}
         with tempfile.TemporaryFile("w+") as output:  # daemons would keep a pipe open
-            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                                  stderr=subprocess.STDOUT, check=False)  # fmt: skip
+            done = subprocess.run(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False
+            )
             output.seek(0)
             text = output.read()
         assert done.returncode == 0 or command[0] == "sinfo", f"{command[0]}: {text}"

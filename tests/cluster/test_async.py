@@ -20,15 +20,27 @@ from mxtrain.errors import ConfigError
 
 ASYNC = ("kvstore=dist_async", "cluster.backoff=0.1")
 TWO = (*ASYNC, "cluster.workers=2")
-SLOW = (*SMALL, "model.hidden=[128,128]", "trainer.max_epochs=8", "checkpoint.every_steps=20",
-        "early_stopping=off")  # fmt: skip
-LEARNS = ("model=mlp", "model.hidden=[64]", "dataset.batch_size=64", "optimizer.lr=0.005", "trainer.max_epochs=12",
-          "early_stopping=off")  # fmt: skip
+SLOW = (*SMALL, "model.hidden=[128,128]", "trainer.max_epochs=8", "checkpoint.every_steps=20", "early_stopping=off")
+LEARNS = (
+    "model=mlp",
+    "model.hidden=[64]",
+    "dataset.batch_size=64",
+    "optimizer.lr=0.005",
+    "trainer.max_epochs=12",
+    "early_stopping=off",
+)
 
 
-LARS = ("optimizer=lars", "optimizer.lr=0.5", "optimizer.wd=0.01", "cluster.servers=2",
-        "model.param_groups=[{pattern: output.*, lr_mult: 10.0}]", "trainer.ema_decay=0.9",
-        "trainer.clip_global_norm=1", "checkpoint.every_steps=11")  # fmt: skip
+LARS = (
+    "optimizer=lars",
+    "optimizer.lr=0.5",
+    "optimizer.wd=0.01",
+    "cluster.servers=2",
+    "model.param_groups=[{pattern: output.*, lr_mult: 10.0}]",
+    "trainer.ema_decay=0.9",
+    "trainer.clip_global_norm=1",
+    "checkpoint.every_steps=11",
+)
 
 
 def test_one_worker_is_one_device_to_the_bit_also_after_a_stop(tmp_path: Path) -> None:
@@ -61,8 +73,14 @@ def test_two_workers_learn_and_their_staleness_is_shown(tmp_path: Path) -> None:
 def test_compressed_gradients_and_weights(tmp_path: Path) -> None:
     """One worker goes on to the bit with what was left over; two of them learn from where it stands. Other compressors
     send the same messages: tests/kvstore/test_compressed_message.py."""
-    common = (*ASYNC, *LEARNS[:4], "early_stopping=off", "checkpoint.every_steps=25", "kvstore.compression=bf16",
-              "cluster.servers=2")  # fmt: skip
+    common = (
+        *ASYNC,
+        *LEARNS[:4],
+        "early_stopping=off",
+        "checkpoint.every_steps=25",
+        "kvstore.compression=bf16",
+        "cluster.servers=2",
+    )
     Process(tmp_path / "whole", *common, "trainer.max_epochs=3").end()
     Process(tmp_path / "run", *common, "trainer.max_epochs=3", "trainer.max_steps=25").end(75)
     Process(tmp_path / "run", *common, "trainer.max_epochs=3").end()
@@ -114,12 +132,27 @@ def test_empty_shares_saves_by_the_clock_and_a_budget_of_time(tmp_path: Path) ->
     """Three workers of two replicas with batch norms; the last batch of an epoch has two samples."""
     run_dir = tmp_path / "run"
     Process(
-        run_dir, *ASYNC, "cluster.workers=3", "parallel=data", "model=resnet", "model.depth=8", "model.width=0.25",
-        "dataset=synthetic", "dataset.shape=[1,8,8]", "dataset.num_samples=100", "dataset.batch_size=24",
-        "dataset.val_fraction=0.25", "dataset.test_fraction=0.25", "checkpoint.every_epochs=null",
-        "checkpoint.every_minutes=0.01", "checkpoint.keep_last=100", "trainer.ema_decay=0.9",
-        "trainer.max_epochs=1000", "trainer.max_time=4", "early_stopping=off",
-    ).end(75)  # fmt: skip
+        run_dir,
+        *ASYNC,
+        "cluster.workers=3",
+        "parallel=data",
+        "model=resnet",
+        "model.depth=8",
+        "model.width=0.25",
+        "dataset=synthetic",
+        "dataset.shape=[1,8,8]",
+        "dataset.num_samples=100",
+        "dataset.batch_size=24",
+        "dataset.val_fraction=0.25",
+        "dataset.test_fraction=0.25",
+        "checkpoint.every_epochs=null",
+        "checkpoint.every_minutes=0.01",
+        "checkpoint.keep_last=100",
+        "trainer.ema_decay=0.9",
+        "trainer.max_epochs=1000",
+        "trainer.max_time=4",
+        "early_stopping=off",
+    ).end(75)
     assert status(run_dir)["step"] > 9 and len(checkpoints(run_dir)) >= 3
     step = status(run_dir)["step"]
     assert steps(run_dir) == list(range(1, step + 1))
@@ -171,10 +204,15 @@ print("same weights")
 def serve(tmp_path: Path, script: str, *arguments: str) -> List[subprocess.CompletedProcess]:
     """A scheduler, a server with SGD and a script as the worker; how the worker and the server ended."""
     tracker = {
-        **os.environ, "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(free_port()),
-        "DMLC_NODE_HOST": "127.0.0.1", "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "PYTHONPATH": str(ROOT),
+        **os.environ,
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "1",
+        "DMLC_NUM_SERVER": "1",
+        "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+    }
     (tmp_path / "worker.py").write_text(script)
     member = [
         sys.executable,
@@ -189,10 +227,15 @@ def serve(tmp_path: Path, script: str, *arguments: str) -> List[subprocess.Compl
     commands = {"scheduler": member, "server": member, "worker": [sys.executable, "worker.py", *arguments]}
     started = {
         role: subprocess.Popen(
-            command, cwd=tmp_path, env={**tracker, "DMLC_ROLE": role}, text=True, stdout=subprocess.PIPE,
+            command,
+            cwd=tmp_path,
+            env={**tracker, "DMLC_ROLE": role},
+            text=True,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-        ) for role, command in commands.items()
-    }  # fmt: skip
+        )
+        for role, command in commands.items()
+    }
     try:
         ended = []
         for role in ("server", "worker"):
@@ -235,9 +278,12 @@ def test_a_server_with_other_settings_ends_with_the_reason(tmp_path: Path, setti
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: List[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", *command, f"hydra.run.dir={tmp_path}/run"], text=True, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-m", "mxtrain", *command, f"hydra.run.dir={tmp_path}/run"],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        timeout=60,
+    )
     assert done.returncode == 2 and all(word in done.stderr + done.stdout for word in words), done.stderr + done.stdout
     assert list(tmp_path.iterdir()) == []
 

@@ -26,13 +26,28 @@ SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.mi
     "given",
     [
         # Odd sizes: the last batch has 11 samples, for 3 workers x 2 parts x 2 replicas x 2 microbatches.
-        ["kvstore=dist_device_sync", "cluster.workers=3", "cluster.servers=2", *SMALL_RESNET,
-         "trainer.grad_accumulation=2", "dataset.batch_size=24", "parallel.batch_norm=replicas"],
-        pytest.param(["kvstore=horovod", "cluster.workers=3", *SMALL_RESNET, "dataset.batch_size=24",
-                      "parallel.batch_norm=global"], marks=[needs_horovod, pytest.mark.zoo]),
+        [
+            "kvstore=dist_device_sync",
+            "cluster.workers=3",
+            "cluster.servers=2",
+            *SMALL_RESNET,
+            "trainer.grad_accumulation=2",
+            "dataset.batch_size=24",
+            "parallel.batch_norm=replicas",
+        ],
+        pytest.param(
+            [
+                "kvstore=horovod",
+                "cluster.workers=3",
+                *SMALL_RESNET,
+                "dataset.batch_size=24",
+                "parallel.batch_norm=global",
+            ],
+            marks=[needs_horovod, pytest.mark.zoo],
+        ),
     ],
     ids=["dist_device_sync", "horovod"],
-)  # fmt: skip
+)
 def test_joint_batch_norms_are_those_of_one_device(given: List[str]) -> None:
     done = verify("tolerance=1e-10", *given)
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
@@ -40,17 +55,31 @@ def test_joint_batch_norms_are_those_of_one_device(given: List[str]) -> None:
 
 def test_workers_of_unequal_shares_one_of_them_empty(tmp_path: Path) -> None:
     """50 samples in batches of 24: the last batch of an epoch has two, for three workers. Step 10 is timed."""
-    common = ("model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0", "dataset=synthetic",
-              "dataset.shape=[1,8,8]", "dataset.num_samples=100", "dataset.val_fraction=0.25", "dataset.batch_size=24",
-              "dataset.test_fraction=0.25", "optimizer=sgd", "optimizer.lr=0.01", "trainer.max_epochs=4")  # fmt: skip
+    common = (
+        "model=lenet",
+        "model.channels=[4,8]",
+        "model.hidden=16",
+        "model.dropout=0",
+        "dataset=synthetic",
+        "dataset.shape=[1,8,8]",
+        "dataset.num_samples=100",
+        "dataset.val_fraction=0.25",
+        "dataset.batch_size=24",
+        "dataset.test_fraction=0.25",
+        "optimizer=sgd",
+        "optimizer.lr=0.01",
+        "trainer.max_epochs=4",
+    )
     Process(tmp_path / "one", *common).end()
     joint = ("kvstore=dist_sync", "cluster.workers=3", "parallel.batch_norm=global")
     Process(tmp_path / "three", *common, *joint).end()
     assert steps(tmp_path / "three") == list(range(1, 13))
     for ours, wanted in zip(rows(tmp_path / "three"), rows(tmp_path / "one")):
         assert ours["loss"] == pytest.approx(wanted["loss"], rel=1e-3)
-    last = [read_checkpoint(tmp_path / run / "checkpoints" / checkpoints(tmp_path / run)[-1]).arrays("model")
-            for run in ("one", "three")]  # fmt: skip
+    last = [
+        read_checkpoint(tmp_path / run / "checkpoints" / checkpoints(tmp_path / run)[-1]).arrays("model")
+        for run in ("one", "three")
+    ]
     moving = [name for name in last[0] if "running" in name]
     assert len(moving) == 8
     for name in moving:
@@ -107,10 +136,20 @@ def test_a_ring_that_breaks_between_two_batch_norms_goes_on_without_a_trace(tmp_
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "dies.yaml").write_text("_target_: dies.network\nat: -1\n")
     env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
-    given = ("kvstore=horovod", "cluster.backoff=0.1", "cluster.workers=3", "cluster.restarts=0", "--config-dir",
-             str(tmp_path / "conf"), "model=dies", "parallel.batch_norm=global", "dataset.batch_size=300",
-             "optimizer=sgd", "optimizer.lr=0.05",  # Adam makes steps of the noise in gradients that are 0
-             "trainer.max_steps=12")  # fmt: skip
+    given = (
+        "kvstore=horovod",
+        "cluster.backoff=0.1",
+        "cluster.workers=3",
+        "cluster.restarts=0",
+        "--config-dir",
+        str(tmp_path / "conf"),
+        "model=dies",
+        "parallel.batch_norm=global",
+        "dataset.batch_size=300",
+        "optimizer=sgd",
+        "optimizer.lr=0.05",  # Adam makes steps of the noise in gradients that are 0
+        "trainer.max_steps=12",
+    )
     found = {}
     for name, at in (("undisturbed", -1), ("run", 8)):
         run = Process(tmp_path / name, *given, f"model.at={at}", env=env).end(75)

@@ -21,9 +21,17 @@ WAYS = {
     "2bit": ["kvstore=dist_sync", "kvstore.compression=2bit", "kvstore.threshold=0.01", "trainer.clip_global_norm=5"],
     "topk": ["kvstore=p3", "cluster.servers=2", "kvstore.compression=topk", "kvstore.ratio=0.05"],
 }
-TWO = ("cluster.workers=2", "cluster.backoff=0.1", *SMALL, "model.hidden=[64]", "trainer.max_epochs=8",
-       "optimizer=sgd", "optimizer.lr=0.1",
-       "checkpoint.every_steps=20", "early_stopping=off")  # fmt: skip
+TWO = (
+    "cluster.workers=2",
+    "cluster.backoff=0.1",
+    *SMALL,
+    "model.hidden=[64]",
+    "trainer.max_epochs=8",
+    "optimizer=sgd",
+    "optimizer.lr=0.1",
+    "checkpoint.every_steps=20",
+    "early_stopping=off",
+)
 
 
 @pytest.mark.zoo
@@ -64,8 +72,15 @@ def test_another_number_of_workers_goes_on(describe_run: Any, tmp_path: Path) ->
 
 def test_saving_by_the_clock_is_the_same_step_for_all(tmp_path: Path) -> None:
     """Gathering what was left over needs all workers: if each went by its own clock, they would wait for ever."""
-    Process(tmp_path / "run", *TWO, *WAYS["topk"], "checkpoint.every_steps=null", "checkpoint.every_epochs=null",
-            "checkpoint.every_minutes=0.0005", "checkpoint.keep_last=100").end()  # fmt: skip
+    Process(
+        tmp_path / "run",
+        *TWO,
+        *WAYS["topk"],
+        "checkpoint.every_steps=null",
+        "checkpoint.every_epochs=null",
+        "checkpoint.every_minutes=0.0005",
+        "checkpoint.keep_last=100",
+    ).end()
     assert len(checkpoints(tmp_path / "run")) > 3
 
 

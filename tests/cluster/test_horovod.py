@@ -146,10 +146,15 @@ def test_the_others_go_on_without_a_lost_worker_until_another_takes_its_place(
     (tmp_path / "waits.py").write_text(WAITS)
     run_dir = tmp_path / "run"
     run = Process(
-        run_dir, *RING, f"cluster.workers={workers}", *SLOW, "+callback.waits._target_=waits.Waits",
-        "cluster.heartbeat_timeout=2", "trainer.log_interval=1",
+        run_dir,
+        *RING,
+        f"cluster.workers={workers}",
+        *SLOW,
+        "+callback.waits._target_=waits.Waits",
+        "cluster.heartbeat_timeout=2",
+        "trainer.log_interval=1",
         env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
-    ).wait_until(has_steps(run_dir, 45))  # fmt: skip
+    ).wait_until(has_steps(run_dir, 45))
     (first,) = processes(run_dir)["worker0"]
     (pid,) = processes(run_dir)["worker1"]
     os.kill(pid, number)
@@ -184,8 +189,15 @@ def test_without_worker_0_all_begin_again_from_the_checkpoint_to_the_same_bits(
 @pytest.mark.zoo
 def test_compressed_gradients_on_a_ring_that_loses_a_worker(tmp_path: Path) -> None:
     """Everybody keeps its own residual. That all have theirs again from a checkpoint: test_compressed_workers.py."""
-    given = (*RING, "cluster.workers=3", *SLOW, "kvstore.compression=2bit", "kvstore.threshold=0.01", "optimizer=sgd",
-             "optimizer.lr=0.1")  # fmt: skip
+    given = (
+        *RING,
+        "cluster.workers=3",
+        *SLOW,
+        "kvstore.compression=2bit",
+        "kvstore.threshold=0.01",
+        "optimizer=sgd",
+        "optimizer.lr=0.1",
+    )
     run = Process(tmp_path / "run", *given).wait_until(has_steps(tmp_path / "run", 45))
     os.kill(processes(tmp_path / "run")["worker1"][0], signal.SIGKILL)
     run.end()
@@ -228,10 +240,16 @@ def test_where_gloo_meets_values_stay_and_foreign_users_are_turned_away() -> Non
         assert put(b"address") == 200 and put(b"another") == 409 and put(b"x" * 70_000) == 403
         assert urllib.request.urlopen(url, timeout=5).read() == b"address"
         connection = subprocess.Popen(
-            [sys.executable, "-c", f"import socket,sys; s=socket.create_connection(('127.0.0.1',{server.port})); "
-             "print(s.getsockname()[1], flush=True); sys.stdin.read()"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                f"import socket,sys; s=socket.create_connection(('127.0.0.1',{server.port})); "
+                "print(s.getsockname()[1], flush=True); sys.stdin.read()",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert connection.stdout is not None
         assert peer_user("127.0.0.1", int(connection.stdout.readline())) == os.getuid()
         connection.communicate("")
@@ -292,8 +310,16 @@ def test_a_step_that_breaks_off_leaves_no_trace_in_moving_statistics(tmp_path: P
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "dies.yaml").write_text("_target_: dies.network\nat: -1\n")
     env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
-    given = (*RING, "cluster.workers=3", "cluster.restarts=0", "--config-dir", str(tmp_path / "conf"), "model=dies",
-             "dataset.batch_size=300", "trainer.max_steps=12")  # fmt: skip
+    given = (
+        *RING,
+        "cluster.workers=3",
+        "cluster.restarts=0",
+        "--config-dir",
+        str(tmp_path / "conf"),
+        "model=dies",
+        "dataset.batch_size=300",
+        "trainer.max_steps=12",
+    )
     found = {}
     runs = {}
     for name, step in (("undisturbed", -1), ("10", 10), ("11", 11)):

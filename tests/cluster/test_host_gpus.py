@@ -30,14 +30,24 @@ def ompi(size: int, **more: str) -> Environments:
 def slurm(*nodes: List[int], **more: str) -> Environments:
     """What Slurm 22 tells each task: `nodes` holds the numbers of the tasks of each."""
     size = sum(map(len, nodes))
-    shared = {"SLURM_STEP_NUM_TASKS": str(size), "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "5",
-              "SLURM_STEP_NODELIST": "127.0.0.1", **more}  # fmt: skip
+    shared = {
+        "SLURM_STEP_NUM_TASKS": str(size),
+        "SLURM_STEP_ID": "0",
+        "SLURM_JOB_ID": "5",
+        "SLURM_STEP_NODELIST": "127.0.0.1",
+        **more,
+    }
     told = {
-        rank: {**shared, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local), "SLURM_NODEID": str(node),
-               "SLURM_GTIDS": ",".join(map(str, ranks))}
+        rank: {
+            **shared,
+            "SLURM_PROCID": str(rank),
+            "SLURM_LOCALID": str(local),
+            "SLURM_NODEID": str(node),
+            "SLURM_GTIDS": ",".join(map(str, ranks)),
+        }
         for node, ranks in enumerate(nodes)
         for local, rank in enumerate(ranks)
-    }  # fmt: skip
+    }
     return [told[rank] for rank in range(size)]
 
 
@@ -136,10 +146,13 @@ def test_too_few_gpus_are_refused_and_the_message_says_who_has_which(gpus_of: An
     assert all(
         words in str(refused.value)
         for words in (
-            "parallel.devices=gpu:2: each worker computes on 2 GPUs of its own", "2 workers of this host see 3 GPUs",
-            "worker 0 gpu(0) and gpu(1)", "for worker 1 gpu(2) is left", "Type parallel.devices=gpu:1, or",
+            "parallel.devices=gpu:2: each worker computes on 2 GPUs of its own",
+            "2 workers of this host see 3 GPUs",
+            "worker 0 gpu(0) and gpu(1)",
+            "for worker 1 gpu(2) is left",
+            "Type parallel.devices=gpu:1, or",
         )
-    ), refused.value  # fmt: skip
+    ), refused.value
     with pytest.raises(ConfigError, match=r"see 1 GPU: worker 0 gpu\(0\) .*for worker 2 none is left. Type a smaller"):
         gpus_of(ours(3)[2:], Single(), 1)
 

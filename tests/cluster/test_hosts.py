@@ -89,9 +89,13 @@ def test_a_damaged_message_is_none() -> None:
 
 OMPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "77"}
 SLURM = {
-    "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
-    "SLURM_STEP_NODELIST": "192.0.2.7,n2", "SLURM_NODEID": "1",
-}  # fmt: skip
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_ID": "0",
+    "SLURM_JOB_ID": "5",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_STEP_NODELIST": "192.0.2.7,n2",
+    "SLURM_NODEID": "1",
+}
 
 
 def test_ranks_are_scheduler_servers_workers() -> None:

@@ -46,11 +46,17 @@ def test_names_become_addresses(listener: socket.socket) -> None:
     assert (environ["DMLC_PS_ROOT_URI"], environ["DMLC_NODE_HOST"]) == ("127.0.0.1", "127.0.0.1")
 
 
-@pytest.mark.parametrize("host, port, said", [
-    ("", "9091", "DMLC_PS_ROOT_URI= and DMLC_PS_ROOT_PORT=9091"), ("localhost", "", "DMLC_PS_ROOT_PORT= "),
-    ("localhost", "0", "DMLC_PS_ROOT_PORT=0 "), ("localhost", "65536", "host and port"),
-    ("localhost", "http", "host and port"), ("::1", "9091", "needs an IPv4 address"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "host, port, said",
+    [
+        ("", "9091", "DMLC_PS_ROOT_URI= and DMLC_PS_ROOT_PORT=9091"),
+        ("localhost", "", "DMLC_PS_ROOT_PORT= "),
+        ("localhost", "0", "DMLC_PS_ROOT_PORT=0 "),
+        ("localhost", "65536", "host and port"),
+        ("localhost", "http", "host and port"),
+        ("::1", "9091", "needs an IPv4 address"),
+    ],
+)
 def test_wrong_variables_are_refused(host: str, port: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         find_scheduler(WORKER, 0, {"DMLC_PS_ROOT_URI": host, "DMLC_PS_ROOT_PORT": port})
@@ -158,15 +164,32 @@ def test_connections_show_whether_all_have_come(listener: socket.socket) -> None
 
 def launched(run_dir: Path, role: str, port: int, *overrides: str, host: str = "localhost") -> subprocess.Popen:
     variables = {
-        **environment(port, host), "DMLC_ROLE": role, "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1",
-        "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+        **environment(port, host),
+        "DMLC_ROLE": role,
+        "DMLC_NUM_WORKER": "1",
+        "DMLC_NUM_SERVER": "1",
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "3" if role == "scheduler" else "1",  # threads that take signals, or none
-    }  # fmt: skip
+    }
     return subprocess.Popen(
-        [sys.executable, "-m", "mxtrain", f"hydra.run.dir={run_dir}", *SMALL, "trainer.max_epochs=1",
-         "kvstore=dist_sync", "cluster.workers=1", "cluster.servers=1", *overrides],
-        env={**os.environ, **variables}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mxtrain",
+            f"hydra.run.dir={run_dir}",
+            *SMALL,
+            "trainer.max_epochs=1",
+            "kvstore=dist_sync",
+            "cluster.workers=1",
+            "cluster.servers=1",
+            *overrides,
+        ],
+        env={**os.environ, **variables},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def test_a_run_is_started_with_the_name_of_the_schedulers_host(tmp_path: Path) -> None:

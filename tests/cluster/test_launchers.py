@@ -25,8 +25,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore import has_horovod
 
 DIST = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
-SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=6", "checkpoint.every_steps=20",
-        "early_stopping=off")  # fmt: skip
+SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=6", "checkpoint.every_steps=20", "early_stopping=off")
 ENDED_S = 15.0
 
 
@@ -41,10 +40,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pids(run_dir: Path, role: str = "") -> List[int]:
     """The processes of a run, relays and all, or only those of a role: "scheduler", "server", "worker1"."""
     return [
-        pid for pid, command, environment in running_processes()
+        pid
+        for pid, command, environment in running_processes()
         if environment.get("MXTRAIN_TEST") == str(run_dir)
         and (role_of(environment) == role if role else "mxtrain" in command)
-    ]  # fmt: skip
+    ]
 
 
 def started(
@@ -93,9 +93,13 @@ def over_ssh(network: Network, tmp_path: Path, *overrides: str, hosts: int = 2) 
     """A run that the first host supervises."""
     file = hostfile(tmp_path / "hosts", network.addresses[:hosts])
     return started(
-        tmp_path / "run", "cluster.launcher=ssh", f"cluster.hostfile={file}",
-        f"cluster.launcher_options=[-F,{network.ssh_config}]", *overrides, command=network.on(1),
-    )  # fmt: skip
+        tmp_path / "run",
+        "cluster.launcher=ssh",
+        f"cluster.hostfile={file}",
+        f"cluster.launcher_options=[-F,{network.ssh_config}]",
+        *overrides,
+        command=network.on(1),
+    )
 
 
 def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
@@ -123,9 +127,14 @@ def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
         run.output
     )
     assert sorted(path.name for path in (run_dir / "workers").iterdir()) == [
-        ".lock", "scheduler.log", "server-0.log", "server-1.log", "server-2.log", "supervisor.log",
+        ".lock",
+        "scheduler.log",
+        "server-0.log",
+        "server-1.log",
+        "server-2.log",
+        "supervisor.log",
         "worker-1.log",
-    ]  # fmt: skip
+    ]
     assert "OMP_NUM_THREADS=1" in (run_dir / "workers" / "worker-1.log").read_text()
     nobody_is_left(run_dir)
 
@@ -209,9 +218,13 @@ def test_ssh_what_cannot_work_is_refused_and_leaves_nothing(
     file = hostfile(tmp_path / "hosts", [line.format("", *network.addresses) for line in lines])
     begun = time.monotonic()
     run = started(
-        tmp_path / "new" / "run", "cluster.launcher=ssh", f"cluster.hostfile={file}",
-        f"cluster.launcher_options=[-F,{network.ssh_config}]", *overrides, command=network.on(1),
-    ).end(2)  # fmt: skip
+        tmp_path / "new" / "run",
+        "cluster.launcher=ssh",
+        f"cluster.hostfile={file}",
+        f"cluster.launcher_options=[-F,{network.ssh_config}]",
+        *overrides,
+        command=network.on(1),
+    ).end(2)
     assert all(word in run.output for word in words), run.output
     assert time.monotonic() - begun < 30 and [path.name for path in tmp_path.iterdir()] == ["hosts"]
 
@@ -266,10 +279,16 @@ def test_mpi_on_several_hosts(network: Network, tmp_path: Path, undisturbed: Pat
     file = hostfile(tmp_path / "hosts", [f"{address} slots=2" for address in network.addresses[:2]])
     options = f"[--map-by,node,--mca,plm_rsh_agent,'ssh -F {network.ssh_config}']"
     run = started(
-        run_dir, "cluster.launcher=mpi", f"cluster.hostfile={file}", f"cluster.launcher_options={options}",
-        "cluster.interface=net0", "cluster.heartbeat_timeout=3", "cluster.restarts=0",
-        command=network.on(1), env=AS_ROOT,
-    ).wait_until(has_steps(run_dir, 45))  # fmt: skip
+        run_dir,
+        "cluster.launcher=mpi",
+        f"cluster.hostfile={file}",
+        f"cluster.launcher_options={options}",
+        "cluster.interface=net0",
+        "cluster.heartbeat_timeout=3",
+        "cluster.restarts=0",
+        command=network.on(1),
+        env=AS_ROOT,
+    ).wait_until(has_steps(run_dir, 45))
     spaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in pids(run_dir, "worker0") + pids(run_dir, "worker1")}
     assert len(spaces) == 2
     run.end()
@@ -322,9 +341,12 @@ def test_slurm_signals_save_and_a_dead_supervisor_leaves_no_process(slurm: Dict[
 def test_processes_that_srun_started_find_their_parts(slurm: Dict[str, str], tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
     started(
-        run_dir, "cluster.launcher=slurm", "cluster.interface=lo",
-        command=["srun", "-n4", "-N2", "--kill-on-bad-exit=1"], env={**slurm, "MXTRAIN_ROOT": "127.0.0.1:23456"},
-    ).end()  # fmt: skip
+        run_dir,
+        "cluster.launcher=slurm",
+        "cluster.interface=lo",
+        command=["srun", "-n4", "-N2", "--kill-on-bad-exit=1"],
+        env={**slurm, "MXTRAIN_ROOT": "127.0.0.1:23456"},
+    ).end()
     assert_same(run_dir, undisturbed)
     nobody_is_left(run_dir)
 
@@ -342,9 +364,13 @@ def test_an_option_that_srun_refuses_ends_the_start(slurm: Dict[str, str], tmp_p
 def test_processes_of_kubeflows_mxjob(tmp_path: Path, undisturbed: Path) -> None:
     """Its variables, on one machine: a worker's rank stands in MX_CONFIG only."""
     common = {
-        "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "23457", "DMLC_NODE_HOST": "127.0.0.1",
-        "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_USE_KUBERNETES": "1",
-    }  # fmt: skip
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": "23457",
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NUM_SERVER": "1",
+        "DMLC_USE_KUBERNETES": "1",
+    }
     parts = [("scheduler", 0), ("server", 0), ("worker", 0), ("worker", 1)]
     members = []
     for role, index in parts:

@@ -30,15 +30,23 @@ def stack() -> Iterator[ExitStack]:
 
 
 def relayed(
-    stack: ExitStack, tmp_path: Path, program: str, heartbeats: Optional[HeartbeatServer] = None,
-    log: Optional[Path] = Path("log"), **more: object,
-):  # fmt: skip
+    stack: ExitStack,
+    tmp_path: Path,
+    program: str,
+    heartbeats: Optional[HeartbeatServer] = None,
+    log: Optional[Path] = Path("log"),
+    **more: object,
+):
     """A process behind a relay; with a heartbeats, as mpirun's; without, as ssh's."""
     spec = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
     message = {
-        "launch_specs": [spec], "environment": {"DMLC_LOCAL": "1"}, "interface": None, "silence_s": SILENCE_S,
-        "version": __version__, **more,
-    }  # fmt: skip
+        "launch_specs": [spec],
+        "environment": {"DMLC_LOCAL": "1"},
+        "interface": None,
+        "silence_s": SILENCE_S,
+        "version": __version__,
+        **more,
+    }
     command = [sys.executable, "-m", "mxtrain.cluster.remote"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     if heartbeats is not None:
@@ -48,7 +56,7 @@ def relayed(
     stack.callback(channel.close)
     process = RelayedProcess(
         LaunchSpec("worker 0", [], {}, log and tmp_path / log), channel, 0, ranked=False, is_first=False
-    )  # fmt: skip
+    )
     stack.callback(process.close)
     return process
 
@@ -141,9 +149,7 @@ def test_a_full_disk_under_a_log_does_not_end_the_run(stack: ExitStack, tmp_path
     assert process.exit_code == 5
 
 
-def test_unread_output_blocks_nothing(
-    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_output_blocks_nothing(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     stack.callback(os.close, reader)
     monkeypatch.setattr(sys, "stdout", stack.enter_context(os.fdopen(writer, "w")))

@@ -32,11 +32,22 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(table: Path, *further: str) -> Tuple[str, ...]:
     return (
-        "task=tabular", "dataset=feature_table", f"dataset.train={table}", "model=deepfm", "model.hidden=[8]",
-        "dataset.columns={a: hashed, b: hashed}", "dataset.batch_size=64", "optimizer=adam", "optimizer.lr=0.02",
-        "optimizer.lazy_update=true", "trainer.max_epochs=6", "early_stopping=off", "trainer.log_interval=5",
-        "cluster.backoff=0.1", *further,
-    )  # fmt: skip
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={table}",
+        "model=deepfm",
+        "model.hidden=[8]",
+        "dataset.columns={a: hashed, b: hashed}",
+        "dataset.batch_size=64",
+        "optimizer=adam",
+        "optimizer.lr=0.02",
+        "optimizer.lazy_update=true",
+        "trainer.max_epochs=6",
+        "early_stopping=off",
+        "trainer.log_interval=5",
+        "cluster.backoff=0.1",
+        *further,
+    )
 
 
 def kill(run: Process, victim: str, after: int) -> int:
@@ -79,8 +90,11 @@ def test_synchronous_workers_make_the_bits_of_tables_at_the_workers(table: Path,
 def arrays(run_dir: Path) -> Dict[str, bytes]:
     """All of the last checkpoint, tables and the optimizer's state included."""
     checkpoint = read_checkpoint(run_dir / "checkpoints" / checkpoints(run_dir)[-1])
-    return {f"{stem} {name}": array.tobytes() for stem in checkpoint.stems
-            for name, array in checkpoint.arrays(stem).items()}  # fmt: skip
+    return {
+        f"{stem} {name}": array.tobytes()
+        for stem in checkpoint.stems
+        for name, array in checkpoint.arrays(stem).items()
+    }
 
 
 @pytest.mark.zoo
@@ -114,16 +128,25 @@ def ratings(folder: Path) -> Path:
 def test_a_recommender_under_p3_is_stopped_early_as_without_servers(tmp_path: Path, capfd: Any) -> None:
     """Worker 0 is killed; two replicas in one process with tables of their own make the same bits, ranks and lists."""
     given = (
-        "task=recommendation", "dataset=movielens", f"dataset.root={ratings(tmp_path)}", "dataset.sampled_negatives=15",
-        "dataset.batch_size=32", "model=neumf", "model.units=8", "model.hidden=[16,8]", "optimizer.lr=0.02",
-        "trainer.sparse_grad=true", "trainer.log_interval=5", "early_stopping=on", "early_stopping.patience=2",
-        "checkpoint.every_steps=10", "cluster.backoff=0.1",
-    )  # fmt: skip
+        "task=recommendation",
+        "dataset=movielens",
+        f"dataset.root={ratings(tmp_path)}",
+        "dataset.sampled_negatives=15",
+        "dataset.batch_size=32",
+        "model=neumf",
+        "model.units=8",
+        "model.hidden=[16,8]",
+        "optimizer.lr=0.02",
+        "trainer.sparse_grad=true",
+        "trainer.log_interval=5",
+        "early_stopping=on",
+        "early_stopping.patience=2",
+        "checkpoint.every_steps=10",
+        "cluster.backoff=0.1",
+    )
     wanted_dir, run_dir = tmp_path / "wanted", tmp_path / "run"
     here(wanted_dir, *given, "parallel=data", "parallel.devices=cpu:2")
-    run = Process(
-        run_dir, *given, "kvstore=p3", "cluster.workers=2", "cluster.servers=2", "kvstore.tables=servers"
-    )  # fmt: skip
+    run = Process(run_dir, *given, "kvstore=p3", "cluster.workers=2", "cluster.servers=2", "kvstore.tables=servers")
     kill(run, "worker0", 40)
     run.end()
     found, wanted = status(run_dir), status(wanted_dir)
@@ -154,8 +177,14 @@ def used(run_dir: Path, capfd: Any) -> List[str]:
 @pytest.mark.zoo
 def test_failed_and_killed_steps_are_repeated_with_the_tables_of_the_checkpoint(table: Path, tmp_path: Path) -> None:
     """A worker has no tables, so the bundle names the step: `replay` reads its batch and the checkpoint again."""
-    common = settings(table, "kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers",
-                      "checkpoint.every_steps=10", "trainer.log_interval=1")  # fmt: skip
+    common = settings(
+        table,
+        "kvstore=dist_sync",
+        "cluster.workers=2",
+        "kvstore.tables=servers",
+        "checkpoint.every_steps=10",
+        "trainer.log_interval=1",
+    )
     Process(tmp_path / "nan", *common, "optimizer.lr=1e38").end(3)
     bundles = sorted((tmp_path / "nan/replay").iterdir())
     assert bundles and all(not (one / "arrays.npz").exists() for one in bundles)

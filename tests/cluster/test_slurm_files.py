@@ -25,9 +25,12 @@ class Jobs:
     def __init__(self, folder: Path, environment: Dict[str, str]) -> None:
         self.folder = folder
         self._environment = {
-            **os.environ, **environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+            **os.environ,
+            **environment,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }  # fmt: skip
+        }
 
     def run(self, *command: str) -> str:
         done = subprocess.run(
@@ -54,10 +57,13 @@ def jobs(slurm: Dict[str, str], tmp_path: Path) -> Jobs:
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize("file, options, words", [
-    ("one_node.sbatch", ["--cpus-per-task=2"], []),
-    ("several_nodes.sbatch", ["--cpus-per-task=2"], ["cluster.interface=lo"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "file, options, words",
+    [
+        ("one_node.sbatch", ["--cpus-per-task=2"], []),
+        ("several_nodes.sbatch", ["--cpus-per-task=2"], ["cluster.interface=lo"]),
+    ],
+)
 def test_a_warned_job_saves_goes_back_into_the_queue_and_continues(
     jobs: Jobs, file: str, options: List[str], words: List[str]
 ) -> None:
@@ -86,8 +92,15 @@ def test_a_spent_budget_does_not_go_back_into_the_queue(jobs: Jobs) -> None:
 
 @pytest.mark.zoo
 def test_the_tasks_of_an_array_share_a_study(jobs: Jobs) -> None:
-    job = jobs.submit("tune_array.sbatch", "study", *SMALL, "trainer.max_epochs=1", "optimizer.lr=choice(0.1,0.01)",
-                      "n_trials=4", options=["--array=0-1", "--cpus-per-task=1"])  # fmt: skip
+    job = jobs.submit(
+        "tune_array.sbatch",
+        "study",
+        *SMALL,
+        "trainer.max_epochs=1",
+        "optimizer.lr=choice(0.1,0.01)",
+        "n_trials=4",
+        options=["--array=0-1", "--cpus-per-task=1"],
+    )
     jobs.wait(lambda: jobs.run("squeue", "-h", "-j", job) == "", job)
     logs = "\n".join(path.read_text() for path in jobs.folder.glob("log-*"))
     assert len(list(jobs.folder.glob("study/**/metrics.jsonl"))) == 4, logs
@@ -98,9 +111,15 @@ def test_the_tasks_of_an_array_share_a_study(jobs: Jobs) -> None:
 def test_ctrl_c_takes_a_waiting_job_out_of_the_queue(jobs: Jobs) -> None:
     options = "cluster.launcher_options=['--begin=now+1hour']"
     run = Process(
-        jobs.folder / "run", *LONG, "kvstore=dist_sync", "cluster.workers=2", "cluster.launcher=slurm",
-        "cluster.interface=lo", options, env=jobs._environment,
-    )  # fmt: skip
+        jobs.folder / "run",
+        *LONG,
+        "kvstore=dist_sync",
+        "cluster.workers=2",
+        "cluster.launcher=slurm",
+        "cluster.interface=lo",
+        options,
+        env=jobs._environment,
+    )
     run.wait_until(lambda: "PENDING" in jobs.run("squeue", "-h", "-o", "%T"))
     time.sleep(3)
     run.kill(signal.SIGINT).end(130)

@@ -85,13 +85,16 @@ def test_the_launcher_watches_the_queue(slurm: Slurm) -> None:
     assert slurm.calls("given")[0].startswith("--ntasks=2 ") and " -N2 " in slurm.calls("given")[0]
 
 
-@pytest.mark.parametrize("text", [
-    f"{QUEUED}; sleep 0.1; cat {{folder}}/hello; exec cat > /dev/null",
-    f"{QUEUED}; sleep 0.1; exit 1", "echo 'srun: job 41 has been allocated resources'; exec cat > /dev/null",
-], ids=["begun", "ended", "never waited"])  # fmt: skip
-def test_a_job_that_does_not_wait_is_not_cancelled(
-    slurm: Slurm, capsys: pytest.CaptureFixture[str], text: str
-) -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{QUEUED}; sleep 0.1; cat {{folder}}/hello; exec cat > /dev/null",
+        f"{QUEUED}; sleep 0.1; exit 1",
+        "echo 'srun: job 41 has been allocated resources'; exec cat > /dev/null",
+    ],
+    ids=["begun", "ended", "never waited"],
+)
+def test_a_job_that_does_not_wait_is_not_cancelled(slurm: Slurm, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (slurm.folder / "hello").write_bytes(encode({"hello": "host", "rank": 0}))
     channel = slurm.start(text.replace("{folder}", str(slurm.folder)))
     exchange(channel, lambda: channel.words)
@@ -117,9 +120,13 @@ def test_commands_of_slurm_that_fail_end_nothing(
     assert capsys.readouterr().err == "job 41 was taken out of Slurm's queue\n"
 
 
-@pytest.mark.parametrize("is_terminal, expected", [
-    (False, "A\nB\n"), (True, "\r\x1b[KA\r\x1b[KB\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "is_terminal, expected",
+    [
+        (False, "A\nB\n"),
+        (True, "\r\x1b[KA\r\x1b[KB\n"),
+    ],
+)
 def test_a_state_is_shown_when_it_changes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool, expected: str
 ) -> None:

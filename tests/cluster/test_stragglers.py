@@ -92,8 +92,14 @@ def sleepy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def given(folder: Path) -> List[str]:
-    return ["--config-dir", str(folder / "conf"), "model=sleepy", "dataset.batch_size=40", "trainer.max_epochs=5",
-            "early_stopping=off"]  # fmt: skip
+    return [
+        "--config-dir",
+        str(folder / "conf"),
+        "model=sleepy",
+        "dataset.batch_size=40",
+        "trainer.max_epochs=5",
+        "early_stopping=off",
+    ]
 
 
 def environment(folder: Path) -> Dict[str, str]:

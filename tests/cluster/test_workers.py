@@ -45,12 +45,16 @@ from mxtrain.private_sockets.folder import socket_folder
 
 TWO = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 LENET = (
-    "model=lenet", "model.channels=[4,8]", "model.hidden=32", "model.dropout=0", "dataset.batch_size=100",
-    "trainer.ema_decay=0.9", "trainer.max_epochs=2",
+    "model=lenet",
+    "model.channels=[4,8]",
+    "model.hidden=32",
+    "model.dropout=0",
+    "dataset.batch_size=100",
+    "trainer.ema_decay=0.9",
+    "trainer.max_epochs=2",
     "trainer.log_interval=5",
-)  # fmt: skip
-SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=8", "checkpoint.every_steps=20",
-        "early_stopping=off")  # fmt: skip
+)
+SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=8", "checkpoint.every_steps=20", "early_stopping=off")
 
 
 def processes(run_dir: Path) -> Dict[str, List[int]]:
@@ -93,21 +97,38 @@ def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:
     assert workers["metrics"] == pytest.approx(replicas["metrics"], rel=1e-6)
     assert "2 workers, 1 server on this machine" in done.output
     assert sorted(path.name for path in (tmp_path / "workers" / "workers").iterdir()) == [
-        ".lock", "scheduler.log", "server-0.log", "worker-1.log",
-    ]  # fmt: skip
+        ".lock",
+        "scheduler.log",
+        "server-0.log",
+        "worker-1.log",
+    ]
     nobody_is_left(tmp_path)
 
 
 def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path: Path) -> None:
     """Three workers of two stages; the last batch of an epoch has two samples, so that one worker has none."""
-    common = (*SMALL, "dataset.batch_size=24", "dataset.num_samples=100", "dataset=synthetic", "dataset.shape=[1,8,8]",
-              "trainer.clip_global_norm=1", "dataset.val_fraction=0.25", "dataset.test_fraction=0.25",
-              "trainer.max_epochs=3")  # fmt: skip
+    common = (
+        *SMALL,
+        "dataset.batch_size=24",
+        "dataset.num_samples=100",
+        "dataset=synthetic",
+        "dataset.shape=[1,8,8]",
+        "trainer.clip_global_norm=1",
+        "dataset.val_fraction=0.25",
+        "dataset.test_fraction=0.25",
+        "trainer.max_epochs=3",
+    )
     Process(tmp_path / "one", *common).end()
     Process(
-        tmp_path / "three", "kvstore=dist_sync", "cluster.workers=3", "cluster.servers=2", "parallel=pipeline",
-        "parallel.microbatches=2", "trainer.grad_accumulation=2", *common,
-    ).end()  # fmt: skip
+        tmp_path / "three",
+        "kvstore=dist_sync",
+        "cluster.workers=3",
+        "cluster.servers=2",
+        "parallel=pipeline",
+        "parallel.microbatches=2",
+        "trainer.grad_accumulation=2",
+        *common,
+    ).end()
     one, three = status(tmp_path / "one"), status(tmp_path / "three")
     assert steps(tmp_path / "three") == steps(tmp_path / "one")
     assert three["metrics"] == pytest.approx(one["metrics"], rel=1e-4)
@@ -127,8 +148,12 @@ def test_after_each_of_several_deaths_the_run_goes_on_to_the_same_weights(tmp_pa
     run_dir, given = tmp_path / "run", (*TWO, *SLOW, "cluster.heartbeat_timeout=2", "++checkpoint.resume=never")
     run = Process(run_dir, *given)
     log = run_dir / "workers" / "supervisor.log"
-    blows = [("worker0", signal.SIGKILL), ("server", signal.SIGKILL), ("scheduler", signal.SIGKILL),
-             ("server", signal.SIGSTOP)]  # fmt: skip
+    blows = [
+        ("worker0", signal.SIGKILL),
+        ("server", signal.SIGKILL),
+        ("scheduler", signal.SIGKILL),
+        ("server", signal.SIGSTOP),
+    ]
     told, seen = [], 5
     for number, (victim, blow) in enumerate(blows):
         run.wait_until(has_steps(run_dir, seen + 10))
@@ -248,9 +273,12 @@ class Crash(Callback):
 def test_a_crash_that_comes_again_does_not_loop(tmp_path: Path) -> None:
     (tmp_path / "crash.py").write_text(CRASH)
     run = Process(
-        tmp_path / "run", *TWO, *SLOW, "+callback.crash._target_=crash.Crash",
+        tmp_path / "run",
+        *TWO,
+        *SLOW,
+        "+callback.crash._target_=crash.Crash",
         env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
-    ).end(1)  # fmt: skip
+    ).end(1)
     assert run.output.count("restart 1 of 3") == 1 and "restart 2" not in run.output
     assert "failed in the same way before" in run.output
     assert status(tmp_path / "run")["cause"] == "RuntimeError: by design"
@@ -282,10 +310,13 @@ class Vanishes(Callback):
 def test_a_restart_that_is_refused_keeps_what_was_trained(tmp_path: Path) -> None:
     (tmp_path / "vanishes.py").write_text(VANISHES)
     run = Process(
-        tmp_path / "run", *TWO, *SLOW, "+callback.vanishes._target_=vanishes.Vanishes",
+        tmp_path / "run",
+        *TWO,
+        *SLOW,
+        "+callback.vanishes._target_=vanishes.Vanishes",
         f"+callback.vanishes.mark={tmp_path / 'mark'}",
         env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
-    ).end(2)  # fmt: skip
+    ).end(2)
     assert "restart 1 of 3" in run.output
     found = status(tmp_path / "run")
     assert found["state"] == "failed" and found["exit_code"] == 2
@@ -317,9 +348,13 @@ def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
     """As where ps-lite's scheduler closes its sockets before its last answer is on its way: all others wait for it."""
     (tmp_path / "unanswered.py").write_text(UNANSWERED)
     done = Process(
-        tmp_path / "run", *TWO, *SMALL, "trainer.max_epochs=1", "+callback.unanswered._target_=unanswered.Unanswered",
+        tmp_path / "run",
+        *TWO,
+        *SMALL,
+        "trainer.max_epochs=1",
+        "+callback.unanswered._target_=unanswered.Unanswered",
         env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
-    ).end()  # fmt: skip
+    ).end()
     assert status(tmp_path / "run")["state"] == "finished" and "restart" not in done.output
     nobody_is_left(tmp_path)
 
@@ -371,9 +406,12 @@ def listening_address(port: int) -> str:
 def test_processes_that_something_else_starts(tmp_path: Path) -> None:
     """With the variables of dmlc's trackers; a worker without a rank is refused."""
     tracker = {
-        "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(free_port()), "DMLC_NODE_HOST": "127.0.0.1",
-        "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1",
-    }  # fmt: skip
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NUM_SERVER": "1",
+    }
     given = ("kvstore=dist_sync", "cluster.workers=2", *SMALL, "trainer.max_epochs=1")
     lost = Process(tmp_path / "run", *given, env={**tracker, "DMLC_ROLE": "worker"}).end(2)
     assert "DMLC_WORKER_ID" in lost.output and not (tmp_path / "run").exists()
@@ -391,11 +429,22 @@ def test_processes_that_something_else_starts(tmp_path: Path) -> None:
 @pytest.mark.zoo
 def test_a_sweep_of_groups(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "-m", f"hydra.sweep.dir={tmp_path}", *TWO, *SMALL, "trainer.max_epochs=1",
-         "optimizer.lr=0.1,0.01"],
+        [
+            sys.executable,
+            "-m",
+            "mxtrain",
+            "-m",
+            f"hydra.sweep.dir={tmp_path}",
+            *TWO,
+            *SMALL,
+            "trainer.max_epochs=1",
+            "optimizer.lr=0.1,0.01",
+        ],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     jobs = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
     assert [job["exit_code"] for job in jobs] == [0, 0]

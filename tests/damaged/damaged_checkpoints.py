@@ -41,7 +41,8 @@ DAMAGE: Dict[str, Tuple[Callable[[Path], Any], str]] = {
     "state.json missing": (lambda d: os.unlink(d / "state.json"), "state.json is missing"),
     "state.json is a pipe": (lambda d: (os.unlink(d / "state.json"), os.mkfifo(d / "state.json")), "has 0 bytes"),
     "state.json not in the manifest": (
-        lambda d: change(d / "manifest.json", lambda m: m["files"].pop("state.json")), "state.json is missing"
+        lambda d: change(d / "manifest.json", lambda m: m["files"].pop("state.json")),
+        "state.json is missing",
     ),
     "a path in the manifest": (
         lambda d: change(d / "manifest.json", lambda m: m["files"].update({"../x.params": {"size": 1, "sha256": "0"}})),
@@ -54,13 +55,14 @@ DAMAGE: Dict[str, Tuple[Callable[[Path], Any], str]] = {
     "a shape beyond all memory": (lambda d: impossible(d, 2**62, 2**62), "impossible shape"),
     "a shape of no elements": (lambda d: impossible(d, 0, 2**62), "impossible shape"),
     "a shape of more bytes than there are": (lambda d: impossible(d, 2**30, 1), "it ends at byte"),
-}  # fmt: skip
+}
 BY_NAME: Dict[str, Tuple[Callable[[Path], Any], str]] = {
     "no folder": (lambda d: (shutil.rmtree(d), d.write_text("x")), "Not a directory"),
     "another step under its name": (
-        lambda d: (shutil.rmtree(d), shutil.copytree(d.parent / "step-00000010", d)), "it holds step 10"
+        lambda d: (shutil.rmtree(d), shutil.copytree(d.parent / "step-00000010", d)),
+        "it holds step 10",
     ),
-}  # fmt: skip
+}
 OF_ARRAYS = {name for name in DAMAGE if name.startswith("a shape")}  # the files are as their manifest says
 
 DECODING = {"shape": [1, 8, 8], "central_crop": 1.0}
@@ -113,19 +115,37 @@ CASES: List[Case] = [
     Case(ALL, "one bit in each", "start over with checkpoint.resume=never"),
     Case(ALL, "cannot be read: permission denied", "state.json cannot be opened: Permission denied"),
     Case(ALL, "the folder is a file", "checkpoints cannot be read: Not a directory"),
-]  # fmt: skip
+]
 
 
 def state_of(step: int) -> Dict[str, Any]:
     """As a run of mxtrain writes it."""
     return {
-        "run": {"description": CONFIG, "workers": 1, "updates": False, "threads": "1", "own_operators": "",
-                "cut_before": [], "batch_size": 32, "input": {"shape": [1, 8, 8], "mean": [0.5], "std": [0.5],
-                                                              "class_names": ["a", "b"], "decoding": DECODING}},
-        "train": {"step": step, "epoch": 1, "epoch_step": 0, "epoch_sums": [], "window_sums": [], "validated_step": 0,
-                  "values": {}, "validation_due": False, "best": None, "unmoved": {}, "early_stopping": {}},
+        "run": {
+            "description": CONFIG,
+            "workers": 1,
+            "updates": False,
+            "threads": "1",
+            "own_operators": "",
+            "cut_before": [],
+            "batch_size": 32,
+            "input": {"shape": [1, 8, 8], "mean": [0.5], "std": [0.5], "class_names": ["a", "b"], "decoding": DECODING},
+        },
+        "train": {
+            "step": step,
+            "epoch": 1,
+            "epoch_step": 0,
+            "epoch_sums": [],
+            "window_sums": [],
+            "validated_step": 0,
+            "values": {},
+            "validation_due": False,
+            "best": None,
+            "unmoved": {},
+            "early_stopping": {},
+        },
         "optimizer": {"update_counts": {"w": step}, "attributes": {"num_update": step}, "cum_counts": {}},
-    }  # fmt: skip
+    }
 
 
 def write_run(folder: Path) -> None:

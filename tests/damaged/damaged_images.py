@@ -341,8 +341,10 @@ def _point_to(offset: int, called: str) -> None:
 
 
 for _offset, _called in (
-    (-8, "before the beginning"), (1 << 40, "behind the end"), (1 << 70, "to 2^70"),
-):  # fmt: skip
+    (-8, "before the beginning"),
+    (1 << 40, "behind the end"),
+    (1 << 70, "to 2^70"),
+):
     _point_to(_offset, f"the .idx file points {_called}")
 
 

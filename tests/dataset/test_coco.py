@@ -57,10 +57,18 @@ def test_rows_are_those_of_cocos_own_tool(root):
         for index, image in enumerate(ids):
             assert coco.imgs[image]["file_name"] in source.name(index)
             wanted = [
-                [x, y, x + width, y + height, splits.category_ids.index(one["category_id"]), 2 * one["iscrowd"],
-                 one["area"]]
-                for one in coco.loadAnns(coco.getAnnIds([image])) for x, y, width, height in [one["bbox"]]
-            ]  # fmt: skip
+                [
+                    x,
+                    y,
+                    x + width,
+                    y + height,
+                    splits.category_ids.index(one["category_id"]),
+                    2 * one["iscrowd"],
+                    one["area"],
+                ]
+                for one in coco.loadAnns(coco.getAnnIds([image]))
+                for x, y, width, height in [one["bbox"]]
+            ]
             assert sorted(source.boxes(index).tolist()) == sorted(wanted)
     assert splits.train.boxes(1)[0, Column.FLAGS] == Flag.CROWD and len(splits.train.boxes(2)) == 0
 
@@ -140,7 +148,7 @@ WRONG = [
     (lambda parts: parts["images"][1].pop("file_name"), "unreadable_row", 1, "images: record 1 of"),
     (lambda parts: parts["images"][1].update(id=779), "listed_twice", 2, "images: record 2 of '{path}' has the id 779"),
     (lambda parts: parts["categories"][1].update(id=17), "unreadable_row", 1, "categories: record 1 of"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("spoil", "kind", "record", "said"), WRONG, ids=[said[:45] for *_, said in WRONG])
@@ -187,7 +195,7 @@ BROKEN = [
     ('{"images": [{"id": 1, "id": 2}]}', 'holds the key "id" twice'),
     ('{"images": [' + "[" * 200 + "]" * 200 + "]}", "is nested deeper than 100 levels"),
     ('{"images": [{"file_name": "\udcff"}]}', "is not UTF-8: it holds the byte 0xff"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "said"), BROKEN, ids=[said[:40] for _, said in BROKEN])
@@ -219,8 +227,9 @@ def test_an_image_belongs_to_one_split_and_comes_once(root, check):
     with pytest.raises(DataError, match="occurs twice, with different boxes each time"):
         opened(root, val_annotations=None)
     assert {kind for kind, *_ in check(Coco(root=str(root), val_annotations=None, val_fraction=0.4))} == {
-        "duplicate_across_splits", "listed_twice",
-    }  # fmt: skip
+        "duplicate_across_splits",
+        "listed_twice",
+    }
 
 
 def test_elements_are_read_with_about_as_much_memory_as_the_file_has(tmp_path):
@@ -239,8 +248,11 @@ def test_elements_are_read_with_about_as_much_memory_as_the_file_has(tmp_path):
     finally:
         tracemalloc.stop()
     assert [(element.key, element.record) for element in elements] == [
-        ("annotations", 0), ("annotations", 1999), ("other", -1), ("empty", -1),
-    ]  # fmt: skip
+        ("annotations", 0),
+        ("annotations", 1999),
+        ("other", -1),
+        ("empty", -1),
+    ]
     assert elements[0].value == one and elements[2].value == {"deep": [1, 2]} and size > 2_000_000
     assert peak < 2.3 * size
 

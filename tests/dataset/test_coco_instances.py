@@ -64,9 +64,11 @@ def test_whole_masks_are_those_of_cocos_own_tool(root: Path) -> None:
     blob = np.zeros((40, 60), np.uint8)
     blob[6:18, 8:29] = rng.rand(12, 21) > 0.4
     for segmentation in (
-        [[5, 4, 30, 4, 17.5, 20]], [[5, 4, 15, 4, 15, 20], [20.2, 5, 30, 5.5, 25, 19]], runs(blob, False),
+        [[5, 4, 30, 4, 17.5, 20]],
+        [[5, 4, 15, 4, 15, 20], [20.2, 5, 30, 5.5, 25, 19]],
+        runs(blob, False),
         runs(blob, True),
-    ):  # fmt: skip
+    ):
         change(root, lambda one, given=segmentation: one.update(segmentation=given))  # type: ignore[misc]
         source = opened(root).train
         with contextlib.redirect_stdout(io.StringIO()):
@@ -92,8 +94,9 @@ def test_whole_masks_are_those_of_cocos_own_tool(root: Path) -> None:
 def test_a_mask_has_memory_only_when_it_is_needed(root: Path) -> None:
     outlines = opened(root).train._outlines
     assert outlines.span_R2.shape == (3, 2) and {type(one).__name__ for one in vars(outlines).values()} == {
-        "JsonFile", "ndarray",
-    }  # fmt: skip
+        "JsonFile",
+        "ndarray",
+    }
 
 
 def write_shapes(root: Path, image_entries: int = 4) -> Path:
@@ -111,10 +114,17 @@ def write_shapes(root: Path, image_entries: int = 4) -> Path:
             mask = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([corner.ravel().tolist()], height, width)))
             image[mask > 0] = 255
             given = [corner.ravel().tolist()] if part else runs(mask, as_text=bool(number % 2))
-            annotations.append({
-                "id": 1 + len(annotations), "image_id": number, "category_id": 1 + part, "iscrowd": 0,
-                "bbox": [left, top, 34, 44], "area": int(mask.sum()), "segmentation": given,
-            })  # fmt: skip
+            annotations.append(
+                {
+                    "id": 1 + len(annotations),
+                    "image_id": number,
+                    "category_id": 1 + part,
+                    "iscrowd": 0,
+                    "bbox": [left, top, 34, 44],
+                    "area": int(mask.sum()),
+                    "segmentation": given,
+                }
+            )
         draw(root / "train2017" / f"{number}.png", (4, 4))
         Image.fromarray(image).convert("RGB").save(root / "train2017" / f"{number}.png")
     categories = [{"id": 1, "name": "one"}, {"id": 2, "name": "two"}]
@@ -128,9 +138,14 @@ def test_masks_move_as_pixels_do(tmp_path: Path, fit: str, mosaic: float) -> Non
     """What enters the network is white where the masks in the boxes say that objects are."""
     augment = BoxAugment(brightness=0, contrast=0, saturation=0, hue=0, mosaic=mosaic)
     source = opened(
-        write_shapes(tmp_path / "s"), image_size=[96, 128], fit=fit, val_annotations=None, val_fraction=0.25,
-        augment=augment, mean=[0.0, 0.0, 0.0],
-    ).train  # fmt: skip
+        write_shapes(tmp_path / "s"),
+        image_size=[96, 128],
+        fit=fit,
+        val_annotations=None,
+        val_fraction=0.25,
+        augment=augment,
+        mean=[0.0, 0.0, 0.0],
+    ).train
     index_B, agreeing, seen = np.arange(len(source)), [], 0
     for epoch in range(12):
         image_BCHW, row_BMR, fact_BF = source.fetch(index_B, seed=5, epoch=epoch, train=True)
@@ -168,9 +183,11 @@ def test_an_object_of_which_no_pixel_is_seen_is_left_out(tmp_path: Path) -> None
         _, row_BMR, _ = source.fetch(np.arange(len(source)), seed=0, epoch=epoch, train=True)
         counts.append(is_box(row_BMR).sum())
         assert row_BMR[is_box(row_BMR)][:, NUM_COLUMNS:].any(axis=1).all()
-    boxes = Coco(
-        root=str(root), image_size=[64, 64], val_annotations=None, val_fraction=0.25, augment=BoxAugment(expand=1)
-    ).open().train  # fmt: skip
+    boxes = (
+        Coco(root=str(root), image_size=[64, 64], val_annotations=None, val_fraction=0.25, augment=BoxAugment(expand=1))
+        .open()
+        .train
+    )
     all_boxes = [is_box(boxes.fetch(np.arange(3), seed=0, epoch=epoch, train=True)[1]).sum() for epoch in range(15)]
     assert sum(counts) < sum(all_boxes)
 
@@ -179,15 +196,21 @@ FAULTS = {
     "empty_mask": [[], None, [[5, 4, 30, 4, 17, 4]], runs(np.zeros((40, 60)), False)],
     "short_polygon": [[[5, 4, 30, 20]]],
     "not_a_number": [
-        [[5, 4, 30, 4, 17, "1_7"]], [[5, 4, 30, 4, 17]], [[5, 4, 30, 4, 17, 1e999]], [5, 4, 30, 4, 17, 20],
+        [[5, 4, 30, 4, 17, "1_7"]],
+        [[5, 4, 30, 4, 17]],
+        [[5, 4, 30, 4, 17, 1e999]],
+        [5, 4, 30, 4, 17, 20],
     ],
     "mask_outside": [[[5, 4, 90, 4, 17, 20]]],
     "mask_size": [runs(np.ones((60, 40)), False), runs(np.ones((60, 40)), True)],
     "unreadable_mask": [
-        {"size": [40, 60], "counts": [1, 2, 3]}, {"size": [40, 60], "counts": "~~"}, {"counts": "04"},
-        {"size": [40, 60], "counts": [2500, -100]}, {"size": [40, 60], "counts": "o" * 30},
+        {"size": [40, 60], "counts": [1, 2, 3]},
+        {"size": [40, 60], "counts": "~~"},
+        {"counts": "04"},
+        {"size": [40, 60], "counts": [2500, -100]},
+        {"size": [40, 60], "counts": "o" * 30},
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind, given", [(kind, one) for kind, these in FAULTS.items() for one in these])
@@ -238,11 +261,19 @@ def test_a_dataset_has_the_masks_that_a_task_asks_for(describe_run: Any, root: P
 
 def test_a_network_is_trained_on_masks_in_several_sizes(train_run: Any, root: Path) -> None:
     _, result = train_run(
-        "task=instance_segmentation", "dataset=coco", f"dataset.root={root}", "dataset.image_size=[32,32]",
-        "dataset.image_sizes=[32,48]", "dataset.image_sizes_interval=1", "dataset.batch_size=2", "trainer.max_epochs=4",
-        "dataset.augment.mosaic=0.5", "model.channels=[8,16]", "model.width=8",
+        "task=instance_segmentation",
+        "dataset=coco",
+        f"dataset.root={root}",
+        "dataset.image_size=[32,32]",
+        "dataset.image_sizes=[32,48]",
+        "dataset.image_sizes_interval=1",
+        "dataset.batch_size=2",
+        "trainer.max_epochs=4",
+        "dataset.augment.mosaic=0.5",
+        "model.channels=[8,16]",
+        "model.width=8",
         "metric=[mask_ap50,mask_ap,mask_ar,voc_ap]",
-    )  # fmt: skip
+    )
     assert result.exit_code == 0 and {"val/mask_ap", "val/mask_ar", "val/voc_ap"} <= set(result.metrics)
 
 
@@ -251,9 +282,10 @@ def test_a_mask_of_which_nothing_is_in_its_box_is_refused(root: Path, form: str)
     mask_hw = np.zeros((40, 60), np.uint8)
     mask_hw[2:6, 40:58] = 1
     segmentation = {
-        "shares": [[0.7, 0.05, 0.9, 0.05, 0.9, 0.15]], "y before x": [[2, 40, 6, 40, 6, 58, 2, 58]],
+        "shares": [[0.7, 0.05, 0.9, 0.05, 0.9, 0.15]],
+        "y before x": [[2, 40, 6, 40, 6, 58, 2, 58]],
         "runs of rows": runs(mask_hw.reshape(60, 40).T, True),
-    }[form]  # fmt: skip
+    }[form]
     change(root, lambda one: one.update(bbox=[40, 2, 18, 4], segmentation=segmentation))
     with pytest.raises(DataError, match="has a mask around which .* is the smallest box, and the bbox is 40, 2, 58, 6"):
         opened(root)

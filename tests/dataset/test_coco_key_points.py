@@ -22,8 +22,18 @@ POINTS = [12, 14, 2, 20, 30, 1, 0, 0, 0]
 
 
 def person(number: int, image: int, box: List[float], points: Any = POINTS, **more: Any) -> Dict[str, Any]:
-    return {"id": number, "image_id": image, "category_id": 1, "bbox": box, "area": 321.5, "iscrowd": 0,
-            "keypoints": points, "num_keypoints": 2, "segmentation": [[1, 2, 3, 4, 5, 6]], **more}  # fmt: skip
+    return {
+        "id": number,
+        "image_id": image,
+        "category_id": 1,
+        "bbox": box,
+        "area": 321.5,
+        "iscrowd": 0,
+        "keypoints": points,
+        "num_keypoints": 2,
+        "segmentation": [[1, 2, 3, 4, 5, 6]],
+        **more,
+    }
 
 
 def write(root: Path, annotations: Any = None, splits: Any = ("train2017", "val2017"), **more: Any) -> Path:
@@ -32,16 +42,24 @@ def write(root: Path, annotations: Any = None, splits: Any = ("train2017", "val2
     for seed, split in enumerate(splits):
         for number in (5, 7, 9):
             draw(root / split / f"{number:012d}.jpg", (60, 48), [("person", 8, 6, 40, 40)], seed=10 * seed + number)
-        given = [
-            person(1, 9, [8, 6, 32, 34]), person(2, 5, [-0.5, 0, 20, 30], [5, 6, 2, 0, 0, 0, 7, 8, 2]),
-            person(3, 5, [10, 5, 30, 40]), person(4, 5, [1, 1, 50, 40], iscrowd=1),
-            person(5, 7, [2, 2, 20, 20], [0] * 9), person(6, 7, [2, 2, 20, 20], category_id=3),
-        ] if annotations is None else annotations  # fmt: skip
+        given = (
+            [
+                person(1, 9, [8, 6, 32, 34]),
+                person(2, 5, [-0.5, 0, 20, 30], [5, 6, 2, 0, 0, 0, 7, 8, 2]),
+                person(3, 5, [10, 5, 30, 40]),
+                person(4, 5, [1, 1, 50, 40], iscrowd=1),
+                person(5, 7, [2, 2, 20, 20], [0] * 9),
+                person(6, 7, [2, 2, 20, 20], category_id=3),
+            ]
+            if annotations is None
+            else annotations
+        )
         category = {"id": 1, "name": "person", "keypoints": NAMES, "skeleton": [[1, 2], [1, 3]], **more}
         content = {
             "images": [{"id": n, "file_name": f"{n:012d}.jpg", "width": 60, "height": 48} for n in (9, 5, 7)],
-            "categories": [category, {"id": 3, "name": "chair"}], "annotations": given,
-        }  # fmt: skip
+            "categories": [category, {"id": 3, "name": "chair"}],
+            "annotations": given,
+        }
         (root / "annotations" / f"person_keypoints_{split}.json").write_text(json.dumps(content))
     return root
 
@@ -83,9 +101,15 @@ def test_it_trains_is_measured_and_predicts_for_images_and_for_boxes(
     monkeypatch.chdir(tmp_path)
     where = f"dataset.root={write(tmp_path / 'coco')}"
     _, result = train_run(
-        "task=pose_estimation", "dataset=coco_key_points", where, "dataset.image_size=[64,32]", "dataset.batch_size=2",
-        "model.channels=[8,8,8]", "model.width=8", "trainer.max_steps=3",
-    )  # fmt: skip
+        "task=pose_estimation",
+        "dataset=coco_key_points",
+        where,
+        "dataset.image_size=[64,32]",
+        "dataset.batch_size=2",
+        "model.channels=[8,8,8]",
+        "model.width=8",
+        "trainer.max_steps=3",
+    )
     assert result.step == 3 and np.isfinite(result.metrics["val/loss"]), result.cause
     assert run(["eval", "run"]) == 0
     table = (tmp_path / "run/eval/val/key_points.csv").read_text().splitlines()
@@ -93,12 +117,16 @@ def test_it_trains_is_measured_and_predicts_for_images_and_for_boxes(
     assert [row[0] for row in cells] == NAMES and [row[3] for row in cells] == ["3", "2", "1"]
     image = str(tmp_path / "coco/val2017/000000000005.jpg")
     detections = [
-        {"file": image, "found": [
-            {"class": "person", "score": 0.5, "box": [10, 5, 40, 45]},
-            {"class": "chair", "score": 0.9, "box": [1, 1, 9, 9]},
-            {"class": "person", "score": 0.4, "box": [0, 0, 19.5, 30]},
-        ]}, {"file": image, "found": []},
-    ]  # fmt: skip
+        {
+            "file": image,
+            "found": [
+                {"class": "person", "score": 0.5, "box": [10, 5, 40, 45]},
+                {"class": "chair", "score": 0.9, "box": [1, 1, 9, 9]},
+                {"class": "person", "score": 0.4, "box": [0, 0, 19.5, 30]},
+            ],
+        },
+        {"file": image, "found": []},
+    ]
     (tmp_path / "found.jsonl").write_text("\n".join(map(json.dumps, detections)) + "\n\n")
     assert run(["predict", "run", "found.jsonl", "output=rows.jsonl", "folder=drawn"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
@@ -156,9 +184,11 @@ def test_a_validation_split_without_the_category_or_with_other_key_points_is_ref
     root = write(tmp_path / "coco")
     path = root / "annotations" / "person_keypoints_val2017.json"
     content = json.loads(path.read_text())
-    for change, said in (({"keypoints": ["a", "b", "c"]}, "are a, b, c, and the ones of the training data .nose"),
-                         ({"keypoints": []}, "names no key points of 'person'"),
-                         ({"name": "rider"}, "names no key points of 'person'")):  # fmt: skip
+    for change, said in (
+        ({"keypoints": ["a", "b", "c"]}, "are a, b, c, and the ones of the training data .nose"),
+        ({"keypoints": []}, "names no key points of 'person'"),
+        ({"name": "rider"}, "names no key points of 'person'"),
+    ):
         content["categories"][0] = {**content["categories"][0], **change}
         path.write_text(json.dumps(content))
         with pytest.raises(DataError, match=said):

@@ -17,11 +17,33 @@ def test_data_folder_can_be_moved(monkeypatch):
     folders = {name: name.replace("coco_key_points", "coco") for name in roots}  # the same images
     assert roots == {name: root and f"/elsewhere/{folders[name]}" for name, root in roots.items()}
     assert [name for name, root in roots.items() if root is None] == [
-        "aligned_manifest", "breast_cancer", "conll", "criteo", "digit_key_points", "digit_lines", "digit_scenes",
-        "digits", "feature_table", "formant_digits", "gymnasium", "imported_names", "interactions", "kaldi", "libsvm",
-        "masked_text", "number_and_date_phrases", "number_table", "parallel_text", "plain_text", "speech_manifest",
-        "spoken_digits", "spoken_numbers", "squad", "synthetic", "text",
-    ]  # fmt: skip
+        "aligned_manifest",
+        "breast_cancer",
+        "conll",
+        "criteo",
+        "digit_key_points",
+        "digit_lines",
+        "digit_scenes",
+        "digits",
+        "feature_table",
+        "formant_digits",
+        "gymnasium",
+        "imported_names",
+        "interactions",
+        "kaldi",
+        "libsvm",
+        "masked_text",
+        "number_and_date_phrases",
+        "number_table",
+        "parallel_text",
+        "plain_text",
+        "speech_manifest",
+        "spoken_digits",
+        "spoken_numbers",
+        "squad",
+        "synthetic",
+        "text",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -159,9 +159,11 @@ def test_data_check_lists_all_of_it(make: Any, check: Any) -> None:
     train = "a O\n\n\nb B-X\nc\n\nd O\ne I-X\n\nf B-X\n"
     found = check(make(train, "a B-Y\n\na O\n"))
     assert sorted(found) == [
-        ("empty_text", "train.txt", 3), ("short_row", "train.txt", 5), ("tag_order", "train.txt", 8),
+        ("empty_text", "train.txt", 3),
+        ("short_row", "train.txt", 5),
+        ("tag_order", "train.txt", 8),
         ("unknown_class", "valid.txt", 1),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(make: Any, check: Any, tmp_path: Path) -> None:
@@ -186,16 +188,27 @@ def test_python_lines_are_tagged_as_their_syntax_says() -> None:
     )
     found = [list(zip(words, tags)) for words, tags in tagged_lines(source)]
     assert found[0] == [
-        ("import", "O"), ("os", "B-MODULE"), (".", "I-MODULE"), ("path", "I-MODULE"), ("as", "O"), ("p", "B-VAR"),
-        (",", "O"), ("sys", "B-MODULE"),
-    ]  # fmt: skip
+        ("import", "O"),
+        ("os", "B-MODULE"),
+        (".", "I-MODULE"),
+        ("path", "I-MODULE"),
+        ("as", "O"),
+        ("p", "B-VAR"),
+        (",", "O"),
+        ("sys", "B-MODULE"),
+    ]
     assert [tag for _, tag in found[1]] == ["O", "B-MODULE", "O", "B-VAR"]
     assert [pair for pair in found[2] if pair[1] != "O"] == [("C", "B-CLASS"), ("B", "B-VAR")]
     assert [pair for pair in found[3] if pair[1] != "O"] == [("f", "B-FUNC"), ("self", "B-PARAM"), ("x", "B-PARAM")]
     assert [pair for pair in found[4] if pair[1] != "O"] == [
-        ("self", "B-VAR"), ("g", "B-CALL"), ("x", "B-VAR"), ("key", "B-PARAM"), ("h", "B-CALL"), ("y", "B-VAR"),
+        ("self", "B-VAR"),
+        ("g", "B-CALL"),
+        ("x", "B-VAR"),
+        ("key", "B-PARAM"),
+        ("h", "B-CALL"),
+        ("y", "B-VAR"),
         ("z", "B-ATTR"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_file_that_is_named_without_a_root_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,12 @@ def test_key_points_are_where_the_ink_ends() -> None:
         y_P, x_P = (places + 0.5 for places in np.nonzero(fine_HW))
         height, width = 8 * (bottom - top), 8 * (right - left)
         parts = {
-            "top": y_P < 8 * top + OUTER * height, "bottom": y_P > 8 * bottom - OUTER * height,
-            "left": x_P < 8 * left + OUTER * width, "right": x_P > 8 * right - OUTER * width,
+            "top": y_P < 8 * top + OUTER * height,
+            "bottom": y_P > 8 * bottom - OUTER * height,
+            "left": x_P < 8 * left + OUTER * width,
+            "right": x_P > 8 * right - OUTER * width,
             "centre": np.ones(len(y_P), bool),
-        }  # fmt: skip
+        }
         for name, part_P in parts.items():
             # Across the part it is exact; along it, the rest of a row counts as if it were the middle of that row.
             slack_x, slack_y = {"left": (0.4, 0), "right": (0.4, 0), "centre": (0, 0)}.get(name, (0, 0.4))
@@ -82,7 +84,8 @@ def test_training_is_new_in_each_epoch_and_the_same_for_everybody() -> None:
     splits = DigitKeyPoints(num_train=20, num_val=5).open()
     index_B = np.arange(20)
     first, again, later = (
-        splits.train.fetch(index_B, seed=1, epoch=epoch, train=True) for epoch in (0, 0, 1)  # type: ignore[attr-defined]
+        splits.train.fetch(index_B, seed=1, epoch=epoch, train=True)
+        for epoch in (0, 0, 1)  # type: ignore[attr-defined]
     )
     parts = [splits.train.fetch(index_B[::-1][k : k + 7], seed=1, epoch=0, train=True) for k in (0, 7, 14)]  # type: ignore[attr-defined]
     for number in range(3):

@@ -153,12 +153,27 @@ def write_coco(root: Path, points: List[float], names: Sequence[str] = (), **mor
     for number in range(0 if names else 4):
         make_image(root / f"i/sub/{number}.jpg")
     names = names or [f"sub\\{number}.jpg" for number in range(4)]
-    (root / "a.json").write_text(json.dumps({
-        "images": [{"id": n, "file_name": one, "width": 24, "height": 16} for n, one in enumerate(names)],
-        "categories": [category],
-        "annotations": [{"id": n, "image_id": n, "category_id": 1, "bbox": [2, 3, 10, 9], "area": 90, "iscrowd": 0,
-                         "keypoints": points if n == 0 else [4, 4, 2, 5, 6, 1], "num_keypoints": 2} for n in range(4)],
-    }))  # fmt: skip
+    (root / "a.json").write_text(
+        json.dumps(
+            {
+                "images": [{"id": n, "file_name": one, "width": 24, "height": 16} for n, one in enumerate(names)],
+                "categories": [category],
+                "annotations": [
+                    {
+                        "id": n,
+                        "image_id": n,
+                        "category_id": 1,
+                        "bbox": [2, 3, 10, 9],
+                        "area": 90,
+                        "iscrowd": 0,
+                        "keypoints": points if n == 0 else [4, 4, 2, 5, 6, 1],
+                        "num_keypoints": 2,
+                    }
+                    for n in range(4)
+                ],
+            }
+        )
+    )
 
 
 COCO = {"train_annotations": "a.json", "train_images": "i", "val_annotations": None, "val_fraction": 0.5}
@@ -221,8 +236,10 @@ def test_marked_key_point_outside_its_image_is_refused_or_taken_for_unmarked(
     splits = mending.open()
     objects = [source.objects if hasattr(source, "objects") else source for source in (splits.train, splits.val)]
     assert len(objects) == 2
-    visible = [int((source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)[1] > 0).any())
-               for source in (splits.train, splits.val)]  # fmt: skip
+    visible = [
+        int((source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)[1] > 0).any())
+        for source in (splits.train, splits.val)
+    ]
     assert visible == [1, 1]
 
 

@@ -162,10 +162,16 @@ def test_a_known_fingerprint_is_extended(tmp_path) -> None:
     write_table(tmp_path / "mine.csv")
     dataset = FeatureTable(train=str(tmp_path / "mine.csv"), target="bought")
     found = [
-        identify(dataset, dataset.open(), {
-            "files": {"train": {"sha256": files}}, "splits": {"train": {"samples": 5, "sha256": split}},
-        }) for files, split in (("a", "a"), ("b", "a"), ("a", "b"))
-    ]  # fmt: skip
+        identify(
+            dataset,
+            dataset.open(),
+            {
+                "files": {"train": {"sha256": files}},
+                "splits": {"train": {"samples": 5, "sha256": split}},
+            },
+        )
+        for files, split in (("a", "a"), ("b", "a"), ("a", "b"))
+    ]
     assert found[0]["splits"]["train"]["samples"] == 5 and list(found[0]["splits"]) == ["train"]
     assert differences(found[0], found[1]) == ["  data: the files of dataset.train have other names or contents"]
     assert differences(found[0], found[2]) == ["  data: the 5 samples or labels of train differ"]
@@ -210,11 +216,19 @@ def test_order_and_total_size_of_small_files(tmp_path, monkeypatch) -> None:
 FILES, SPLITS = {"files": {"train": "b"}, "splits": {}}, {"files": {}, "splits": {"train": {"samples": 4}}}
 
 
-@pytest.mark.parametrize("changes, now, is_refused", [
-    ([], FILES, True), ([], SPLITS, True), (["data"], FILES, False), (["data"], SPLITS, False),
-    (["dataset.image_size"], SPLITS, False), (["dataset.image_size"], FILES, True),
-    (["dataset.batch_size"], SPLITS, True), (["optimizer.lr"], SPLITS, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, now, is_refused",
+    [
+        ([], FILES, True),
+        ([], SPLITS, True),
+        (["data"], FILES, False),
+        (["data"], SPLITS, False),
+        (["dataset.image_size"], SPLITS, False),
+        (["dataset.image_size"], FILES, True),
+        (["dataset.batch_size"], SPLITS, True),
+        (["optimizer.lr"], SPLITS, True),
+    ],
+)
 def test_changes_that_allow_other_data(changes, now, is_refused) -> None:
     from types import SimpleNamespace
 
@@ -240,8 +254,15 @@ def test_changes_that_allow_other_data(changes, now, is_refused) -> None:
 @pytest.mark.slow
 def test_resume_refuses_corrected_labels(tmp_path) -> None:
     data = tmp_path / "mine.csv"
-    common = ("task=tabular", "dataset=feature_table", f"dataset.train={data}", "dataset.target=bought",
-              "early_stopping=off", "model.hidden=[4]", "dataset.batch_size=16")  # fmt: skip
+    common = (
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={data}",
+        "dataset.target=bought",
+        "early_stopping=off",
+        "model.hidden=[4]",
+        "dataset.batch_size=16",
+    )
     run, one, two = tmp_path / "run", "trainer.max_epochs=1", "trainer.max_epochs=2"
     write_table(data)
     here(run, *common, one)
@@ -272,8 +293,15 @@ def test_runs_without_a_trained_step_continue_without_a_broken_image(tmp_path, s
         path = photos / ("train", "val")[number < 8] / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (7 * number, 200 * (number % 2), 0)).save(path)
-    common = ("dataset=image_folder", f"dataset.root={photos}", "dataset.image_size=8", "model=mlp", "model.hidden=[4]",
-              "dataset.batch_size=4", "early_stopping=off")  # fmt: skip
+    common = (
+        "dataset=image_folder",
+        f"dataset.root={photos}",
+        "dataset.image_size=8",
+        "model=mlp",
+        "model.hidden=[4]",
+        "dataset.batch_size=4",
+        "early_stopping=off",
+    )
     two, broken = "trainer.max_epochs=2", photos / split / "a" / "broken.png"
     here(tmp_path / "fresh", *common, two)
     broken.write_bytes(b"no image")
@@ -291,8 +319,15 @@ def test_runs_without_a_trained_step_continue_without_a_broken_image(tmp_path, s
 def test_resume_refuses_other_classes(tmp_path) -> None:
     """Scores belong to the classes of the checkpoint, also if other data are allowed."""
     data, run = tmp_path / "mine.csv", tmp_path / "run"
-    words = ("task=tabular", "dataset=feature_table", f"dataset.train={data}", "dataset.target=bought",
-             "early_stopping=off", "model.hidden=[4]", "dataset.batch_size=16")  # fmt: skip
+    words = (
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={data}",
+        "dataset.target=bought",
+        "early_stopping=off",
+        "model.hidden=[4]",
+        "dataset.batch_size=16",
+    )
 
     def write(*names: str) -> None:
         write_table(data)
@@ -315,8 +350,9 @@ def test_given_arrays(tmp_path) -> None:
 
     def train(y, *overrides):
         network = gluon.nn.Dense(2)
-        return mxtrain.train("trainer.max_epochs=1", "logger=[]", *overrides, model=network, dataset=(x, y),
-                             dir=tmp_path)  # fmt: skip
+        return mxtrain.train(
+            "trainer.max_epochs=1", "logger=[]", *overrides, model=network, dataset=(x, y), dir=tmp_path
+        )
 
     x, y = np.random.default_rng(0).normal(size=(40, 3)).astype("float32"), np.arange(40) % 2
     train(y)

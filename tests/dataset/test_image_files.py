@@ -54,11 +54,18 @@ def test_folder_with_its_own_splits(write_images, tmp_path):
     assert len(ImageFolder(root=str(tmp_path / "data")).open().test) == 6
 
 
-@pytest.mark.parametrize("train, val, test", [
-    ("training_set", None, "test_set"), ("Train", "Val", "Test"), ("Training", None, "Testing"),
-    ("seg_train/seg_train", None, "seg_test/seg_test"), ("train", "valid", "test"), ("train", "validation", None),
-    ("train", "dev", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "train, val, test",
+    [
+        ("training_set", None, "test_set"),
+        ("Train", "Val", "Test"),
+        ("Training", None, "Testing"),
+        ("seg_train/seg_train", None, "seg_test/seg_test"),
+        ("train", "valid", "test"),
+        ("train", "validation", None),
+        ("train", "dev", None),
+    ],
+)
 def test_usual_names_of_splits(write_images, tmp_path, train, val, test):
     for name, count in ((train, 6), (val, 2), (test, 3)):
         if name is not None:
@@ -395,12 +402,16 @@ def test_an_image_starts_no_program(tmp_path, monkeypatch):
 
 def test_every_image_is_opened_as_one_of_the_known_formats():
     calls = [
-        ast.unparse(node) for path in Path(decoding.__file__).parents[2].rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)
-    ]  # fmt: skip
+        ast.unparse(node)
+        for path in Path(decoding.__file__).parents[2].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+    ]
     opened = [text for text in calls if text.startswith("Image.open(")]
     assert opened == ["Image.open(io.BytesIO(content), formats=formats)"]
     chosen = [text for text in calls if text.startswith("open_image(") and "," in text]
     assert sorted(chosen) == [
-        "open_image(content, FORMATS, max_pixels)", "open_image(frame, ['JPEG'])", "open_image(frame, ['JPEG2000'])",
-    ]  # fmt: skip
+        "open_image(content, FORMATS, max_pixels)",
+        "open_image(frame, ['JPEG'])",
+        "open_image(frame, ['JPEG2000'])",
+    ]

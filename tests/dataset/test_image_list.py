@@ -64,9 +64,7 @@ def test_gluoncv_reads_the_same(tmp_path):
     path.write_text(path.read_text().replace("\n\n", "\n"))  # an empty line ends it with a bad_alloc
     write_records(tmp_path / "records", names="abde")
     listed = LstDetection(str(tmp_path / "list/train.lst"), root=str(tmp_path / "list"))
-    for theirs, root in (
-        (listed, "list"), (RecordFileDetection(str(tmp_path / "records/train.rec")), "records")
-    ):  # fmt: skip
+    for theirs, root in ((listed, "list"), (RecordFileDetection(str(tmp_path / "records/train.rec")), "records")):
         source = opened(tmp_path / root, val_fraction=0.25).train
         read = [(source.image(i), source.boxes(i)) for i in range(3)]
         for image_CHW, box_MD in read:
@@ -112,7 +110,7 @@ LINES = [
     ("0\t2\t5\t0\t0.5\t0\t1.2\t1\tpictures/a 1.jpg", "box_outside", "reaches 0.2 beyond 0 to 1"),
     ("0\t2\t5\t0.5\t0\t0\t1\t1\tpictures/a 1.jpg", "label_range", "of the class 0.5: the class must be 0 to 1"),
     ("0\t2\t5\t-1\t0\t0\t1\t1\tpictures/a 1.jpg", "label_range", "of the class -1: the class must be 0 to 1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("line", "kind", "said"), LINES, ids=[said[:45] for *_, said in LINES])
@@ -200,8 +198,9 @@ def test_shares_beside_pixels_are_refused(tmp_path, split):
     rows = [row.split("\t") for row in (root / f"{split}.lst").read_text().split("\n") if row]
     for row in rows[:1]:
         width, height = float(row[3]), float(row[4])
-        row[5:-1] = [str(float(cell) * [1, width, height, width, height][number % 5])
-                     for number, cell in enumerate(row[5:-1])]  # fmt: skip
+        row[5:-1] = [
+            str(float(cell) * [1, width, height, width, height][number % 5]) for number, cell in enumerate(row[5:-1])
+        ]
     (root / f"{split}.lst").write_text("".join("\t".join(row) + "\n" for row in rows))
     with pytest.raises(DataError, match=".lst, line .* seems to be in shares of width and height, and others of the"):
         ImageList(root=str(root), image_size=[32, 32]).open()

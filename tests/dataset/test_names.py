@@ -16,14 +16,25 @@ from mxtrain.vision.detection.voc import Voc
 from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 
-@pytest.mark.parametrize("dataset, setting", [
-    (Voc, "classes"), (Coco, "classes"), (SegmentationFolder, "classes"), (ImageList, "classes"),
-    (NumberTable, "features"),
-])  # fmt: skip
-@pytest.mark.parametrize("names, kind", [
-    ([1e5, 2e5], "a number"), (["cat", 31], "a number"), ([False, "cat"], "true or false"),
-    (["cat", datetime.date(2020, 1, 1)], "a date"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "dataset, setting",
+    [
+        (Voc, "classes"),
+        (Coco, "classes"),
+        (SegmentationFolder, "classes"),
+        (ImageList, "classes"),
+        (NumberTable, "features"),
+    ],
+)
+@pytest.mark.parametrize(
+    "names, kind",
+    [
+        ([1e5, 2e5], "a number"),
+        (["cat", 31], "a number"),
+        ([False, "cat"], "true or false"),
+        (["cat", datetime.date(2020, 1, 1)], "a date"),
+    ],
+)
 def test_names_that_were_read_as_something_else_are_refused(
     dataset: Type[Spec], setting: str, names: Any, kind: str
 ) -> None:

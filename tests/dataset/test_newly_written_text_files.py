@@ -59,7 +59,7 @@ TABLES: Dict[str, Tuple[str, str]] = {
     "spaces around labels": ("a.csv", "sentence,label\n" + table([(a, f" {b} ") for a, b in ROWS], ",", where('",'))),
     "rows of empty cells": ("a.csv", table([NAMES, *ROWS, ("", ""), (" ", "")], ",", where('",'))),
     "columns without names": ("a.csv", table([(*NAMES, "", ""), *((*row, "", "") for row in ROWS)], ",", quoted)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -104,7 +104,7 @@ REFUSED: Dict[str, Tuple[str, Any, str]] = {
     "a key twice": ("a.jsonl", '{"sentence": "a", "label": 1, "label": 0}\n', 'line 1.*the key "label" twice'),
     "UTF-16 without a mark": ("a.csv", "sentence,label\na,1\n".encode("utf-16-le"), "is in UTF-16LE, not UTF-8.*iconv"),
     "a workbook": ("a.csv", b"PK\x03\x04\x14\x00", "is an archive .ZIP, as .xlsx"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -116,10 +116,14 @@ def test_tables_of_texts_that_are_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "labels, said",
-    [(["good", "Good"], "'good' and 'Good' differ in case"), (["caf\u00e9", "cafe\u0301"], "encoding of accents"),
-     (["1", "1.0"], "'1' and '1.0' differ in case, spaces, the encoding of accents or the digits of a number alone"),
-     (["a b", "a  b"], "differ in case, spaces"), (["yes", "NA"], "the label 'NA' of 10 rows is read as a class")],
-)  # fmt: skip
+    [
+        (["good", "Good"], "'good' and 'Good' differ in case"),
+        (["caf\u00e9", "cafe\u0301"], "encoding of accents"),
+        (["1", "1.0"], "'1' and '1.0' differ in case, spaces, the encoding of accents or the digits of a number alone"),
+        (["a b", "a  b"], "differ in case, spaces"),
+        (["yes", "NA"], "the label 'NA' of 10 rows is read as a class"),
+    ],
+)
 def test_labels_that_may_be_one_or_none_are_warned_of(tmp_path: Path, caplog: Any, labels: Any, said: str) -> None:
     rows = [(f"text {number}", labels[number % 2]) for number in range(20)]
     splits = Text(train=write(tmp_path / "a.csv", table([NAMES, *rows], ","))).open()
@@ -358,16 +362,20 @@ SPHERE = (
     b"sample_byte_format -s2 01\nsample_sig_bits -i 16\nsample_coding -s3 pcm\nend_head\n"
 ).ljust(1024) + SOUND.tobytes()
 RF64 = (
-    b"RF64\xff\xff\xff\xffWAVE" + chunk(b"ds64", struct.pack("<QQQI", 1672, 1600, 800, 0)) + wav()[12:]
+    b"RF64\xff\xff\xff\xffWAVE"
+    + chunk(b"ds64", struct.pack("<QQQI", 1672, 1600, 800, 0))
+    + wav()[12:]
     + chunk(b"data", SOUND.tobytes(), length=0xFFFFFFFF)
-)  # fmt: skip
+)
 WHOLE = {
     "24 bits, an odd number of bytes": wav(chunk(b"data", bytes_24(SOUND[:799])), bits=24),
     "24 bits to a pipe by SoX": wav(chunk(b"data", bytes_24(SOUND), length=0x7FFFF000 // 3 * 3), bits=24),
     "big-endian": wav(chunk(b"data", SOUND.astype(">i2").tobytes(), ">"), order=">", name=b"RIFX"),
     "tags of an odd length": wav(chunk(b"LIST", b"INFOISFT\x03\0\0\0abc"), chunk(b"data", SOUND.tobytes())),
-    "AU": AU, "SPHERE": SPHERE, "RF64": RF64,
-}  # fmt: skip
+    "AU": AU,
+    "SPHERE": SPHERE,
+    "RF64": RF64,
+}
 
 
 @pytest.mark.parametrize("name", WHOLE)

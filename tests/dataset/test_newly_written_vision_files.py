@@ -70,13 +70,15 @@ IMAGES: Dict[str, Tuple[bytes, np.ndarray]] = {
     ),
     "PNG with EXIF": (encoded(IMAGE, "PNG", exif=exif(8)), np.rot90(COLOUR_HWC)),
     "WebP with alpha, mirrored": (
-        encoded(IMAGE.convert("RGBA"), "WEBP", lossless=True, exif=exif(2)), COLOUR_HWC[:, ::-1],
+        encoded(IMAGE.convert("RGBA"), "WEBP", lossless=True, exif=exif(2)),
+        COLOUR_HWC[:, ::-1],
     ),
     "CMYK TIFF": (encoded(IMAGE.convert("CMYK"), "TIFF"), COLOUR_HWC),
     "CMYK JPEG": (encoded(IMAGE.convert("CMYK"), "JPEG", quality=100, subsampling=0), COLOUR_HWC),
     "palette of 4 bits, one colour transparent": (encoded(PALETTE, "PNG", bits=4, transparency=3), colours(PALETTE)),
     "grey with alpha": (
-        encoded(Image.merge("LA", [Image.fromarray(COLOUR_HWC[..., 0]), IMAGE.getchannel(1)]), "PNG"), GREY_HWC,
+        encoded(Image.merge("LA", [Image.fromarray(COLOUR_HWC[..., 0]), IMAGE.getchannel(1)]), "PNG"),
+        GREY_HWC,
     ),
     "fax": (encoded(Image.fromarray(IS_LIGHT_HW), "TIFF", compression="group4"), BLACK_WHITE_HWC),
     "BMP of 1 bit": (encoded(Image.fromarray(IS_LIGHT_HW), "BMP"), BLACK_WHITE_HWC),
@@ -87,7 +89,7 @@ IMAGES: Dict[str, Tuple[bytes, np.ndarray]] = {
     "TIFF of two pages": (encoded(IMAGE, "TIFF", save_all=True, append_images=[other()]), COLOUR_HWC),
     "TIFF with predictor": (encoded(IMAGE, "TIFF", compression="tiff_lzw", tiffinfo={317: 2}), COLOUR_HWC),
     "PPM in words": (b"P3 # red, blue\n2 1 255\n255 0 0  0 0 255\n", np.array([[[255, 0, 0], [0, 0, 255]]])),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -177,10 +179,18 @@ def test_lists_of_boxes(tmp_path: Path, form: str) -> None:
 
 def coco(names: Sequence[str]) -> Dict[str, Any]:
     images = [{"id": number, "file_name": name, "width": 40, "height": 32} for number, name in enumerate(names)]
-    annotations = [{
-        "id": number, "image_id": number, "category_id": 30, "bbox": [5, 8, 15, 16], "area": 240.0, "iscrowd": 0,
-        "segmentation": [[5, 8, 20, 8, 20, 24, 5, 24]],
-    } for number in range(len(names))]  # fmt: skip
+    annotations = [
+        {
+            "id": number,
+            "image_id": number,
+            "category_id": 30,
+            "bbox": [5, 8, 15, 16],
+            "area": 240.0,
+            "iscrowd": 0,
+            "segmentation": [[5, 8, 20, 8, 20, 24, 5, 24]],
+        }
+        for number in range(len(names))
+    ]
     categories = [{"id": 30, "name": "dog", "supercategory": "animal"}, {"id": 7, "name": "cat"}]
     return {"images": images, "annotations": annotations, "categories": categories}
 
@@ -237,9 +247,13 @@ def test_coco_of_tools(tmp_path: Path, tool: Callable[[Dict[str, Any]], None]) -
     tool(parts)
     (tmp_path / "images/_annotations.coco.json").write_bytes(json.dumps(parts, ensure_ascii=False).encode("utf-8-sig"))
     splits = Coco(
-        root=str(tmp_path), train_annotations="images/_annotations.coco.json", train_images="images",
-        val_annotations=None, val_fraction=0.25, image_size=[32, 40],
-    ).open()  # fmt: skip
+        root=str(tmp_path),
+        train_annotations="images/_annotations.coco.json",
+        train_images="images",
+        val_annotations=None,
+        val_fraction=0.25,
+        image_size=[32, 40],
+    ).open()
     assert splits.class_names == ["cat", "dog"] and splits.category_ids == [7, 30]
     assert (len(splits.train), len(splits.val)) == (3, 1)
     for index in range(3):
@@ -275,7 +289,7 @@ MASKS: Dict[str, Tuple[Any, np.ndarray]] = {
     "runs": ({"size": [32, 40], "counts": lengths(pixels(ONE, TWO))}, pixels(ONE, TWO)),
     "runs from the first pixel": ({"counts": lengths(pixels((0, 0, 9, 32))), "size": [32, 40]}, pixels((0, 0, 9, 32))),
     "runs as floats": ({"size": [32, 40], "counts": [float(n) for n in lengths(pixels(ONE))]}, pixels(ONE)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", MASKS)
@@ -291,9 +305,13 @@ def test_masks_of_coco(tmp_path: Path, form: str) -> None:
         one.update(segmentation=segmentation, bbox=[left, top, right - left, bottom - top])
     (tmp_path / "a.json").write_text(json.dumps(parts))
     dataset = Coco(
-        root=str(tmp_path), train_annotations="a.json", train_images="i", val_annotations=None, val_fraction=0.5,
+        root=str(tmp_path),
+        train_annotations="a.json",
+        train_images="i",
+        val_annotations=None,
+        val_fraction=0.5,
         image_size=[32, 40],
-    ).for_task("instance_segmentation")  # fmt: skip
+    ).for_task("instance_segmentation")
     (found_hw,) = dataset.open().train.masks(0)  # type: ignore[attr-defined]
     assert np.array_equal(found_hw, wanted_hw)
 
@@ -313,8 +331,12 @@ def test_key_points_of_coco(tmp_path: Path, form: str) -> None:
     parts["categories"][0].update(keypoints=["Nose", "L_Paw", "R_Paw"], skeleton=[[1, 2], [1, 3]])
     (tmp_path / "a.json").write_text(json.dumps(parts))
     splits = CocoKeyPoints(
-        root=str(tmp_path), train_annotations="a.json", train_images="i", val_annotations=None, val_fraction=0.25,
-    ).open()  # fmt: skip
+        root=str(tmp_path),
+        train_annotations="a.json",
+        train_images="i",
+        val_annotations=None,
+        val_fraction=0.25,
+    ).open()
     assert splits.class_names == ["Nose", "L_Paw", "R_Paw"] and (len(splits.train), len(splits.val)) == (3, 1)
     assert splits.key_points is not None
     assert splits.key_points.flip_pairs == [(1, 2)] and splits.key_points.skeleton == [(0, 1), (0, 2)]
@@ -345,7 +367,7 @@ DOCUMENTS: Dict[str, bytes] = {
     "a character by number": f"<annotation>{HEAD}{OBJECT.format(' &#72;und ')}</annotation>".encode(),
     "namespace": f'<annotation xmlns="http://example.org">{HEAD}{OBJECT.format("hund")}</annotation>'.encode(),
     "decimals": f"<annotation>{HEAD}{OBJECT.format('Hund')}</annotation>".replace(">6<", ">6.0<").encode(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["VOCdevkit", "beside images"])
@@ -390,9 +412,11 @@ SAVED: Dict[str, Tuple[str, Callable[[Path], object], Optional[np.ndarray]]] = {
     "16 bits": (".png", lambda path: Image.fromarray(VALUE_HW.astype(np.uint16)).save(path), None),
     "1 bit": (".png", lambda path: Image.fromarray(VALUE_HW > 0).save(path), VALUE_HW > 0),
     "1 bit as a fax": (
-        ".tif", lambda path: Image.fromarray(VALUE_HW > 0).save(path, compression="group4"), VALUE_HW > 0,
+        ".tif",
+        lambda path: Image.fromarray(VALUE_HW > 0).save(path, compression="group4"),
+        VALUE_HW > 0,
     ),
-}  # fmt: skip
+}
 
 
 def masks_of(source: Any) -> List[np.ndarray]:
@@ -441,8 +465,10 @@ def test_masks_of_ade20k_and_cityscapes(tmp_path: Path) -> None:
                 Image.fromarray(value_HW.astype(np.uint8)).save(path)
     rows = [f"{number}\t0.1\t1\t1\tn{number}, other" for number in range(1, 151)]
     (tmp_path / "ade/objectInfo150.txt").write_bytes("\r\n".join(["Idx\tRatio\tTrain\tVal\tName", *rows]).encode())
-    ade, city = (kind(root=str(tmp_path / name), image_size=[32, 40]).open() for kind, name in
-                 ((Ade20k, "ade"), (Cityscapes, "city")))  # fmt: skip
+    ade, city = (
+        kind(root=str(tmp_path / name), image_size=[32, 40]).open()
+        for kind, name in ((Ade20k, "ade"), (Cityscapes, "city"))
+    )
     assert ade.class_names[:2] == ["n1", "n2"] and len(ade.class_names) == 150
     for splits, classes in ((ade, [-1, 74, 149]), (city, [18, -1, 1])):
         for mask_HW in (*masks_of(splits.train), *masks_of(splits.val)):

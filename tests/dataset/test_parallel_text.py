@@ -69,9 +69,14 @@ def test_tables_with_two_columns(tmp_path: Path, ending: str) -> None:
 def test_several_files_are_one_set_and_others_are_held_out(write: Any) -> None:
     names = [write("a", ENGLISH[:3], GERMAN[:3]), write("b", ENGLISH[3:4], GERMAN[3:4])]
     splits = described(names, val=write("v", ENGLISH[4:], GERMAN[4:]), test=write("t", ["x"], ["y"])).open()
-    assert [list(part.pairs) for part in (splits.train, splits.val, splits.test)] == [  # type: ignore[union-attr]
-        PAIRS[:4], PAIRS[4:], [("x", "y")]
-    ]  # fmt: skip
+    assert (
+        [list(part.pairs) for part in (splits.train, splits.val, splits.test)]
+        == [  # type: ignore[union-attr]
+            PAIRS[:4],
+            PAIRS[4:],
+            [("x", "y")],
+        ]
+    )
     with pytest.raises(DataError, match="are the same file"):
         described(names, val=names[0]).open()
 
@@ -129,8 +134,12 @@ def test_data_check_names_the_file_and_the_line_of_each_problem(write: Any, tmp_
     findings = CollectedFindings((), found.append)
     census = check_dataset(described(name, max_length=20, val_fraction=0.2), findings, CheckProgress(), 2)
     lines = {(one.kind, one.place.file[-4:], one.place.line) for one in found}
-    assert {("undecodable_text", "t.de", 2), ("empty_text", "t.en", 7), ("long_text", "t.en", 9),
-            ("missing_counterpart", "t.en", 11)} <= lines  # fmt: skip
+    assert {
+        ("undecodable_text", "t.de", 2),
+        ("empty_text", "t.en", 7),
+        ("long_text", "t.en", 9),
+        ("missing_counterpart", "t.en", 11),
+    } <= lines
     assert sum(kind.startswith("duplicate") for kind, *_ in lines) == 1 and len(lines) == 5
     assert sum(census.num_samples.values()) == 9
 

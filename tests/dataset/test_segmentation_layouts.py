@@ -151,9 +151,15 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 1, 1]
 
 
-@pytest.mark.parametrize("images, masks", [
-    ("{}/images", "{}/masks"), ("images/{}", "masks/{}"), ("{}/Images", "{}/Labels"), ("imgs/{}", "annotations/{}"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "images, masks",
+    [
+        ("{}/images", "{}/masks"),
+        ("images/{}", "masks/{}"),
+        ("{}/Images", "{}/Labels"),
+        ("imgs/{}", "annotations/{}"),
+    ],
+)
 def test_usual_names_of_splits(tmp_path, images, masks):
     for split, names in (("Training", "abc"), ("valid", "de"), ("Test", "f")):
         write_folder(tmp_path, names, images.format(split), masks.format(split))
@@ -299,10 +305,17 @@ def test_masks_in_colour_are_refused_with_the_way_to_convert_them(tmp_path):
 def test_what_is_wrong_with_the_settings_of_a_folder(tmp_path):
     root = str(write_folder(tmp_path / "data"))
     for wrong in (
-        {"classes": ["a", "a"]}, {"mask_values": [1, 1]}, {"mask_values": [-1]}, {"mask_values": [70_000]},
-        {"classes": ["a", "b"], "mask_values": [1, 2, 3]}, {"eval_size": [9]}, {"eval_size": [50_000, 50_000]},
-        {"augment": {"scale": [2.0, 1.0]}}, {"augment": {"scale": [0.0, 1.0]}}, {"augment": {"crop_padding": 4}},
-    ):  # fmt: skip
+        {"classes": ["a", "a"]},
+        {"mask_values": [1, 1]},
+        {"mask_values": [-1]},
+        {"mask_values": [70_000]},
+        {"classes": ["a", "b"], "mask_values": [1, 2, 3]},
+        {"eval_size": [9]},
+        {"eval_size": [50_000, 50_000]},
+        {"augment": {"scale": [2.0, 1.0]}},
+        {"augment": {"scale": [0.0, 1.0]}},
+        {"augment": {"crop_padding": 4}},
+    ):
         with pytest.raises(ValidationError):
             SegmentationFolder(root=root, **wrong)
     with pytest.raises(ValidationError, match="eval_size is auto, one number or"):

@@ -71,7 +71,7 @@ def test_contexts_are_held_out_whole(make: Any) -> None:
         ({**GOOD, "answers": [{"text": "x", "answer_start": "1_0"}]}, "a whole number was expected, not '1_0'"),
         ({**GOOD, "answers": [{"text": "x", "answer_start": 10**30}]}, "is no file of SQuAD .*64-bit"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_refused(make: Any, entry: Dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
         make(squad(GOOD, entry)).open()
@@ -83,8 +83,11 @@ def test_data_check_lists_each(make: Any, check: Any) -> None:
     found = check(make(squad(GOOD, *wrong)))
     name = "train-v1.1.json"
     assert sorted(found) == [
-        ("answer_offset", name, 1), ("empty_text", name, 3), ("no_answer", name, 2), ("repeated_id", name, 2)
-    ]  # fmt: skip
+        ("answer_offset", name, 1),
+        ("empty_text", name, 3),
+        ("no_answer", name, 2),
+        ("repeated_id", name, 2),
+    ]
 
 
 def test_a_file_without_questions_is_refused_by_its_name(make: Any) -> None:
@@ -147,20 +150,33 @@ def test_questions_about_documentation() -> None:
     ((context, asked),) = contexts_of(text)
     assert context == "a : array_like Elements to sum. axis : None or int, optional Axis along which."
     assert [(name, context[begin : begin + len(answer)]) for name, answer, begin in asked] == [
-        ("a", "array_like"), ("axis", "None or int, optional"),
-    ]  # fmt: skip
+        ("a", "array_like"),
+        ("axis", "None or int, optional"),
+    ]
     assert pattern_answer("a", context) == "array_like" and pattern_answer("b", context) == ""
 
 
-ROW = {"id": "7", "title": "T", "context": "On floor 0 \U0001f600 stands item 0 near box 3.", "question": "where?",
-       "answers": {"text": ["box 3"], "answer_start": [32]}}  # fmt: skip
+ROW = {
+    "id": "7",
+    "title": "T",
+    "context": "On floor 0 \U0001f600 stands item 0 near box 3.",
+    "question": "where?",
+    "answers": {"text": ["box 3"], "answer_start": [32]},
+}
 NULL_ROW = {**ROW, "id": "8", "answers": {"text": [], "answer_start": []}}
 
 
 @pytest.mark.parametrize("form", ["lines", "one_line", "list", "data"])
 def test_questions_as_hugging_face_writes_them(tmp_path: Path, form: str) -> None:
-    rows = [ROW] if form == "one_line" else [ROW, NULL_ROW, {**ROW, "id": "9", "context": "In box 3.",
-            "answers": {"text": ["box 3"], "answer_start": [3]}}]  # fmt: skip
+    rows = (
+        [ROW]
+        if form == "one_line"
+        else [
+            ROW,
+            NULL_ROW,
+            {**ROW, "id": "9", "context": "In box 3.", "answers": {"text": ["box 3"], "answer_start": [3]}},
+        ]
+    )
     whole = {"list": rows, "data": {"data": rows}}.get(form)
     lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\r\n" for row in rows)
     (tmp_path / "t.jsonl").write_bytes(lines.encode() if whole is None else json.dumps(whole, indent=1).encode())
@@ -172,14 +188,17 @@ def test_questions_as_hugging_face_writes_them(tmp_path: Path, form: str) -> Non
         assert [one.place.line for one in found.questions] == [1, 2, 3] and found.questions[1].answers == ()
 
 
-@pytest.mark.parametrize("row, said", [
-    ({**ROW, "answers": {"text": ["box 3"], "answer_start": []}}, "as long a list in answer_start"),
-    ({**ROW, "answers": {"text": ["box 3"], "answer_start": [2.5]}}, "whole number"),
-    ("{", "line 2 is not JSON"),
-    ('{"id": 1e999}', "beyond the range of float64"),
-    ('{"id": ' + "9" * 400 + "}", "beyond the range of 64-bit integers"),
-    ('{"id": ' + "[" * 5000 + "]" * 5000 + "}", "nested deeper"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ({**ROW, "answers": {"text": ["box 3"], "answer_start": []}}, "as long a list in answer_start"),
+        ({**ROW, "answers": {"text": ["box 3"], "answer_start": [2.5]}}, "whole number"),
+        ("{", "line 2 is not JSON"),
+        ('{"id": 1e999}', "beyond the range of float64"),
+        ('{"id": ' + "9" * 400 + "}", "beyond the range of 64-bit integers"),
+        ('{"id": ' + "[" * 5000 + "]" * 5000 + "}", "nested deeper"),
+    ],
+)
 def test_wrong_lines_of_questions(tmp_path: Path, row: Any, said: str) -> None:
     lines = [json.dumps(ROW), row if isinstance(row, str) else json.dumps(row)]
     (tmp_path / "t.jsonl").write_text("\n".join(lines))

@@ -35,9 +35,16 @@ def test_boxes_are_exact_edges_whatever_the_files_lack(tmp_path):
     assert found == [list(boxes) for _, boxes in IMAGES.values()]
     assert splits.test is None and splits.class_names == NAMES and list(splits.category_ids) == [0, 1]
     image, box, fitted = whole(splits.train)
-    assert image.shape == (3, 3, 32, 32) and box.shape == (3, 2, 7) and fitted[:, :2].tolist() == [
-        [40, 60], [60, 40], [50, 50],
-    ]  # fmt: skip
+    assert (
+        image.shape == (3, 3, 32, 32)
+        and box.shape == (3, 2, 7)
+        and fitted[:, :2].tolist()
+        == [
+            [40, 60],
+            [60, 40],
+            [50, 50],
+        ]
+    )
     assert box[1, 0, :4].tolist() == [0, 0, 32, 32] and (box[2] == -1).all() and (box[1, 1] == -1).all()
     assert box[0, 0, Column.AREA] == 25 * 16  # of the image as it is
     # The image that entered has the rectangle where the box is.
@@ -179,13 +186,28 @@ def test_boxes_of_images_of_unknown_size_are_checked_when_read(tmp_path, check):
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("a", "a"), ("a  -1", "a"), ("a 1 1", "a"), ("b 1", "b 1"), ("b 1 -1", "b 1"), ("b 2\t0", "b 2"), ("b 3", "b"),
-        ('"b 1"', "b 1"), ('"b 1.jpg" 1', "b 1"), ("a.jpg", "a"), ("c.d", "c.d"), ("c.d.JPG", "c.d"),
+        ("a", "a"),
+        ("a  -1", "a"),
+        ("a 1 1", "a"),
+        ("b 1", "b 1"),
+        ("b 1 -1", "b 1"),
+        ("b 2\t0", "b 2"),
+        ("b 3", "b"),
+        ('"b 1"', "b 1"),
+        ('"b 1.jpg" 1', "b 1"),
+        ("a.jpg", "a"),
+        ("c.d", "c.d"),
+        ("c.d.JPG", "c.d"),
         ("e.jpg", "e.jpg"),
-        ("sub/a", "sub/a"), ("JPEGImages\\sub\\a.png", "sub/a"), ("/JPEGImages/a.jpg /Annotations/a.xml", "a"),
-        ("other/a 1", "a"), ("b new", "b new"), ("e\u0301", "\u00e9"), ("unknown.jpg", "unknown.jpg"),
+        ("sub/a", "sub/a"),
+        ("JPEGImages\\sub\\a.png", "sub/a"),
+        ("/JPEGImages/a.jpg /Annotations/a.xml", "a"),
+        ("other/a 1", "a"),
+        ("b new", "b new"),
+        ("e\u0301", "\u00e9"),
+        ("unknown.jpg", "unknown.jpg"),
     ],
-)  # fmt: skip
+)
 def test_names_in_lists_of_voc(tmp_path, line, name):
     """A name may hold spaces, and have quotes around it, folders before it and an ending."""
     (tmp_path / "train.txt").write_text(line + "\r\n", encoding="utf-8")
@@ -231,12 +253,14 @@ WRONG_FILES = [
     ("Annotations/a.xml", "", "a.xml' is no XML: no element found"),
     ("Annotations/a.xml", "<a><b/></a>", "is no annotation: its root is <a>"),
     (
-        "Annotations/a.xml", '<!DOCTYPE annotation [<!ENTITY x "xx">]><annotation>&x;</annotation>',
+        "Annotations/a.xml",
+        '<!DOCTYPE annotation [<!ENTITY x "xx">]><annotation>&x;</annotation>',
         "declares a document type on line 1",
     ),
     ("Annotations/a.xml", '<!DOCTYPE annotation SYSTEM "file:///etc/passwd"><annotation/>', "declares a document type"),
     (
-        "Annotations/a.xml", '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE annotation><annotation/>',
+        "Annotations/a.xml",
+        '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE annotation><annotation/>',
         "declares a document type",
     ),
     ("Annotations/a.xml", "<annotation>" + "<x>" * 99 + "</x>" * 99 + "</annotation>", "more than 64 elements"),
@@ -245,7 +269,7 @@ WRONG_FILES = [
     ("JPEGImages/b.jpg", None, "train.txt', line 3 names 'b', of which there is no image in"),
     ("ImageSets/Main/train.txt", "\n", "train.txt' names no image"),
     ("ImageSets/Main/val.txt", None, "dataset.val_split=val: there is no file"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("path", "content", "said"), WRONG_FILES, ids=[said[:50] for _, _, said in WRONG_FILES])
@@ -278,8 +302,9 @@ def test_a_check_goes_on(tmp_path, check):
         ("unreadable_image", "VOC2007/JPEGImages/d.jpg", None),
     ]
     assert {split: count.tolist() for split, count in check.census.class_counts.items()} == {
-        "train": [0, 0], "val": [1, 0],
-    }  # fmt: skip
+        "train": [0, 0],
+        "val": [1, 0],
+    }
 
 
 def test_a_folder_without_layout_is_named(tmp_path):
@@ -308,10 +333,22 @@ def with_annotation(tmp_path, content):
     return root
 
 
-@pytest.mark.parametrize("said, is_difficult", [
-    ("0", False), ("1", True), ("False", False), ("false", False), ("no", False), ("0.0", False), ("True", True),
-    ("yes", True), ("Unspecified", False), ("", False), (" 0 ", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "said, is_difficult",
+    [
+        ("0", False),
+        ("1", True),
+        ("False", False),
+        ("false", False),
+        ("no", False),
+        ("0.0", False),
+        ("True", True),
+        ("yes", True),
+        ("Unspecified", False),
+        ("", False),
+        (" 0 ", False),
+    ],
+)
 def test_difficult_as_people_write_it(tmp_path, said, is_difficult):
     root = with_annotation(tmp_path, object_xml(f"<difficult>{said}</difficult>", box_xml(6, 5, 30, 20)))
     assert opened(root).train.boxes(0)[:, Column.FLAGS].tolist() == [Flag.DIFFICULT * is_difficult]
@@ -337,13 +374,19 @@ def test_two_boxes_of_one_object_are_two_objects(tmp_path):
     assert boxes_of(opened(root).train, 0) == [("cat", 5, 4, 30, 20), ("cat", 0, 0, 10, 10)]
 
 
-@pytest.mark.parametrize("parts, said", [
-    (("<name>Dog</name>", box_xml(6, 5, 30, 20)), "has two <name> in one <object>, 'cat' and 'Dog' (line 1)"),
-    ((box_xml(6, 5, 30, 20).replace("<xmax>", "<xmin>7</xmin><xmax>"),), "has two <xmin> in one <bndbox>, '6' and '7'"),
-    (("<difficult>0</difficult><difficult>1</difficult>", box_xml(6, 5, 30, 20)), "has two <difficult> in one <ob"),
-    ((box_xml("1_0", 5, 30, 20),), "has xmin '1_0'"),
-    ((box_xml("\u0661\u0660", 5, 30, 20),), "has xmin '"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "parts, said",
+    [
+        (("<name>Dog</name>", box_xml(6, 5, 30, 20)), "has two <name> in one <object>, 'cat' and 'Dog' (line 1)"),
+        (
+            (box_xml(6, 5, 30, 20).replace("<xmax>", "<xmin>7</xmin><xmax>"),),
+            "has two <xmin> in one <bndbox>, '6' and '7'",
+        ),
+        (("<difficult>0</difficult><difficult>1</difficult>", box_xml(6, 5, 30, 20)), "has two <difficult> in one <ob"),
+        ((box_xml("1_0", 5, 30, 20),), "has xmin '1_0'"),
+        ((box_xml("\u0661\u0660", 5, 30, 20),), "has xmin '"),
+    ],
+)
 def test_what_could_be_read_otherwise_is_refused(tmp_path, parts, said):
     root = with_annotation(tmp_path, object_xml(*parts))
     with pytest.raises(DataError, match=re.escape(said)):
@@ -355,14 +398,35 @@ def test_the_same_element_twice_with_the_same_text_is_read(tmp_path):
     assert boxes_of(opened(root).train, 0) == [("cat", 5, 4, 30, 20)]
 
 
-@pytest.mark.parametrize("declared, codec", [
-    ("GB2312", "gbk"), ("GBK", "gbk"), ("gb18030", "gb18030"), ("Big5", "big5"), ("Shift_JIS", "shift_jis"),
-    ("EUC-JP", "euc_jp"), ("EUC-KR", "euc_kr"), ("windows-1252", "cp1252"), ("ISO-8859-1", "latin-1"),
-    ("UTF-16", "utf-16"), ("utf-8", "utf-8"), ("utf8", "utf-8"), ("latin1", "latin-1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "declared, codec",
+    [
+        ("GB2312", "gbk"),
+        ("GBK", "gbk"),
+        ("gb18030", "gb18030"),
+        ("Big5", "big5"),
+        ("Shift_JIS", "shift_jis"),
+        ("EUC-JP", "euc_jp"),
+        ("EUC-KR", "euc_kr"),
+        ("windows-1252", "cp1252"),
+        ("ISO-8859-1", "latin-1"),
+        ("UTF-16", "utf-16"),
+        ("utf-8", "utf-8"),
+        ("utf8", "utf-8"),
+        ("latin1", "latin-1"),
+    ],
+)
 def test_declared_encodings(tmp_path, declared, codec):
-    name = {"gbk": "\u732b\u9f98", "gb18030": "\u732b", "big5": "\u8c93", "shift_jis": "\u732b", "euc_jp": "\u732b",
-            "euc_kr": "\uace0", "utf-16": "\u732b", "utf-8": "\u732b"}.get(codec, "\u00e9")  # fmt: skip
+    name = {
+        "gbk": "\u732b\u9f98",
+        "gb18030": "\u732b",
+        "big5": "\u8c93",
+        "shift_jis": "\u732b",
+        "euc_jp": "\u732b",
+        "euc_kr": "\uace0",
+        "utf-16": "\u732b",
+        "utf-8": "\u732b",
+    }.get(codec, "\u00e9")
     text = f'<?xml version="1.0" encoding="{declared}"?>' + object_xml(box_xml(6, 5, 30, 20)).replace("cat", name)
     root = with_annotation(tmp_path, text.encode(codec))
     assert len(opened(root, classes=[name, "cat", "Dog"]).train.boxes(0)) == 1

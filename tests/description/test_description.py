@@ -24,16 +24,31 @@ OPTIONS = [path for path in FILES if path.parts[0] in GROUPS]
 PRESETS = [path for path in FILES if path.parts[0] in PRESET_GROUPS]
 
 SEGMENTATION = (
-    "dataset/segmentation_folder", "dataset/voc_segmentation", "dataset/ade20k", "dataset/cityscapes",
-    "loss/pixel_softmax_cross_entropy", "metric/mean_iou", "metric/mean_iou_all_classes", "metric/pixel_accuracy",
-)  # fmt: skip
+    "dataset/segmentation_folder",
+    "dataset/voc_segmentation",
+    "dataset/ade20k",
+    "dataset/cityscapes",
+    "loss/pixel_softmax_cross_entropy",
+    "metric/mean_iou",
+    "metric/mean_iou_all_classes",
+    "metric/pixel_accuracy",
+)
 DETECTION = (
-    "loss/heatmap_focal", "metric/voc_ap", "metric/voc07_ap", "metric/coco_ap", "metric/coco_ap50", "metric/coco_ap75",
+    "loss/heatmap_focal",
+    "metric/voc_ap",
+    "metric/voc07_ap",
+    "metric/coco_ap",
+    "metric/coco_ap50",
+    "metric/coco_ap75",
     "metric/coco_ar",
 )
 TRANSLATION = (
-    "loss/label_smoothed_cross_entropy", "dataset/parallel_text", "dataset/number_and_date_phrases", "metric/bleu",
-    "metric/chrf", "metric/sentence_accuracy",
+    "loss/label_smoothed_cross_entropy",
+    "dataset/parallel_text",
+    "dataset/number_and_date_phrases",
+    "metric/bleu",
+    "metric/chrf",
+    "metric/sentence_accuracy",
 )
 LANGUAGE = ("loss/token_cross_entropy", "metric/token_perplexity", "metric/bits_per_byte", "dataset/plain_text")
 # What an option needs from others to make sense.
@@ -59,7 +74,8 @@ NEEDS = {
     "loss/span_softmax_cross_entropy": ["task=question_answering"],
     "loss/ctc": ["task=speech_recognition"],
     **{f"loss/{name}": ["task=recommendation"] for name in ("bpr", "sampled_bce", "sampled_softmax")},
-    "loss/binary_cross_entropy": ["task=tabular"], "loss/class_cross_entropy": ["task=tabular"],
+    "loss/binary_cross_entropy": ["task=tabular"],
+    "loss/class_cross_entropy": ["task=tabular"],
     "loss/a2c": ["task=reinforcement_learning"],
     "loss/ppo": ["task=reinforcement_learning"],
     "loss/frame_l1": ["task=speech_synthesis"],
@@ -76,9 +92,11 @@ TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "clearml": "clearml", 
 MISSING = {
     "kvstore/horovod": "" if has_horovod() else "Horovod is not installed",
     "amp/bfloat16": "" if computes_bfloat16(cpu_flags()) else "this processor has no bfloat16",
-    **{f"logger/{name}": "" if importlib.util.find_spec(package) else f"{package} is not installed"
-       for name, package in TRACKER_PACKAGES.items()},
-}  # fmt: skip
+    **{
+        f"logger/{name}": "" if importlib.util.find_spec(package) else f"{package} is not installed"
+        for name, package in TRACKER_PACKAGES.items()
+    },
+}
 
 
 def test_every_folder_is_a_group() -> None:
@@ -111,13 +129,23 @@ CASES = [
     for name, options in composed_together().items()
 ]
 MONITORED = {
-    "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
-    "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
-    "instance_segmentation": "mask_ap50", "token_classification": "entity_f1", "question_answering": "exact_match",
-    "translation": "bleu", "speech_recognition": "cer", "speech_synthesis": "mel_error",
-    "reinforcement_learning": "return", "tabular": "log_loss", "recommendation": "ndcg_at_k_sampled",
+    "classification": "accuracy",
+    "masked_language_modeling": "masked_accuracy",
+    "segmentation": "mean_iou",
+    "detection": "voc_ap",
+    "language_modeling": "bits_per_byte",
+    "pose_estimation": "pck",
+    "instance_segmentation": "mask_ap50",
+    "token_classification": "entity_f1",
+    "question_answering": "exact_match",
+    "translation": "bleu",
+    "speech_recognition": "cer",
+    "speech_synthesis": "mel_error",
+    "reinforcement_learning": "return",
+    "tabular": "log_loss",
+    "recommendation": "ndcg_at_k_sampled",
     "regression": "root_mean_squared_error",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("options", CASES)
@@ -150,7 +178,8 @@ def test_every_preset_composes_and_only_overrides(describe_run, preset: Path) ->
     assert (CONF / preset.with_suffix(".yaml")).read_text().startswith("# @package _global_\n")
     for entry in content.pop("defaults", []):
         assert entry in [path.name for path in PRESETS] or all(
-            key.startswith(("override /", "/callback@")) for key in entry  # adds a callback
+            key.startswith(("override /", "/callback@"))
+            for key in entry  # adds a callback
         )
     assert "_target_" not in str(content)
     description = describe_run(f"{group}={name}")
@@ -264,10 +293,14 @@ def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
 @pytest.mark.parametrize(
     "overrides, read",
     [
-        *((["dataset=" + name, "dataset.root=~/x"], lambda made: made.dataset.root)
-          for name in ("mnist", "cifar10", "cifar100", "image_folder", "image_record", "fashion_mnist")),
-        *((["task=segmentation", f"dataset={name}", "dataset.root=~/x"], lambda made: made.dataset.root)
-          for name in ("segmentation_folder", "voc_segmentation", "ade20k", "cityscapes")),
+        *(
+            (["dataset=" + name, "dataset.root=~/x"], lambda made: made.dataset.root)
+            for name in ("mnist", "cifar10", "cifar100", "image_folder", "image_record", "fashion_mnist")
+        ),
+        *(
+            (["task=segmentation", f"dataset={name}", "dataset.root=~/x"], lambda made: made.dataset.root)
+            for name in ("segmentation_folder", "voc_segmentation", "ade20k", "cityscapes")
+        ),
         (["dataset=image_folder", "dataset.root='$HOME/x'"], lambda made: made.dataset.root),
         (["dataset=glue", "dataset.task=rte", "dataset.root=~/x", "model=bert"], lambda made: made.dataset.root),
         (["model=bert", "dataset.train=~/x", "dataset.sentence=a", "dataset.label=b"], lambda made: made.dataset.train),
@@ -276,7 +309,7 @@ def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
         (["model.weights=~/x"], lambda made: made.model.weights),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_paths_are_read_as_a_shell_reads_them(overrides, read, describe_run, monkeypatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert read(describe_run(*overrides)) == "/home/me/x"

@@ -20,12 +20,15 @@ DIVIDED = {
 ASYNC = ("kvstore=dist_async", "cluster.workers=2")
 HALF = ("amp=float16", "parallel.devices=gpu:1")
 CASES = [
-    *(pytest.param(need, given, said, id=f"{need}, {said}")
-      for need in ("whole_batch", "carried_state") for said, given in DIVIDED.items()),
+    *(
+        pytest.param(need, given, said, id=f"{need}, {said}")
+        for need in ("whole_batch", "carried_state")
+        for said, given in DIVIDED.items()
+    ),
     pytest.param("carried_rows", ASYNC, "kvstore=dist_async with cluster.workers=2", id="carried_rows"),
     pytest.param("global_weight", ASYNC, "kvstore=dist_async with cluster.workers=2", id="global_weight"),
     pytest.param("full_precision", HALF, "amp=float16", id="full_precision"),
-]  # fmt: skip
+]
 
 
 class Demanding(Classification):

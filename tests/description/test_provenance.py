@@ -20,5 +20,6 @@ def test_which_variant_of_a_metric_was_measured_is_on_record(describe_run: Any, 
     write_meta(tmp_path, describe_run("task=segmentation", "metric=[mean_iou,mean_iou_all_classes]"), report)
     meta = json.loads((tmp_path / "meta.json").read_text())
     assert meta["metric_signatures"] == {
-        "mean_iou": "absent_classes=left_out", "mean_iou_all_classes": "absent_classes=zero",
-    }  # fmt: skip
+        "mean_iou": "absent_classes=left_out",
+        "mean_iou_all_classes": "absent_classes=zero",
+    }

@@ -13,16 +13,19 @@ from mxtrain.errors import ConfigError
 @pytest.mark.parametrize(
     "given, least",
     [
-        ((), PAYS_FROM), (("trainer.sparse_grad=true",), 1), (("trainer.sparse_grad=false",), None),
+        ((), PAYS_FROM),
+        (("trainer.sparse_grad=true",), 1),
+        (("trainer.sparse_grad=false",), None),
         (("optimizer=adam", "optimizer.lazy_update=true"), 1),  # what it computes must not depend on a threshold
-        (("optimizer=lamb",), None), (("optimizer=sgld",), None),
+        (("optimizer=lamb",), None),
+        (("optimizer=sgld",), None),
         (("kvstore=dist_async", "cluster.workers=2"), None),
         (("kvstore=dist_async", "cluster.workers=2", "kvstore.tables=servers"), WORKERS_PAY_FROM),
         (("kvstore=dist_sync", "cluster.workers=2"), WORKERS_PAY_FROM),
         (("kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=fp16"), None),
         (("parallel=data", "kvstore=device", "kvstore.compression=2bit", "kvstore.threshold=0.1"), None),
     ],
-)  # fmt: skip
+)
 def test_from_which_size_on(describe_run: Any, given: Any, least: Any) -> None:
     description = describe_run(*given, "dataset.batch_size=32")
     assert sparse_from(description) == least
@@ -35,13 +38,17 @@ def test_from_which_size_on(describe_run: Any, given: Any, least: Any) -> None:
     [
         (("trainer.sparse_grad=true", "optimizer=lamb"), "whole table. Type optimizer=adam or sgd, or trainer"),
         (("trainer.sparse_grad=true", "optimizer=lbsgd"), "gradients of several steps"),
-        (("optimizer.lazy_update=true", "kvstore=dist_async", "cluster.workers=2"),
-         "lazy_update=true: the servers .* Type kvstore.tables=servers, or optimizer.lazy_update=false"),
-        (("trainer.sparse_grad=true", "kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=topk"),
-         "compression=topk: what it leaves out .* Type kvstore.compression=none"),
+        (
+            ("optimizer.lazy_update=true", "kvstore=dist_async", "cluster.workers=2"),
+            "lazy_update=true: the servers .* Type kvstore.tables=servers, or optimizer.lazy_update=false",
+        ),
+        (
+            ("trainer.sparse_grad=true", "kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=topk"),
+            "compression=topk: what it leaves out .* Type kvstore.compression=none",
+        ),
         (("trainer.sparse_grad=false", "optimizer.lazy_update=true"), "moves all rows. Type trainer.sparse_grad=auto"),
     ],
-)  # fmt: skip
+)
 def test_what_needs_all_rows_is_refused_where_some_were_asked_for(describe_run: Any, given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         describe_run(*given)
@@ -60,7 +67,7 @@ SERVERS = ("kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers")
         (("trainer.clip_global_norm=1",), "norm of the sum .* Type optimizer.clip_gradient=1"),
         (("model.weights=some.params",), "whole tables. Type checkpoint.resume=RUN"),
     ],
-)  # fmt: skip
+)
 def test_what_tables_on_servers_cannot_go_with(describe_run: Any, given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         describe_run(*SERVERS, *given)

@@ -62,23 +62,37 @@ def download(url: str, target: Path, limits: DownloadLimits = FAST) -> None:
 
 def start(url: str, target: Path, limit: int = 0) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, url, str(target), str(limit)], stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", SCRIPT, url, str(target), str(limit)],
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
 
 
 def left_in(folder: Path) -> List[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("faults, num_requests", [
-    ([], 1), (["redirect"], 2), (["no_length"], 1), (["break"] * 5, 6), (["500", "429"], 3), (["silent"], 2),
-    (["break", "ignore_range"], 2), (["break", "other_piece"], 3), (["lie_long"], 2),
-    (["break", "wrong"], 3), (["break", "500", "500", "break", "500", "500"], 7),
-], ids=lambda value: "-".join(value) if isinstance(value, list) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    "faults, num_requests",
+    [
+        ([], 1),
+        (["redirect"], 2),
+        (["no_length"], 1),
+        (["break"] * 5, 6),
+        (["500", "429"], 3),
+        (["silent"], 2),
+        (["break", "ignore_range"], 2),
+        (["break", "other_piece"], 3),
+        (["lie_long"], 2),
+        (["break", "wrong"], 3),
+        (["break", "500", "500", "break", "500", "500"], 7),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
 def test_the_right_file_arrives_in_the_end(
     server: FaultyServer, tmp_path: Path, faults: Sequence[str], num_requests: int
-) -> None:  # fmt: skip
+) -> None:
     server.faults["/file"] += faults
     download(f"{server.url}/file", tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT
@@ -103,17 +117,20 @@ def test_a_stalled_download_is_continued(server: FaultyServer, tmp_path: Path) -
     assert (tmp_path / "file").read_bytes() == CONTENT and len(server.requests) >= 2
 
 
-@pytest.mark.parametrize("fault, path, said", [
-    ("", "/none", r"answered 404 Not Found$"),
-    ("403!", "/file", r"answered 403 Forbidden$"),
-    ("500!", "/file", r"answered 500 Internal Server Error, 3 times in a row$"),
-    ("silent!", "/file", r"closed the connection without an answer, 3 times in a row$"),
-    ("wrong!", "/file", rf"the file has the sha1 \w+, the published one {SHA1}\. It was removed$"),
-    ("lie_short!", "/file", r"the published one \w+\. It was removed$"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault, path, said",
+    [
+        ("", "/none", r"answered 404 Not Found$"),
+        ("403!", "/file", r"answered 403 Forbidden$"),
+        ("500!", "/file", r"answered 500 Internal Server Error, 3 times in a row$"),
+        ("silent!", "/file", r"closed the connection without an answer, 3 times in a row$"),
+        ("wrong!", "/file", rf"the file has the sha1 \w+, the published one {SHA1}\. It was removed$"),
+        ("lie_short!", "/file", r"the published one \w+\. It was removed$"),
+    ],
+)
 def test_a_file_that_cannot_be_had_is_explained(
     server: FaultyServer, tmp_path: Path, fault: str, path: str, said: str
-) -> None:  # fmt: skip
+) -> None:
     server.faults[path] += [fault] if fault else []
     with pytest.raises(DownloadError, match=said):
         download(server.url + path, tmp_path / "file")
@@ -144,9 +161,7 @@ def test_a_complete_part_is_not_asked_for_again(server: FaultyServer, tmp_path: 
     assert (tmp_path / "file").read_bytes() == CONTENT and len(server.requests) == 1
 
 
-def test_a_file_that_is_too_large_is_refused_before_and_while_it_arrives(
-    server: FaultyServer, tmp_path: Path
-) -> None:
+def test_a_file_that_is_too_large_is_refused_before_and_while_it_arrives(server: FaultyServer, tmp_path: Path) -> None:
     server.faults["/file"] += ["", "no_length"]
     for _ in range(2):
         with pytest.raises(DownloadError, match="more than 1,000 bytes"):

@@ -101,9 +101,16 @@ def test_off_never_stops():
     assert NoEarlyStopping().reason(NoEarlyStopping().check({}, {}, lambda name: "max")) == ""
 
 
-@pytest.mark.parametrize("before, after, improves", [
-    (0.80, 0.81, False), (0.93, 0.94, False), (0.80, 0.8101, True), (0.0, 0.01, False), (0.79, 0.81, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "before, after, improves",
+    [
+        (0.80, 0.81, False),
+        (0.93, 0.94, False),
+        (0.80, 0.8101, True),
+        (0.0, 0.01, False),
+        (0.79, 0.81, True),
+    ],
+)
 def test_an_improvement_of_exactly_min_delta_is_none_whatever_the_rounding(
     before: float, after: float, improves: bool
 ) -> None:
@@ -113,10 +120,15 @@ def test_an_improvement_of_exactly_min_delta_is_none_whatever_the_rounding(
     assert (second["best"] == after) is improves
 
 
-@pytest.mark.parametrize("value, direction, reached", [
-    (0.8999999761581421, "max", True), (0.8999, "max", False), (0.10000000149011612, "min", True),
-    (0.1001, "min", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, direction, reached",
+    [
+        (0.8999999761581421, "max", True),
+        (0.8999, "max", False),
+        (0.10000000149011612, "min", True),
+        (0.1001, "min", False),
+    ],
+)
 def test_a_threshold_is_reached_by_its_float32(value: float, direction: str, reached: bool) -> None:
     rule = EarlyStopping(monitor="val/x", threshold=0.9 if direction == "max" else 0.1)
     assert bool(rule.check({"val/x": value}, {}, lambda name: direction).get("reached")) is reached

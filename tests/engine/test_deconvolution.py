@@ -17,7 +17,7 @@ OPTIONS = {
     "dilate": ((2, 4, 5, 4), {"kernel": (3, 2), "dilate": (2, 1), "stride": (2, 1), "pad": (1, 0), "num_filter": 3}),
     "pad beyond the kernel": ((2, 4, 5, 5), {"kernel": (1, 2), "pad": (1, 2), "num_filter": 3}),
     "volume": ((2, 4, 3, 2, 3), {"kernel": (2, 2, 2), "stride": (2, 1, 2), "num_filter": 3}),
-}  # fmt: skip
+}
 
 
 def gradients(shape, options, compute, flags):

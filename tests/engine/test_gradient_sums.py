@@ -63,10 +63,12 @@ def test_gradients_of_two_batches_are_added_up(function, hybrid):
 DEFORMABLE = {"kernel": (2, 2), "num_filter": 2, "no_bias": True}
 TRANSFORMER = {"target_shape": (3, 3), "transform_type": "affine", "sampler_type": "bilinear"}
 SAMPLERS = {
-    "DeformableConvolution": (lambda F, *a: F.contrib.DeformableConvolution(*a, **DEFORMABLE),
-                              [(1, 2, 3, 3), (1, 8, 2, 2), (2, 2, 2, 2)]),
+    "DeformableConvolution": (
+        lambda F, *a: F.contrib.DeformableConvolution(*a, **DEFORMABLE),
+        [(1, 2, 3, 3), (1, 8, 2, 2), (2, 2, 2, 2)],
+    ),
     "SpatialTransformer": (lambda F, *a: F.SpatialTransformer(*a, **TRANSFORMER), [(1, 2, 3, 3), (1, 6)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
@@ -115,10 +117,15 @@ def test_gradients_of_graphs_whose_outputs_are_sums_or_inputs(function, flags, c
 
     step = 1e-2
     slopes = [
-        float((total(*(a + step * (n == number) for n, a in enumerate(arrays)))
-               - total(*(a - step * (n == number) for n, a in enumerate(arrays)))).asscalar()) / (2 * step)
+        float(
+            (
+                total(*(a + step * (n == number) for n, a in enumerate(arrays)))
+                - total(*(a - step * (n == number) for n, a in enumerate(arrays)))
+            ).asscalar()
+        )
+        / (2 * step)
         for number in (0, 1)
-    ]  # fmt: skip
+    ]
     for array in arrays:
         array.attach_grad("add")
     for count in (1, 2):
@@ -132,8 +139,17 @@ def test_gradients_of_graphs_whose_outputs_are_sums_or_inputs(function, flags, c
 def test_only_inputs_of_such_operators_are_copied_in_graphs():
     """`with_copied_inputs` finds operators by these names; inputs and outputs keep their order."""
     x, y, z = (mx.sym.var(name) for name in "xyz")
-    named = [mx.sym.clip(y, 0, 1), mx.sym.flip(y, axis=0), mx.sym.split_v2(y, (1,), axis=0), mx.sym.cumsum(y, axis=0),
-             mx.sym.mean(y), mx.sym.moments(y, axes=(0,)), y + y, mx.sym.mean(y + y), y]  # fmt: skip
+    named = [
+        mx.sym.clip(y, 0, 1),
+        mx.sym.flip(y, axis=0),
+        mx.sym.split_v2(y, (1,), axis=0),
+        mx.sym.cumsum(y, axis=0),
+        mx.sym.mean(y),
+        mx.sym.moments(y, axes=(0,)),
+        y + y,
+        mx.sym.mean(y + y),
+        y,
+    ]
     for symbol in named:
         graph = mx.sym.Group([mx.sym.exp(x), *symbol, mx.sym.exp(y) + mx.sym.exp(z)])
         changed = mx.sym.load_json(with_copied_inputs(json.loads(graph.tojson())))

@@ -36,17 +36,23 @@ def on_host(network: gluon.Block) -> Optional[HostGraph]:
 
 def policy(
     activation: str = "tanh", shape: Any = (5,), shared: bool = False, normalize: bool = False, size: int = 0
-) -> gluon.Block:  # fmt: skip
+) -> gluon.Block:
     actions = Actions(size=size) if size else Actions(3)
     sizes = ActorCriticSizes([7, 6], activation, shared, 0.1, normalize)
     return drawn(ActorCriticNetwork(actions, shape, sizes), shape)
 
 
-@pytest.mark.parametrize("options", [
-    *({"activation": name} for name in ("relu", "tanh", "sigmoid", "softrelu", "softsign", "swish")),
-    {"shared": True}, {"normalize": True}, {"size": 2},
-    {"size": 2, "shared": True, "normalize": True}, {"shape": (2, 3)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"activation": name} for name in ("relu", "tanh", "sigmoid", "softrelu", "softsign", "swish")),
+        {"shared": True},
+        {"normalize": True},
+        {"size": 2},
+        {"size": 2, "shared": True, "normalize": True},
+        {"shape": (2, 3)},
+    ],
+)
 def test_a_policy_by_numpy_is_the_network(options: Dict[str, Any]) -> None:
     network = policy(**options)
     found = on_host(network)
@@ -94,10 +100,19 @@ class Two(gluon.HybridBlock):
         return x, x + 1
 
 
-@pytest.mark.parametrize("make", [
-    lambda: nn.Conv2D(2, 3), lambda: nn.Dense(2, flatten=False), Reading, Two, nn.GELU, nn.BatchNorm,
-    lambda: nn.HybridLambda(lambda F, x: F.split(x, num_outputs=2)[1]),
-], ids=["convolution", "dense of the last axis", "real arrays", "two", "gelu", "norm", "second of two"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Conv2D(2, 3),
+        lambda: nn.Dense(2, flatten=False),
+        Reading,
+        Two,
+        nn.GELU,
+        nn.BatchNorm,
+        lambda: nn.HybridLambda(lambda F, x: F.split(x, num_outputs=2)[1]),
+    ],
+    ids=["convolution", "dense of the last axis", "real arrays", "two", "gelu", "norm", "second of two"],
+)
 def test_other_networks_are_for_mxnet(make: Callable[[], gluon.Block]) -> None:
     network = make()
     network.initialize()

@@ -21,9 +21,13 @@ class FromSecond(gluon.HybridBlock):
         return F.slice_axis(x, axis=1, begin=Place.SECOND, end=None)
 
 
-@pytest.mark.parametrize("given", [
-    {"axis": 0, "begin": Place.SECOND, "end": 2}, {"axis": np.int64(0), "begin": 0, "end": Place.SECOND},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"axis": 0, "begin": Place.SECOND, "end": 2},
+        {"axis": np.int64(0), "begin": 0, "end": Place.SECOND},
+    ],
+)
 def test_enum_is_refused_on_every_python(given: dict) -> None:
     with pytest.raises(AssertionError, match="an operator gets <Place.SECOND: 1>"):
         nd.slice_axis(nd.arange(3), **given)

@@ -15,10 +15,13 @@ ONES = nd.ones((2, 3))
 CALLS = {
     "one_hot": lambda op, x: op(x, depth=3),
     "where": lambda op, x: op(condition=x, x=nd.ones(x.shape), y=nd.zeros(x.shape)),
-    "pick": lambda op, x: op(nd.ones((2, 4, 5)), x), "choose_element_0index": lambda op, x: op(nd.ones((2, 4, 5)), x),
-    "gather_nd": lambda op, x: op(nd.ones((3, 3, 2)), indices=x), "scatter_nd": lambda op, x: op(nd.ones(4), x, (3, 3)),
-    "broadcast_like": lambda op, x: op(nd.ones((1, 4)), x), "reshape_like": lambda op, x: op(nd.ones((4, 2)), x),
-}  # fmt: skip
+    "pick": lambda op, x: op(nd.ones((2, 4, 5)), x),
+    "choose_element_0index": lambda op, x: op(nd.ones((2, 4, 5)), x),
+    "gather_nd": lambda op, x: op(nd.ones((3, 3, 2)), indices=x),
+    "scatter_nd": lambda op, x: op(nd.ones(4), x, (3, 3)),
+    "broadcast_like": lambda op, x: op(nd.ones((1, 4)), x),
+    "reshape_like": lambda op, x: op(nd.ones((4, 2)), x),
+}
 
 
 def call(path, x):
@@ -54,10 +57,15 @@ def test_methods_and_comparisons_of_arrays():
     dense = gluon.nn.Dense(4, in_units=3)
     dense.initialize()
     methods = {
-        "round": lambda x: x.round(), "argmax": lambda x: x.argmax(axis=1), "greater": lambda x: x > 0.5,
-        "less": lambda x: 0.5 > x, "equal": lambda x: x == x, "and": lambda x: nd.logical_and(x, x),
-        "random": lambda x: nd.random.normal(x, x), "keyword": lambda x: nd.round(data=x),
-    }  # fmt: skip
+        "round": lambda x: x.round(),
+        "argmax": lambda x: x.argmax(axis=1),
+        "greater": lambda x: x > 0.5,
+        "less": lambda x: 0.5 > x,
+        "equal": lambda x: x == x,
+        "and": lambda x: nd.logical_and(x, x),
+        "random": lambda x: nd.random.normal(x, x),
+        "keyword": lambda x: nd.round(data=x),
+    }
     for name, method in methods.items():
         with autograd.record():
             y = method(nd.sigmoid(dense(ONES)))
@@ -108,18 +116,23 @@ def test_only_results_are_copied_while_autograd_records():
 
     def read(operator, *arrays, **named):
         copies.clear()
-        return with_copied_arrays(operator, autograd, lambda array: copies.append(array) or array, is_result, named.pop(
-            "only", None))(*arrays, **named)  # fmt: skip
+        return with_copied_arrays(
+            operator, autograd, lambda array: copies.append(array) or array, is_result, named.pop("only", None)
+        )(*arrays, **named)
 
     read(nd.identity, x)
     assert not copies
     with autograd.record():
         for arguments, named, expected in (
-            ((x,), {}, 1), ((leaf,), {}, 0), ((sparse,), {}, 0), ((), {"data": x}, 1),
+            ((x,), {}, 1),
+            ((leaf,), {}, 0),
+            ((sparse,), {}, 0),
+            ((), {"data": x}, 1),
             ((x,), {"out": nd.ones((2, 4))}, 1),
-            ((x,), {"only": (0, "data")}, 1), ((), {"data": x, "only": (0, "data")}, 1),
+            ((x,), {"only": (0, "data")}, 1),
+            ((), {"data": x, "only": (0, "data")}, 1),
             ((x,), {"only": (1, "rhs")}, 0),
             ((), {"data": x, "only": (1, "rhs")}, 0),
-        ):  # fmt: skip
+        ):
             read(nd.identity, *arguments, **named)
             assert len(copies) == expected, (arguments, named)

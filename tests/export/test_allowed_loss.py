@@ -11,11 +11,22 @@ import pytest
 from mxtrain.export.compression import FLOAT32, WorseThanAllowed, _compare_metric
 
 
-@pytest.mark.parametrize("before, after, direction, is_allowed", [
-    (0.80, 0.79, "max", True), (0.94, 0.93, "max", True), (0.80, 0.7899, "max", False), (0.80, 0.81, "max", True),
-    (0.79, 0.80, "min", True), (0.79, 0.8001, "min", False), (30.0, 29.7, "max", True), (30.0, 29.69, "max", False),
-    (0.5, math.nan, "max", False), (math.nan, math.nan, "max", True), (1.0, 0.99, "max", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "before, after, direction, is_allowed",
+    [
+        (0.80, 0.79, "max", True),
+        (0.94, 0.93, "max", True),
+        (0.80, 0.7899, "max", False),
+        (0.80, 0.81, "max", True),
+        (0.79, 0.80, "min", True),
+        (0.79, 0.8001, "min", False),
+        (30.0, 29.7, "max", True),
+        (30.0, 29.69, "max", False),
+        (0.5, math.nan, "max", False),
+        (math.nan, math.nan, "max", True),
+        (1.0, 0.99, "max", True),
+    ],
+)
 def test_bound(before: float, after: float, direction: str, is_allowed: bool) -> None:
     values = {FLOAT32: before, "int8": after}
     description = SimpleNamespace(trainer=SimpleNamespace(monitor="val/metric"))

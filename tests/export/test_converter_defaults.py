@@ -30,9 +30,11 @@ CASES = {
     "resize of centres": (mx.sym.contrib.BilinearResize2D(X, height=9, width=7, align_corners=False), IMAGES),
     "hard sigmoid": (mx.sym.hard_sigmoid(X), IMAGES),
     "hard sigmoid of a slope": (mx.sym.hard_sigmoid(X, alpha=0.4, beta=0.1), IMAGES),
-    **{f"pad by {mode}": (mx.sym.Pad(X, mode=mode, pad_width=(0, 0, 0, 0, 1, 3, 2, 0), **value), IMAGES)
-       for mode, value in (("constant", {"constant_value": 4}), ("edge", {}), ("reflect", {}))},
-}  # fmt: skip
+    **{
+        f"pad by {mode}": (mx.sym.Pad(X, mode=mode, pad_width=(0, 0, 0, 0, 1, 3, 2, 0), **value), IMAGES)
+        for mode, value in (("constant", {"constant_value": 4}), ("edge", {}), ("reflect", {}))
+    },
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -118,13 +120,16 @@ def own_operators() -> Dict[str, Any]:
         "cross_attention": ({"num_heads": 2}, {"x": (3, 2, 4), "source": (4, 2, 8)}, {"length": lengths}),
         "attention_step": ({"num_heads": 2}, {"x": (1, 3, 12), "key": (3, 2, 4, 2), "value": (3, 2, 4, 2)}, {}),
         "source_attention_step": (
-            {"num_heads": 2}, {"x": (1, 6, 4), "key": (2, 2, 4, 2), "value": (2, 2, 4, 2)}, {"length": lengths}),
+            {"num_heads": 2},
+            {"x": (1, 6, 4), "key": (2, 2, 4, 2), "value": (2, 2, 4, 2)},
+            {"length": lengths},
+        ),
         "roi_align": (
             {"maps": 2, "count": 2, "side": 2, "heights": (8, 4), "widths": (8, 4), "scales": (0.5, 0.25)},
             {"x": (2, 3, 8, 8), "low": (2, 3, 4, 4)},
             {"rows": np.float32([[0, 1, 2, 9, 11], [1, 0, 0, 15, 15], [1, 3, 1, 12, 9], [0, 2, 2, 6, 6]])},
         ),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)

@@ -38,8 +38,16 @@ def test_recurrent_layers_in_both_directions(mode: str, gates: int) -> None:
     parameters = {"w": draw.normal(size=size).astype(np.float32) * 0.5}
     state = mx.sym.zeros(shape=(2 * layers, 3, units))
     states = {"state": state, **({"state_cell": state} if mode == "lstm" else {})}
-    symbol = mx.sym.RNN(X, mx.sym.var("w"), **states, state_size=units, num_layers=layers, bidirectional=True,
-                        mode=mode, state_outputs=True)  # fmt: skip
+    symbol = mx.sym.RNN(
+        X,
+        mx.sym.var("w"),
+        **states,
+        state_size=units,
+        num_layers=layers,
+        bidirectional=True,
+        mode=mode,
+        state_outputs=True,
+    )
     x = draw.normal(size=(7, 3, width)).astype(np.float32)
     graph = OnnxGraph(symbol, parameters, {"x": Input((7, 3, width))}, [{}], CONVERTERS)
     names = [f"y{number}" for number in range(len(symbol.list_outputs()))]
@@ -51,18 +59,24 @@ def test_recurrent_layers_in_both_directions(mode: str, gates: int) -> None:
 CASES = {
     "reshape codes": (mx.sym.reshape(X, shape=(0, -4, 2, -1, -2)), ("batch", 6, "length")),
     "reshape merges": (mx.sym.reshape(X, shape=(-3, 0)), ("batch", "length", 4)),
-    "arange like": (mx.sym.broadcast_add(X, mx.sym.reshape(mx.sym.contrib.arange_like(X, axis=1), shape=(1, -1))),
-                    ("batch", "length")),
+    "arange like": (
+        mx.sym.broadcast_add(X, mx.sym.reshape(mx.sym.contrib.arange_like(X, axis=1), shape=(1, -1))),
+        ("batch", "length"),
+    ),
     "slice backwards": (mx.sym.slice(X, begin=(None, None), end=(None, None), step=(1, -2)), ("batch", "length")),
-    "pooling, full": (mx.sym.Pooling(X, kernel=(3, 3), stride=(2, 2), pool_type="avg", pooling_convention="full",
-                                     count_include_pad=False), ("batch", 2, 8, 8)),
+    "pooling, full": (
+        mx.sym.Pooling(
+            X, kernel=(3, 3), stride=(2, 2), pool_type="avg", pooling_convention="full", count_include_pad=False
+        ),
+        ("batch", 2, 8, 8),
+    ),
     "adaptive pooling": (mx.sym.contrib.AdaptiveAvgPooling2D(X, output_size=(3, 5)), ("batch", 2, 7, 8)),
     "pick": (mx.sym.pick(X, mx.sym.argmax(X, axis=1), axis=1), ("batch", "length")),
     "elu": (mx.sym.LeakyReLU(X, act_type="gelu") + mx.sym.LeakyReLU(X, act_type="elu"), ("batch", 4)),
     "norm": (mx.sym.L2Normalization(X, mode="channel"), ("batch", 4, "length")),
     "dot of many axes": (mx.sym.dot(mx.sym.transpose(X, axes=(2, 1, 0)), X), ("batch", 4, 3)),
     "comparison": (mx.sym.broadcast_greater(X, mx.sym.mean(X, axis=1, keepdims=True)) * (X != 0), ("batch", 4)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

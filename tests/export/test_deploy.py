@@ -21,34 +21,63 @@ from mxtrain.export import standalone
 from mxtrain.export.deploy import Deployment, kserve, ray, triton
 from mxtrain.export.deploy.tensors import Tensor
 
-DATA_TYPES = ("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
-              "FP32", "FP64", "STRING", "BF16")  # fmt: skip
+DATA_TYPES = (
+    "INVALID",
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "STRING",
+    "BF16",
+)
 FIELDS: Dict[str, Dict[str, Tuple[int, str]]] = {
     "ModelConfig": {
-        "name": (1, "string"), "platform": (2, "string"), "max_batch_size": (4, "int32"), "input": (5, "*ModelInput"),
-        "output": (6, "*ModelOutput"), "instance_group": (7, "*ModelInstanceGroup"),
-        "default_model_filename": (8, "string"), "dynamic_batching": (11, "ModelDynamicBatching"),
+        "name": (1, "string"),
+        "platform": (2, "string"),
+        "max_batch_size": (4, "int32"),
+        "input": (5, "*ModelInput"),
+        "output": (6, "*ModelOutput"),
+        "instance_group": (7, "*ModelInstanceGroup"),
+        "default_model_filename": (8, "string"),
+        "dynamic_batching": (11, "ModelDynamicBatching"),
         "backend": (17, "string"),
     },
     "ModelInput": {
-        "name": (1, "string"), "data_type": (2, "DataType"), "dims": (4, "*int64"),
+        "name": (1, "string"),
+        "data_type": (2, "DataType"),
+        "dims": (4, "*int64"),
         "reshape": (5, "ModelTensorReshape"),
     },
     "ModelOutput": {
-        "name": (1, "string"), "data_type": (2, "DataType"), "dims": (3, "*int64"), "label_filename": (4, "string"),
+        "name": (1, "string"),
+        "data_type": (2, "DataType"),
+        "dims": (3, "*int64"),
+        "label_filename": (4, "string"),
         "reshape": (5, "ModelTensorReshape"),
     },
     "ModelTensorReshape": {"shape": (1, "*int64")},
     "ModelInstanceGroup": {"name": (1, "string"), "count": (2, "int32"), "gpus": (3, "*int32"), "kind": (4, "Kind")},
     "ModelDynamicBatching": {
-        "preferred_batch_size": (1, "*int32"), "max_queue_delay_microseconds": (2, "uint64"),
-        "preserve_ordering": (3, "bool"), "default_queue_policy": (6, "ModelQueuePolicy"),
+        "preferred_batch_size": (1, "*int32"),
+        "max_queue_delay_microseconds": (2, "uint64"),
+        "preserve_ordering": (3, "bool"),
+        "default_queue_policy": (6, "ModelQueuePolicy"),
     },
     "ModelQueuePolicy": {
-        "timeout_action": (1, "int32"), "default_timeout_microseconds": (2, "uint64"),
-        "allow_timeout_override": (3, "bool"), "max_queue_size": (4, "uint32"),
+        "timeout_action": (1, "int32"),
+        "default_timeout_microseconds": (2, "uint64"),
+        "allow_timeout_override": (3, "bool"),
+        "max_queue_size": (4, "uint32"),
     },
-}  # fmt: skip
+}
 """Numbers and types of the fields that a configuration may use; * = repeated. Source: model_config.proto of
 triton-inference-server/common."""
 
@@ -57,8 +86,10 @@ def model_config() -> Any:
     """The message class of a Triton model's configuration."""
     file = descriptor_pb2.FileDescriptorProto(name="triton_fields.proto", package="inference", syntax="proto3")
     kinds = descriptor_pb2.FieldDescriptorProto
-    for name, values in (("DataType", [f"TYPE_{one}" for one in DATA_TYPES]),
-                         ("Kind", ["KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"])):  # fmt: skip
+    for name, values in (
+        ("DataType", [f"TYPE_{one}" for one in DATA_TYPES]),
+        ("Kind", ["KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"]),
+    ):
         enum = file.enum_type.add(name=name)
         for number, value in enumerate(values):
             enum.value.add(name=value, number=number)
@@ -91,8 +122,9 @@ def test_triton_configuration_is_one_of_the_published_schema() -> None:
     assert found.name == "digits" and found.backend == "onnxruntime" and found.max_batch_size == 32
     assert [(one.name, one.data_type, list(one.dims)) for one in found.input] == [("input", 2, [3, 224, 224])]
     assert [(one.name, one.data_type, list(one.dims)) for one in found.output] == [
-        ("output", 11, [10]), ("probabilities", 11, [10])
-    ]  # fmt: skip
+        ("output", 11, [10]),
+        ("probabilities", 11, [10]),
+    ]
     assert [one.label_filename for one in found.output] == ["", "labels.txt"]
     assert found.instance_group[0].kind == 2 and found.instance_group[0].count == 1
     assert found.dynamic_batching.max_queue_delay_microseconds == 2000
@@ -113,17 +145,27 @@ def test_triton_batches_only_what_has_a_batch_and_reshapes_single_numbers() -> N
 
 
 INFERENCE_SERVICE: Dict[str, Any] = {
-    "apiVersion": str, "kind": str, "metadata": {"name": str},
-    "spec": {"predictor": {
-        "minReplicas": int, "maxReplicas": int, "scaleMetric": ("cpu", "memory", "concurrency", "rps"),
-        "scaleTarget": int, "timeout": int,
-        "model": {
-            "modelFormat": {"name": str, "version": str}, "runtime": str, "runtimeVersion": str,
-            "protocolVersion": str, "storageUri": str,
-            "resources": {"requests": {"cpu": str, "memory": str}, "limits": {"cpu": str, "memory": str}},
-        },
-    }},
-}  # fmt: skip
+    "apiVersion": str,
+    "kind": str,
+    "metadata": {"name": str},
+    "spec": {
+        "predictor": {
+            "minReplicas": int,
+            "maxReplicas": int,
+            "scaleMetric": ("cpu", "memory", "concurrency", "rps"),
+            "scaleTarget": int,
+            "timeout": int,
+            "model": {
+                "modelFormat": {"name": str, "version": str},
+                "runtime": str,
+                "runtimeVersion": str,
+                "protocolVersion": str,
+                "storageUri": str,
+                "resources": {"requests": {"cpu": str, "memory": str}, "limits": {"cpu": str, "memory": str}},
+            },
+        }
+    },
+}
 """Fields that a manifest may use, and their types. Source: version v1beta1 of kserve/kserve,
 config/crd/full/serving.kserve.io_inferenceservices.yaml."""
 
@@ -155,11 +197,13 @@ def test_kserve_manifest_is_one_of_the_published_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["for=tritn"], "Did you mean 'triton'?"), (["for=triton", "name=Digits"], "export.name=Digits"),
-        (["for=triton", "name=../up"], "export.name=../up"), (["storage=here"], "export.storage=here"),
+        (["for=tritn"], "Did you mean 'triton'?"),
+        (["for=triton", "name=Digits"], "export.name=Digits"),
+        (["for=triton", "name=../up"], "export.name=../up"),
+        (["storage=here"], "export.storage=here"),
         (["for=kserve", "storage=s3://a\nb"], "export.storage"),
     ],
-)  # fmt: skip
+)
 def test_wrong_settings_are_refused(words: List[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", "RUN", *words]) == 2
     assert said in capsys.readouterr().err
@@ -168,13 +212,17 @@ def test_wrong_settings_are_refused(words: List[str], said: str, capsys: pytest.
 def summing() -> Any:
     """Ids (batch, length) -> sums of rows of a table of 5 (batch, 2)."""
     table = np.arange(10, dtype=np.float32).reshape(5, 2)
-    nodes = [helper.make_node("Gather", ["table", "input"], ["rows"]),
-             helper.make_node("ReduceSum", ["rows", "axis"], ["output"], keepdims=0)]  # fmt: skip
+    nodes = [
+        helper.make_node("Gather", ["table", "input"], ["rows"]),
+        helper.make_node("ReduceSum", ["rows", "axis"], ["output"], keepdims=0),
+    ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("input", TensorProto.INT64, ["batch", "length"])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("input", TensorProto.INT64, ["batch", "length"])],
         [helper.make_tensor_value_info("output", TensorProto.FLOAT, ["batch", 2])],
         [onnx.numpy_helper.from_array(table, "table"), onnx.numpy_helper.from_array(np.int64([1]), "axis")],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -192,8 +240,11 @@ def folder(tmp_path: Path) -> Path:
 
 def test_deployments_name_the_folder_that_holds_the_network(folder: Path, tmp_path: Path) -> None:
     session = standalone.load_session(str(folder))
-    for deployment, place in ((Deployment("triton", "sums"), "sums/1"), (Deployment("folder"), "."),
-                              (Deployment("kserve", "sums", "pvc://a/b"), "repository/sums/1")):  # fmt: skip
+    for deployment, place in (
+        (Deployment("triton", "sums"), "sums/1"),
+        (Deployment("folder"), "."),
+        (Deployment("kserve", "sums", "pvc://a/b"), "repository/sums/1"),
+    ):
         out = tmp_path / deployment.server
         out.mkdir()
         assert deployment.place(out) == out / place
@@ -220,9 +271,12 @@ def application(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     serve = types.SimpleNamespace(deployment=Decorated, batch=lambda **options: lambda function: function)
     answers = types.SimpleNamespace(JSONResponse=lambda content, status_code=200: (status_code, content))
-    for name, module in (("ray", types.SimpleNamespace(serve=serve)), ("starlette", None),
-                         ("starlette.requests", types.SimpleNamespace(Request=None)),
-                         ("starlette.responses", answers)):  # fmt: skip
+    for name, module in (
+        ("ray", types.SimpleNamespace(serve=serve)),
+        ("starlette", None),
+        ("starlette.requests", types.SimpleNamespace(Request=None)),
+        ("starlette.responses", answers),
+    ):
         monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "predict", standalone)
     found = types.ModuleType("ray_application")
@@ -241,17 +295,30 @@ DECLARED = [{"name": "input", "dtype": "int64", "shape": ["batch", "length"]}]
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{", "no JSON"), (b"[" * 100000, "no JSON"), (b"[]", "no list of inputs"), (b'{"inputs": 1}', "no list"),
-        (b'{"inputs": [1]}', "no list"), (b'{"inputs": []}', "must be input"),
-        (body([1], [1, 1], name="other"), "must be input"), (body([1], [1, 1], "FP32"), "must be INT64"),
-        (body([1], [1]), "shape"), (body([1], [1, -1]), "shape"), (body([1], "a"), "shape"),
-        (body([1], [True, 1]), "shape"), (body([1], [257, 1]), "at most 256"), (body([], [1, 2**40]), "shape"),
-        (body([1, 2], [1, 3]), "do not fit"), (body(["a"], [1, 1]), "no numbers"), (body([None], [1, 1]), "numbers"),
-        (body([0.5], [1, 1]), "some are not int64"), (body([2**70], [1, 1]), "do not fit"),
-        (body([[1], [1, 2]], [1, 3]), "do not fit"), (body({"a": 1}, [1, 1]), "numbers"),
+        (b"{", "no JSON"),
+        (b"[" * 100000, "no JSON"),
+        (b"[]", "no list of inputs"),
+        (b'{"inputs": 1}', "no list"),
+        (b'{"inputs": [1]}', "no list"),
+        (b'{"inputs": []}', "must be input"),
+        (body([1], [1, 1], name="other"), "must be input"),
+        (body([1], [1, 1], "FP32"), "must be INT64"),
+        (body([1], [1]), "shape"),
+        (body([1], [1, -1]), "shape"),
+        (body([1], "a"), "shape"),
+        (body([1], [True, 1]), "shape"),
+        (body([1], [257, 1]), "at most 256"),
+        (body([], [1, 2**40]), "shape"),
+        (body([1, 2], [1, 3]), "do not fit"),
+        (body(["a"], [1, 1]), "no numbers"),
+        (body([None], [1, 1]), "numbers"),
+        (body([0.5], [1, 1]), "some are not int64"),
+        (body([2**70], [1, 1]), "do not fit"),
+        (body([[1], [1, 2]], [1, 3]), "do not fit"),
+        (body({"a": 1}, [1, 1]), "numbers"),
         (body([1], [1, 1]).replace(b"[1]", b"[NaN]"), "no number of JSON"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.filterwarnings("ignore::numpy.VisibleDeprecationWarning")
 def test_wrong_requests_are_refused(application: Any, content: bytes, said: str) -> None:
     with pytest.raises(application.Refused, match=said):

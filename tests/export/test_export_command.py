@@ -30,19 +30,23 @@ REFUSED: List[Tuple[Tuple[str, ...], str]] = [
     (("calibration_samples=50",), "export.calibration_samples=50: only quantize=int8 takes ranges from samples"),
     (("calibration_samples=50", "quantize=float16"), "only quantize=int8 takes ranges from samples"),
     (("name=digits",), "export.name=digits: it names the network for a server"),
-    (("for=kserve", "name=digits"), KSERVE), (("storage=s3://x/y",), KSERVE),
+    (("for=kserve", "name=digits"), KSERVE),
+    (("storage=s3://x/y",), KSERVE),
     (("out=there",), "out=there: it is there already, and is not overwritten"),
     (("calibration_samples=-3", "quantize=int8"), "export.calibration_samples=-3: should be greater than 0"),
     (("name=Digits", "for=triton"), "of small letters, digits and hyphens"),
     (("storage=bucket", "for=kserve"), "e.g. s3://bucket/digits"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED)
 def test_settings_without_effect_are_refused_before_the_run_is_opened(
-    words: Tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+    words: Tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     assert run(["export", "no_such_run", *words]) == 2
@@ -65,8 +69,10 @@ def test_default_folder_is_refused_before_data_and_mxnet_are_loaded(tmp_path: Pa
     trained = tmp_path / "run"
     running.here(trained, *SHORT, *CASES["lenet"])
     (trained / "export").mkdir()
-    program = "import sys; from mxtrain.cli.dispatch import run; code = run(['export', sys.argv[1]]); " \
-        "print(code, 'mxnet' in sys.modules, 'sklearn' in sys.modules)"  # fmt: skip
+    program = (
+        "import sys; from mxtrain.cli.dispatch import run; code = run(['export', sys.argv[1]]); "
+        "print(code, 'mxnet' in sys.modules, 'sklearn' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program, str(trained)], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["2", "False", "False"]
     assert f"out={trained / 'export'}: it is there already" in done.stderr
@@ -74,8 +80,10 @@ def test_default_folder_is_refused_before_data_and_mxnet_are_loaded(tmp_path: Pa
 
 @pytest.mark.slow
 def test_fixed_sizes_are_named_and_stages_are_shown(
-    export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]  # noqa: F811
-) -> None:  # fmt: skip
+    export: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     stages: List[str] = []
     monkeypatch.setattr(ProgressDisplay, "begin", lambda self, what, total: stages.append(what))
     exported = export(*CASES["lenet"])
@@ -83,25 +91,35 @@ def test_fixed_sizes_are_named_and_stages_are_shown(
     assert json.loads((exported / "export.json").read_text())["fixed"] == sentence
     assert f"\n{sentence}\n" in capsys.readouterr().out
     assert stages == [
-        "reading the data", "loading the weights", "reading samples", "tracing and converting the network",
-        "proof: comparing onnxruntime with MXNet", "measuring the metric of both",
+        "reading the data",
+        "loading the weights",
+        "reading samples",
+        "tracing and converting the network",
+        "proof: comparing onnxruntime with MXNet",
+        "measuring the metric of both",
         "proof: reading files",
-    ]  # fmt: skip
+    ]
     stages.clear()
     mxtrain.load(exported.parent).export(exported.parent / "small", quantize="int8", max_loss=1, limit_batches=1)
-    assert stages[-4:] == ["calibration: making model.onnx int8", "measuring the metric of both", "timing",
-                           "proof: reading files"]  # fmt: skip
+    assert stages[-4:] == [
+        "calibration: making model.onnx int8",
+        "measuring the metric of both",
+        "timing",
+        "proof: reading files",
+    ]
 
 
-MAKES = "import sys, time; from pathlib import Path; from mxtrain.export.folder import new_folder\n" \
-    "with new_folder(Path(sys.argv[1])) as draft: print(draft, flush=True); time.sleep(60)"  # fmt: skip
+MAKES = (
+    "import sys, time; from pathlib import Path; from mxtrain.export.folder import new_folder\n"
+    "with new_folder(Path(sys.argv[1])) as draft: print(draft, flush=True); time.sleep(60)"
+)
 
 
 def test_folder_of_a_killed_export_is_removed_by_the_next_one(tmp_path: Path) -> None:
     def start() -> Tuple[Any, Path]:
         process = subprocess.Popen(
             [sys.executable, "-c", MAKES, str(tmp_path / "x")], stdout=subprocess.PIPE, text=True
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         with process.stdout as printed:
             return process, Path(printed.readline().strip())

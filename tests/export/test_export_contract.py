@@ -63,9 +63,7 @@ def require_proven(exported: Path) -> Dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SLOW else pytest.mark.zoo) for name in CASES]
-)  # fmt: skip
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SLOW else pytest.mark.zoo) for name in CASES])
 def test_export_proves_itself(export: Callable[..., Path], name: str) -> None:
     require_proven(export(*CASES[name]))
 
@@ -103,9 +101,18 @@ def test_folder_works_without_mxnet_and_predicts_as_the_run(export: Callable[...
     def predict(*arguments: str) -> str:
         blocked = "import sys, runpy; sys.modules.update(mxnet=None, mxtrain=None); sys.argv[:] = sys.argv[1:]; "
         done = subprocess.run(
-            [sys.executable, "-c", f"{blocked}runpy.run_path(sys.argv[0], run_name='__main__')",
-             str(alone / "predict.py"), *arguments], capture_output=True, text=True, timeout=60, cwd=tmp_path,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                f"{blocked}runpy.run_path(sys.argv[0], run_name='__main__')",
+                str(alone / "predict.py"),
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=tmp_path,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

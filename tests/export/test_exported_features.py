@@ -37,24 +37,39 @@ def tables(tmp_path: Path) -> Path:
     (tmp_path / "users.csv").write_text(users_table())
     rows = [f"i{item}\t{item * item}\tkind{item % 3}" for item in range(20)]
     (tmp_path / "items.tsv").write_text("\n".join(["name\tprice\tsort", *rows]) + "\n")
-    pairs = [f"u{user},i{(user * 5 + place * place) % 20},{(user + place) % 5 + 1}"
-             for user in range(40) for place in range(6)]  # fmt: skip
+    pairs = [
+        f"u{user},i{(user * 5 + place * place) % 20},{(user + place) % 5 + 1}"
+        for user in range(40)
+        for place in range(6)
+    ]
     (tmp_path / "rated.csv").write_text("\n".join(["user,item,stars", *pairs]) + "\n")
     return tmp_path
 
 
 USER_WORDS = ("dataset.user_features=TABLES/users.csv", "dataset.user_columns={town: category, age: number}")
-ITEM_WORDS = ("dataset.item_features=TABLES/items.tsv", "dataset.item_id=name",
-              "dataset.item_columns={price: count, sort: {kind: hashed, buckets: 5}}")  # fmt: skip
-RATED = ("dataset.path=TABLES/rated.csv", "dataset.rating=stars", "dataset.feedback=explicit", "loss=l2",
-         "metric=[root_mean_squared_error,mean_absolute_error]",
-         "trainer.monitor=val/root_mean_squared_error")  # fmt: skip
+ITEM_WORDS = (
+    "dataset.item_features=TABLES/items.tsv",
+    "dataset.item_id=name",
+    "dataset.item_columns={price: count, sort: {kind: hashed, buckets: 5}}",
+)
+RATED = (
+    "dataset.path=TABLES/rated.csv",
+    "dataset.rating=stars",
+    "dataset.feedback=explicit",
+    "loss=l2",
+    "metric=[root_mean_squared_error,mean_absolute_error]",
+    "trainer.monitor=val/root_mean_squared_error",
+)
 RUNS: Dict[str, Tuple[str, ...]] = {
     "both": ("model=deepfm", *USER_WORDS, *ITEM_WORDS),
     "users, ratings": ("model=factorization_machine", "model.units=4", *USER_WORDS, *RATED),
-    "items": ("model=wide_deep", *ITEM_WORDS), "categories": ("model=deepfm", "dataset.user_features=TABLES/users.csv",
-                                                              "dataset.user_columns={town: category, age: ignore}"),
-}  # fmt: skip
+    "items": ("model=wide_deep", *ITEM_WORDS),
+    "categories": (
+        "model=deepfm",
+        "dataset.user_features=TABLES/users.csv",
+        "dataset.user_columns={town: category, age: ignore}",
+    ),
+}
 
 
 def words_of(name: str, tables: Path) -> List[str]:
@@ -74,7 +89,7 @@ def without_places(rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "both" else pytest.mark.zoo) for name in RUNS])
-def test_folders_and_the_server_recommend_as_the_run(export: Export, name: str, tables: Path) -> None:  # noqa: F811
+def test_folders_and_the_server_recommend_as_the_run(export: Export, name: str, tables: Path) -> None:
     exported = export(*words_of(name, tables))
     users = ["u3", "u11", "u4", "u39"]
     lines, ids = write_lines(tables, users), tables / "users.txt"
@@ -101,7 +116,7 @@ def test_folders_and_the_server_recommend_as_the_run(export: Export, name: str, 
         assert (status, found["output"]) == (200, pytest.approx(outputs["output"][0].tolist(), abs=1e-5))
 
 
-def test_a_line_has_newer_features_than_the_folder(export: Export, tables: Path) -> None:  # noqa: F811
+def test_a_line_has_newer_features_than_the_folder(export: Export, tables: Path) -> None:
     exported = export(*words_of("both", tables))
     (tables / "newer.csv").write_text(users_table(shift=2))
     (tables / "users.txt").write_text("u5\n")
@@ -128,8 +143,10 @@ def test_a_line_has_newer_features_than_the_folder(export: Export, tables: Path)
 
 
 def test_tables_that_predict_would_not_read_are_refused_before_the_export(
-    tables: Path, folder: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:  # fmt: skip
+    tables: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import running
     from small_runs import SHORT, with_data
 
@@ -145,8 +162,10 @@ def test_tables_that_predict_would_not_read_are_refused_before_the_export(
 
 def test_sizes_of_columns_are_those_of_training() -> None:
     values = [
-        {"name": "town", "kind": "category", "vocabulary": ["a", "b"]}, {"name": "age", "kind": "number"},
-        {"name": "sort", "kind": "hashed", "buckets": 5}, {"name": "price", "kind": "number", "indicator": True},
-    ]  # fmt: skip
+        {"name": "town", "kind": "category", "vocabulary": ["a", "b"]},
+        {"name": "age", "kind": "number"},
+        {"name": "sort", "kind": "hashed", "buckets": 5},
+        {"name": "price", "kind": "number", "indicator": True},
+    ]
     columns = FeatureColumns.from_json(values)
     assert input_sizes(values) == (list(columns.field_sizes), columns.num_numbers) == ([4, 6], 3)

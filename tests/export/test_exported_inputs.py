@@ -34,8 +34,10 @@ def rows_of_run(exported: Path, *arguments: Any) -> List[Dict[str, Any]]:
 
 def in_folder(exported: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
     """Runs predict.py in a process that can import neither MXNet nor mxtrain."""
-    program = f"{BLOCKED}import runpy; del sys.argv[0]; sys.path[0] = {str(exported)!r}; " \
-        "runpy.run_path(sys.argv[0], run_name='__main__')"  # fmt: skip
+    program = (
+        f"{BLOCKED}import runpy; del sys.argv[0]; sys.path[0] = {str(exported)!r}; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
     words = [sys.executable, "-c", program, str(exported / "predict.py"), *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=exported.parent)
 
@@ -45,11 +47,15 @@ PASSAGE = "one w3 two three\nİstanbul W7 seven eight nine ten one w5 w6 five fo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bilstm, questions", pytest.param("bert, questions", marks=pytest.mark.zoo)])
-def test_questions_are_answered_as_by_the_run(export: Export, name: str, tmp_path: Path) -> None:  # noqa: F811
+def test_questions_are_answered_as_by_the_run(export: Export, name: str, tmp_path: Path) -> None:
     exported = export(*CASES[name])
     lines, squad = tmp_path / "asked.jsonl", tmp_path / "asked.json"
-    asked = [{"question": "one w5 two three", "context": PASSAGE}, {"id": "b", "question": "W7?", "context": PASSAGE},
-             {"question": "one", "context": "w1"}, {"question": "none", "context": " "}]  # fmt: skip
+    asked = [
+        {"question": "one w5 two three", "context": PASSAGE},
+        {"id": "b", "question": "W7?", "context": PASSAGE},
+        {"question": "one", "context": "w1"},
+        {"question": "none", "context": " "},
+    ]
     lines.write_text("\n".join(map(json.dumps, asked)) + "\n")
     paragraphs = [{"context": PASSAGE, "qas": [{"id": "7", "question": "w3 W7"}, {"id": "8", "question": "ten"}]}]
     squad.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
@@ -59,11 +65,13 @@ def test_questions_are_answered_as_by_the_run(export: Export, name: str, tmp_pat
 
 
 @pytest.mark.slow
-def test_texts_are_spoken_as_by_the_run(export: Export, tmp_path: Path) -> None:  # noqa: F811
+def test_texts_are_spoken_as_by_the_run(export: Export, tmp_path: Path) -> None:
     exported = export(*CASES["fastspeech"], "dataset.features.preemphasis=0.5", "task.iterations=8")
     symbols = json.loads((exported / "signature.json").read_text())["signature"]["symbols"]
-    lines = [{"phonemes": symbols[:4], "durations_frames": [3, 0, 4, 9], "text": "four"},
-             {"phonemes": symbols[-2:], "durations_s": [0.31, 0.2]}]  # fmt: skip
+    lines = [
+        {"phonemes": symbols[:4], "durations_frames": [3, 0, 4, 9], "text": "four"},
+        {"phonemes": symbols[-2:], "durations_s": [0.31, 0.2]},
+    ]
     (tmp_path / "said.jsonl").write_text("\n".join(map(json.dumps, lines)))
     words = [f"folder={tmp_path}/right", f"output={tmp_path}/right.jsonl"]
     assert run(["predict", str(exported.parent), str(tmp_path / "said.jsonl"), *words]) == 0
@@ -103,7 +111,7 @@ CONTINUOUS = pytest.param("Pendulum-v1", marks=pytest.mark.zoo)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["CartPole-v1", CONTINUOUS])
-def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path) -> None:  # noqa: F811
+def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path) -> None:
     from mxtrain.reinforcement.draws import ReinforcementDraw
     from mxtrain.reinforcement.episodes import Episodes
     from mxtrain.reinforcement.gymnasium import Gymnasium
@@ -118,8 +126,10 @@ def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert run(["predict", str(exported.parent), f"output={tmp_path}/right.jsonl"]) == 0
     expected = list(map(json.loads, (tmp_path / "right.jsonl").read_text().splitlines()))
-    require_equal(list(map(json.loads, done.stdout.splitlines())),
-                  [{key: row[key] for key in ("return", "length")} for row in expected])  # fmt: skip
+    require_equal(
+        list(map(json.loads, done.stdout.splitlines())),
+        [{key: row[key] for key in ("return", "length")} for row in expected],
+    )
     size = spaces.shape[0]
     file = tmp_path / "seen.jsonl"
     file.write_text(f"{[0.01] * size}\n{[-0.2] * size}\n")
@@ -130,10 +140,11 @@ def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path)
 
 
 RECOMMENDERS: Dict[str, Tuple[str, ...]] = {
-    "fism": (*BOUGHT, "dataset.max_history=3"), "neumf": CASES["neumf"],
+    "fism": (*BOUGHT, "dataset.max_history=3"),
+    "neumf": CASES["neumf"],
     "factorization_machine": (*BOUGHT[:-2], "model=factorization_machine", "model.units=4", *FOUR),
     "svd_pp": CASES["svd_pp"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -141,8 +152,10 @@ RECOMMENDERS: Dict[str, Tuple[str, ...]] = {
     "name", [pytest.param(name, marks=() if name == "fism" else pytest.mark.zoo) for name in RECOMMENDERS]
 )
 def test_users_with_histories_are_recommended_the_items_of_the_run(
-    export: Export, name: str, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+    export: Export,
+    name: str,
+    tmp_path: Path,
+) -> None:
     exported = export(*RECOMMENDERS[name])
     pairs = [line.split(",") for line in (exported.parent.parent / "bought.csv").read_text().splitlines()[1:]]
     users = ["u3", "u11", "u0"]
@@ -157,9 +170,11 @@ def test_users_with_histories_are_recommended_the_items_of_the_run(
         (tmp_path / "users.json").write_text(content)
         found = predicted(exported, tmp_path / "users.json")
         require_equal([{**row, "file": ""} for row in found], [{**row, "file": ""} for row in expected[:count]])
-    for text, said in (('{"user": "u99", "history": []}', "no user 'u99'"),
-                       ('{"user": "u3"}', "is no JSON object such as"),
-                       ('{"user": "u3", "history": ["i99"]}', "no item 'i99'")):  # fmt: skip
+    for text, said in (
+        ('{"user": "u99", "history": []}', "no user 'u99'"),
+        ('{"user": "u3"}', "is no JSON object such as"),
+        ('{"user": "u3", "history": ["i99"]}', "no item 'i99'"),
+    ):
         lines.write_text(text)
         done = in_folder(exported, lines)
         assert done.returncode == 2 and said in done.stderr, done.stderr
@@ -168,25 +183,32 @@ def test_users_with_histories_are_recommended_the_items_of_the_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("task, count", [("tabular", 2), ("tabular", 3), ("regression", 60)])
 def test_sparse_rows_are_predicted_as_by_the_run(
-    export: Export, tmp_path: Path, task: str, count: int  # noqa: F811
+    export: Export,
+    tmp_path: Path,
+    task: str,
+    count: int,
 ) -> None:
     draw = np.random.default_rng(0)
-    rows = [" ".join([str(number % count), *(f"{k}:{draw.normal():.3f}" for k in sorted(draw.choice(30, 5, False)))])
-            for number in range(60)]  # fmt: skip
+    rows = [
+        " ".join([str(number % count), *(f"{k}:{draw.normal():.3f}" for k in sorted(draw.choice(30, 5, False)))])
+        for number in range(60)
+    ]
     (tmp_path / "train.svm").write_text("\n".join(rows) + "\n")
     exported = export(f"task={task}", "dataset=libsvm", f"dataset.train={tmp_path}/train.svm", "model.units=4", *FOUR)
     given = tmp_path / "given.svm"
     given.write_text("1 0:0.5 7:-2.5e-1 # comment\n\n3:1 99:4\n0\n2:7:0.25 1:1:1 4:1:2 5:1:1 6:1:1 8:1:1 9:1:1\n")
     require_equal(predicted(exported, given), rows_of_run(exported, given))
-    for text, said in (("1 0:0.5\n0 7=2\n", "given.svm:2: '7=2' is no index:value"),
-                       ("user,item\n", "given.svm:1: 'user,item' is neither a target nor index:value")):  # fmt: skip
+    for text, said in (
+        ("1 0:0.5\n0 7=2\n", "given.svm:2: '7=2' is no index:value"),
+        ("user,item\n", "given.svm:1: 'user,item' is neither a target nor index:value"),
+    ):
         given.write_text(text)
         done = in_folder(exported, given)
         assert done.returncode == 2 and said in done.stderr
 
 
 @pytest.mark.slow
-def test_a_task_that_predicts_nothing_says_so(export: Export, tmp_path: Path) -> None:  # noqa: F811
+def test_a_task_that_predicts_nothing_says_so(export: Export, tmp_path: Path) -> None:
     exported = export(*CASES["bert, masked"])
     said = "Runs of masked_language_modeling predict nothing for files. FILE is a .npz or .json file"
     assert said in (exported / "README.md").read_text() and not (exported / "reading").exists()
@@ -201,7 +223,8 @@ WRONG: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "option": (("--chek",), "--chek is neither an option (--check, --out FOLDER, --help) nor a file"),
     "out": (("x.txt", "--out"), "--out needs a folder"),
     "text": (("x.txt",), "x.txt is no file that this folder reads"),
-    "no JSON": (("x.json",), "x.json holds no JSON"), "list": (("list.json",), "list.json holds no JSON object with x"),
+    "no JSON": (("x.json",), "x.json holds no JSON"),
+    "list": (("list.json",), "list.json holds no JSON object with x"),
     "uneven": (("uneven.json",), "uneven.json: x is no array of numbers"),
     "texts": (("texts.json",), "texts.json: x is no array of numbers"),
     "name": (("name.json",), "name.json has 'y', which is no input. The network reads x (float32, batch x 2)"),
@@ -216,7 +239,7 @@ WRONG: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "no arrays": (("x.npz",), "x.npz is damaged"),
     "check": (("--check", "x.txt"), "--check takes no files: it repeats the proof of this folder"),
     "pipe": (("/dev/zero",), "it is no regular file"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -225,10 +248,21 @@ def test_wrong_arguments_end_with_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     served_folders.write_mixing(tmp_path / "m")
-    files = {"x.txt": "one", "x.json": "{", "list.json": "[1]", "uneven.json": '{"x": [[1], [2, 3]]}',
-             "name.json": '{"y": [[1, 2]]}', "x.npz": "PK", "texts.json": '{"x": [["one"]]}', "none.json": "{}",
-             "shape.json": '{"x": [[1, 2, 3]]}', "rank.json": '{"x": [1, 2, 3]}', "nan.json": '{"x": [[NaN, 2]]}',
-             "large.json": '{"x": [[1e400, 2]]}', "1e39.json": '{"x": [[1e39, 2]]}'}  # fmt: skip
+    files = {
+        "x.txt": "one",
+        "x.json": "{",
+        "list.json": "[1]",
+        "uneven.json": '{"x": [[1], [2, 3]]}',
+        "name.json": '{"y": [[1, 2]]}',
+        "x.npz": "PK",
+        "texts.json": '{"x": [["one"]]}',
+        "none.json": "{}",
+        "shape.json": '{"x": [[1, 2, 3]]}',
+        "rank.json": '{"x": [1, 2, 3]}',
+        "nan.json": '{"x": [[NaN, 2]]}',
+        "large.json": '{"x": [[1e400, 2]]}',
+        "1e39.json": '{"x": [[1e39, 2]]}',
+    }
     for file, text in files.items():
         Path(file).write_text(text)
     files.update({"shape.npz": "", "nan.npz": ""})
@@ -242,22 +276,24 @@ def test_wrong_arguments_end_with_a_sentence(
 
 
 def test_whole_numbers_are_required_for_ids_and_bytes(tmp_path: Path) -> None:
-    specs = [{"name": "x", "dtype": "uint8", "shape": ["batch", 2]},
-             {"name": "n", "dtype": "int32", "shape": ["batch"]}]  # fmt: skip
+    specs = [
+        {"name": "x", "dtype": "uint8", "shape": ["batch", 2]},
+        {"name": "n", "dtype": "int32", "shape": ["batch"]},
+    ]
     found = standalone.checked_inputs({"x": [[0, 255.0]], "n": np.array([3], np.int64)}, specs, "f")
     assert {key: array.dtype.name for key, array in found.items()} == {"x": "uint8", "n": "int32"}
     for given, said in (
         ({"x": [[0, 256]], "n": [1]}, "f: x has 256; uint8 goes from 0 to 255"),
         ({"x": [[0, 1.5]], "n": [1]}, r"f: x has 1.5, and the network reads whole numbers \(uint8\)"),
         ({"x": [[0, 1]], "n": [1, 2]}, "f: n has the shape 2, and the network reads batch"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=said):
             standalone.checked_inputs(given, specs, "f")  # type: ignore[arg-type]  # as JSON has them
 
 
 def test_help_says_what_is_code_of_the_folder_and_check_ends_with_a_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     place = str(served_folders.write_mixing(tmp_path / "m"))
     assert standalone.main(["--help"], place) == 0
     said = capsys.readouterr().out
@@ -269,8 +305,10 @@ def test_help_says_what_is_code_of_the_folder_and_check_ends_with_a_verdict(
 
 
 def test_what_is_not_finite_becomes_null() -> None:
-    assert standalone.strict({"a": [1.0, float("nan"), (float("-inf"), "x")], "b": True}) == \
-        {"a": [1.0, None, [None, "x"]], "b": True}  # fmt: skip
+    assert standalone.strict({"a": [1.0, float("nan"), (float("-inf"), "x")], "b": True}) == {
+        "a": [1.0, None, [None, "x"]],
+        "b": True,
+    }
 
 
 @pytest.mark.parametrize("stage", ["start", "rows"])
@@ -285,9 +323,12 @@ def test_an_interrupted_program_ends_without_a_traceback(stage: str, tmp_path: P
     files = [tmp_path / "x.npz"] * 20_000
     environment = {**os.environ, **({"PYTHONPATH": str(block)} if stage == "start" else {})}
     process = subprocess.Popen(
-        [sys.executable, str(place / "predict.py"), *map(str, files)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=environment,
-    )  # fmt: skip
+        [sys.executable, str(place / "predict.py"), *map(str, files)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)

@@ -31,10 +31,17 @@ def predicted(exported: Path, *files: Path) -> List[Dict[str, Any]]:
     """The rows of predict.py in a process that can import neither MXNet nor mxtrain."""
     blocked = "import sys, runpy; sys.modules.update(mxnet=None, mxtrain=None, scipy=None); del sys.argv[0]; "
     done = subprocess.run(
-        [sys.executable, "-c", f"{blocked}sys.path[0] = {str(exported)!r}; "
-         "runpy.run_path(sys.argv[0], run_name='__main__')", str(exported / "predict.py"), *map(str, files)],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            f"{blocked}sys.path[0] = {str(exported)!r}; runpy.run_path(sys.argv[0], run_name='__main__')",
+            str(exported / "predict.py"),
+            *map(str, files),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -54,14 +61,17 @@ def require_equal(found: Any, expected: Any) -> None:
 
 
 TEXTS = {
-    "bert": "w1 w2 w3\nw4 w19 w2 w2 w7 w1 w3 w5 w7 w9 w11 w13 w15\n", "lstm": "one two three\nseven\n",
-    "gpt": "one two three\nseven eight\n", "transformer": "one w1 w2\n\none w7\n", "gnmt": "one w1 w2\none w7 w8\n",
+    "bert": "w1 w2 w3\nw4 w19 w2 w2 w7 w1 w3 w5 w7 w9 w11 w13 w15\n",
+    "lstm": "one two three\nseven\n",
+    "gpt": "one two three\nseven eight\n",
+    "transformer": "one w1 w2\n\none w7\n",
+    "gnmt": "one w1 w2\none w7 w8\n",
     "bert, tags": "w1 w2 w3\nw4 w5 w6 w7\n",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "gpt" else pytest.mark.zoo) for name in TEXTS])
-def test_texts_are_predicted_as_by_the_run(export: Callable[..., Path], name: str, tmp_path: Path) -> None:  # noqa: F811
+def test_texts_are_predicted_as_by_the_run(export: Callable[..., Path], name: str, tmp_path: Path) -> None:
     exported = export(*CASES[name])
     file = tmp_path / "given.txt"
     file.write_text(TEXTS[name])
@@ -70,9 +80,13 @@ def test_texts_are_predicted_as_by_the_run(export: Callable[..., Path], name: st
 
 
 IMAGES = {
-    "lenet": (), "fpn": (), "centernet_fpn": ("task.score_threshold=0.0",), "yolact": ("task.score_threshold=0.0",),
-    "pose_fpn": (), "mask_rcnn": ("task.score_threshold=0.0",),
-}  # fmt: skip
+    "lenet": (),
+    "fpn": (),
+    "centernet_fpn": ("task.score_threshold=0.0",),
+    "yolact": ("task.score_threshold=0.0",),
+    "pose_fpn": (),
+    "mask_rcnn": ("task.score_threshold=0.0",),
+}
 IN_ZOO = pytest.mark.zoo
 
 
@@ -81,10 +95,12 @@ def require_same_objects(found: List[Dict[str, Any]], expected: List[Dict[str, A
     assert len(found) == len(expected) > 0
     for one in expected:
         alike = [
-            other for other in found if other["class"] == one["class"]
+            other
+            for other in found
+            if other["class"] == one["class"]
             and other["score"] == pytest.approx(one["score"], abs=2e-4)
             and other["box"] == pytest.approx(one["box"], abs=0.05)
-        ]  # fmt: skip
+        ]
         assert alike, one
         if "mask" in one:
             masks = [coco_mask.decode(each["mask"]) for each in (one, *alike)]
@@ -92,7 +108,7 @@ def require_same_objects(found: List[Dict[str, Any]], expected: List[Dict[str, A
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "fpn" else IN_ZOO) for name in IMAGES])
-def test_images_are_predicted_as_by_the_run(export: Callable[..., Path], name: str, tmp_path: Path) -> None:  # noqa: F811
+def test_images_are_predicted_as_by_the_run(export: Callable[..., Path], name: str, tmp_path: Path) -> None:
     exported = export(*CASES[name], *IMAGES[name])
     files = [tmp_path / "wide.png", tmp_path / "high.png", tmp_path / "small.png"]
     for number, (file, size) in enumerate(zip(files, ((40, 90), (70, 33), (20, 24)))):
@@ -131,29 +147,43 @@ def require_same_image(row: Dict[str, Any], other: Dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["wide_deep", pytest.param("regression", marks=IN_ZOO)])
 def test_rows_of_a_table_are_predicted_as_by_the_run(
-    export: Callable[..., Path], name: str, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+    export: Callable[..., Path],
+    name: str,
+    tmp_path: Path,
+) -> None:
     exported = export(*CASES[name])
     own = json.loads((exported / "signature.json").read_text())["signature"]
     columns = own.get("columns", [{"name": one, "kind": "number"} for one in own["class_names"]])
     cells = [
-        [",".join([str(0.5 * row + place), ""][row == 2 and place == 1] if one["kind"] == "number" else
-                  [*one.get("vocabulary", ["x"]), "never seen", ""][row] for place, one in enumerate(columns))]
+        [
+            ",".join(
+                [str(0.5 * row + place), ""][row == 2 and place == 1]
+                if one["kind"] == "number"
+                else [*one.get("vocabulary", ["x"]), "never seen", ""][row]
+                for place, one in enumerate(columns)
+            )
+        ]
         for row in range(3)
-    ]  # fmt: skip
+    ]
     file = tmp_path / "rows.csv"
     file.write_text("\n".join([",".join(one["name"] for one in columns), *(row for (row,) in cells)]) + "\n")
     expected = mxtrain.load(exported.parent).predict(file)
     require_equal(predicted(exported, file), [dict(row) for row in expected])
 
 
-def test_cells_of_a_table_are_read_as_the_run_reads_them(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811
+def test_cells_of_a_table_are_read_as_the_run_reads_them(export: Callable[..., Path], tmp_path: Path) -> None:
     rows = [f"{['-9', '1,5', '-0,25', '3'][row % 4]}\t{['-9', 'NA', 'x'][row % 3]}\t{row % 2}" for row in range(60)]
     (tmp_path / "train.tsv").write_text("\n".join(["size\tkind\ttarget", *rows]) + "\n")
     exported = export(
-        "task=tabular", "dataset=feature_table", f"dataset.train={tmp_path}/train.tsv", "model.units=4", *FOUR,
-        "dataset.columns={size: number, kind: category}", "dataset.missing=['-9']", "dataset.decimal=','",
-    )  # fmt: skip
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={tmp_path}/train.tsv",
+        "model.units=4",
+        *FOUR,
+        "dataset.columns={size: number, kind: category}",
+        "dataset.missing=['-9']",
+        "dataset.decimal=','",
+    )
     file = tmp_path / "rows.tsv"
     file.write_text("size\tkind\n2,25\tx\n-9\tNA\n-\t-9\n-1,5e1\tnew\n")
     expected = [dict(row) for row in mxtrain.load(exported.parent).predict(file)]
@@ -172,19 +202,26 @@ def test_cells_of_a_table_are_read_as_the_run_reads_them(export: Callable[..., P
         require_equal(server.ask("/v2/models/export/predict", {"size": 2.25, "kind": "x"})[1], answers[0])
 
 
-def test_cells_that_the_run_refuses_are_refused(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811
+def test_cells_that_the_run_refuses_are_refused(export: Callable[..., Path], tmp_path: Path) -> None:
     rows = [f"{row % 7},{row % 2}" for row in range(60)]
     (tmp_path / "train.csv").write_text("\n".join(["size,target", *rows]) + "\n")
     exported = export(
-        "task=tabular", "dataset=feature_table", f"dataset.train={tmp_path}/train.csv", "model.units=4", *FOUR,
-        "dataset.columns={size: number}", "dataset.missing=['']",
-    )  # fmt: skip
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={tmp_path}/train.csv",
+        "model.units=4",
+        *FOUR,
+        "dataset.columns={size: number}",
+        "dataset.missing=['']",
+    )
     trained = mxtrain.load(exported.parent)
     for cell, value, why in (
-        ("1e400", "inf", "no finite number"), ("1e39", "1e+39", "and the largest number that is read is 3.4e+38"),
-        ("-1e39", "-1e+39", "and the largest number that is read is 3.4e+38"), ("inf", "inf", "no finite number"),
+        ("1e400", "inf", "no finite number"),
+        ("1e39", "1e+39", "and the largest number that is read is 3.4e+38"),
+        ("-1e39", "-1e+39", "and the largest number that is read is 3.4e+38"),
+        ("inf", "inf", "no finite number"),
         ("nan", "nan", "no finite number"),
-    ):  # fmt: skip
+    ):
         file = _written(tmp_path, f"size\n1\n{cell}")
         with pytest.raises(DataError, match=re.escape(f"'size' is {value}, {why}")):
             list(trained.predict(file))
@@ -195,7 +232,7 @@ def test_cells_that_the_run_refuses_are_refused(export: Callable[..., Path], tmp
         assert f"given.csv:3: '{cell}' in column 'size' is no finite number of 32 bits" in done.stderr
 
 
-def test_pairs_of_a_recommender_are_scored(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811
+def test_pairs_of_a_recommender_are_scored(export: Callable[..., Path], tmp_path: Path) -> None:
     exported = export(*CASES["neumf"])
     (row,) = mxtrain.load(exported.parent).predict(_written(tmp_path, "u3"))
     best = dict(row)["items"][0]
@@ -203,7 +240,7 @@ def test_pairs_of_a_recommender_are_scored(export: Callable[..., Path], tmp_path
     assert [one["score"] for one in found] == [pytest.approx(best["score"], abs=2e-5)]
 
 
-def _written(folder: Path, text: str) -> Path:  # noqa: F811
+def _written(folder: Path, text: str) -> Path:
     file = folder / "given.csv"
     file.write_text(text + "\n")
     return file
@@ -221,19 +258,27 @@ def write_wav(path: Path, rate: int, channels: int, width: int) -> None:
 
 @pytest.mark.parametrize("name", ["deep_speech2", pytest.param("conformer", marks=IN_ZOO)])
 def test_recordings_are_recognised_as_by_the_run(
-    export: Callable[..., Path], name: str, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+    export: Callable[..., Path],
+    name: str,
+    tmp_path: Path,
+) -> None:
     spoken = [tmp_path / f"{number}.wav" for number in range(12)]
     for number, path in enumerate(spoken):
         write_wav(path, 8000 + number, 1, 2)
-    lines = [{"audio_filepath": path.name, "duration": 1.0, "text": "abc"[: 1 + number % 3]}
-             for number, path in enumerate(spoken)]  # fmt: skip
+    lines = [
+        {"audio_filepath": path.name, "duration": 1.0, "text": "abc"[: 1 + number % 3]}
+        for number, path in enumerate(spoken)
+    ]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
     kept = [word for word in CASES[name] if not word.startswith(("dataset.num", "dataset.length", "dataset.height"))]
     exported = export(
-        *kept, "dataset=speech_manifest", f"dataset.train={tmp_path}/train.jsonl", "dataset.val_fraction=0.3",
-        "dataset.features.sample_rate=8000", "dataset.features.num_mels=16",
-    )  # fmt: skip
+        *kept,
+        "dataset=speech_manifest",
+        f"dataset.train={tmp_path}/train.jsonl",
+        "dataset.val_fraction=0.3",
+        "dataset.features.sample_rate=8000",
+        "dataset.features.num_mels=16",
+    )
     assert json.loads((exported / "export.json").read_text())["files"] == 4
     files = [tmp_path / f"given{number}.wav" for number in range(4)]
     for path, form in zip(files, ((8000, 1, 2), (44100, 2, 2), (8000, 1, 1), (16000, 1, 3))):

@@ -76,9 +76,11 @@ def speech_case(folder: Path) -> Case:
     path, features = folder / "tone.wav", Features(sample_rate=8000, num_mels=16)
     write_wav(path, 8000, 1, 2)
     utterances = [
-        Utterance(file, "a", DataPlace(str(path), line), begin_s, duration_s) for line, (file, begin_s, duration_s) in
-        enumerate(((str(path), 0.0, None), (str(path), 0.0, 0.5), (str(path), 0.5, None), ("", 0.0, None)), start=1)
-    ]  # fmt: skip
+        Utterance(file, "a", DataPlace(str(path), line), begin_s, duration_s)
+        for line, (file, begin_s, duration_s) in enumerate(
+            ((str(path), 0.0, None), (str(path), 0.0, 0.5), (str(path), 0.5, None), ("", 0.0, None)), start=1
+        )
+    ]
     frames = [compute_utterance(one, features).frames_TF for one in utterances[:3]]
     begin = np.cumsum([0, *map(len, frames)])
     feature = Ragged(np.concatenate(frames), begin)
@@ -101,16 +103,22 @@ def table_case(folder: Path, ending: str) -> Case:
     else:
         mark = "," if ending == ".csv" else "\t"
         path.write_text("\n".join(mark.join(map(str, row)) for row in [("town", "vip", "age"), *rows]) + "\n")
-    columns = FeatureColumns.from_json([
-        {"name": "town", "kind": "category", "vocabulary": ["Ulm", "Bonn"]},
-        {"name": "vip", "kind": "category", "vocabulary": ["true", "false"]},
-        {"name": "age", "kind": "number", "std": 2.0},
-    ])  # fmt: skip
+    columns = FeatureColumns.from_json(
+        [
+            {"name": "town", "kind": "category", "vocabulary": ["Ulm", "Bonn"]},
+            {"name": "vip", "kind": "category", "vocabulary": ["true", "false"]},
+            {"name": "age", "kind": "number", "std": 2.0},
+        ]
+    )
     read = tuple(ReadColumn(column.name, column.kind, column.name) for column in columns.columns)
     source = FeatureRows([open_store(str(path), FeatureLayout(read, None, ("0", "1"), ("", "NA")))])
     ids, numbers = FeatureEncoder(columns)(source, np.arange(3))
-    signature = {"task": "tabular", "facts": {}, "signature": {"columns": columns.to_json()},
-                 "inputs": [{"name": "input0", "dtype": "int32"}, {"name": "input1", "dtype": "float32"}]}  # fmt: skip
+    signature = {
+        "task": "tabular",
+        "facts": {},
+        "signature": {"columns": columns.to_json()},
+        "inputs": [{"name": "input0", "dtype": "int32"}, {"name": "input1", "dtype": "float32"}],
+    }
     return ROWS, unwritten(signature), source, Sampled([], [], np.arange(3)), {"input0": ids, "input1": numbers}
 
 
@@ -134,7 +142,7 @@ def test_lines_of_tables_are_read_again(ending: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "before, quote", [("", '"'), ("sep=,\n", ""), ("\n \n", ""), ("\ufeff", '"'), ("\ufeffsep=,\n", "")]
-)  # fmt: skip
+)
 def test_rows_of_tables_are_found(before: str, quote: str, tmp_path: Path) -> None:
     reader, folder, source, sampled, entered = table_case(tmp_path, ".csv")
     header, *rows = (tmp_path / "rows.csv").read_text().splitlines()
@@ -158,8 +166,9 @@ def test_rows_of_several_lines_are_left_out(tmp_path: Path) -> None:
     assert prove_files(reader, folder, header, sampled, entered) == (0, 0.0)
     index_B = np.array([0, 2])
     assert prove_files(reader, folder, given, Sampled([], [], index_B), {k: v[[0, 2]] for k, v in entered.items()}) == (
-        1, 0.0,
-    )  # fmt: skip
+        1,
+        0.0,
+    )
 
 
 def test_rows_of_parquet_are_read_again(tmp_path: Path) -> None:
@@ -180,8 +189,10 @@ def proof_folder(place: Path) -> Path:
     """An export with files of the proof."""
     folder = write_pixels(place, reader="exported_images")
     found = unwritten(standalone.read_signature(str(folder)))
-    cases = [(name, content, {"input": exported_images.inputs_of_file(found, content, name)["input"][0]})  # type: ignore
-             for name, content in exported_images.examples(found.signature)]  # fmt: skip
+    cases = [
+        (name, content, {"input": exported_images.inputs_of_file(found, content, name)["input"][0]})  # type: ignore
+        for name, content in exported_images.examples(found.signature)
+    ]
     write_proof_files(folder, cases)
     return folder
 
@@ -231,9 +242,10 @@ BAD: Dict[str, Dict[str, np.ndarray]] = {
     "0/file/x.png, which is no": {"0/file/x.png": np.array(["a"])},
     "x.png of proof_files.npz cannot be read: x.png cannot": {"0/file/x.png": np.zeros(9, np.uint8)},
     "holds Parquet": {"0/file/x": np.frombuffer(b"PAR1 PAR1", np.uint8)},
-    "differently from the run, by inf": {"0/file/proof.png": np.frombuffer(exported_images.examples(
-        {"signature": {"shape": [1, 4, 4]}})[0][1], np.uint8)},
-}  # fmt: skip
+    "differently from the run, by inf": {
+        "0/file/proof.png": np.frombuffer(exported_images.examples({"signature": {"shape": [1, 4, 4]}})[0][1], np.uint8)
+    },
+}
 
 
 @pytest.mark.parametrize("said", BAD)
@@ -300,14 +312,22 @@ def test_files_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pyte
     assert prove_files(*table) == (0, 0.0)
 
 
-@pytest.mark.parametrize("name, text, line, expected", [
-    ("a.csv", "x,y\n1,2\n3,4\n", 3, b"x,y\n3,4\n"), ("a.TSV", "x\n1\n", 2, b"x\n1\n"),
-    ("a.csv", 'x,y\n"1\n2",3\n', 3, None), ("a.csv", '"x",y\n1,2\n', 2, b'"x",y\n1,2\n'),
-    ("a.csv", '"x\ny",z\n1,2\n', 3, None), ("a.tsv", '"x"\n1\n', 2, None),
-    ("a.csv", "sep=;\nx\n1\n", 3, b"sep=;\nx\n1\n"),
-    ("a.jsonl", '{"a": 1}\n', 1, b'{"a": 1}\n'),
-    ("a.csv", "x\n1\n", 9, b"x\n"), ("a.parquet", "x\n1\n", 2, None), ("a.txt", "x\n", None, b"x\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, text, line, expected",
+    [
+        ("a.csv", "x,y\n1,2\n3,4\n", 3, b"x,y\n3,4\n"),
+        ("a.TSV", "x\n1\n", 2, b"x\n1\n"),
+        ("a.csv", 'x,y\n"1\n2",3\n', 3, None),
+        ("a.csv", '"x",y\n1,2\n', 2, b'"x",y\n1,2\n'),
+        ("a.csv", '"x\ny",z\n1,2\n', 3, None),
+        ("a.tsv", '"x"\n1\n', 2, None),
+        ("a.csv", "sep=;\nx\n1\n", 3, b"sep=;\nx\n1\n"),
+        ("a.jsonl", '{"a": 1}\n', 1, b'{"a": 1}\n'),
+        ("a.csv", "x\n1\n", 9, b"x\n"),
+        ("a.parquet", "x\n1\n", 2, None),
+        ("a.txt", "x\n", None, b"x\n"),
+    ],
+)
 def test_lines_are_read_with_the_first_one(tmp_path: Path, name: str, text: str, line: Any, expected: Any) -> None:
     (tmp_path / name).write_text(text)
     assert file_proof._content(DataPlace(str(tmp_path / name), line)) == expected
@@ -319,12 +339,16 @@ def test_samples_that_are_no_files_are_left_out(tmp_path: Path) -> None:
 
     (tmp_path / "a").touch()
     places: Dict[Any, bool] = {
-        DataPlace(str(tmp_path / "a")): True, DataPlace(str(tmp_path / "a"), record=3): False,
-        DataPlace(str(tmp_path / "missing")): False, DataPlace(str(tmp_path)): False, DataPlace(""): False,
-    }  # fmt: skip
+        DataPlace(str(tmp_path / "a")): True,
+        DataPlace(str(tmp_path / "a"), record=3): False,
+        DataPlace(str(tmp_path / "missing")): False,
+        DataPlace(str(tmp_path)): False,
+        DataPlace(""): False,
+    }
     for place, is_file in places.items():
-        source: Any = SimpleNamespace(checks=lambda place=place: SimpleNamespace(content_place=lambda index: place,
-                                                                                place=lambda index: place))  # fmt: skip
+        source: Any = SimpleNamespace(
+            checks=lambda place=place: SimpleNamespace(content_place=lambda index: place, place=lambda index: place)
+        )
         assert (file_proof._place(source, 0) == place) is is_file
     assert file_proof._place(SimpleNamespace(), 0) is None  # type: ignore[arg-type]
     source = SimpleNamespace(checks=lambda: SimpleNamespace(content_place=fail, place=fail))

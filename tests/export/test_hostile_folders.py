@@ -26,9 +26,12 @@ from mxtrain.serving.models import ServedModel
 def save(folder: Path, nodes: Any, initializers: Any = (), domain: str = "") -> None:
     """A model with input x (2,) and output y (2,)."""
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])], initializers,
-    )  # fmt: skip
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+        initializers,
+    )
     opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid(domain, 1)] if domain else [])]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
@@ -45,9 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_sound_folder_is_proven_and_a_wrong_one_is_not(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+def test_a_sound_folder_is_proven_and_a_wrong_one_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(str(folder)) == {"y": 0}
     assert run(["export", "check", str(folder)]) == 0
     assert "proven" in capsys.readouterr().out
@@ -65,8 +66,12 @@ def external(folder: Path, location: str) -> None:
 def hidden_external(folder: Path) -> None:
     tensor = TensorProto(name="c", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="/etc/passwd")
-    inner = helper.make_graph([helper.make_node("Constant", [], ["z"], value=tensor)], "inner", [],
-                              [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])])  # fmt: skip
+    inner = helper.make_graph(
+        [helper.make_node("Constant", [], ["z"], value=tensor)],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])],
+    )
     condition = numpy_helper.from_array(np.array(True), "true")
     save(folder, [helper.make_node("If", ["true"], ["y"], then_branch=inner, else_branch=inner)], [condition])
 
@@ -124,29 +129,45 @@ HOSTILE: Dict[str, Tuple[Callable[[Path], Any], str]] = {
     "external data": (lambda folder: external(folder, "/etc/passwd"), "reads data outside"),
     "external data above": (lambda folder: external(folder, "../secret"), "reads data outside"),
     "external data in a branch": (hidden_external, "reads data outside"),
-    "external data, given twice": (lambda folder: graph_read_otherwise(
-        folder, 58, field(10, b"location") + ALLOWED + SECRET), "is damaged: a field is given twice"),
-    "external data behind a large key": (lambda folder: graph_read_otherwise(
-        folder, 58 + 2**32, field(10, b"location") + SECRET), "is damaged: a key is too large"),
-    "a number for a name": (lambda folder: (folder / "model.onnx").write_bytes(
-        field(66, b"\x08" + b"\xff" * 8 + b"\x7f")), "operators that are not ONNX's"),
-    "foreign operators": (lambda folder: save(folder, [helper.make_node("Run", ["x"], ["y"], domain="evil")],
-                                              domain="evil"), "operators that are not ONNX's"),
+    "external data, given twice": (
+        lambda folder: graph_read_otherwise(folder, 58, field(10, b"location") + ALLOWED + SECRET),
+        "is damaged: a field is given twice",
+    ),
+    "external data behind a large key": (
+        lambda folder: graph_read_otherwise(folder, 58 + 2**32, field(10, b"location") + SECRET),
+        "is damaged: a key is too large",
+    ),
+    "a number for a name": (
+        lambda folder: (folder / "model.onnx").write_bytes(field(66, b"\x08" + b"\xff" * 8 + b"\x7f")),
+        "operators that are not ONNX's",
+    ),
+    "foreign operators": (
+        lambda folder: save(folder, [helper.make_node("Run", ["x"], ["y"], domain="evil")], domain="evil"),
+        "operators that are not ONNX's",
+    ),
     "functions": (functions, "defines operators of its own"),
-    "cut off": (lambda folder: (folder / "model.onnx").write_bytes(
-        (folder / "model.onnx").read_bytes()[:-3]), "is damaged|cannot load"),
+    "cut off": (
+        lambda folder: (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-3]),
+        "is damaged|cannot load",
+    ),
     "no protocol buffer": (lambda folder: (folder / "model.onnx").write_bytes(b"\xff" * 50), "is damaged"),
-    "array of a terabyte": (bomb, "is not read"), "pickled array": (pickled, "is not read|is damaged"),
-    "a link": (replaced_by_link, "cannot be read"), "a pipe": (pipe, "no regular file"),
+    "array of a terabyte": (bomb, "is not read"),
+    "pickled array": (pickled, "is not read|is damaged"),
+    "a link": (replaced_by_link, "cannot be read"),
+    "a pipe": (pipe, "no regular file"),
     "no archive": (lambda folder: (folder / "proof.npz").write_bytes(b"PK"), "is damaged"),
     "nested JSON": (lambda folder: (folder / "export.json").write_text("[" * 10**5), "holds no JSON"),
-    "a number that is none": (lambda folder: (folder / "export.json").write_text('{"a": [NaN]}'),
-                              "NaN is no finite number"),
-    "a number beyond all": (lambda folder: (folder / "signature.json").write_text('{"signature": {"mean": -1e999}}'),
-                            "-1e999 is no finite number"),
+    "a number that is none": (
+        lambda folder: (folder / "export.json").write_text('{"a": [NaN]}'),
+        "NaN is no finite number",
+    ),
+    "a number beyond all": (
+        lambda folder: (folder / "signature.json").write_text('{"signature": {"mean": -1e999}}'),
+        "-1e999 is no finite number",
+    ),
     "no outputs": (lambda folder: np.savez(folder / "proof.npz", **{"0/input/x": np.zeros(2)}), "proves nothing"),
     "other names": (lambda folder: np.savez(folder / "proof.npz", y=np.zeros(2)), "no array of a proof"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -158,29 +179,79 @@ def test_hostile_folders_are_refused(folder: Path, name: str, capsys: pytest.Cap
     assert run(["export", "check", str(folder)]) == 2
 
 
-TOKENIZER = {"file": "t.json", "lowercase": False, "max_length": 8, "special": [0], "pad": 0, "unknown": 1,
-             "first": None, "last": 2, "bos": None, "eos": None}  # fmt: skip
+TOKENIZER = {
+    "file": "t.json",
+    "lowercase": False,
+    "max_length": 8,
+    "special": [0],
+    "pad": 0,
+    "unknown": 1,
+    "first": None,
+    "last": 2,
+    "bos": None,
+    "eos": None,
+}
 TENSOR = {"name": "x", "dtype": "float32", "shape": [2]}
 WRONG: Dict[str, List[Any]] = {
-    "task": [5], "fixed": [None, ["height"]], "reader": [{}], "samples": [1], "input": [0], "signature_class": [[]],
-    "predicts": ["no", 1], "reads_json": [0], "class_names": ["cat", [1], None], "order_dependent": [5, [5], {"y": 1}],
-    "inputs": [[], {}, [5], [{**TENSOR, "name": 1}], [{**TENSOR, "dtype": "object"}], [{**TENSOR, "dtype": "U4"}],
-               [{**TENSOR, "shape": [0]}], [{**TENSOR, "shape": 2}], [{**TENSOR, "shape": [True]}], [{"name": "x"}]],
-    "outputs": [5, [5], [{"name": 5}]], "signature": [[]],
+    "task": [5],
+    "fixed": [None, ["height"]],
+    "reader": [{}],
+    "samples": [1],
+    "input": [0],
+    "signature_class": [[]],
+    "predicts": ["no", 1],
+    "reads_json": [0],
+    "class_names": ["cat", [1], None],
+    "order_dependent": [5, [5], {"y": 1}],
+    "inputs": [
+        [],
+        {},
+        [5],
+        [{**TENSOR, "name": 1}],
+        [{**TENSOR, "dtype": "object"}],
+        [{**TENSOR, "dtype": "U4"}],
+        [{**TENSOR, "shape": [0]}],
+        [{**TENSOR, "shape": 2}],
+        [{**TENSOR, "shape": [True]}],
+        [{"name": "x"}],
+    ],
+    "outputs": [5, [5], [{"name": 5}]],
+    "signature": [[]],
     "parts": [["step"], {"../../etc": {}}, {"step": []}, {"step": {}}, {"step": {"inputs": [{"name": "x"}]}}],
-    "facts": [[], *({"tokenizer": {**TOKENIZER, **harm}} for harm in (
-        {"file": "../t.json"}, {"file": 5}, {"file": "t.py"}, {"lowercase": 1}, {"max_length": 0}, {"max_length": "8"},
-        {"special": 0}, {"special": ["a"]}, {"pad": None}, {"unknown": "x"}, {"last": "x"}, {"first": [0]},
-        {"bos": True}, {"eos": 1.5})), *({"tokenizer": {key: TOKENIZER[key] for key in TOKENIZER if key != missing}}
-                                  for missing in ("lowercase", "max_length", "special", "pad", "unknown"))],
+    "facts": [
+        [],
+        *(
+            {"tokenizer": {**TOKENIZER, **harm}}
+            for harm in (
+                {"file": "../t.json"},
+                {"file": 5},
+                {"file": "t.py"},
+                {"lowercase": 1},
+                {"max_length": 0},
+                {"max_length": "8"},
+                {"special": 0},
+                {"special": ["a"]},
+                {"pad": None},
+                {"unknown": "x"},
+                {"last": "x"},
+                {"first": [0]},
+                {"bos": True},
+                {"eos": 1.5},
+            )
+        ),
+        *(
+            {"tokenizer": {key: TOKENIZER[key] for key in TOKENIZER if key != missing}}
+            for missing in ("lowercase", "max_length", "special", "pad", "unknown")
+        ),
+    ],
     "writes": [[], {"mask": 5}, {"mask": "png"}, {"mask": "./../x"}],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", standalone.SCHEMA)
 def test_fields_of_signature_are_validated_by_all_readers(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     for value in WRONG[name]:
         (folder / "signature.json").write_text(json.dumps({"inputs": [TENSOR], name: value}))
         said = f"signature.json: {name} is {re.escape(json.dumps(value)[:100])}"
@@ -193,8 +264,14 @@ def test_fields_of_signature_are_validated_by_all_readers(
 
 
 def test_sound_signatures_are_read(folder: Path) -> None:
-    sound = {"inputs": [TENSOR], "facts": {"tokenizer": TOKENIZER, "other": 5}, "parts": {"step": {"inputs": []}},
-             "writes": {"mask": ".png"}, "order_dependent": ["y"], "outputs": [{"name": "y", "shape": [None]}]}
+    sound = {
+        "inputs": [TENSOR],
+        "facts": {"tokenizer": TOKENIZER, "other": 5},
+        "parts": {"step": {"inputs": []}},
+        "writes": {"mask": ".png"},
+        "order_dependent": ["y"],
+        "outputs": [{"name": "y", "shape": [None]}],
+    }
     (folder / "signature.json").write_text(json.dumps(sound))
     assert standalone.read_signature(str(folder), ["inputs"]) == sound
     (folder / "signature.json").write_text("{}")
@@ -205,20 +282,32 @@ def test_sound_signatures_are_read(folder: Path) -> None:
         standalone.read_signature(str(folder))
 
 
-@pytest.mark.parametrize("proof, said", [
-    ({"0/input/x": np.zeros(2, np.float32), "0/output/y": np.array(["a", "b"])},
-     "0/output/y has the type <U1; it must be one of float16, "),
-    ({"0/input/x": np.zeros(2, "M8[s]"), "0/output/y": np.ones(2, np.float32)}, "0/input/x has the type datetime64"),
-    ({"0/input/x": np.zeros(2, np.complex64), "0/output/y": np.ones(2)}, "0/input/x has the type complex64"),
-    ({"0/input/x": np.zeros(2, np.float32), "0/output/detections": np.ones((1, 2, 5))},
-     "0/output/detections has the shape 1 x 2 x 5; it must have at least 6 columns"),
-    ({"0/input/x": np.float32(0), "0/output/y": np.ones(2, np.float32)},
-     "a case has the inputs x with 0 dimensions; the network reads x with 1 dimensions"),
-    ({"0/input/z": np.zeros(2, np.float32), "0/output/y": np.ones(2, np.float32)}, "inputs z with 1 dimensions"),
-    ({"0/output/y": np.ones(2, np.float32)}, "a case has the inputs none; the network reads x"),
-    ({"0/input/x": np.zeros(3, np.float32), "0/output/y": np.ones(2, np.float32)}, "cannot run the network"),
-    ({"0/input/x": np.zeros(2, np.float32), "0/output/q": np.ones(2, np.float32)}, "has no output 'q'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "proof, said",
+    [
+        (
+            {"0/input/x": np.zeros(2, np.float32), "0/output/y": np.array(["a", "b"])},
+            "0/output/y has the type <U1; it must be one of float16, ",
+        ),
+        (
+            {"0/input/x": np.zeros(2, "M8[s]"), "0/output/y": np.ones(2, np.float32)},
+            "0/input/x has the type datetime64",
+        ),
+        ({"0/input/x": np.zeros(2, np.complex64), "0/output/y": np.ones(2)}, "0/input/x has the type complex64"),
+        (
+            {"0/input/x": np.zeros(2, np.float32), "0/output/detections": np.ones((1, 2, 5))},
+            "0/output/detections has the shape 1 x 2 x 5; it must have at least 6 columns",
+        ),
+        (
+            {"0/input/x": np.float32(0), "0/output/y": np.ones(2, np.float32)},
+            "a case has the inputs x with 0 dimensions; the network reads x with 1 dimensions",
+        ),
+        ({"0/input/z": np.zeros(2, np.float32), "0/output/y": np.ones(2, np.float32)}, "inputs z with 1 dimensions"),
+        ({"0/output/y": np.ones(2, np.float32)}, "a case has the inputs none; the network reads x"),
+        ({"0/input/x": np.zeros(3, np.float32), "0/output/y": np.ones(2, np.float32)}, "cannot run the network"),
+        ({"0/input/x": np.zeros(2, np.float32), "0/output/q": np.ones(2, np.float32)}, "has no output 'q'"),
+    ],
+)
 def test_arrays_of_the_proof_are_validated_by_all_readers(folder: Path, proof: Any, said: str) -> None:
     np.savez(folder / "proof.npz", **proof)
     for read in (check, lambda path: ServedModel("m", path, 1, True, 4, 1.0)):
@@ -241,7 +330,7 @@ def test_weights_of_the_current_folder_are_not_taken(folder: Path, monkeypatch: 
 
 def test_errors_of_a_reader_whose_facts_are_wrong_are_sentences(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     (folder / "signature.json").write_text(json.dumps({"inputs": [TENSOR], "facts": {"columns": 5}}))
 
     def read(opened: Any, content: bytes, path: str) -> Any:
@@ -316,7 +405,7 @@ def test_damaged_compression_is_a_damaged_file(folder: Path) -> None:
 
 def test_onnxruntime_writes_only_errors_and_its_idle_threads_sleep(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     given: List[Any] = []
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda content, options, providers: given.append(options))
     standalone.load_session(str(folder), threads=3)

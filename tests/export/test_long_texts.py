@@ -26,15 +26,28 @@ class Folder:
         made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
         self._tokenizer = made.to_str().encode()
         self.lengths: List[int] = []
-        inputs = [("input0", "int32", ["batch", "length"]), ("input1", "int32", ["batch", "length"]),
-                  ("input2", "float32", ["batch"])]  # fmt: skip
+        inputs = [
+            ("input0", "int32", ["batch", "length"]),
+            ("input1", "int32", ["batch", "length"]),
+            ("input2", "float32", ["batch"]),
+        ]
         self.signature: Dict[str, Any] = {
-            "task": "classification", "signature": {}, "class_names": ["only"], "facts": {
-                "tokenizer": {"file": "tokenizer.json", "lowercase": True, "first": 2, "last": 3, "pad": 0,
-                              "max_length": 16},
+            "task": "classification",
+            "signature": {},
+            "class_names": ["only"],
+            "facts": {
+                "tokenizer": {
+                    "file": "tokenizer.json",
+                    "lowercase": True,
+                    "first": 2,
+                    "last": 3,
+                    "pad": 0,
+                    "max_length": 16,
+                },
                 "windows": WindowSettings(4, 3, 5, True, False, 0.0)._asdict(),
-            }, "inputs": [dict(zip(("name", "dtype", "shape"), one)) for one in inputs],
-        }  # fmt: skip
+            },
+            "inputs": [dict(zip(("name", "dtype", "shape"), one)) for one in inputs],
+        }
 
     def read(self, name: str) -> bytes:
         return self._tokenizer

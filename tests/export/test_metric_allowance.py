@@ -63,8 +63,15 @@ def test_noise_has_the_size_of_the_error_and_leaves_integers() -> None:
 @pytest.mark.zoo
 def test_a_detector_that_has_hardly_learned_is_exported(tmp_path: Path) -> None:
     """Its scores are nearly equal: voc_ap was 0.0176 by MXNet and 0.0191 by onnxruntime."""
-    words = ("model.name=ssd_custom", "model.backbone=mobilenet0.25", "dataset.image_size=[64,64]",
-             "dataset.num_train=64", "dataset.num_val=24", "dataset.batch_size=8", "trainer.max_steps=20")  # fmt: skip
+    words = (
+        "model.name=ssd_custom",
+        "model.backbone=mobilenet0.25",
+        "dataset.image_size=[64,64]",
+        "dataset.num_train=64",
+        "dataset.num_val=24",
+        "dataset.batch_size=8",
+        "trainer.max_steps=20",
+    )
     running.here(tmp_path / "run", "task=detection", "model=ssd", *words)
     report = mxtrain.load(tmp_path / "run").export(tmp_path / "out")
     assert max(report.errors.values()) < 1e-4 and report.metrics["voc_ap"]["mxnet"] < 0.1

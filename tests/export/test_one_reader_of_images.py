@@ -46,36 +46,55 @@ def rotated(orientation: int) -> bytes:
 
 
 FILES: Dict[str, Callable[[], bytes]] = {
-    "a large JPEG": lambda: saved(photo(640, 427), "JPEG"), "a grey JPEG": lambda: saved(photo().convert("L"), "JPEG"),
+    "a large JPEG": lambda: saved(photo(640, 427), "JPEG"),
+    "a grey JPEG": lambda: saved(photo().convert("L"), "JPEG"),
     "a progressive JPEG": lambda: saved(photo(), "JPEG", progressive=True, subsampling=2),
     "CMYK": lambda: saved(photo().convert("CMYK"), "JPEG"),
-    "a profile": lambda: saved(photo(), "JPEG", icc_profile=ImageCms.ImageCmsProfile(
-        ImageCms.createProfile("sRGB")).tobytes()),
-    "PNG": lambda: saved(photo(), "PNG"), "alpha": lambda: saved(photo().convert("RGBA"), "PNG"),
+    "a profile": lambda: saved(
+        photo(), "JPEG", icc_profile=ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    ),
+    "PNG": lambda: saved(photo(), "PNG"),
+    "alpha": lambda: saved(photo().convert("RGBA"), "PNG"),
     "grey with alpha": lambda: saved(photo().convert("LA"), "PNG"),
     "a palette": lambda: saved(photo().quantize(40), "PNG"),
     "a transparent palette": lambda: saved(photo().quantize(40), "PNG", transparency=3),
-    "one bit": lambda: saved(photo().convert("1"), "PNG"), "GIF": lambda: saved(photo().quantize(9), "GIF"),
+    "one bit": lambda: saved(photo().convert("1"), "PNG"),
+    "GIF": lambda: saved(photo().quantize(9), "GIF"),
     "a moving GIF": lambda: saved(photo(90, 60), "GIF", save_all=True, append_images=[photo(60, 90).resize((90, 60))]),
-    "WebP": lambda: saved(photo(), "WEBP"), "BMP": lambda: saved(photo(), "BMP"), "PPM": lambda: saved(photo(), "PPM"),
-    "TIFF": lambda: saved(photo(), "TIFF"), "TIFF with LZW": lambda: saved(photo(), "TIFF", compression="tiff_lzw"),
+    "WebP": lambda: saved(photo(), "WEBP"),
+    "BMP": lambda: saved(photo(), "BMP"),
+    "PPM": lambda: saved(photo(), "PPM"),
+    "TIFF": lambda: saved(photo(), "TIFF"),
+    "TIFF with LZW": lambda: saved(photo(), "TIFF", compression="tiff_lzw"),
     "16 bits, PNG": lambda: saved(Image.fromarray(DEEP), "PNG"),
     "16 bits, TIFF": lambda: saved(Image.fromarray(DEEP), "TIFF"),
     "16 bits, PGM": lambda: saved(Image.fromarray(DEEP), "PPM"),
     "floats": lambda: saved(Image.fromarray((DEEP / 3000).astype(np.float32)), "TIFF"),
     **{f"orientation {number}": (lambda number=number: rotated(number)) for number in range(1, 9)},
-}  # fmt: skip
+}
 WINDOWS: List[Any] = ["auto", "full", (1500.0, 2800.0)]
 
 
 def signature_of(decoding: Decoding, dtype: str, **more: Any) -> Dict[str, Any]:
     """The part of signature.json that reads images, as JSON carries it."""
-    values = {"shape": list(decoding.shape), "mean": [0.4] * decoding.shape[0], "std": [0.2] * decoding.shape[0],
-              "decoding": decoding.to_json()}  # fmt: skip
-    return json.loads(json.dumps({
-        "task": "classification", "samples": "images", "class_names": ["a", "b"], "signature": values,
-        "inputs": [{"name": "input", "dtype": dtype, "shape": ["batch", *decoding.shape]}], **more,
-    }))  # fmt: skip
+    values = {
+        "shape": list(decoding.shape),
+        "mean": [0.4] * decoding.shape[0],
+        "std": [0.2] * decoding.shape[0],
+        "decoding": decoding.to_json(),
+    }
+    return json.loads(
+        json.dumps(
+            {
+                "task": "classification",
+                "samples": "images",
+                "class_names": ["a", "b"],
+                "signature": values,
+                "inputs": [{"name": "input", "dtype": dtype, "shape": ["batch", *decoding.shape]}],
+                **more,
+            }
+        )
+    )
 
 
 def readings(path: Path, decoding: Decoding, dtype: str) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -121,11 +140,13 @@ def test_deep_pixels_are_rounded_for_a_network_of_bytes(tmp_path: Path) -> None:
 
 
 BROKEN: Dict[str, bytes] = {
-    "cut": saved(photo(), "JPEG")[:3000], "cut PNG": saved(photo(), "PNG")[:9000],
-    "empty": b"", "text": b"not an image",
+    "cut": saved(photo(), "JPEG")[:3000],
+    "cut PNG": saved(photo(), "PNG")[:9000],
+    "empty": b"",
+    "text": b"not an image",
     "negative": saved(Image.fromarray(np.full((9, 9), -3, np.int32)), "TIFF"),
     "too large": saved(Image.fromarray(np.full((9, 9), 7.5, np.float32)), "TIFF"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)

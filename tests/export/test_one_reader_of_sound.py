@@ -38,20 +38,30 @@ def with_sizes(content: bytes, size: bytes) -> bytes:
 
 
 READABLE: Dict[str, Callable[[], bytes]] = {
-    **{subtype: (lambda subtype=subtype: saved(SOUND_S, subtype=subtype)) for subtype in
-       ("PCM_16", "PCM_24", "PCM_32", "PCM_U8", "FLOAT", "DOUBLE", "ALAW", "ULAW")},
-    "extensible": lambda: saved(SOUND_S, "WAVEX", "PCM_24"), "FLAC": lambda: saved(SOUND_S, "FLAC"),
-    "Ogg": lambda: saved(SOUND_S, "OGG", "VORBIS"), "AIFF": lambda: saved(SOUND_S, "AIFF"),
-    "AU, A-law": lambda: saved(SOUND_S, "AU", "ALAW"), "W64": lambda: saved(SOUND_S, "W64"),
-    "RF64": lambda: saved(SOUND_S, "RF64"), "8 kHz": lambda: saved(SOUND_S, rate=8000),
-    "48 kHz, FLAC": lambda: saved(SOUND_S, "FLAC", rate=48000), "44.1 kHz": lambda: saved(SOUND_S, rate=44100),
-    "two channels": lambda: saved(two(SOUND_S, SOUND_S / 2)), "one of two": lambda: saved(two(SOUND_S, 0 * SOUND_S)),
+    **{
+        subtype: (lambda subtype=subtype: saved(SOUND_S, subtype=subtype))
+        for subtype in ("PCM_16", "PCM_24", "PCM_32", "PCM_U8", "FLOAT", "DOUBLE", "ALAW", "ULAW")
+    },
+    "extensible": lambda: saved(SOUND_S, "WAVEX", "PCM_24"),
+    "FLAC": lambda: saved(SOUND_S, "FLAC"),
+    "Ogg": lambda: saved(SOUND_S, "OGG", "VORBIS"),
+    "AIFF": lambda: saved(SOUND_S, "AIFF"),
+    "AU, A-law": lambda: saved(SOUND_S, "AU", "ALAW"),
+    "W64": lambda: saved(SOUND_S, "W64"),
+    "RF64": lambda: saved(SOUND_S, "RF64"),
+    "8 kHz": lambda: saved(SOUND_S, rate=8000),
+    "48 kHz, FLAC": lambda: saved(SOUND_S, "FLAC", rate=48000),
+    "44.1 kHz": lambda: saved(SOUND_S, rate=44100),
+    "two channels": lambda: saved(two(SOUND_S, SOUND_S / 2)),
+    "one of two": lambda: saved(two(SOUND_S, 0 * SOUND_S)),
     "loud": lambda: saved(40 * SOUND_S, subtype="FLOAT"),
-    "from a pipe": lambda: with_sizes(saved(SOUND_S), b"\xff" * 4), "FLAC called WAV": lambda: saved(SOUND_S, "FLAC"),
+    "from a pipe": lambda: with_sizes(saved(SOUND_S), b"\xff" * 4),
+    "FLAC called WAV": lambda: saved(SOUND_S, "FLAC"),
     "without seeking": lambda: saved(SOUND_S, subtype="GSM610"),
-    "ADPCM": lambda: saved(SOUND_S, subtype="IMA_ADPCM"), "MP3": lambda: saved(SOUND_S, "MP3", "MPEG_LAYER_III"),
+    "ADPCM": lambda: saved(SOUND_S, subtype="IMA_ADPCM"),
+    "MP3": lambda: saved(SOUND_S, "MP3", "MPEG_LAYER_III"),
     "quiet": lambda: saved(np.where(TIME_S > 0.1, 2.0**-15, 0.0), subtype="FLOAT"),
-}  # fmt: skip
+}
 REFUSED: Dict[str, Any] = {
     "cut": (lambda: saved(SOUND_S)[:4000], "is cut: 49% of what its header says is there"),
     "cut by a sample": (lambda: saved(SOUND_S)[:-2], "is cut: 100% of what its header says is there"),
@@ -59,15 +69,17 @@ REFUSED: Dict[str, Any] = {
     "silent": (lambda: saved(0 * SOUND_S), "is silent: all of"),
     "constant": (lambda: saved(0 * SOUND_S[:50] + 0.01), "is silent: all of its samples are the same"),
     "almost silent": (lambda: saved(np.where(TIME_S > 0.1, 2.0**-16, 0.0), subtype="FLOAT"), "is silent: all of"),
-    "opposite phase": (lambda: saved(two(SOUND_S, -SOUND_S)),
-                       "is silent: the mean of its 2 channels is, which cancel each other. Save one of them"),
+    "opposite phase": (
+        lambda: saved(two(SOUND_S, -SOUND_S)),
+        "is silent: the mean of its 2 channels is, which cancel each other. Save one of them",
+    ),
     "empty": (lambda: saved(SOUND_S[:0]), "is empty: its header says that it holds no sound"),
     "killed recorder": (lambda: with_sizes(saved(SOUND_S), b"\0" * 4), "is empty"),
     "NaN": (lambda: saved(np.where(TIME_S == 0.1, np.nan, SOUND_S), subtype="FLOAT"), "no finite numbers"),
     "slow": (lambda: saved(SOUND_S, rate=999), "has 999 samples a second and 1 channels"),
     "text": (lambda: b"no sound at all", "is no recording that can be read: WAV, RF64"),
     "nothing": (lambda: b"", "WAV, RF64"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -44,10 +44,10 @@ DAY = datetime.date(2026, 1, 31)
 ROWS: List[Row] = [
     {"vip": True, "code": 1, "day": DAY, "town": "Ulm", "age": 31.5},
     {"vip": False, "code": 2, "day": datetime.date(2025, 12, 1), "town": "2", "age": -4.0},
-    {"vip": True, "code": 30, "day": DAY, "town": "a,\"b\"", "age": 1e-7},
+    {"vip": True, "code": 30, "day": DAY, "town": 'a,"b"', "age": 1e-7},
     {"vip": None, "code": 1, "day": None, "town": None, "age": None},
     {"vip": False, "code": 2, "day": DAY, "town": "1", "age": 123456.0},
-]  # fmt: skip
+]
 LIMITS = BodyLimits(1, 100)
 
 
@@ -96,21 +96,28 @@ def as_parquet(rows: Sequence[Row], names: Iterable[str] = KINDS) -> bytes:
 FILES: Dict[str, Callable[[Sequence[Row]], bytes]] = {
     "str.csv": lambda rows: as_csv(rows, lambda value: "NA" if value is None else str(value)),
     "json.csv": lambda rows: as_csv(rows, lambda value: "" if value is None else str(text_of(value))),
-    "pandas.csv": lambda rows: as_csv(rows, of_pandas), "excel.csv": lambda rows: as_csv(rows, of_excel, ";"),
+    "pandas.csv": lambda rows: as_csv(rows, of_pandas),
+    "excel.csv": lambda rows: as_csv(rows, of_excel, ";"),
     "tabs.tsv": lambda rows: as_csv(rows, lambda value: "null" if value is None else f" {value} ", "\t"),
     "bom.csv": lambda rows: b"\xef\xbb\xbf" + as_csv(rows, of_pandas).replace(b"\r\n", b"\n"),
-    "plain.jsonl": lambda rows: as_lines(rows, plain), "times.jsonl": lambda rows: as_lines(rows, with_time),
+    "plain.jsonl": lambda rows: as_lines(rows, plain),
+    "times.jsonl": lambda rows: as_lines(rows, with_time),
     "texts.jsonl": lambda rows: as_lines(rows, lambda value: None if value is None else str(value)),
     "nan.jsonl": lambda rows: as_lines(rows, lambda value: float("nan") if value is None else plain(value)),
     "parquet.parquet": as_parquet,
-}  # fmt: skip
+}
 """The same rows, as programs write them."""
 OBJECTS: Dict[str, Callable[[Any], Any]] = {
-    "Python": lambda value: value, "text": lambda value: None if value is None else str(value),
-    "NumPy": lambda value: np.float64("nan") if value is None else np.array(value)[()] if type(value) in
-    (bool, int, float) else value, "Decimal": lambda value: Decimal(value) if type(value) is int else value,
+    "Python": lambda value: value,
+    "text": lambda value: None if value is None else str(value),
+    "NumPy": lambda value: np.float64("nan")
+    if value is None
+    else np.array(value)[()]
+    if type(value) in (bool, int, float)
+    else value,
+    "Decimal": lambda value: Decimal(value) if type(value) is int else value,
     "upper case": lambda value: str(value).upper() if isinstance(value, bool) else value,
-}  # fmt: skip
+}
 
 
 def store_of(path: Path, is_canonical: bool = True) -> FeatureStore:
@@ -132,11 +139,17 @@ class Folder:
     """An exported folder whose network returns its inputs."""
 
     def __init__(self, columns: FeatureColumns) -> None:
-        self.signature = json.loads(json.dumps({
-            "task": "tabular", "class_names": ["no", "yes"], "facts": {},
-            "signature": {"columns": columns.to_json(), "class_names": ["no", "yes"], "mean": [], "std": []},
-            "inputs": [{"name": "input0", "dtype": "int32"}, {"name": "input1", "dtype": "float32"}],
-        }))  # fmt: skip
+        self.signature = json.loads(
+            json.dumps(
+                {
+                    "task": "tabular",
+                    "class_names": ["no", "yes"],
+                    "facts": {},
+                    "signature": {"columns": columns.to_json(), "class_names": ["no", "yes"], "mean": [], "std": []},
+                    "inputs": [{"name": "input0", "dtype": "int32"}, {"name": "input1", "dtype": "float32"}],
+                }
+            )
+        )
         self.runs: List[Mapping[str, np.ndarray]] = []
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
@@ -188,13 +201,29 @@ def test_all_readers_return_the_same_inputs_for_all_files(trained: FeatureColumn
     require_equal([read.inputs["input0"], read.inputs["input1"]], expected)
 
 
-@pytest.mark.parametrize("text, expected", [
-    ("True", "true"), ("FALSE", "false"), ("truth", "truth"), ("1.0", "1"), ("-12.00", "-12"), ("1.50", "1.50"),
-    ("01.0", "01.0"), ("1.", "1."), ("v1.0", "v1.0"), ("2026-01-31T00:00:00", "2026-01-31"),
-    ("2026-01-31 00:00:00.000", "2026-01-31"), ("2026-01-31T10:20:30.500", "2026-01-31 10:20:30.5"),
-    ("2026-01-31T00:00:00+00:00", "2026-01-31 00:00:00Z"), ("2026-01-31T00:00:00.001", "2026-01-31 00:00:00.001"),
-    ("2026-01-31", "2026-01-31"), ("", ""), ("tall", "tall"), ("f", "f"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("True", "true"),
+        ("FALSE", "false"),
+        ("truth", "truth"),
+        ("1.0", "1"),
+        ("-12.00", "-12"),
+        ("1.50", "1.50"),
+        ("01.0", "01.0"),
+        ("1.", "1."),
+        ("v1.0", "v1.0"),
+        ("2026-01-31T00:00:00", "2026-01-31"),
+        ("2026-01-31 00:00:00.000", "2026-01-31"),
+        ("2026-01-31T10:20:30.500", "2026-01-31 10:20:30.5"),
+        ("2026-01-31T00:00:00+00:00", "2026-01-31 00:00:00Z"),
+        ("2026-01-31T00:00:00.001", "2026-01-31 00:00:00.001"),
+        ("2026-01-31", "2026-01-31"),
+        ("", ""),
+        ("tall", "tall"),
+        ("f", "f"),
+    ],
+)
 def test_canonical_spelling(text: str, expected: str) -> None:
     assert canonical(text) == expected
     assert canonical(expected) == expected
@@ -202,11 +231,14 @@ def test_canonical_spelling(text: str, expected: str) -> None:
 
 def test_exact_spelling_wins_in_vocabularies_of_earlier_versions(tmp_path: Path) -> None:
     """Checkpoints of earlier versions may have `True` and `true` as different values."""
-    columns = FeatureColumns.from_json([
-        {"name": "vip", "kind": "category", "vocabulary": ["True", "true", "1.0"]},
-        *({"name": name, "kind": "category", "vocabulary": ["x"]} for name in ("code", "day")),
-        {"name": "town", "kind": "hashed", "buckets": 1000}, {"name": "age", "kind": "number"},
-    ])  # fmt: skip
+    columns = FeatureColumns.from_json(
+        [
+            {"name": "vip", "kind": "category", "vocabulary": ["True", "true", "1.0"]},
+            *({"name": name, "kind": "category", "vocabulary": ["x"]} for name in ("code", "day")),
+            {"name": "town", "kind": "hashed", "buckets": 1000},
+            {"name": "age", "kind": "number"},
+        ]
+    )
     path = tmp_path / "old.csv"
     values = ("True", "true", "TRUE", "1", "0")
     path.write_text("vip,code,day,town,age\n" + "".join(f"{vip},x,x,True,1\n" for vip in values))
@@ -241,7 +273,7 @@ def test_predict_py_warns_and_the_server_counts(tmp_path: Path) -> None:
     assert [str(one.message) for one in caught] == [
         "new.csv: 0.5 of the values of 'town' (2 of 4) are unknown from training, such as 'Rome', 'bonn' (training has "
         "'Bonn'). All unknown values enter the network alike."
-    ]  # fmt: skip
+    ]
     assert RowReader(opened).read(table, "text/csv", LIMITS).unseen == {"town": 2}
 
 
@@ -265,24 +297,28 @@ WRONG: Dict[str, Any] = {
     "no header": (b"\n", "text/csv", "has no column 'vip'; it has no text"),
     "no object": (b"[1]\n", "application/jsonl", "the body:1 is no JSON object"),
     "a list": (b'{"vip": [1], "code": 1, "day": 1, "town": 1, "age": 1}', "application/jsonl", "must be a text, a"),
-    "a truth as a number": (b'{"vip": 1, "code": 1, "day": 1, "town": 1, "age": true}', "application/jsonl",
-                            "'true' in column 'age' is no number"),
+    "a truth as a number": (
+        b'{"vip": 1, "code": 1, "day": 1, "town": 1, "age": true}',
+        "application/jsonl",
+        "'true' in column 'age' is no number",
+    ),
     "a quote": (HEAD + b'"a,b,c,d,1\n', "text/csv", "begins a row that cannot be read"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_tables_are_refused(name: str) -> None:
     body, media_type, said = WRONG[name]
-    columns = FeatureColumns.from_json([{"name": name, "kind": kind, **({"buckets": 5} if kind == "hashed" else {})}
-                                        for name, kind in KINDS.items()])  # fmt: skip
+    columns = FeatureColumns.from_json(
+        [{"name": name, "kind": kind, **({"buckets": 5} if kind == "hashed" else {})} for name, kind in KINDS.items()]
+    )
     with pytest.raises(RequestError) as caught:
         RowReader(Folder(columns)).read(body, media_type, LIMITS)  # type: ignore[arg-type]
     assert said in str(caught.value)
 
 
 def test_written_numbers_are_read_as_in_training() -> None:
-    (_, cells), = read_table(b"a\tb\n$1,234.50\t12.5%\n", "x", ".tsv", ["a", "b"])
+    ((_, cells),) = read_table(b"a\tb\n$1,234.50\t12.5%\n", "x", ".tsv", ["a", "b"])
     assert cells == {"a": "$1,234.50", "b": "12.5%"}
     columns = FeatureColumns.from_json([{"name": "a", "kind": "number"}, {"name": "b", "kind": "number"}])
     folder: Any = Folder(columns)
@@ -293,19 +329,29 @@ def test_written_numbers_are_read_as_in_training() -> None:
 
 def test_numbers_of_json_have_a_point_whatever_the_decimal_sign_of_texts(tmp_path: Path) -> None:
     """`1.125` in a text with a decimal comma is 1125."""
-    rows: List[Row] = [{"a": 1.125, "o": {"b": 2.5}, "c": "3,5"}, {"a": "1.125", "o": {"b": "2,5"}, "c": 4.5},
-                       {"a": "0,5", "o": {"b": 1e-7}, "c": "1,5"}]  # fmt: skip
+    rows: List[Row] = [
+        {"a": 1.125, "o": {"b": 2.5}, "c": "3,5"},
+        {"a": "1.125", "o": {"b": "2,5"}, "c": 4.5},
+        {"a": "0,5", "o": {"b": 1e-7}, "c": "1,5"},
+    ]
     lines = as_lines(rows, lambda value: value)
     (tmp_path / "rows.jsonl").write_bytes(lines)
     file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table({"a": [1.125, 1125.0, 0.5], "o": [{"b": 2.5}, {"b": 2.5}, {"b": 1e-7}],
-                                               "c": ["3,5", "4.5", "1,5"]}), file)  # fmt: skip
+    pyarrow.parquet.write_table(
+        pyarrow.table(
+            {"a": [1.125, 1125.0, 0.5], "o": [{"b": 2.5}, {"b": 2.5}, {"b": 1e-7}], "c": ["3,5", "4.5", "1,5"]}
+        ),
+        file,
+    )
     (tmp_path / "rows.parquet").write_bytes(file.getvalue())
     expected = np.array([[1.125, 2.5, 0], [1125, 2.5, 0], [0.5, 1e-7, 0]], np.float32)
-    columns = FeatureColumns.from_json([
-        {"name": "a", "kind": "number"}, {"name": "o.b", "kind": "number"},
-        {"name": "c", "kind": "category", "vocabulary": ["3,5", "4.5", "1,5"]},
-    ])  # fmt: skip
+    columns = FeatureColumns.from_json(
+        [
+            {"name": "a", "kind": "number"},
+            {"name": "o.b", "kind": "number"},
+            {"name": "c", "kind": "category", "vocabulary": ["3,5", "4.5", "1,5"]},
+        ]
+    )
     read = tuple(ReadColumn(column.name, column.kind, column.name) for column in columns.columns)
     folder: Any = Folder(columns)
     folder.signature["facts"]["decimal"] = ","
@@ -340,11 +386,26 @@ def test_probability_belongs_to_the_named_class(probability: float, name: str, o
     assert row["top"][0]["class"] == name
 
 
-@pytest.mark.parametrize("given, name", [
-    ("17", "17"), ("17.0", "17"), (17, "17"), (17.0, "17"), (18, "18.0"), ("18.0", "18.0"), (18.0, "18.0"),
-    ("a.0", None), ("x", None), ("019", None),
-    (True, None), ([17], None), (None, None), (float("nan"), None), ("17.5", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, name",
+    [
+        ("17", "17"),
+        ("17.0", "17"),
+        (17, "17"),
+        (17.0, "17"),
+        (18, "18.0"),
+        ("18.0", "18.0"),
+        (18.0, "18.0"),
+        ("a.0", None),
+        ("x", None),
+        ("019", None),
+        (True, None),
+        ([17], None),
+        (None, None),
+        (float("nan"), None),
+        ("17.5", None),
+    ],
+)
 def test_ids_of_recommenders_have_one_spelling(given: Any, name: Any) -> None:
     catalog = ExportedCatalog({"users": ["17", "18.0", "19", "x.0"], "items": ["a"]})
     if name is None:
@@ -355,12 +416,16 @@ def test_ids_of_recommenders_have_one_spelling(given: Any, name: Any) -> None:
     assert known_spelling(str(given), ["17", "18.0"]) == name
 
 
-@pytest.mark.parametrize("content, form, said", [
-    (b'a,b\n"x', ".csv", "line 2 begins a row"), (b"PAR1 and PAR1", ".parquet", "cannot be read as Parquet"),
-    (as_parquet(ROWS), ".parquet", "t has no column 'a'; it has vip, code, day, town, age"),
-    (as_parquet([{**row, "a": b"x"} for row in ROWS], {**KINDS, "a": ""}), ".parquet", "t:0: a cell holds bytes"),
-    (as_parquet(ROWS), ".csv", "t is Parquet, which is read only of files whose names end in .parquet"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, form, said",
+    [
+        (b'a,b\n"x', ".csv", "line 2 begins a row"),
+        (b"PAR1 and PAR1", ".parquet", "cannot be read as Parquet"),
+        (as_parquet(ROWS), ".parquet", "t has no column 'a'; it has vip, code, day, town, age"),
+        (as_parquet([{**row, "a": b"x"} for row in ROWS], {**KINDS, "a": ""}), ".parquet", "t:0: a cell holds bytes"),
+        (as_parquet(ROWS), ".csv", "t is Parquet, which is read only of files whose names end in .parquet"),
+    ],
+)
 def test_damaged_tables_raise_no_error_of_ours(content: bytes, form: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
         list(read_table(content, "t", form, ["a"]))

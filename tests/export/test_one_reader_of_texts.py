@@ -18,18 +18,24 @@ from mxtrain.text.exported_texts import numbered_texts, predict
 
 TABLES: Dict[str, str] = {
     "commas.csv": 'label,text\n1,"x, y"\n2,"two\nlines"\n\n0,  spaces \n',
-    "semicolons.csv": 'label;text\n1;"x; ""y"""\n2;z\n', "excel.csv": "sep=;\r\nlabel;text\r\n1;x\r\n",
-    "tabs.tsv": 'text\tlabel\nsay "x"\t1\n', "quoted.tsv": '"text"\t"label"\n"a\tb"\t"1"\n"c"\t"2"\n',
-    "lines.jsonl": '{"text": "hi", "label": 1}\n\n{"label": 2, "text": "\\u00fc"}\n', "numbers.jsonl": '{"text": 5}\n',
+    "semicolons.csv": 'label;text\n1;"x; ""y"""\n2;z\n',
+    "excel.csv": "sep=;\r\nlabel;text\r\n1;x\r\n",
+    "tabs.tsv": 'text\tlabel\nsay "x"\t1\n',
+    "quoted.tsv": '"text"\t"label"\n"a\tb"\t"1"\n"c"\t"2"\n',
+    "lines.jsonl": '{"text": "hi", "label": 1}\n\n{"label": 2, "text": "\\u00fc"}\n',
+    "numbers.jsonl": '{"text": 5}\n',
     "bars.csv": "text|label\nx, y|1\n",
-}  # fmt: skip
+}
 
 
 class Folder:
     """The part of an exported folder that says how texts are read."""
 
-    signature: Dict[str, Any] = {"task": "classification", "class_names": ["a"],
-                                 "facts": {"columns": ["text"], "tokenizer": {"unknown_token": 1}}}  # fmt: skip
+    signature: Dict[str, Any] = {
+        "task": "classification",
+        "class_names": ["a"],
+        "facts": {"columns": ["text"], "tokenizer": {"unknown_token": 1}},
+    }
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -83,8 +89,10 @@ def test_share_of_unknown_tokens_is_reported(monkeypatch: pytest.MonkeyPatch) ->
 def test_server_counts_unknown_tokens(unknown: Any, counts: Dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "Vocabulary", Words)
     facts = {"max_length": 8, "first": None, "last": None, "pad": 0, "unknown_token": unknown}
-    inputs = [{"name": f"input{number}", "dtype": "int32", "shape": ["batch", "length"][: 2 - number // 2]}
-              for number in range(3)]  # fmt: skip
+    inputs = [
+        {"name": f"input{number}", "dtype": "int32", "shape": ["batch", "length"][: 2 - number // 2]}
+        for number in range(3)
+    ]
     folder = SimpleNamespace(signature={"facts": {"tokenizer": facts}, "inputs": inputs})
     body = served.TextReader(folder).read(b"known new\tnew", "text/tab-separated-values", BodyLimits(1, 1))  # type: ignore
     assert body.unseen == counts and body.inputs["input2"].tolist() == [3]

@@ -38,8 +38,12 @@ def test_odd_sizes_are_proven_apart_and_in_batches(segmentation: Any, tmp_path: 
     report = segmentation.export(tmp_path / "out", limit_batches=1)
     assert report.fixed == "" and max(report.errors.values()) < 1e-5
     assert input_shapes(tmp_path / "out") == [
-        (1, 3, 32, 32), (4, 3, 32, 32), (2, 3, 65, 47), (1, 3, 32, 49), (1, 3, 50, 32),
-    ]  # fmt: skip
+        (1, 3, 32, 32),
+        (4, 3, 32, 32),
+        (2, 3, 65, 47),
+        (1, 3, 32, 49),
+        (1, 3, 50, 32),
+    ]
     session = load_session(str(tmp_path / "out"))
     for height, width in ((64, 63), (31, 33), (50, 17)):
         (output, *_) = session.run(None, {"input": np.zeros((2, 3, height, width), np.uint8)})

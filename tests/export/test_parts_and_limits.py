@@ -34,8 +34,10 @@ OWN_CACHE = pytest.mark.usefixtures("own_cache")
 @pytest.mark.slow
 @OWN_CACHE
 def test_a_wrong_step_or_a_wrong_order_is_refused(
-    export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+    export: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     exported = export(*CASES["gpt"])
     run = mxtrain.load(exported.parent)
     proof = dict(standalone.read_arrays(str(exported)))
@@ -57,8 +59,10 @@ def test_a_wrong_step_or_a_wrong_order_is_refused(
 @pytest.mark.zoo
 @OWN_CACHE
 def test_a_detector_with_a_wrong_operator_is_refused_however_its_rows_are_compared(
-    export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+    export: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     exported = export(*CASES["ssd"])
     real = CONVERTERS["_contrib_box_nms"]
 
@@ -82,8 +86,9 @@ def test_rows_are_compared_in_any_order_and_only_a_share_may_differ() -> None:
 @pytest.mark.slow
 @OWN_CACHE
 def test_large_weights_are_outside_of_the_file_and_are_needed(
-    export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:  # fmt: skip
+    export: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(export_folder, "MAX_INSIDE", 20_000)
     exported = export("model=mlp", "model.hidden=[512]")
     weights = exported / "model.onnx.data"
@@ -108,8 +113,15 @@ def test_a_full_disk_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tm
         export_folder.write_texts(tmp_path, {"task": "", "inputs": []}, _REPORT, {}, {}, {})
 
 
-_REPORT = {"model": "x", "dataset": "y", "step": 1, "versions": {"mxtrain": "1"}, "errors": {}, "metrics": {},
-           "evaluated": ""}  # fmt: skip
+_REPORT = {
+    "model": "x",
+    "dataset": "y",
+    "step": 1,
+    "versions": {"mxtrain": "1"},
+    "errors": {},
+    "metrics": {},
+    "evaluated": "",
+}
 TEXTS = ["The quick brown Fox jumps", "over  the\tlazy dög.", "ΣΑΣ İstanbul", "one\x1ctwo three", "x" * 40, "", "  "]
 
 
@@ -127,7 +139,7 @@ def test_tokenizers_are_the_same_as_data_files(kind: str, lowercase: bool) -> No
         "characters": lambda: train_characters(learned, 60, lowercase),
         "wordpiece": lambda: train_wordpiece(learned, 120, lowercase),
         "bpe": lambda: train_bpe(learned, 300, lowercase, False),
-    }[kind]()  # fmt: skip
+    }[kind]()
     facts, files = vocabulary_facts(TokenizerConfig(tokenizer, 16), "tokenizer")
     found = Vocabulary(_Folder(json.loads(json.dumps(facts)), files))  # type: ignore[arg-type]
     for text in TEXTS:
@@ -135,10 +147,16 @@ def test_tokenizers_are_the_same_as_data_files(kind: str, lowercase: bool) -> No
         assert found.decode(tokenizer.tokens(text)) == tokenizer.decode(tokenizer.tokens(text))
 
 
-@pytest.mark.parametrize("entry", [
-    "mxtrain.text.exported_texts", "mxtrain.vision.exported_images", "mxtrain.speech.exported_speech",
-    "mxtrain.data.features.exported_rows", "mxtrain.recommendation.exported_users",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "mxtrain.text.exported_texts",
+        "mxtrain.vision.exported_images",
+        "mxtrain.speech.exported_speech",
+        "mxtrain.data.features.exported_rows",
+        "mxtrain.recommendation.exported_users",
+    ],
+)
 def test_bundled_modules_import_nothing_of_mxtrain(entry: str) -> None:
     files = bundle.bundled(entry)
     assert f"{entry.rpartition('.')[2]}.py" in files

@@ -45,14 +45,21 @@ def test_calibration_samples_are_evenly_spaced(
 
     monkeypatch.setattr(compression, "take", lambda source, chosen: [source[index] for index in chosen])
     monkeypatch.setattr(compression, "build_loader", build_loader)
-    monkeypatch.setattr(compression, "RecurrentState", lambda shapes, network: SimpleNamespace(
-        enter=lambda batch: SimpleNamespace(inputs=[SimpleNamespace(asnumpy=lambda: batch)])))  # fmt: skip
+    monkeypatch.setattr(
+        compression,
+        "RecurrentState",
+        lambda shapes, network: SimpleNamespace(
+            enter=lambda batch: SimpleNamespace(inputs=[SimpleNamespace(asnumpy=lambda: batch)])
+        ),
+    )
     objective = SimpleNamespace(state_shapes=(), network=None)
     subject: Any = SimpleNamespace(
-        trained=SimpleNamespace(description=None, signature=None, device=None,
-                                strategy=SimpleNamespace(objective=objective)),
-        network=SimpleNamespace(enter=lambda arrays: {"x": arrays[0]}), is_open=is_open,
-    )  # fmt: skip
+        trained=SimpleNamespace(
+            description=None, signature=None, device=None, strategy=SimpleNamespace(objective=objective)
+        ),
+        network=SimpleNamespace(enter=lambda arrays: {"x": arrays[0]}),
+        is_open=is_open,
+    )
     settings = Compression("int8", 0.01, train=list(range(100)), samples=wanted)  # type: ignore[arg-type]
     batches = [batch["x"].tolist() for batch in calibration_samples(subject, settings)]
     assert list(itertools.chain(*batches)) == indices
@@ -149,8 +156,10 @@ def test_other_lengths_change_no_tokens() -> None:
     found = proof._resized(arrays, inputs, 0)
     assert found is not None
     assert {name: array.tolist() for name, array in found.items()} == {
-        "x": [[500] * 6] * 2, "length": [6, 4], "position": [[5, 0], [3, 2]]
-    }  # fmt: skip
+        "x": [[500] * 6] * 2,
+        "length": [6, 4],
+        "position": [[5, 0], [3, 2]],
+    }
 
 
 @pytest.mark.parametrize("is_open, sizes", [(True, [3]), (False, [1, 1, 1])])
@@ -162,8 +171,9 @@ def test_networks_of_one_sample_compute_a_batch_one_by_one(is_open: bool, sizes:
         return [2 * inputs["x"]]
 
     session = SimpleNamespace(run=run, get_outputs=lambda: [SimpleNamespace(name="y")])
-    network: Any = SimpleNamespace(enter=lambda arrays: {"x": arrays[0]}, output_names=["y"], num_raw=1,
-                                   state_shapes=[])  # fmt: skip
+    network: Any = SimpleNamespace(
+        enter=lambda arrays: {"x": arrays[0]}, output_names=["y"], num_raw=1, state_shapes=[]
+    )
     strategy = proof.OnnxStrategy(SimpleNamespace(strategy=None), network, session, is_open)  # type: ignore[arg-type]
     (found,) = strategy.predict([mx.nd.array([[1, 2], [3, 4], [5, 6]])])
     assert found.asnumpy().tolist() == [[2, 4], [6, 8], [10, 12]] and seen == sizes

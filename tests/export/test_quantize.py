@@ -20,8 +20,14 @@ from mxtrain.export import compression, quantize, standalone
 from mxtrain.export.standalone import UnusableFolder
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-DIGITS = ("model=resnet", "model.depth=8", "model.width=0.5", "trainer.max_epochs=4", "trainer.seed=1",
-          "optimizer.lr=0.05")  # fmt: skip
+DIGITS = (
+    "model=resnet",
+    "model.depth=8",
+    "model.width=0.5",
+    "trainer.max_epochs=4",
+    "trainer.seed=1",
+    "optimizer.lr=0.05",
+)
 RANDOM = np.random.default_rng(0)
 
 
@@ -31,15 +37,17 @@ def random(*shape: int) -> np.ndarray:
 
 def model_of(
     nodes: Sequence[Any], constants: Dict[str, np.ndarray], shape: Sequence[Any], dtype: int, rank: int = 2
-) -> Any:  # fmt: skip
+) -> Any:
     """A model from input "input" to output "output"."""
     for number, node in enumerate(nodes):
         node.name = f"node{number}"
     graph = helper.make_graph(
-        list(nodes), "g", [helper.make_tensor_value_info("input", dtype, list(shape))],
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info("input", dtype, list(shape))],
         [helper.make_tensor_value_info("output", TensorProto.FLOAT, ["batch", None, None][:rank])],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -59,10 +67,12 @@ def convolutional() -> Any:
         helper.make_node("Softmax", ["g"], ["output"]),
     ]
     constants = {
-        "scale": np.float32([[[[1 / 64]]]]), "shift": np.float32([[[[-2]]]]), "first": random(8, 3, 3, 3) / 5,
+        "scale": np.float32([[[[1 / 64]]]]),
+        "shift": np.float32([[[[-2]]]]),
+        "first": random(8, 3, 3, 3) / 5,
         "second": random(8, 8, 3, 3) / 8 * np.float32([1, 20, 1, 5, 1, 0.1, 1, 3])[:, None, None, None] ** 0.5,
         "dense": random(4, 8),
-    }  # fmt: skip
+    }
     return model_of(nodes, constants, ["batch", 3, 12, 12], TensorProto.UINT8)
 
 
@@ -147,8 +157,10 @@ def test_weights_of_16_bits_are_the_nearest_and_are_computed_in_float32(dtype: s
     quantize.store_weights(model, dtype)
     onnx.checker.check_model(model)
     assert len(model.SerializeToString()) < 0.55 * before
-    rounded = {name: array.astype(np.float16 if dtype == "float16" else ml_dtypes.bfloat16).astype(np.float32)
-               for name, array in weights.items()}  # fmt: skip
+    rounded = {
+        name: array.astype(np.float16 if dtype == "float16" else ml_dtypes.bfloat16).astype(np.float32)
+        for name, array in weights.items()
+    }
     reference = attending()
     for tensor in reference.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(rounded[tensor.name], tensor.name))
@@ -266,9 +278,10 @@ def test_weights_of_16_bits_are_compared_and_proven(trained: Path, tmp_path: Pat
     ("words", "said"),
     [
         (["quantize=int4"], "should be 'none', 'int8', 'float16' or 'bfloat16'. Did you mean 'int8'?"),
-        (["max_loss=-1"], "max_loss=-1"), (["calibration_samples=0"], "calibration_samples=0"),
+        (["max_loss=-1"], "max_loss=-1"),
+        (["calibration_samples=0"], "calibration_samples=0"),
     ],
-)  # fmt: skip
+)
 def test_wrong_settings_are_refused(words: List[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", "RUN", *words]) == 2
     assert said in capsys.readouterr().err

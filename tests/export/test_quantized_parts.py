@@ -64,13 +64,18 @@ def require_all_files(out: Path, form: str) -> Dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("name", "form"), [
-    ("gpt", "int8"), pytest.param("lstm", "int8", marks=pytest.mark.zoo),
-    pytest.param("gpt", "float16", marks=pytest.mark.zoo), pytest.param("lstm", "bfloat16", marks=pytest.mark.zoo),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("gpt", "int8"),
+        pytest.param("lstm", "int8", marks=pytest.mark.zoo),
+        pytest.param("gpt", "float16", marks=pytest.mark.zoo),
+        pytest.param("lstm", "bfloat16", marks=pytest.mark.zoo),
+    ],
+)
 def test_step_of_a_language_model(
     trained: Callable[..., Path], tmp_path: Path, name: str, form: str, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     run_dir, out = trained(*SHORT, *CASES[name], "task.temperature=0", "model.units=32"), tmp_path / "out"
     assert run(["export", str(run_dir), f"out={out}", f"quantize={form}", "limit_batches=1", "max_loss=1"]) == 0
     found = require_all_files(out, form)
@@ -101,8 +106,10 @@ def greedy(out: Path, text: str) -> str:
     library = tokenizers.Tokenizer.from_file(str(out / "tokenizer.json"))
     tokens, count = library.encode(text, add_special_tokens=False).ids, facts["new_tokens"]
     session, written = direct(out / "step.onnx"), []
-    inputs = {one.name: np.zeros([{"batch": 1, "past": 0}.get(size, size) for size in one.shape], np.float32)
-              for one in session.get_inputs()}  # fmt: skip
+    inputs = {
+        one.name: np.zeros([{"batch": 1, "past": 0}.get(size, size) for size in one.shape], np.float32)
+        for one in session.get_inputs()
+    }
     names = [one.name for one in session.get_outputs()]
     for place in range(len(tokens) + count - 1):
         inputs["token"] = np.array([tokens[place]], np.int32)
@@ -121,9 +128,13 @@ def greedy(out: Path, text: str) -> str:
 
 
 LEARNING = (
-    "trainer.test=false", "trainer.limit_val_batches=1", "trainer.max_epochs=6", "optimizer.lr=0.02",
-    "dataset.train=FOLDER/train", "dataset.val=FOLDER/val",
-)  # fmt: skip
+    "trainer.test=false",
+    "trainer.limit_val_batches=1",
+    "trainer.max_epochs=6",
+    "optimizer.lr=0.02",
+    "dataset.train=FOLDER/train",
+    "dataset.val=FOLDER/val",
+)
 
 
 def words_of_pairs() -> List[str]:
@@ -131,9 +142,12 @@ def words_of_pairs() -> List[str]:
 
 
 def test_bleu_is_that_of_the_quantized_encoder_and_step(
-    trained: Callable[..., Path], tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+    trained: Callable[..., Path],
+    tmp_path: Path,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run_dir, out = trained(*words_of_pairs(), *LEARNING), tmp_path / "out"
     words = ["export", str(run_dir), "split=val", "quantize=int8", "limit_batches=100"]
     assert run([*words, f"out={out}", "max_loss=50"]) == 0, capsys.readouterr().err

@@ -67,9 +67,12 @@ class Server:
         self.url = f"http://127.0.0.1:{port}/v2"
         self._log = (folder / "serve.log").open("wb")
         self._popen = subprocess.Popen(
-            [sys.executable, "-c", "from ray.serve.scripts import cli; cli(['run', 'serve.yaml'])"], cwd=folder,
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}, stdout=self._log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [sys.executable, "-c", "from ray.serve.scripts import cli; cli(['run', 'serve.yaml'])"],
+            cwd=folder,
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
 
     def is_ready(self) -> bool:
         assert self._popen.poll() is None, "serve has ended"

@@ -108,8 +108,12 @@ class Field:
         """Rows of predict.py."""
         names = self.run_dir / "names.json"
         names.write_text(json.dumps(list(map(str, files))))
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", DRIVER, str(self.run_dir / "export"), str(names)],
-                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", DRIVER, str(self.run_dir / "export"), str(names)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stderr
         found: Dict[str, Rows] = {}
         for rows in map(json.loads, done.stdout.splitlines()):
@@ -164,7 +168,11 @@ def _require_equal(found: Any, expected: Any, place: str) -> None:
 
 
 def check(
-    own: Field, files: Sequence[Path], refused: Sequence[Path], most_unread: int, not_sent: Sequence[Path] = (),
+    own: Field,
+    files: Sequence[Path],
+    refused: Sequence[Path],
+    most_unread: int,
+    not_sent: Sequence[Path] = (),
     num_proven: int = 4,
 ) -> Dict[str, Rows]:
     """Compares all readers, and returns the rows of each file.
@@ -219,8 +227,11 @@ def images() -> Iterator[Tuple[str, bytes]]:
     for (kind, ending), mode, size in itertools.product(FORMATS.items(), MODES, SIZES):
         draw = np.random.default_rng(next(seed))
         image = Image.fromarray(draw.integers(0, 256, (7, 9, 3), dtype=np.uint8)).resize(size, Image.BICUBIC)
-        image = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 200) if mode == "I;16" else \
-            image.convert(mode)  # fmt: skip
+        image = (
+            Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 200)
+            if mode == "I;16"
+            else image.convert(mode)
+        )
         exif, file = Image.Exif(), io.BytesIO()
         exif[0x0112] = 1 + next(seed) % 8
         try:
@@ -248,10 +259,18 @@ def test_images(channels: int, tmp_path: Path) -> None:
         Image.fromarray(pixels).save(path)
     assert len(files) > 50 and len(refused) > 10
     running.here(
-        tmp_path / "run", *SHORT, "trainer.max_epochs=1", "dataset=image_folder", f"dataset.root={tmp_path}/data",
+        tmp_path / "run",
+        *SHORT,
+        "trainer.max_epochs=1",
+        "dataset=image_folder",
+        f"dataset.root={tmp_path}/data",
         "dataset.image_size=[24,20]",
-        f"dataset.channels={channels}", "model=mlp", "model.hidden=[16]", "dataset.batch_size=8", "optimizer.lr=0.05",
-    )  # fmt: skip
+        f"dataset.channels={channels}",
+        "model=mlp",
+        "model.hidden=[16]",
+        "dataset.batch_size=8",
+        "optimizer.lr=0.05",
+    )
     assert run_command(["export", str(tmp_path / "run"), "limit_batches=1"]) == 0
     own = Field(tmp_path / "run", files, {".png": "image/png"})
     assert numbers_of(check(own, files, refused, most_unread=0)).std() > 1e-2
@@ -292,16 +311,27 @@ def test_recordings(tmp_path: Path) -> None:
             soundfile.write(file, np.zeros(8000), 16000, format=kind, subtype=subtype)
     assert len(files) > 50 and len(refused) > 10
     for split, listed in (("train", files[:16]), ("val", files)):
-        lines = [{"audio_filepath": str(file), "text": "abcdefghijklmnop"[number % 12 :][:3]}
-                 for number, file in enumerate(listed)]  # fmt: skip
+        lines = [
+            {"audio_filepath": str(file), "text": "abcdefghijklmnop"[number % 12 :][:3]}
+            for number, file in enumerate(listed)
+        ]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     running.here(
-        tmp_path / "run", *SHORT, "trainer.max_epochs=1", "dataset=speech_manifest",
+        tmp_path / "run",
+        *SHORT,
+        "trainer.max_epochs=1",
+        "dataset=speech_manifest",
         f"dataset.train={tmp_path}/train.jsonl",
-        f"dataset.val={tmp_path}/val.jsonl", "dataset.features.num_mels=24", "model.channels=[2,3,2]", "model.units=16",
-        "model.num_layers=2", "dataset.batch_size=4", "task.beam_size=1", "trainer.limit_train_batches=1",
+        f"dataset.val={tmp_path}/val.jsonl",
+        "dataset.features.num_mels=24",
+        "model.channels=[2,3,2]",
+        "model.units=16",
+        "model.num_layers=2",
+        "dataset.batch_size=4",
+        "task.beam_size=1",
+        "trainer.limit_train_batches=1",
         "dataset.skip_unreadable=true",
-    )  # fmt: skip
+    )
     assert run_command(["export", str(tmp_path / "run"), "limit_batches=1"]) == 0
     file_of = {f"{tmp_path}/val.jsonl:{line}": str(file) for line, file in enumerate(files, start=1)}
     own = Field(tmp_path / "run", files, {".wav": "audio/wav"}, file_of)
@@ -328,11 +358,18 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused[2].write_text(json.dumps({**dict.fromkeys(KINDS, 1), "vip": [1]}) + "\n")
     refused[3].write_bytes(TABLES["parquet.parquet"](rows)[:-20])
     running.here(
-        tmp_path / "run", *SHORT, "trainer.max_epochs=1", "task=tabular", "dataset=feature_table",
+        tmp_path / "run",
+        *SHORT,
+        "trainer.max_epochs=1",
+        "task=tabular",
+        "dataset=feature_table",
         f"dataset.train={tmp_path}/train.csv",
-        f"dataset.val=[{','.join(map(str, files))}]", "dataset.target=bought",
-        f"dataset.columns={{{columns}}}", "dataset.batch_size=8", "optimizer.lr=0.1",
-    )  # fmt: skip
+        f"dataset.val=[{','.join(map(str, files))}]",
+        "dataset.target=bought",
+        f"dataset.columns={{{columns}}}",
+        "dataset.batch_size=8",
+        "optimizer.lr=0.1",
+    )
     assert run_command(["export", str(tmp_path / "run"), "limit_batches=1"]) == 0
     media_types = {".csv": "text/csv", ".tsv": "text/tab-separated-values", ".jsonl": "application/jsonl"}
     own = Field(tmp_path / "run", files, media_types)
@@ -340,8 +377,11 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = check(own, files, refused, most_unread=0, not_sent=not_sent)
     first = found[str(files[0])]
     for file in files:  # also the same rows whatever the format
-        _require_equal([{**row, "file": ""} for row in found[str(file)] or ()],
-                       [{**row, "file": ""} for row in first or ()], str(file))  # fmt: skip
+        _require_equal(
+            [{**row, "file": ""} for row in found[str(file)] or ()],
+            [{**row, "file": ""} for row in first or ()],
+            str(file),
+        )
     assert numbers_of(found).std() > 1e-2
 
 
@@ -349,8 +389,15 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 ANY = ("x, y", 'say "x"; or y', "two\nlines", "  spaces ", "5", "true", "\u00fcber | \u00df", "NA", "tab\there", "1.0")
 PLAIN = ("x, y", "\u00fcber | \u00df", "  spaces ", "5", "w1 w2; w3", "NA")
-BERT = ("model=bert", "model.num_layers=1", "model.units=16", "model.hidden_size=32", "model.num_heads=2",
-        "dataset.max_length=16", "dataset.vocab_size=120")  # fmt: skip
+BERT = (
+    "model=bert",
+    "model.num_layers=1",
+    "model.units=16",
+    "model.hidden_size=32",
+    "model.num_heads=2",
+    "dataset.max_length=16",
+    "dataset.vocab_size=120",
+)
 
 
 def text_files() -> Iterator[Tuple[str, bytes, Sequence[str]]]:
@@ -399,12 +446,24 @@ def test_texts(tmp_path: Path) -> None:
             number, *others = draw.integers(len(words), size=3)
             writer.writerow(["abc"[number % 3], " ".join([words[number], *(words[other] for other in others)])])
     running.here(
-        tmp_path / "run", *SHORT, *BERT, "dataset=text", f"dataset.train={tmp_path}/train.csv",
-        f"dataset.val={files[0]}", "dataset.sentence=text", "dataset.batch_size=8", "optimizer.lr=0.01",
+        tmp_path / "run",
+        *SHORT,
+        *BERT,
+        "dataset=text",
+        f"dataset.train={tmp_path}/train.csv",
+        f"dataset.val={files[0]}",
+        "dataset.sentence=text",
+        "dataset.batch_size=8",
+        "optimizer.lr=0.01",
         "trainer.max_epochs=8",
-    )  # fmt: skip
+    )
     assert run_command(["export", str(tmp_path / "run"), "limit_batches=1"]) == 0
-    own = Field(tmp_path / "run", [file for file in files if file.suffix != ".txt"], {"": "text/plain"},
-                bodies_of=lambda file: texts_of.get(file, ()), val_of="dataset.val")  # fmt: skip
+    own = Field(
+        tmp_path / "run",
+        [file for file in files if file.suffix != ".txt"],
+        {"": "text/plain"},
+        bodies_of=lambda file: texts_of.get(file, ()),
+        val_of="dataset.val",
+    )
     found = check(own, files, refused, most_unread=0)
     assert len(set(numbers_of({"": found[str(files[0])]}).round(5))) >= len(ANY) - 1

@@ -66,7 +66,7 @@ DAMAGE = {
     "in a cache that all can write": lambda path: path.parents[1].chmod(0o777),
     "in a linked folder": lambda path: move_and_link(path.parent),
     "in a linked cache": lambda path: move_and_link(path.parents[1]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -146,7 +146,8 @@ def test_a_library_that_others_could_have_written_is_not_loaded(folder, monkeypa
 def test_all_caches_are_one_module():
     """Nobody else asks where the cache is."""
     others = [
-        path for path in (ROOT / "mxtrain").rglob("*.py")
+        path
+        for path in (ROOT / "mxtrain").rglob("*.py")
         if "XDG_CACHE_HOME" in path.read_text("utf-8") and path.name != "cache.py"
-    ]  # fmt: skip
+    ]
     assert others == []

@@ -27,18 +27,21 @@ def test_depth() -> None:
         parse_json('{"a":' * 101 + "1" + "}" * 101)
 
 
-@pytest.mark.parametrize("text, message", [
-    ("1e400", "the number 1e400, which is beyond the range of float64"),
-    ("-1e999", "beyond the range of float64"),
-    ("[1" + "0" * 400 + ".5]", "beyond the range of float64"),
-    (str(2**63), "beyond the range of 64-bit integers"),
-    ("[-" + "9" * 5000 + "]", "beyond the range of 64-bit integers"),
-    ("NaN", "holds NaN, which is not JSON"),
-    ('{"a": 1, "b": 2, "a": 3}', 'the key "a" twice'),
-    ("{", r"is not JSON: .*line 1, column 2"),
-    ("1 2", "Extra data"),
-    (b"\xff", "is not UTF-8: it holds the byte 0xff"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("1e400", "the number 1e400, which is beyond the range of float64"),
+        ("-1e999", "beyond the range of float64"),
+        ("[1" + "0" * 400 + ".5]", "beyond the range of float64"),
+        (str(2**63), "beyond the range of 64-bit integers"),
+        ("[-" + "9" * 5000 + "]", "beyond the range of 64-bit integers"),
+        ("NaN", "holds NaN, which is not JSON"),
+        ('{"a": 1, "b": 2, "a": 3}', 'the key "a" twice'),
+        ("{", r"is not JSON: .*line 1, column 2"),
+        ("1 2", "Extra data"),
+        (b"\xff", "is not UTF-8: it holds the byte 0xff"),
+    ],
+)
 def test_refused(text: object, message: str) -> None:
     with pytest.raises(JsonTextError, match=message):
         parse_json(text)  # type: ignore[arg-type]

@@ -54,9 +54,15 @@ def test_files_are_removed_with_the_folders_that_become_empty(folder: Path) -> N
     assert sorted(os.listdir(folder)) == ["b", "m", "pipe"] and os.listdir(folder / "b") == ["link"]
 
 
-@pytest.mark.parametrize("name, said", [
-    ("m", "m is not a file any more"), ("m/a", "Not a directory"), ("pipe", "not a file"), ("z", "z is not a file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("m", "m is not a file any more"),
+        ("m/a", "Not a directory"),
+        ("pipe", "not a file"),
+        ("z", "z is not a file"),
+    ],
+)
 def test_other_entries_in_place_of_files_stop_the_removal(folder: Path, name: str, said: str) -> None:
     with open_folder(str(folder)) as opened, pytest.raises(OSError, match=said):
         remove_files(opened, [name, "a"])
@@ -83,7 +89,7 @@ def test_a_folder_is_removed_if_it_is_empty_and_still_the_same(folder: Path) -> 
 
 def test_a_folder_that_disappears_or_cannot_be_read_is_another_entry(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     def refuse(path: str, inside: int = -1) -> None:
         raise PermissionError(path)
 

@@ -5,9 +5,16 @@ import pytest
 from mxtrain.files.text_lines import split_lines
 
 
-@pytest.mark.parametrize("text, lines", [
-    ("", []), ("\n", [""]), ("a", ["a"]), ("a\nb\n", ["a", "b"]), ("a\r\nb\rc\n\nd", ["a", "b", "c", "", "d"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, lines",
+    [
+        ("", []),
+        ("\n", [""]),
+        ("a", ["a"]),
+        ("a\nb\n", ["a", "b"]),
+        ("a\r\nb\rc\n\nd", ["a", "b", "c", "", "d"]),
+    ],
+)
 def test_lines_end_as_in_splitlines(text: str, lines: list) -> None:
     assert split_lines(text) == lines == text.splitlines()
 

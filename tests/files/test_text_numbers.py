@@ -7,18 +7,47 @@ import pytest
 from mxtrain.files.text_numbers import parse_finite, parse_integer, parse_number
 
 
-@pytest.mark.parametrize("text, value", [
-    ("0", 0.0), ("-1", -1.0), ("+1.5", 1.5), (".5", 0.5), ("5.", 5.0), ("1e3", 1000.0), ("1E-3", 0.001), (" 7\t", 7.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("0", 0.0),
+        ("-1", -1.0),
+        ("+1.5", 1.5),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("1e3", 1000.0),
+        ("1E-3", 0.001),
+        (" 7\t", 7.0),
+    ],
+)
 def test_number(text: str, value: float) -> None:
     assert parse_number(text) == value == parse_finite(text)
 
 
-@pytest.mark.parametrize("text", [
-    "", " ", "1_0", "0x1F", "1,5", "1 5", "\u06f1", "\uff11", "\u22121",
-    "\u00a01", "1\n", "\x0c1", "1\u2009", "e5", ".", "1e", "--1", "True",
-    "9" * 401,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "1_0",
+        "0x1F",
+        "1,5",
+        "1 5",
+        "\u06f1",
+        "\uff11",
+        "\u22121",
+        "\u00a01",
+        "1\n",
+        "\x0c1",
+        "1\u2009",
+        "e5",
+        ".",
+        "1e",
+        "--1",
+        "True",
+        "9" * 401,
+    ],
+)
 def test_no_number(text: str) -> None:
     assert parse_number(text) is None
     assert parse_number(text, allow_special=True) is None

@@ -80,8 +80,12 @@ def test_every_word_is_read_rightly(size):
     assert base**digits <= 2**24 < base ** (digits + 1)
     count = base**digits
     some = 2**18  # division could go wrong next to multiples of a power
-    near = [base**place * multiple + away for place in range(digits) for multiple in range(1, base**2)
-            for away in (-1, 0, 1)]  # fmt: skip
+    near = [
+        base**place * multiple + away
+        for place in range(digits)
+        for multiple in range(1, base**2)
+        for away in (-1, 0, 1)
+    ]
     words = np.unique(np.concatenate([np.arange(some), np.arange(count - some, count), near]))
     words = words[(0 <= words) & (words < count)] if size != 2 else np.arange(count)
     worker = TwoBit(nd.zeros((digits * len(words),)), World(0, size), threshold=1.0)

@@ -69,9 +69,10 @@ class Small(gluon.nn.HybridSequential):
 
 
 @pytest.mark.parametrize(
-    "placement", [Data(devices="cpu:2"), Data(devices="cpu:4"), ModelParallel(stages=2), Hybrid(replicas=2, stages=2)],
+    "placement",
+    [Data(devices="cpu:2"), Data(devices="cpu:4"), ModelParallel(stages=2), Hybrid(replicas=2, stages=2)],
     ids=["2 replicas", "4 replicas", "2 stages", "2 replicas of 2 stages"],
-)  # fmt: skip
+)
 def test_nccl_is_asked_for_what_it_can_do_under_every_placement(placement, nccl_rules, own_cache):
     """Two steps; the sums are those of `local`, to the bit. Stages have devices of their own, and NCCL one set."""
     rng = np.random.RandomState(0)

@@ -184,8 +184,10 @@ def test_a_state_goes_on_with_and_without_servers(to_servers: bool) -> None:
     train(before)
     arrays, numbers = before.states["optimizer"].save_state()
     held = snapshot.held_parameters(before.strategy)
-    whole = {name: array if isinstance(array, np.ndarray) else np.concatenate(list(array.pieces()))
-             for name, array in held.items()}  # fmt: skip
+    whole = {
+        name: array if isinstance(array, np.ndarray) else np.concatenate(list(array.pieces()))
+        for name, array in held.items()
+    }
     snapshot.set_parameters(after.strategy, whole, "a test")
     after.states["optimizer"].load_state({n: array[:].asnumpy() for n, array in arrays.items()}, numbers, "a test")
     assert after.states["optimizer"].save_state()[1]["update_counts"] == numbers["update_counts"]
@@ -199,8 +201,14 @@ def test_an_asynchronous_worker_sees_its_own_updates_and_each_is_applied_at_once
     spec = optimizers.SGD(momentum=0.0)
     servers = Servers(spec, 2)
     clients = [servers.client(rank) for rank in range(2)]
-    given = {"optimizer": spec.model_dump(), "workers": 2, "waits": False, "steps_per_epoch": 1, "dtype": "float32",
-             "groups": [{"num_rows": 9, "tables": [share("one", 2), share("two", 1)]}]}  # fmt: skip
+    given = {
+        "optimizer": spec.model_dump(),
+        "workers": 2,
+        "waits": False,
+        "steps_per_epoch": 1,
+        "dtype": "float32",
+        "groups": [{"num_rows": 9, "tables": [share("one", 2), share("two", 1)]}],
+    }
     for rank, client in enumerate(clients):
         client.set_up(given, is_first=rank == 0)
         client.read_server_notes()
@@ -214,8 +222,11 @@ def test_an_asynchronous_worker_sees_its_own_updates_and_each_is_applied_at_once
     clients[1].push(0, others, np.full((2, 3), 2, np.float32), 0.5, 0.25)  # 2 * 0.25 * 0.5
     clients[1].synchronize()
     found = clients[0].pull(0, np.arange(9)).row_KS
-    np.testing.assert_allclose(start - found, [[0] * 3, [0.5] * 3, [0.75] * 3, [0] * 3, [0] * 3, [0.5] * 3, [0] * 3,
-                                               [0] * 3, [0.25] * 3], atol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(
+        start - found,
+        [[0] * 3, [0.5] * 3, [0.75] * 3, [0] * 3, [0] * 3, [0.5] * 3, [0] * 3, [0] * 3, [0.25] * 3],
+        atol=1e-6,
+    )
     # A message to each of two servers for what `begin` asks, for two rows of three numbers, and for the wait.
     asked = len(Header(table_wire.OK).pack()) * 2 * 3 + 2 * (4 + 3 * 4)
     assert clients[1].summary()["perf/tables_sent_MB"] == pytest.approx(asked / 1e6)
@@ -259,7 +270,7 @@ def test_another_optimizer_than_the_servers_is_refused(monkeypatch: Any) -> None
         (Header(table_wire.COUNT, count=1 << 40), np.zeros(0, "<i4"), "bytes of JSON"),
         (Header(table_wire.WRITE, count=9, version=15), np.zeros(0, "<i4"), "rows up to 24 of an array of 20"),
     ],
-)  # fmt: skip
+)
 def test_a_server_believes_no_number(header: Header, payload: np.ndarray, said: str) -> None:
     spec = optimizers.SGD()
     servers = Servers(spec)

@@ -261,8 +261,14 @@ def test_only_what_can_work_is_advised(ended, config, predicts, purposes):
 
 def test_all_objects_that_load_needs_are_named():
     given = {"given_as": "x"}
-    config = {"model": given, "dataset": given, "metric": {"accuracy": {}, "mine": given}, "optimizer": given,
-              "loss": {"_target_": "a"}, "callback": {"mine": given}}  # fmt: skip
+    config = {
+        "model": given,
+        "dataset": given,
+        "metric": {"accuracy": {}, "mine": given},
+        "optimizer": given,
+        "loss": {"_target_": "a"},
+        "callback": {"mine": given},
+    }
     for metric, named in ((config["metric"], ", metric=..."), ({"accuracy": {}}, "")):
         found = dict(next_commands(ENDED["finished"], Path("a"), {**config, "metric": metric}, CommandLine()))
         load = f"run = mxtrain.load('a', model=..., dataset=...{named})"
@@ -315,20 +321,29 @@ def test_result():
 
 def test_lines_and_table_of_a_result_say_the_same():
     result = Result(
-        "finished", 0, "", 20, 2, best={"metric": "val/loss", "value": 0.25, "step": 10},
+        "finished",
+        0,
+        "",
+        20,
+        2,
+        best={"metric": "val/loss", "value": 0.25, "step": 10},
         metrics={"test/loss": 0.5, "train/loss": 0.125, "val/loss": 1.0, "kvstore/staleness": 3.0},
         measured={"test": {"step": 10, "part": ""}, "val": {"step": 20, "part": "2 of 3 batches"}},
-    )  # fmt: skip
+    )
     assert shown(render_result(result, plain=True))[2:] == [
-        "best val/loss=0.2500 at step 10 (its weights were not kept)", "kvstore/staleness=3.0000",
-        "test/loss=0.5000 (step 10)", "train/loss=0.1250", "val/loss=1.0000 (step 20, 2 of 3 batches)",
-    ]  # fmt: skip
+        "best val/loss=0.2500 at step 10 (its weights were not kept)",
+        "kvstore/staleness=3.0000",
+        "test/loss=0.5000 (step 10)",
+        "train/loss=0.1250",
+        "val/loss=1.0000 (step 20, 2 of 3 batches)",
+    ]
     assert [line.split(maxsplit=2) for line in shown(render_result(result))[3:]] == [
         ["train", "0.1250", "while they were trained, in the last epoch"],
         ["val", "1.0000", "step 20, the last, 2 of 3 batches"],
-        ["best", "0.2500", "step 10, whose weights were not kept"], ["test", "0.5000", "step 10, the best"],
+        ["best", "0.2500", "step 10, whose weights were not kept"],
+        ["test", "0.5000", "step 10, the best"],
         ["kvstore", "3.0000", "step 20"],
-    ]  # fmt: skip
+    ]
 
 
 def shown(renderable, width=200):
@@ -356,9 +371,13 @@ def test_the_configuration_begins_with_what_was_typed_and_hides_defaults():
     assert "logger.console.show_config=full" in title
     assert typed.strip() == "overrides 'model.channels=[16,32]' trainer.ema_decay=0.9"
     assert [line.strip() for line in groups] == [
-        "dataset Shapes batch_size=8", "augment pad=null", "model=lenet channels=[16,32]", "metric=[accuracy]",
-        "trainer max_epochs=30 seed=0 ema_decay=0.9", "amp=off",
-    ]  # fmt: skip
+        "dataset Shapes batch_size=8",
+        "augment pad=null",
+        "model=lenet channels=[16,32]",
+        "metric=[accuracy]",
+        "trainer max_epochs=30 seed=0 ema_decay=0.9",
+        "amp=off",
+    ]
 
 
 def test_all_settings_are_shown_where_that_is_asked_for_and_branches_only_on_a_terminal():
@@ -392,10 +411,16 @@ def test_an_epoch_leaves_a_line_that_fits_the_terminal(fake_run):
 
 def test_the_summary_says_with_which_weights_the_test_split_was_measured():
     result = Result(
-        "finished", 0, "", step=30, epoch=3, best={"metric": "val/accuracy", "value": 0.75, "step": 10},
+        "finished",
+        0,
+        "",
+        step=30,
+        epoch=3,
+        best={"metric": "val/accuracy", "value": 0.75, "step": 10},
         metrics={"val/accuracy": 0.7, "val/loss": 0.6, "test/accuracy": 0.5, "train/loss": 0.1},
-        measured={"val": {"step": 30}, "test": {"step": 10, "part": "2 of 6 batches"}}, best_checkpoint="step-10",
-    )  # fmt: skip
+        measured={"val": {"step": 30}, "test": {"step": 10, "part": "2 of 6 batches"}},
+        best_checkpoint="step-10",
+    )
     text = [" ".join(line.split()) for line in shown(render_result(result))]
     assert "loss accuracy measured with the weights of" in " ".join(text)
     assert "best 0.7500 step 10" in text and "val 0.6000 0.7000 step 30, the last" in text

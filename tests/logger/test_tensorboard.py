@@ -116,12 +116,16 @@ def test_overview_charts_and_texts(fake_run):
     patterns = [chart.multiline.tag for chart in overview.chart]
     shown = [[tag for tag in known if any(re.match(one, tag) for one in chart)] for chart in patterns]
     assert shown == [
-        ["train/loss", "val/loss"], ["train/accuracy", "val/accuracy"], ["train/lr"], ["perf/samples_per_s"],
-    ]  # fmt: skip
+        ["train/loss", "val/loss"],
+        ["train/accuracy", "val/accuracy"],
+        ["train/lr"],
+        ["perf/samples_per_s"],
+    ]
     texts = {
         tag.partition("/text_summary")[0]: events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
-        for tag in events.Tags()["tensors"] if tag.endswith("/text_summary")
-    }  # fmt: skip
+        for tag in events.Tags()["tensors"]
+        if tag.endswith("/text_summary")
+    }
     assert sorted(texts)[:4] == ["about/1_command", "about/2_model", "about/3_result", "config"]
     assert "python -m mxtrain optimizer.lr=0.1 hydra.run.dir=x '+a=[1, 2]'" in texts["about/1_command"]
     assert texts["about/1_command"].endswith("    optimizer.lr=0.1\n    +a=[1, 2]\n")
@@ -144,9 +148,16 @@ def test_first_view_in_a_browser(fake_run, tmp_path):
                 if json.load(answer):
                     break
             time.sleep(0.2)
-        browser = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000",
-                   f"--user-data-dir={tmp_path}/browser", "--dump-dom",
-                   f"http://127.0.0.1:{port}/#custom_scalars"]  # fmt: skip
+        browser = [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--virtual-time-budget=20000",
+            f"--user-data-dir={tmp_path}/browser",
+            "--dump-dom",
+            f"http://127.0.0.1:{port}/#custom_scalars",
+        ]
         page = subprocess.run(browser, capture_output=True, text=True, timeout=120, check=True).stdout
     finally:
         server.terminate()

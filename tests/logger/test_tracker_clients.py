@@ -62,10 +62,16 @@ def test_wandb_continues_the_run_of_the_directory_and_stores_no_console_and_no_s
     wandb: Any, run: TrackedRun
 ) -> None:
     expected = {
-        "project": "mxtrain", "entity": None, "name": "outputs/run", "resume": "allow", "dir": str(run.run_dir),
-        "mode": "offline", "config": {"optimizer.lr": 0.1}, "allow_val_change": True,
+        "project": "mxtrain",
+        "entity": None,
+        "name": "outputs/run",
+        "resume": "allow",
+        "dir": str(run.run_dir),
+        "mode": "offline",
+        "config": {"optimizer.lr": 0.1},
+        "allow_val_change": True,
         "settings": {"console": "off", "silent": True, "disable_git": True, "save_code": False},
-    }  # fmt: skip
+    }
     connection = Wandb().connect(run)
     assert re.fullmatch("[0-9a-f]{12}", wandb.given[0].pop("id")) and wandb.given == [expected]
     assert connection.remote_id == "from-service" and connection.remark.startswith("offline: `wandb sync ")
@@ -108,14 +114,23 @@ def test_comet_gets_points_and_the_end() -> None:
     connection.log(POINTS)
     connection.close("finished", {"val/loss": 0.25})
     assert experiment.calls == [
-        ("log_metric", ("val/loss", 0.5), {"step": 7}), ("log_metric", ("lr", 0.1), {"step": 7}), ("flush", (), {}),
-        ("log_others", ({"state": "finished", "val/loss": 0.25},), {}), ("end", (), {}),
-    ]  # fmt: skip
+        ("log_metric", ("val/loss", 0.5), {"step": 7}),
+        ("log_metric", ("lr", 0.1), {"step": 7}),
+        ("flush", (), {}),
+        ("log_others", ({"state": "finished", "val/loss": 0.25},), {}),
+        ("end", (), {}),
+    ]
 
 
-@pytest.mark.parametrize("state, status", [
-    ("finished", "FINISHED"), ("stopped_early", "FINISHED"), ("interrupted", "KILLED"), ("failed", "FAILED"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "state, status",
+    [
+        ("finished", "FINISHED"),
+        ("stopped_early", "FINISHED"),
+        ("interrupted", "KILLED"),
+        ("failed", "FAILED"),
+    ],
+)
 def test_mlflow_gets_the_end(state: str, status: str) -> None:
     client: Any = Noted()
     MlflowConnection(client, "run7").close(state, {})
@@ -152,13 +167,21 @@ def test_missing_points_are_computed_from_the_rows_up_to_the_checkpoint(tmp_path
     session, connection = TrackerSession(), Connection()
     session._tracker = Wandb(mode="offline")
     object.__setattr__(session._tracker, "connect", lambda run: connection)
-    catch_up = {"file": str(tmp_path / "metrics.jsonl"), "last_step": 2, "log_interval": 1, "steps_per_epoch": 9,
-                "total_steps": 9, "start_ms": 5000, "ms_per_step": 10}  # fmt: skip
+    catch_up = {
+        "file": str(tmp_path / "metrics.jsonl"),
+        "last_step": 2,
+        "log_interval": 1,
+        "steps_per_epoch": 9,
+        "total_steps": 9,
+        "start_ms": 5000,
+        "ms_per_step": 10,
+    }
     connect = {"do": "connect", "run_dir": str(tmp_path), "name": "n", "settings": {}, "catch_up": catch_up}
     assert "error" not in session.answer(connect)
     assert [session.answer({"do": "catch_up"}) for _ in range(2)] == [
-        {"answer": 2, "warning": ""}, {"answer": 0, "warning": ""}
-    ]  # fmt: skip
+        {"answer": 2, "warning": ""},
+        {"answer": 0, "warning": ""},
+    ]
     assert connection.points == [("train/loss", 1.0, 1, 5010), ("train/loss", 0.5, 2, 5020)]
 
 

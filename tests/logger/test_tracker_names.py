@@ -21,10 +21,26 @@ from mxtrain.logger.tracker_process import TrackerSession
 from mxtrain.logger.wandb import Wandb
 
 NAMES = (
-    "val/dice@0.5", "val/dice#0.5", "metric.dice@0.5._target_", "a//b", "/a", "a/", "../a", "a/../b", "./a", "a/.",
+    "val/dice@0.5",
+    "val/dice#0.5",
+    "metric.dice@0.5._target_",
+    "a//b",
+    "/a",
+    "a/",
+    "../a",
+    "a/../b",
+    "./a",
+    "a/.",
     "..",
-    "x" * 251, "x" * 300, "val/größe", "a\nb", "50%", "a(b)", "a=b", "train/loss",
-)  # fmt: skip
+    "x" * 251,
+    "x" * 300,
+    "val/größe",
+    "a\nb",
+    "50%",
+    "a(b)",
+    "a=b",
+    "train/loss",
+)
 
 
 def test_every_name_becomes_one_that_mlflow_takes_and_no_two_the_same() -> None:
@@ -124,22 +140,33 @@ def test_names_are_changed_and_said_once(tmp_path: Any) -> None:
     assert connection.tags == [accepted, "val/loss", accepted, accepted]
 
 
-@pytest.mark.parametrize("tracker, words", [
-    (Mlflow(), "push out tracker=mlflow"),
-    (Mlflow(uri="sqlite:///ml.db"), "push out tracker=mlflow logger.mlflow.uri=sqlite:///ml.db"),
-    (Mlflow(experiment="my test", timeout_s=3), "push out tracker=mlflow 'logger.mlflow.experiment=\"my test\"'"),
-    (Comet(online=False), "push out tracker=comet logger.comet.online=false"),
-    (Wandb(entity="we", mode="offline"), "push out tracker=wandb logger.wandb.entity=we logger.wandb.mode=offline"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "tracker, words",
+    [
+        (Mlflow(), "push out tracker=mlflow"),
+        (Mlflow(uri="sqlite:///ml.db"), "push out tracker=mlflow logger.mlflow.uri=sqlite:///ml.db"),
+        (Mlflow(experiment="my test", timeout_s=3), "push out tracker=mlflow 'logger.mlflow.experiment=\"my test\"'"),
+        (Comet(online=False), "push out tracker=comet logger.comet.online=false"),
+        (Wandb(entity="we", mode="offline"), "push out tracker=wandb logger.wandb.entity=we logger.wandb.mode=offline"),
+    ],
+)
 def test_the_advised_command_names_the_destination(tracker: Any, words: str) -> None:
     assert tracker.push_words("out") == words
 
 
-@pytest.mark.parametrize("text, hidden", [
-    ("postgresql://h/db?user=u&password=hunter2&sslmode=require", "postgresql://h/db?user=u&password=***&sslmode=require"),
-    ("mysql://u:p@ss@host/db", "mysql://***@host/db"), ("x?ssl_passwd=a;token=b c", "x?ssl_passwd=***;token=*** c"),
-    ("sqlite:///x.db", "sqlite:///x.db"), ("https://h/a?page=2", "https://h/a?page=2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, hidden",
+    [
+        (
+            "postgresql://h/db?user=u&password=hunter2&sslmode=require",
+            "postgresql://h/db?user=u&password=***&sslmode=require",
+        ),
+        ("mysql://u:p@ss@host/db", "mysql://***@host/db"),
+        ("x?ssl_passwd=a;token=b c", "x?ssl_passwd=***;token=*** c"),
+        ("sqlite:///x.db", "sqlite:///x.db"),
+        ("https://h/a?page=2", "https://h/a?page=2"),
+    ],
+)
 def test_passwords_in_addresses_are_hidden(text: str, hidden: str) -> None:
     assert hide_secrets(text, {}) == hidden
 

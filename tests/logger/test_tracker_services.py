@@ -94,10 +94,23 @@ def uri(python, tmp_path_factory):
         port = free.getsockname()[1]
     with open(folder / "log", "w") as log:
         server = subprocess.Popen(
-            [python, "-m", "mlflow", "server", "--port", str(port), "--workers", "1",
-             "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"],
-            cwd=folder, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            [
+                python,
+                "-m",
+                "mlflow",
+                "server",
+                "--port",
+                str(port),
+                "--workers",
+                "1",
+                "--backend-store-uri",
+                f"sqlite:///{folder}/mlflow.db",
+            ],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
@@ -141,8 +154,14 @@ def curves(points):
 
 def test_a_killed_run_goes_on_at_mlflow_and_in_files_of_wandb(python, uri, tmp_path):
     run_dir = tmp_path / "run"
-    words = ("logger=[jsonl,console,mlflow,wandb]", f"logger.mlflow.uri={uri}", "trainer.log_interval=5",
-             "dataset.batch_size=54", "checkpoint.every_steps=40", "early_stopping=off")  # fmt: skip
+    words = (
+        "logger=[jsonl,console,mlflow,wandb]",
+        f"logger.mlflow.uri={uri}",
+        "trainer.log_interval=5",
+        "dataset.batch_size=54",
+        "checkpoint.every_steps=40",
+        "early_stopping=off",
+    )
     environment = {"WANDB_MODE": "offline", "WANDB_API_KEY": KEY, "MLFLOW_TRACKING_TOKEN": KEY[::-1]}
     command = [python, "-m", "mxtrain"]
 
@@ -177,8 +196,10 @@ def test_push_sends_a_finished_run_into_a_database(python, tmp_path):
     for expected in ("new run", "0 points sent"):
         done = subprocess.run(
             [*command, "push", str(run_dir), "tracker=mlflow", f"logger.mlflow.uri={address}"],
-            capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
         assert done.returncode == 0 and expected in done.stdout, done.stdout + done.stderr
     sent, wanted = curves(read(python, address, run_dir)["mlflow"]), means(run_dir)
     assert sent == {point: pytest.approx(value) for point, value in wanted.items()}

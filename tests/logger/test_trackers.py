@@ -103,8 +103,10 @@ def test_a_killed_run_goes_on_without_gaps_and_repeated_points(fake_run, tracker
     """At the checkpoint of step 20 the service has all up to step 10, or it is ahead with step 25."""
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(fake_run.run_dir), server.uri, "10", "25" if ahead else "-20"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     with process:
         for first, last in ((5, 10), (15, 25)):
             process.stdin.write(f"{first}\n")
@@ -168,7 +170,7 @@ def test_a_server_that_hangs_is_given_up_at_the_end(fake_run, server, caplog, pa
 
 def test_a_server_that_fails_for_a_while_gets_everything_and_no_key_is_shown(
     fake_run, tracker, server, caplog, monkeypatch
-):  # fmt: skip
+):
     monkeypatch.setattr(delivery, "_FIRST_PAUSE_S", 0.05)
     monkeypatch.setattr(delivery, "SEND_INTERVAL_S", 0.01)
     server.fails = 3
@@ -225,9 +227,16 @@ def test_a_full_queue_is_said_once_and_push_sends_the_rest(fake_run, server, cap
 
 def push(fake_run, server, *words):
     return main(
-        ["push", str(fake_run.run_dir), "tracker=http", "--config-dir", str(EXAMPLE / "conf"),
-         f"logger.http.uri={server.uri}", *words]
-    )  # fmt: skip
+        [
+            "push",
+            str(fake_run.run_dir),
+            "tracker=http",
+            "--config-dir",
+            str(EXAMPLE / "conf"),
+            f"logger.http.uri={server.uri}",
+            *words,
+        ]
+    )
 
 
 def test_push_sends_a_finished_run_once(fake_run, server, capsys):
@@ -318,8 +327,16 @@ def test_a_missing_package_is_named_before_the_run(tmp_path, capsys):
 
 def test_training_goes_on_while_the_server_hangs_and_push_sends_the_same_points(server, tmp_path, monkeypatch, capsys):
     """A whole run with a real server; what is sent while it trains and later differs in the last digits only."""
-    words = ("--config-dir", str(EXAMPLE / "conf"), "model=mlp", "model.hidden=[8]", "trainer.max_epochs=2",
-             "trainer.log_interval=7", "dataset.batch_size=97", f"logger.http.uri={server.uri}")  # fmt: skip
+    words = (
+        "--config-dir",
+        str(EXAMPLE / "conf"),
+        "model=mlp",
+        "model.hidden=[8]",
+        "trainer.max_epochs=2",
+        "trainer.log_interval=7",
+        "dataset.batch_size=97",
+        f"logger.http.uri={server.uri}",
+    )
     here(tmp_path / "good", *words, "logger=[jsonl,console,http]")
     assert [one["state"] for one in server.closed["run1"]] == ["finished"]
     server.hangs_at = "/points"

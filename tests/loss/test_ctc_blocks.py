@@ -57,9 +57,9 @@ def loss_and_gradient(score: np.ndarray, dtype: str, label=LABEL, count=COUNT) -
 
 
 def wanted(score: np.ndarray, compute=by_forward_algorithm) -> np.ndarray:
-    return np.array([
-        compute(score[row, : int(COUNT[row])], tuple(int(one) for one in LABEL[row] if one >= 0)) for row in range(5)
-    ])  # fmt: skip
+    return np.array(
+        [compute(score[row, : int(COUNT[row])], tuple(int(one) for one in LABEL[row] if one >= 0)) for row in range(5)]
+    )
 
 
 def test_the_forward_algorithm_sums_over_all_alignments() -> None:

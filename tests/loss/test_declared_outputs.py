@@ -66,8 +66,15 @@ class NoWeight(WithSize):
 def train(loss, folder, *overrides, x=X, y=Y):
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dense(2))
-    return mxtrain.train("trainer.max_epochs=1", "logger=[jsonl]", *overrides, model=network, dataset=((x, y), (x, y)),
-                         loss=loss, dir=folder)  # fmt: skip
+    return mxtrain.train(
+        "trainer.max_epochs=1",
+        "logger=[jsonl]",
+        *overrides,
+        model=network,
+        dataset=((x, y), (x, y)),
+        loss=loss,
+        dir=folder,
+    )
 
 
 def test_a_second_output_must_be_declared(tmp_path) -> None:
@@ -112,10 +119,23 @@ def test_declarations_are_found_below_all_wrappers() -> None:
     assert declared(gluon.loss.L2Loss()) == (False, ())
 
 
-@pytest.mark.parametrize("parts", [
-    "size", ("a", "a"), ("a b",), (1,), 3, ("loss",), ("lr",), ("step",), ("epoch",), ("split",), ("samples_per_s",),
-    ("part",),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "size",
+        ("a", "a"),
+        ("a b",),
+        (1,),
+        3,
+        ("loss",),
+        ("lr",),
+        ("step",),
+        ("epoch",),
+        ("split",),
+        ("samples_per_s",),
+        ("part",),
+    ],
+)
 def test_names_of_parts(parts) -> None:
     block = WithSize()
     block.parts = parts

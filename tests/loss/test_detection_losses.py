@@ -53,7 +53,7 @@ def test_multibox_is_gluoncvs(rho, box_weight):
     (loss_B, weight_B), gradients = computed(ours, arrays)
     wanted, wanted_gradients = computed(
         lambda logit, offset, box, *targets: theirs(logit, offset, *targets)[0][0], arrays
-    )  # fmt: skip
+    )
     assert weight_B.tolist() == [9, 0, 1, 40, 3] and loss_B[1] == 0
     np.testing.assert_allclose(loss_B / weight_B.sum(), wanted[0], rtol=1e-5)
     for found, gradient in zip(gradients, wanted_gradients):
@@ -69,7 +69,7 @@ def test_a_part_of_a_hard_negative_counts_as_a_whole_one(ratio, num_objects, har
     arrays = (logit_BNK, np.zeros((1, 12, 4)), np.full((1, 1, 7), -1.0), class_BN, np.zeros((1, 12, 4)))
     _, (logit_gradient, _) = computed(
         MultiBox(negative_mining_ratio=ratio, min_hard_negatives=0).build_detection(K), arrays
-    )  # fmt: skip
+    )
     learned_N = np.abs(logit_gradient[0]).sum(axis=1) > 0
     assert learned_N[:num_objects].all()
     assert np.flatnonzero(learned_N[num_objects:]).tolist() == list(range(12 - num_objects - hard, 12 - num_objects))

@@ -12,8 +12,12 @@ import mxtrain
 from mxtrain.errors import ConfigError
 
 PLAIN = (
-    *SMALL, "early_stopping=off", "trainer.test=false", "lr_scheduler=constant", "trainer.log_interval=1",
-)  # fmt: skip
+    *SMALL,
+    "early_stopping=off",
+    "trainer.test=false",
+    "lr_scheduler=constant",
+    "trainer.log_interval=1",
+)
 
 
 def softmax(score_BK, temperature):
@@ -82,12 +86,27 @@ def test_rows_of_tables_are_distilled(tmp_path, count) -> None:
     names = np.array(["a", "b", "c"][:count])
     lines = [f"{x:.3f},{'no' if x > 0 else 'yes'},{names[k % count]}" for k, x in enumerate(rng.normal(size=60))]
     (tmp_path / "t.csv").write_text("\n".join(["x,y,kind", *lines]) + "\n")
-    table = (*PLAIN, "task=tabular", "dataset=feature_table", f"dataset.train={tmp_path / 't.csv'}",
-             "dataset.target=kind", "model=mlp", "metric=log_loss")  # fmt: skip
+    table = (
+        *PLAIN,
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={tmp_path / 't.csv'}",
+        "dataset.target=kind",
+        "model=mlp",
+        "metric=log_loss",
+    )
     here(tmp_path / "teacher", *table, "trainer.max_epochs=2", "trainer.seed=5")
-    here(tmp_path / "run", *table, f"distillation.teacher={tmp_path / 'teacher'}", "distillation.alpha=0",
-         "trainer.overfit_batches=1", "optimizer=sgd", "optimizer.lr=1e-12", "trainer.max_steps=1",
-         exit_code=75)  # fmt: skip
+    here(
+        tmp_path / "run",
+        *table,
+        f"distillation.teacher={tmp_path / 'teacher'}",
+        "distillation.alpha=0",
+        "trainer.overfit_batches=1",
+        "optimizer=sgd",
+        "optimizer.lr=1e-12",
+        "trainer.max_steps=1",
+        exit_code=75,
+    )
     student, other = mxtrain.load(tmp_path / "run", which="last"), mxtrain.load(tmp_path / "teacher")
     batch = next(iter(student.batches("train", "dataset.eval_batch_size=100")))
     inputs = [mx.nd.array(batch[name], dtype=batch[name].dtype) for name in batch if name.startswith("input")]
@@ -98,13 +117,16 @@ def test_rows_of_tables_are_distilled(tmp_path, count) -> None:
     assert rows(tmp_path / "run")[0]["loss"] == pytest.approx(divergence(known, score, 4.0).mean(), rel=1e-4)
 
 
-@pytest.mark.parametrize("overrides, said", [
-    (["distillation.teacher=x", "distillation.labels=false", "distillation.alpha=0.5"], "Leave alpha out"),
-    (["distillation.teacher=x", "distillation.temperature=0"], "temperature"),
-    (["distillation.features={features.1: features.1}"], "Type distillation.teacher=RUN"),
-    (["distillation.teacher=x", "task=detection"], "task=detection has no outputs"),
-    (["distillation.alpha=0.5"], "distillation.alpha has no effect without a teacher"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides, said",
+    [
+        (["distillation.teacher=x", "distillation.labels=false", "distillation.alpha=0.5"], "Leave alpha out"),
+        (["distillation.teacher=x", "distillation.temperature=0"], "temperature"),
+        (["distillation.features={features.1: features.1}"], "Type distillation.teacher=RUN"),
+        (["distillation.teacher=x", "task=detection"], "task=detection has no outputs"),
+        (["distillation.alpha=0.5"], "distillation.alpha has no effect without a teacher"),
+    ],
+)
 def test_wrong_settings_are_refused(overrides, said) -> None:
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         mxtrain.compose(*overrides)
@@ -132,9 +154,14 @@ def unbroken(teacher):
 def test_first_loss_of_a_run(teacher, tmp_path) -> None:
     """The first row of metrics.jsonl against NumPy, with the outputs of both networks as `load` gives them."""
     settings = taught(
-        teacher, "distillation.alpha=0.3", "distillation.temperature=2", "trainer.overfit_batches=1", "optimizer=sgd",
-        "optimizer.lr=1e-12", "trainer.max_steps=1",
-    )  # fmt: skip
+        teacher,
+        "distillation.alpha=0.3",
+        "distillation.temperature=2",
+        "trainer.overfit_batches=1",
+        "optimizer=sgd",
+        "optimizer.lr=1e-12",
+        "trainer.max_steps=1",
+    )
     here(tmp_path / "run", *settings, exit_code=75)
     student, other = mxtrain.load(tmp_path / "run", which="last"), mxtrain.load(teacher)
     batch = next(iter(student.batches("train", "dataset.eval_batch_size=100")))
@@ -170,11 +197,14 @@ def test_another_teacher_is_refused_on_resume(teacher, tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("placement", [
-    ("parallel=data", "parallel.devices=cpu:2"),
-    pytest.param(("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"), marks=pytest.mark.zoo),
-    pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "placement",
+    [
+        ("parallel=data", "parallel.devices=cpu:2"),
+        pytest.param(("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"), marks=pytest.mark.zoo),
+        pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
+    ],
+)
 def test_placements_learn_the_same(unbroken, teacher, tmp_path, placement) -> None:
     here(tmp_path / "run", *taught(teacher), *placement)
     found, expected = ([row["loss"] for row in rows(run)] for run in (tmp_path / "run", unbroken))
@@ -187,8 +217,11 @@ def test_verify_and_features(tmp_path) -> None:
     lenet = ("model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0")
     here(tmp_path / "teacher", *PLAIN, *lenet, "model.channels=[8,16]", "trainer.max_epochs=1")
     settings = (
-        *PLAIN, *lenet, f"distillation.teacher={tmp_path / 'teacher'}", "distillation.features={features.6: features.6}"
-    )  # fmt: skip
+        *PLAIN,
+        *lenet,
+        f"distillation.teacher={tmp_path / 'teacher'}",
+        "distillation.features={features.6: features.6}",
+    )
     found = verify(*settings, "parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2", "steps=2")
     assert found.returncode == 0, found.stdout + found.stderr
     here(tmp_path / "run", *settings, "trainer.max_epochs=1")
@@ -211,25 +244,38 @@ def test_labels_are_not_looked_at(tmp_path) -> None:
     x = rng.normal(size=(200, 6)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int32) + (x[:, 1] > 0)
     common = dict(model="mlp", early_stopping="off", optimizer={"lr": 0.01})
-    mxtrain.train("trainer.max_epochs=4", "dataset.batch_size=50", dir=tmp_path / "teacher", dataset=((x, y), (x, y)),
-                  **common)  # fmt: skip
+    mxtrain.train(
+        "trainer.max_epochs=4", "dataset.batch_size=50", dir=tmp_path / "teacher", dataset=((x, y), (x, y)), **common
+    )
     found = []
     for number, labels in enumerate((y, rng.permutation(y))):
         run = mxtrain.train(
-            "trainer.max_epochs=2", "dataset.batch_size=50", f"distillation.teacher={tmp_path / 'teacher'}",
-            "distillation.labels=false", "distillation.trust_code=true", "model.hidden=[4]",
-            dir=tmp_path / f"student{number}", dataset=((x, labels), (x, y)), **common,
-        )  # fmt: skip
+            "trainer.max_epochs=2",
+            "dataset.batch_size=50",
+            f"distillation.teacher={tmp_path / 'teacher'}",
+            "distillation.labels=false",
+            "distillation.trust_code=true",
+            "model.hidden=[4]",
+            dir=tmp_path / f"student{number}",
+            dataset=((x, labels), (x, y)),
+            **common,
+        )
         found.append(run.status["weights_sha256"])
     assert found[0] == found[1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overrides, said", [
-    (["dataset.image_size=[12,12]"], r"differ from those of this run in shape: \[1, 8, 8\] there, \[1, 12, 12\] here"),
-    (["dataset=synthetic"], "outputs of .* numbers for a sample|differ from those of this run in"),
-    (["task=regression", "dataset=number_table"], "was trained with task=classification, and this run has"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides, said",
+    [
+        (
+            ["dataset.image_size=[12,12]"],
+            r"differ from those of this run in shape: \[1, 8, 8\] there, \[1, 12, 12\] here",
+        ),
+        (["dataset=synthetic"], "outputs of .* numbers for a sample|differ from those of this run in"),
+        (["task=regression", "dataset=number_table"], "was trained with task=classification, and this run has"),
+    ],
+)
 def test_teacher_of_other_data_is_refused(teacher, tmp_path, overrides, said) -> None:
     import re
 

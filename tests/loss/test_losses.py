@@ -195,9 +195,11 @@ def test_a_loss_of_ones_own_is_given_class_indices(target, arguments, expected, 
 def test_dense_labels_are_probabilities(smoothing):
     """One-hot, smoothed while training, and as they come where samples are mixed."""
     spec = CustomLoss(
-        target=gluon.loss.SoftmaxCrossEntropyLoss, arguments={"sparse_label": False}, dense_labels=True,
+        target=gluon.loss.SoftmaxCrossEntropyLoss,
+        arguments={"sparse_label": False},
+        dense_labels=True,
         label_smoothing=smoothing,
-    )  # fmt: skip
+    )
     spec.check(spec.build(4, True), (2, 4))
     smoothed = (1 - smoothing) * ONE_HOT + smoothing / 4
     np.testing.assert_allclose(value(spec, LABELS), -(smoothed * log_softmax()).sum(1), rtol=1e-5)

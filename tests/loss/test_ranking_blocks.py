@@ -34,8 +34,10 @@ def softmax(score: np.ndarray, counts: np.ndarray) -> Tuple[float, float]:
 
 
 FORMULAS: Dict[Any, Callable[[np.ndarray, np.ndarray], Tuple[float, float]]] = {
-    SampledBCE: bce, BPR: bpr, SampledSoftmax: softmax,
-}  # fmt: skip
+    SampledBCE: bce,
+    BPR: bpr,
+    SampledSoftmax: softmax,
+}
 
 
 @pytest.mark.parametrize("kind", FORMULAS)

@@ -20,9 +20,16 @@ def arrays(draw, shares=(0.2, 0.5, 0.3)):
     region_BR5[0, -3:, 4] = 0  # padding
     kind_BN = draw.choice([1, 0, -1], size=(2, N), p=shares)
     return [
-        draw.randn(2, N), draw.randn(2, N, 4), region_BR5, draw.randn(2, R, 1 + K), draw.randn(2, R, 4 * K), boxes,
-        kind_BN, draw.randn(2, N, 4) * (kind_BN == 1)[..., None], draw.rand(2, N),
-    ]  # fmt: skip
+        draw.randn(2, N),
+        draw.randn(2, N, 4),
+        region_BR5,
+        draw.randn(2, R, 1 + K),
+        draw.randn(2, R, 4 * K),
+        boxes,
+        kind_BN,
+        draw.randn(2, N, 4) * (kind_BN == 1)[..., None],
+        draw.rand(2, N),
+    ]
 
 
 def computed(loss, given, count=5):
@@ -159,11 +166,19 @@ def masked(draw):
     row_BMR[..., NUM_COLUMNS:] = draw.rand(2, 4, TRUE_COLUMNS - NUM_COLUMNS) > 0.5
     found_BQ6 = np.zeros((2, 5, 6))
     found_BQ6[0] = [
-        [2, 1, 4, 6, 60, 62], [2, 1, 8, 10, 64, 66], [0, 0.5, 30, 12, 58, 40], [1, 1, 4, 6, 60, 62],
+        [2, 1, 4, 6, 60, 62],
+        [2, 1, 8, 10, 64, 66],
+        [0, 0.5, 30, 12, 58, 40],
+        [1, 1, 4, 6, 60, 62],
         [2, 0, 4, 6, 60, 62],
-    ]  # fmt: skip
-    found_BQ6[1] = [[1, 1, 0, 28, 56, 84], [-1, -1, -1, -1, -1, -1], [1, 1, -28, 0, 28, 56], [1, 1, 90, 90, 99, 99],
-                    [1, 1, 0, 0, 56, 28]]  # fmt: skip
+    ]
+    found_BQ6[1] = [
+        [1, 1, 0, 28, 56, 84],
+        [-1, -1, -1, -1, -1, -1],
+        [1, 1, -28, 0, 28, 56],
+        [1, 1, 90, 90, 99, 99],
+        [1, 1, 0, 0, 56, 28],
+    ]
     return [*given[:5], found_BQ6, draw.randn(2, 5, SQUARES, SQUARES), row_BMR, *given[6:]]
 
 

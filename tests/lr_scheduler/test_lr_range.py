@@ -34,11 +34,14 @@ def test_range_is_where_the_loss_falls() -> None:
     np.testing.assert_allclose(curve.smoothed, smoothed, rtol=1e-9)
 
 
-@pytest.mark.parametrize("losses, diverged, said", [
-    ([2.3] * 100, False, "no range: the loss did not fall"),
-    ([2.3] * 20 + [float("nan")], True, "no range"),
-    (list(np.linspace(-1, -5, 100)), False, "the loss did not diverge up to 10"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "losses, diverged, said",
+    [
+        ([2.3] * 100, False, "no range: the loss did not fall"),
+        ([2.3] * 20 + [float("nan")], True, "no range"),
+        (list(np.linspace(-1, -5, 100)), False, "the loss did not diverge up to 10"),
+    ],
+)
 def test_no_range_is_no_silent_choice(losses, diverged, said) -> None:
     curve = read_curve(list(RATES[: len(losses)]), losses)
     assert curve.diverged is diverged and said in "\n".join(curve.reasons())

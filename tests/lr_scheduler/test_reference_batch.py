@@ -19,7 +19,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 def rates(
     schedule: Schedule, batch_size: int, reference: Any = 256, rule: Any = "linear", lr: float = 0.1
-) -> LearningRates:  # fmt: skip
+) -> LearningRates:
     return scale_rates(lr, schedule, batch_size=batch_size, reference=reference, rule=rule, optimizer="SGD")
 
 
@@ -52,10 +52,15 @@ def samples_of_warmup(schedule: Schedule, lr: float, batch_size: int, num_sample
 
 @pytest.mark.parametrize(
     "schedule",
-    [Constant(warmup=2.0), Constant(warmup=40.0, unit="steps"), MultiStep(warmup=0.5, milestones=[5.0]),
-     Linear(warmup_share=0.2), Linear(warmup=40.0, unit="steps")],
+    [
+        Constant(warmup=2.0),
+        Constant(warmup=40.0, unit="steps"),
+        MultiStep(warmup=0.5, milestones=[5.0]),
+        Linear(warmup_share=0.2),
+        Linear(warmup=40.0, unit="steps"),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("batch_size", [32, 64, 512])
 def test_warm_up_covers_the_same_samples(schedule: Schedule, batch_size: int) -> None:
     found = rates(schedule, batch_size)
@@ -116,9 +121,17 @@ def test_the_user_may_choose_the_rule(describe_run: Any) -> None:
 
 def test_a_run_trains_with_what_it_says(train_run: Any, tmp_path: Path, caplog: Any) -> None:
     """The same bits as with the scaled numbers typed, also after a resume; a group's own rate multiplies as ever."""
-    small = ("model=mlp", "model.hidden=[8]", "dataset.batch_size=32", "optimizer=sgd", "lr_scheduler=constant",
-             "lr_scheduler.unit=steps", "early_stopping=off", "model.param_groups=[{pattern: output.*, lr_mult: 2.0}]",
-             "trainer.max_epochs=2")  # fmt: skip
+    small = (
+        "model=mlp",
+        "model.hidden=[8]",
+        "dataset.batch_size=32",
+        "optimizer=sgd",
+        "lr_scheduler=constant",
+        "lr_scheduler.unit=steps",
+        "early_stopping=off",
+        "model.param_groups=[{pattern: output.*, lr_mult: 2.0}]",
+        "trainer.max_epochs=2",
+    )
     scaled = ("trainer.reference_batch_size=256", "lr_scheduler.warmup=2")
     with caplog.at_level("INFO"):
         _, found = train_run(*small, *scaled, "trainer.max_steps=30", run_dir=tmp_path / "scaled")

@@ -110,13 +110,18 @@ def test_what_does_not_fit_the_run_is_said_in_one_line(schedule, words):
 @pytest.mark.parametrize(
     "schedule",
     [
-        Constant(warmup=10.0), InverseSqrt(warmup=20.0), Cosine(warmup=2.0), Cosine(warmup=10.0), Linear(),
+        Constant(warmup=10.0),
+        InverseSqrt(warmup=20.0),
+        Cosine(warmup=2.0),
+        Cosine(warmup=10.0),
+        Linear(),
         Poly(duration=10.0),
         Step(period=3.0, warmup=3.0, gamma=1.0),
-        MultiStep(milestones=[5.0, 9.9], warmup=2.0), Cosine(duration=5.0, end_factor=0.1),
+        MultiStep(milestones=[5.0, 9.9], warmup=2.0),
+        Cosine(duration=5.0, end_factor=0.1),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_nothing_is_said_of_what_fits(schedule):
     assert schedule.warnings(10, 100) == []
     assert Constant(warmup=12.0).warnings(10, None) == []

@@ -65,9 +65,13 @@ def test_voc_ap_is_gluoncvs(interpolation: Any, name: str) -> None:
     for true, found in SCENES:
         inclusive = [one - np.array([0, 0, 1, 1]) for one in (found[:, 2:], true[:, :4])]
         metric.update(
-            [inclusive[0][None]], [found[None, :, 0]], [found[None, :, 1]], [inclusive[1][None]], [true[None, :, 4]],
+            [inclusive[0][None]],
+            [found[None, :, 0]],
+            [found[None, :, 1]],
+            [inclusive[1][None]],
+            [true[None, :, 4]],
             [true[None, :, 5]],
-        )  # fmt: skip
+        )
     theirs = metric.get()[1][-1]
     ours = VocAP(interpolation=interpolation).compute(collected(SCENES))
     assert 0.2 < ours < 0.9 and ours == pytest.approx(theirs, abs=1e-6)
@@ -82,13 +86,25 @@ def of_pycocotools(made: List[Scene], folder: Path) -> np.ndarray:
     annotations, results = [], []
     for image, (true, found) in enumerate(made):
         for left, top, right, bottom, number, flags, area in true.tolist():
-            annotations.append({
-                "id": len(annotations) + 1, "image_id": image, "category_id": int(number) + 7, "area": area,
-                "bbox": [left, top, right - left, bottom - top], "iscrowd": int(bool(int(flags) & Flag.CROWD)),
-            })  # fmt: skip
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image,
+                    "category_id": int(number) + 7,
+                    "area": area,
+                    "bbox": [left, top, right - left, bottom - top],
+                    "iscrowd": int(bool(int(flags) & Flag.CROWD)),
+                }
+            )
         for number, score, left, top, right, bottom in found.tolist():
-            results.append({"image_id": image, "category_id": int(number) + 7, "score": score,
-                            "bbox": [left, top, right - left, bottom - top]})  # fmt: skip
+            results.append(
+                {
+                    "image_id": image,
+                    "category_id": int(number) + 7,
+                    "score": score,
+                    "bbox": [left, top, right - left, bottom - top],
+                }
+            )
     categories = [{"id": number + 7, "name": str(number)} for number in range(NUM_CLASSES)]
     (folder / "truth.json").write_text(
         json.dumps({"images": images, "annotations": annotations, "categories": categories})
@@ -111,19 +127,29 @@ def test_coco_figures_are_those_of_its_own_tool_from_files(tmp_path: Path) -> No
     theirs = of_pycocotools(made, tmp_path)
     boxes = collected(made)
     asked: List[Tuple[Any, dict]] = [
-        (CocoAP, {}), (CocoAP, {"iou": 0.5}), (CocoAP, {"iou": 0.75}), (CocoAP, {"area": "small"}),
-        (CocoAP, {"area": "medium"}), (CocoAP, {"area": "large"}), (CocoAR, {"max_detections": 1}),
-        (CocoAR, {"max_detections": 10}), (CocoAR, {}), (CocoAR, {"area": "small"}), (CocoAR, {"area": "medium"}),
+        (CocoAP, {}),
+        (CocoAP, {"iou": 0.5}),
+        (CocoAP, {"iou": 0.75}),
+        (CocoAP, {"area": "small"}),
+        (CocoAP, {"area": "medium"}),
+        (CocoAP, {"area": "large"}),
+        (CocoAR, {"max_detections": 1}),
+        (CocoAR, {"max_detections": 10}),
+        (CocoAR, {}),
+        (CocoAR, {"area": "small"}),
+        (CocoAR, {"area": "medium"}),
         (CocoAR, {"area": "large"}),
-    ]  # fmt: skip
+    ]
     ours = [kind(**settings).compute(boxes) for kind, settings in asked]
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert len({kind(**settings).signature for kind, settings in asked}) == 8  # four are of AP and of AR
 
 
 def test_truth_as_detections_is_perfect_and_images_without_objects_count() -> None:
-    perfect = [(true[true[:, 5] == 0], np.column_stack([true[:, 4], np.ones(len(true)), true[:, :4]])[true[:, 5] == 0])
-               for true, _ in SCENES]  # fmt: skip
+    perfect = [
+        (true[true[:, 5] == 0], np.column_stack([true[:, 4], np.ones(len(true)), true[:, :4]])[true[:, 5] == 0])
+        for true, _ in SCENES
+    ]
     boxes = collected(perfect)
     assert VocAP().compute(boxes) == CocoAP().compute(boxes) == 1.0
     empty = next(index for index, (true, _) in enumerate(perfect) if not len(true))

@@ -41,11 +41,15 @@ def test_every_option_has_a_direction_but_the_length_of_episodes() -> None:
     assert unknown == ["episode_length"]
 
 
-@pytest.mark.parametrize("words", [
-    ("trainer.monitor=val/own",), ("early_stopping=on", "early_stopping.monitor=val/own"),
-    ("lr_scheduler=plateau", "lr_scheduler.monitor=val/own"), ("callback=target", "callback.target.monitor=val/own",
-                                                              "callback.target.value=1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("trainer.monitor=val/own",),
+        ("early_stopping=on", "early_stopping.monitor=val/own"),
+        ("lr_scheduler=plateau", "lr_scheduler.monitor=val/own"),
+        ("callback=target", "callback.target.monitor=val/own", "callback.target.value=1"),
+    ],
+)
 def test_the_direction_of_an_own_metric_is_asked_for_if_it_is_monitored(words: Any) -> None:
     given: Dict[str, Any] = {"model": "mlp", "dataset": data()}
     with pytest.raises(ConfigError) as caught:
@@ -59,9 +63,14 @@ def test_the_direction_of_an_own_metric_is_asked_for_if_it_is_monitored(words: A
     assert mxtrain.compose(metric={"own": mape}, **given)["metric"]["own"].get("better") is None  # not monitored
 
 
-@pytest.mark.parametrize("metric, name", [
-    ([(mape, "min")], "mape"), ((mape, "min"), "mape"), ({"own": (mape, "min")}, "own"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "metric, name",
+    [
+        ([(mape, "min")], "mape"),
+        ((mape, "min"), "mape"),
+        ({"own": (mape, "min")}, "own"),
+    ],
+)
 def test_a_direction_is_given_beside_the_metric(metric: Any, name: str) -> None:
     config = mxtrain.compose(f"trainer.monitor=val/{name}", model="mlp", dataset=data(), metric=metric)
     assert config["metric"][name]["better"] == "min"
@@ -76,9 +85,15 @@ def test_metrics_of_mxnet_have_their_directions_and_composite_ones_are_unpacked(
     class Own(metric.EvalMetric):
         pass
 
-    for value, direction in ((metric.MAE("any name"), "min"), (Renamed(), "min"), (metric.Perplexity(-1), "min"),
-                             (metric.F1(), "max"), (metric.PearsonCorrelation(), "max"), (Own("loss"), None),
-                             (metric.CustomMetric(mape), None)):  # fmt: skip
+    for value, direction in (
+        (metric.MAE("any name"), "min"),
+        (Renamed(), "min"),
+        (metric.Perplexity(-1), "min"),
+        (metric.F1(), "max"),
+        (metric.PearsonCorrelation(), "max"),
+        (Own("loss"), None),
+        (metric.CustomMetric(mape), None),
+    ):
         assert GivenMetric.describe_object(value).get("better") == direction
     composite = metric.CompositeEvalMetric([metric.MAE(), metric.CompositeEvalMetric([metric.MSE(), metric.RMSE()])])
     given = {"model": "mlp", "dataset": data()}

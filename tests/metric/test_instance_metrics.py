@@ -85,10 +85,17 @@ def reference(made: List[Figure], kind: str) -> List[float]:
     for index, (_, true_GD, true, found_N6, found) in enumerate(made):
         for row, mask in zip(true_GD, true):
             code = coco_mask.encode(np.asfortranarray(mask))
-            annotations.append({
-                "id": len(annotations) + 1, "image_id": index, "category_id": int(row[4]), "iscrowd": int(row[5] > 0),
-                "area": row[6], "bbox": [row[0], row[1], row[2] - row[0], row[3] - row[1]], "segmentation": code,
-            })  # fmt: skip
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": index,
+                    "category_id": int(row[4]),
+                    "iscrowd": int(row[5] > 0),
+                    "area": row[6],
+                    "bbox": [row[0], row[1], row[2] - row[0], row[3] - row[1]],
+                    "segmentation": code,
+                }
+            )
         for row, mask in zip(found_N6, found):
             one = {"image_id": index, "category_id": int(row[0]), "score": row[1]}
             if kind == "segm":
@@ -100,8 +107,10 @@ def reference(made: List[Figure], kind: str) -> List[float]:
         coco = COCO()
         coco.dataset = {
             "images": [{"id": index, "height": one[0][0], "width": one[0][1]} for index, one in enumerate(made)],
-            "categories": [{"id": number} for number in range(3)], "annotations": annotations, "info": {},
-        }  # fmt: skip
+            "categories": [{"id": number} for number in range(3)],
+            "annotations": annotations,
+            "info": {},
+        }
         coco.createIndex()
         evaluation = COCOeval(coco, coco.loadRes(results), kind)
         evaluation.evaluate()

@@ -65,17 +65,27 @@ def coco_summary(folder: Path, sigmas: Any = None) -> List[float]:
         "categories": [{"id": 1, "name": "person", "keypoints": PERSON_NAMES}],
         "annotations": [
             {
-                "id": number, "image_id": one.image + 1, "category_id": 1, "iscrowd": 0, "area": one.area,
+                "id": number,
+                "image_id": one.image + 1,
+                "category_id": 1,
+                "iscrowd": 0,
+                "area": one.area,
                 "bbox": [*one.box_4[:2], *(one.box_4[2:] - one.box_4[:2])],
-                "keypoints": one.true_J3.ravel().tolist(), "num_keypoints": int((one.true_J3[:, 2] > 0).sum()),
+                "keypoints": one.true_J3.ravel().tolist(),
+                "num_keypoints": int((one.true_J3[:, 2] > 0).sum()),
             }
             for number, one in enumerate(OBJECTS, start=1)
         ],
-    }  # fmt: skip
+    }
     results = [
-        {"image_id": one.image + 1, "category_id": 1, "keypoints": one.pose.point_J3.ravel().tolist(),
-         "score": one.pose.score} for one in OBJECTS
-    ]  # fmt: skip
+        {
+            "image_id": one.image + 1,
+            "category_id": 1,
+            "keypoints": one.pose.point_J3.ravel().tolist(),
+            "score": one.pose.score,
+        }
+        for one in OBJECTS
+    ]
     (folder / "truth.json").write_text(json.dumps(truth))
     (folder / "results.json").write_text(json.dumps(results))
     with contextlib.redirect_stdout(io.StringIO()):

@@ -66,9 +66,12 @@ def expected(metric: TextMetric, given: List[Tuple[str, str]]) -> float:
 
 ALL = [
     *(Bleu(tokenize=tokenize) for tokenize in ("13a", "intl", "char", "zh", "none")),
-    *(Bleu(smooth_method=method) for method in ("floor", "add-k", "none")), Bleu(lowercase=True),
-    Chrf(), Chrf(word_order=2), Chrf(char_order=4, beta=3, lowercase=True),
-]  # fmt: skip
+    *(Bleu(smooth_method=method) for method in ("floor", "add-k", "none")),
+    Bleu(lowercase=True),
+    Chrf(),
+    Chrf(word_order=2),
+    Chrf(char_order=4, beta=3, lowercase=True),
+]
 
 
 @pytest.mark.parametrize("metric", ALL, ids=repr)
@@ -80,15 +83,18 @@ def test_it_equals_sacrebleus_corpus_score(metric: TextMetric, count: int) -> No
     assert count == 1 or 1 < found < 100
 
 
-@pytest.mark.parametrize("language, tokenize, texts", [
-    ("zh", "zh", ("我昨天去了北京大学。", "我昨天去了南京大学。")),
-    ("ja", "char", ("私は昨日東京に行きました。", "私は昨日京都に行きました。")),
-    ("ko", "char", ("나는 어제 학교에 갔습니다.", "나는 어제 병원에 갔습니다.")),
-    ("th", "char", ("ฉันไปโรงเรียนเมื่อวาน", "ฉันไปตลาดเมื่อวาน")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "language, tokenize, texts",
+    [
+        ("zh", "zh", ("我昨天去了北京大学。", "我昨天去了南京大学。")),
+        ("ja", "char", ("私は昨日東京に行きました。", "私は昨日京都に行きました。")),
+        ("ko", "char", ("나는 어제 학교에 갔습니다.", "나는 어제 병원에 갔습니다.")),
+        ("th", "char", ("ฉันไปโรงเรียนเมื่อวาน", "ฉันไปตลาดเมื่อวาน")),
+    ],
+)
 def test_bleu_of_languages_without_spaces(
     language: str, tokenize: str, texts: Tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # MeCab is not installed
     metric = Bleu().for_language(language)
     assert metric.tokenize == tokenize and language_without_spaces(texts) == language
@@ -141,12 +147,15 @@ def bleu_of(given: List[Tuple[str, str]]) -> float:
     return float(100 * np.exp(min(0.0, 1 - lengths[1] / lengths[0]) + np.mean(orders)))
 
 
-@pytest.mark.parametrize("given", [
-    [("one", "one"), ("two three", "two three"), ("a b c", "a b c")],  # perfect, and shorter than four words
-    [("one", "one"), ("two", "two three")],
-    [("a b c", "a b c"), ("b c", "a b c"), ("c", "d")],
-    [("a b c d", "a b c d"), ("x y", "x y z")],  # long enough: the usual BLEU
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        [("one", "one"), ("two three", "two three"), ("a b c", "a b c")],  # perfect, and shorter than four words
+        [("one", "one"), ("two", "two three")],
+        [("a b c", "a b c"), ("b c", "a b c"), ("c", "d")],
+        [("a b c d", "a b c d"), ("x y", "x y z")],  # long enough: the usual BLEU
+    ],
+)
 def test_bleu_of_short_texts_is_that_of_the_orders_they_have(given: List[Tuple[str, str]]) -> None:
     (value,) = collect([Bleu(tokenize="none")], given, range(len(given)))
     assert value == pytest.approx(bleu_of(given), rel=1e-9)

@@ -30,11 +30,28 @@ from mxtrain.task.confusion import per_class
 from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
 
 
-@pytest.mark.parametrize("metric", [
-    Accuracy(), Perplexity(), MaskedAccuracy(), MaskedPerplexity(), TokenPerplexity(), BitsPerByte(), F1(),
-    F1(average="micro"), MCC(), RootMeanSquaredError(), PixelAccuracy(), MeanIoU(), MeanIoU(absent_classes="zero"),
-    NDCGAmongSampled(), EpisodeReturn(), MelError(),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "metric",
+    [
+        Accuracy(),
+        Perplexity(),
+        MaskedAccuracy(),
+        MaskedPerplexity(),
+        TokenPerplexity(),
+        BitsPerByte(),
+        F1(),
+        F1(average="micro"),
+        MCC(),
+        RootMeanSquaredError(),
+        PixelAccuracy(),
+        MeanIoU(),
+        MeanIoU(absent_classes="zero"),
+        NDCGAmongSampled(),
+        EpisodeReturn(),
+        MelError(),
+    ],
+    ids=repr,
+)
 def test_sums_over_nothing_are_undefined(metric: Metric) -> None:
     with np.errstate(all="raise"):
         assert math.isnan(metric.value(np.zeros(metric.size(2)), 0))
@@ -49,9 +66,15 @@ def test_ranks_of_nothing_are_undefined() -> None:
     assert math.isnan(HitRateAmongAll().compute(Ranks()))
 
 
-@pytest.mark.parametrize("confusion, expected", [
-    ([[4, 0], [0, 0]], math.nan), ([[0, 0], [2, 3]], math.nan), ([[4, 0], [5, 0]], 0.0), ([[3, 1], [2, 4]], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "confusion, expected",
+    [
+        ([[4, 0], [0, 0]], math.nan),
+        ([[0, 0], [2, 3]], math.nan),
+        ([[4, 0], [5, 0]], 0.0),
+        ([[3, 1], [2, 4]], None),
+    ],
+)
 def test_correlation_of_labels_of_one_class_is_undefined(confusion: List[List[int]], expected: float) -> None:
     """A network that predicts one class for labels of several is as good as chance: it must not leave the mean."""
     label_N, predicted_N = np.repeat(np.argwhere(np.ones((2, 2))), np.ravel(confusion), axis=0).T
@@ -81,10 +104,15 @@ def test_explained_variance_of_constant_targets_is_undefined() -> None:
     assert value(target_N, value_N) == pytest.approx(1 - np.var(target_N - value_N) / np.var(target_N), abs=1e-5)
 
 
-@pytest.mark.parametrize("weights, sums, count, expected", [
-    (LossWeights(True), [0.0, 0.0], 4, math.nan), (LossWeights(True, least=1.0), [3.0, 0.0], 4, 3.0),
-    (LossWeights(), [0.0], 0, math.nan), (LossWeights(True), [6.0, 4.0], 4, 1.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "weights, sums, count, expected",
+    [
+        (LossWeights(True), [0.0, 0.0], 4, math.nan),
+        (LossWeights(True, least=1.0), [3.0, 0.0], 4, 3.0),
+        (LossWeights(), [0.0], 0, math.nan),
+        (LossWeights(True), [6.0, 4.0], 4, 1.5),
+    ],
+)
 def test_loss_of_a_validation_without_weight_is_undefined(
     weights: LossWeights, sums: List[float], count: int, expected: float
 ) -> None:

@@ -174,9 +174,14 @@ def test_statistics_are_frozen_by_themselves_but_not_one_of_them(kind) -> None:
         assert len(learned) == 2 and (not mean.any(), (variance == 1).all()) == (is_frozen, is_frozen)
 
 
-@pytest.mark.parametrize("options,is_refused", [
-    ({}, True), ({"use_global_stats": True}, False), ({"use_global_stats": 1}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options,is_refused",
+    [
+        ({}, True),
+        ({"use_global_stats": True}, False),
+        ({"use_global_stats": 1}, False),
+    ],
+)
 def test_frozen_statistics_of_an_own_call(options, is_refused) -> None:
     network = network_of(OwnNorm(fix_gamma=False, **options))
     freeze(network, ["0.*"])

@@ -19,13 +19,22 @@ from mxtrain.vision.detection.networks import gluoncv_detectors
 from mxtrain.vision.images.class_lists import COCO_CLASSES, VOC_CLASSES
 
 PYRAMID = {
-    "name": "faster_rcnn_fpn_custom", "backbone": "mobilenet0.25", "channels": 8, "head_units": 32, "regions": 60,
-    "proposals": 100, "region_samples": 16,
-}  # fmt: skip
+    "name": "faster_rcnn_fpn_custom",
+    "backbone": "mobilenet0.25",
+    "channels": 8,
+    "head_units": 32,
+    "regions": 60,
+    "proposals": 100,
+    "region_samples": 16,
+}
 STAGED = {
-    "name": "faster_rcnn_custom", "backbone": "resnet18_v1b", "channels": 8, "regions": 20, "proposals": 60,
+    "name": "faster_rcnn_custom",
+    "backbone": "resnet18_v1b",
+    "channels": 8,
+    "regions": 20,
+    "proposals": 60,
     "region_samples": 8,
-}  # fmt: skip
+}
 
 
 def gluoncvs(fields, num_classes=3, side=SIDE):
@@ -41,13 +50,24 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Theirs(
-            parts.features, parts.region_features, [str(number) for number in range(num_classes)], parts.box_features,
-            min_stage=2 if is_pyramid else 4, max_stage=1 + len(maps) if is_pyramid else 4, nms_thresh=0.5,
-            nms_topk=-1, roi_size=(parts.region_side,) * 2, clip=4.14, rpn_channel=8,
-            strides=tuple(one.stride for one in maps) if is_pyramid else 16, scales=[size / 16 for size in sizes],
-            rpn_test_post_nms=fields["regions"], rpn_min_size=1, rpn_train_post_nms=fields["proposals"],
+            parts.features,
+            parts.region_features,
+            [str(number) for number in range(num_classes)],
+            parts.box_features,
+            min_stage=2 if is_pyramid else 4,
+            max_stage=1 + len(maps) if is_pyramid else 4,
+            nms_thresh=0.5,
+            nms_topk=-1,
+            roi_size=(parts.region_side,) * 2,
+            clip=4.14,
+            rpn_channel=8,
+            strides=tuple(one.stride for one in maps) if is_pyramid else 16,
+            scales=[size / 16 for size in sizes],
+            rpn_test_post_nms=fields["regions"],
+            rpn_min_size=1,
+            rpn_train_post_nms=fields["proposals"],
             num_sample=fields["region_samples"],
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])

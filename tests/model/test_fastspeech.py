@@ -53,9 +53,13 @@ def test_padding_and_neighbours_change_neither_frames_nor_gradients(hybrid: bool
     model = FastSpeech(units=8, hidden_size=12, encoder_layers=1, decoder_layers=1, decoder_kernel=3)
     shapes = input_shapes(4, 16)
     network: Any = prepare_network(
-        model, num_classes=6, input_shape=shapes, seed=0, network=model.build_symbols(6, shapes, 8),
+        model,
+        num_classes=6,
+        input_shape=shapes,
+        seed=0,
+        network=model.build_symbols(6, shapes, 8),
         output_shapes=[(16, 6)],
-    ).network  # fmt: skip
+    ).network
     if hybrid:
         network.hybridize(static_alloc=True)
     right = np.random.RandomState(1).uniform(size=(3, 32, 6)).astype(np.float32)

@@ -31,10 +31,30 @@ RUN = [
 
 # What is in GluonCV's registry and is no trainable image classifier.
 OTHER_TASKS = (
-    "ssd_", "faster_rcnn", "mask_rcnn", "custom_", "doublehead_", "yolo3_", "center_net", "simple_pose", "mobile_pose",
-    "alpha_pose", "fcn_", "psp_", "deeplab_", "icnet_", "fastscnn", "danet", "monodepth2", "siamrpn", "i3d_", "c3d_",
-    "p3d_", "r2plus1d_", "slowfast_",
-)  # fmt: skip
+    "ssd_",
+    "faster_rcnn",
+    "mask_rcnn",
+    "custom_",
+    "doublehead_",
+    "yolo3_",
+    "center_net",
+    "simple_pose",
+    "mobile_pose",
+    "alpha_pose",
+    "fcn_",
+    "psp_",
+    "deeplab_",
+    "icnet_",
+    "fastscnn",
+    "danet",
+    "monodepth2",
+    "siamrpn",
+    "i3d_",
+    "c3d_",
+    "p3d_",
+    "r2plus1d_",
+    "slowfast_",
+)
 OTHER_TASK_ENDINGS = ("_int8", "_ucf101", "_hmdb51", "_kinetics400", "_sthsthv2", "_custom", "_s")
 
 

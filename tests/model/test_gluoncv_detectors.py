@@ -49,9 +49,13 @@ LARGE = [
 def prepared(model, num_classes, side, **arguments):
     coding = model.box_coding(num_classes, (3, side, side))
     network = prepare_network(
-        model, num_classes=num_classes, input_shape=(3, side, side), seed=3, output_shapes=coding.output_shapes,
+        model,
+        num_classes=num_classes,
+        input_shape=(3, side, side),
+        seed=3,
+        output_shapes=coding.output_shapes,
         **arguments,
-    ).network  # fmt: skip
+    ).network
     return coding, network
 
 
@@ -225,18 +229,19 @@ def test_an_ssd_around_any_backbone(backbone):
 
 def test_features_and_sizes_can_be_typed():
     model = SSD(
-        name="ssd_custom", backbone="resnet18_v1", features=["stage2_activation1", "stage4_activation1"], filters=[],
+        name="ssd_custom",
+        backbone="resnet18_v1",
+        features=["stage2_activation1", "stage4_activation1"],
+        filters=[],
         anchor_sizes=[0.1, 0.3, 0.6],
-    )  # fmt: skip
+    )
     coding = model.box_coding(3, (3, 64, 64))
     assert len(coding.anchor_N4) == (8 * 8 + 2 * 2) * 4
     np.testing.assert_allclose(coding.anchor_N4[0, 2:], 6.4, rtol=1e-6)
     with pytest.raises(ConfigError, match="no output 'stage2_activation9'.*Did you mean 'stage2_activation"):
         SSD(name="ssd_custom", backbone="resnet18_v1", features=["stage2_activation9"]).box_coding(3, (3, 64, 64))
     with pytest.raises(ConfigError, match="the network has 2 maps, so 3 sizes are wanted"):
-        SSD(
-            name="ssd_custom", backbone="resnet18_v1", filters=[], anchor_sizes=[0.1, 0.2]
-        ).box_coding(3, (3, 64, 64))  # fmt: skip
+        SSD(name="ssd_custom", backbone="resnet18_v1", filters=[], anchor_sizes=[0.1, 0.2]).box_coding(3, (3, 64, 64))
     with pytest.raises(ConfigError, match="dla34: the network has no two maps"):
         SSD(name="ssd_custom", backbone="dla34").box_coding(3, (3, 64, 64))
 
@@ -257,7 +262,7 @@ def test_features_and_sizes_can_be_typed():
         (CenterNet, {"name": "center_net_resnet34_v1b"}, "Did you mean 'center_net_resnet"),
         (CenterNet, {"name": "center_net_resnet18_v1b_dcnv2_voc"}, "no gradients of deformable convolutions"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_work_is_refused_with_what_does(kind, fields, said):
     with pytest.raises(pydantic.ValidationError, match=said):
         kind(**fields)

@@ -110,9 +110,12 @@ def test_values_and_files_are_gluoncvs(name, tmp_path):
 
     side = 64
     ours = prepare_network(
-        GluonCVSegmentation(name=name), num_classes=5, input_shape=(3, side, side), seed=0,
+        GluonCVSegmentation(name=name),
+        num_classes=5,
+        input_shape=(3, side, side),
+        seed=0,
         output_shapes=[(5, side, side)] * (1 + NUM_AUXILIARY[name]),
-    ).network  # fmt: skip
+    ).network
     gluoncvs = theirs(name, 5, side, aux=True)
     ours.save_parameters(str(tmp_path / "ours.params"))
     gluoncvs.load_parameters(str(tmp_path / "ours.params"))
@@ -152,9 +155,12 @@ def hybridized(name):
     from mxtrain.training.network import hybridize
 
     network = prepare_network(
-        GluonCVSegmentation(name=name), num_classes=4, input_shape=(3, 64, 64), seed=0,
+        GluonCVSegmentation(name=name),
+        num_classes=4,
+        input_shape=(3, 64, 64),
+        seed=0,
         output_shapes=[(4, 64, 64)] * 2,
-    ).network  # fmt: skip
+    ).network
     hybridize(network)
     return network
 

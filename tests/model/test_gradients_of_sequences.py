@@ -166,12 +166,16 @@ NORMED = [(3, 2, 8), (3, 2, 8), (8,), (8,)]
 OWN = [
     Case("own norm", lambda: lambda x, r, g, b: fused.norm(nd, x, r, g, b, 0.0, 1e-5), NORMED),
     Case(
-        "own norm with dropout", lambda: lambda x, r, g, b: fused.norm(nd, x, r, g, b, 0.4, 1e-5),
-        NORMED, draws=True, step=1e-3, tolerance={"float32": 5e-3, "float64": 1e-6},
+        "own norm with dropout",
+        lambda: lambda x, r, g, b: fused.norm(nd, x, r, g, b, 0.4, 1e-5),
+        NORMED,
+        draws=True,
+        step=1e-3,
+        tolerance={"float32": 5e-3, "float64": 1e-6},
     ),
     Case("own attention", lambda: lambda x: fused.attention(nd, x, nd.array([4, 2]), 2, 0.0), [(4, 2, 12)]),
     Case("own attention, one token", lambda: lambda x: fused.attention(nd, x, nd.array([1, 0]), 2, 0.0), [(4, 2, 12)]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)

@@ -15,13 +15,29 @@ from mxtrain.vision.images.class_lists import COCO_CLASSES
 from mxtrain.vision.instance_segmentation.mask_rcnn import MaskRCNN
 
 PYRAMID = {
-    "name": "mask_rcnn_fpn_custom", "backbone": "resnet18_v1b", "channels": 8, "head_units": 32, "mask_channels": 6,
-    "mask_convs": 2, "regions": 60, "proposals": 100, "region_samples": 16, "init": "msra", "max_detections": 40,
-}  # fmt: skip
+    "name": "mask_rcnn_fpn_custom",
+    "backbone": "resnet18_v1b",
+    "channels": 8,
+    "head_units": 32,
+    "mask_channels": 6,
+    "mask_convs": 2,
+    "regions": 60,
+    "proposals": 100,
+    "region_samples": 16,
+    "init": "msra",
+    "max_detections": 40,
+}
 STAGED = {
-    "name": "mask_rcnn_custom", "backbone": "resnet18_v1b", "channels": 8, "mask_channels": 6, "regions": 24,
-    "proposals": 60, "region_samples": 8, "init": "msra", "max_detections": 20,
-}  # fmt: skip
+    "name": "mask_rcnn_custom",
+    "backbone": "resnet18_v1b",
+    "channels": 8,
+    "mask_channels": 6,
+    "regions": 24,
+    "proposals": 60,
+    "region_samples": 8,
+    "init": "msra",
+    "max_detections": 20,
+}
 NAMES = ["cat", "dog", "cow"]
 
 
@@ -32,20 +48,37 @@ def gluoncvs(fields):
     from gluoncv.model_zoo.rcnn.mask_rcnn.mask_rcnn import MaskRCNN as Theirs  # isort: skip
 
     usual = {
-        "nms_thresh": 0.5, "nms_topk": -1, "post_nms": -1, "roi_size": (14, 14), "clip": 4.42, "rpn_channel": 8,
-        "rpn_test_post_nms": fields["regions"], "rpn_min_size": 1, "rpn_train_post_nms": fields["proposals"],
-        "num_sample": fields["region_samples"], "mask_channels": 6, "scales": (2, 4, 8, 16, 32),
-    }  # fmt: skip
+        "nms_thresh": 0.5,
+        "nms_topk": -1,
+        "post_nms": -1,
+        "roi_size": (14, 14),
+        "clip": 4.42,
+        "rpn_channel": 8,
+        "rpn_test_post_nms": fields["regions"],
+        "rpn_min_size": 1,
+        "rpn_train_post_nms": fields["proposals"],
+        "num_sample": fields["region_samples"],
+        "mask_channels": 6,
+        "scales": (2, 4, 8, 16, 32),
+    }
     if fields["name"] == "mask_rcnn_custom":
         parts = MaskRCNN(**fields)._blocks()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return Theirs(parts.features, parts.region_features, NAMES, **usual)
     return stock(
-        "custom_mask_rcnn_fpn", classes=NAMES, base_network_name="resnet18_v1b", num_fpn_filters=8,
-        num_box_head_dense_filters=32, min_stage=2, max_stage=6, strides=(4, 8, 16, 32, 64), target_roi_scale=2,
-        num_fcn_convs=2, **usual,
-    )  # fmt: skip
+        "custom_mask_rcnn_fpn",
+        classes=NAMES,
+        base_network_name="resnet18_v1b",
+        num_fpn_filters=8,
+        num_box_head_dense_filters=32,
+        min_stage=2,
+        max_stage=6,
+        strides=(4, 8, 16, 32, 64),
+        target_roi_scale=2,
+        num_fcn_convs=2,
+        **usual,
+    )
 
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])

@@ -95,9 +95,15 @@ def test_a_damaged_file_of_the_cache_is_downloaded_again(
     assert "another SHA-1" in caplog.text
 
 
-@pytest.mark.parametrize("content", [
-    zipped("other.params", CONTENT), b"<html>no such page</html>", zipped(f"{NAME}-e0a34f10.params", CONTENT + b"x"),
-], ids=["other name", "web page", "other bytes"])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        zipped("other.params", CONTENT),
+        b"<html>no such page</html>",
+        zipped(f"{NAME}-e0a34f10.params", CONTENT + b"x"),
+    ],
+    ids=["other name", "web page", "other bytes"],
+)
 def test_wrong_files_are_removed(
     server: FaultyServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
 ) -> None:
@@ -109,26 +115,33 @@ def test_wrong_files_are_removed(
     assert [path.suffix for path in (tmp_path / "home" / "models").iterdir()] == [".lock"]
 
 
-def test_without_a_network_the_message_says_what_to_put_where(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_network_the_message_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MXNET_HOME", str(tmp_path))
     monkeypatch.setenv("MXNET_GLUON_REPO", "http://127.0.0.1:9")
     with pytest.raises(WeightsError) as raised:
         find_weights("pretrained", f"gluoncv:{NAME}")
     sha1 = published_sha1("gluoncv")[NAME]
-    for said in (f"{NAME}-{sha1[:8]}.params", sha1, f"gluon/models/{NAME}-{sha1[:8]}.zip", f"'{tmp_path}/models'",
-                 "MXNET_GLUON_REPO=URL", "model.weights=PATH"):  # fmt: skip
+    for said in (
+        f"{NAME}-{sha1[:8]}.params",
+        sha1,
+        f"gluon/models/{NAME}-{sha1[:8]}.zip",
+        f"'{tmp_path}/models'",
+        "MXNET_GLUON_REPO=URL",
+        "model.weights=PATH",
+    ):
         assert said in str(raised.value)
     assert raised.value.exit_code == 2
 
 
-@pytest.mark.parametrize("model, given, said", [
-    (GluonCV, {"name": "resnet18_v1", "weights": "gluoncv:resnet18_v"}, "Did you mean 'resnet18_v2'"),
-    (GluonCV, {"name": "shufflenet_v1", "weights": "pretrained"}, "publishes no weights of 'shufflenet_v1'"),
-    (YOLO3, {"name": "yolo3_darknet53", "weights": "pretrained"}, "yolo3_darknet53_voc, yolo3_darknet53_coco"),
-    (Bert, {"weights": "pretrained"}, "publish no weights of this network"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model, given, said",
+    [
+        (GluonCV, {"name": "resnet18_v1", "weights": "gluoncv:resnet18_v"}, "Did you mean 'resnet18_v2'"),
+        (GluonCV, {"name": "shufflenet_v1", "weights": "pretrained"}, "publishes no weights of 'shufflenet_v1'"),
+        (YOLO3, {"name": "yolo3_darknet53", "weights": "pretrained"}, "yolo3_darknet53_voc, yolo3_darknet53_coco"),
+        (Bert, {"weights": "pretrained"}, "publish no weights of this network"),
+    ],
+)
 def test_networks_without_published_weights_are_refused(model, given, said) -> None:
     with pytest.raises((ConfigError, ValueError), match=said):
         model(**given)

@@ -35,10 +35,13 @@ def test_weights_can_be_written_after_inference(layer, shape) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [(), ("parallel=data", "parallel.devices=cpu:2")])
-@pytest.mark.parametrize("layers, shape", [
-    (lambda: (nn.Conv1D(16, 3), nn.BatchNorm(), nn.Activation("relu"), nn.GlobalMaxPool1D()), SERIES),
-    (lambda: (nn.Conv3D(8, 3, activation="relu"), nn.MaxPool3D(2)), VOLUME),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layers, shape",
+    [
+        (lambda: (nn.Conv1D(16, 3), nn.BatchNorm(), nn.Activation("relu"), nn.GlobalMaxPool1D()), SERIES),
+        (lambda: (nn.Conv3D(8, 3, activation="relu"), nn.MaxPool3D(2)), VOLUME),
+    ],
+)
 def test_training_goes_on_after_validations(layers, shape, placement, tmp_path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, *shape)).astype("float32"), rng.integers(0, 2, 40)
@@ -47,10 +50,16 @@ def test_training_goes_on_after_validations(layers, shape, placement, tmp_path) 
     assert run.state == "finished" and len(run.metrics) == 4
 
 
-@pytest.mark.parametrize("convolution, shape, axis", [
-    (nn.Conv1D, SERIES, 1), (nn.Conv3D, VOLUME, 1), (nn.Conv2D, IMAGE, 3), (nn.Conv2D, IMAGE, 2),
-    (nn.Conv1D, SERIES, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "convolution, shape, axis",
+    [
+        (nn.Conv1D, SERIES, 1),
+        (nn.Conv3D, VOLUME, 1),
+        (nn.Conv2D, IMAGE, 3),
+        (nn.Conv2D, IMAGE, 2),
+        (nn.Conv1D, SERIES, 2),
+    ],
+)
 def test_batch_norm_behind_a_convolution(convolution, shape, axis) -> None:
     """Output, statistics and gradient of the shift against NumPy, in three steps with inference between them."""
     network = network_of(convolution(16, 3), nn.BatchNorm(axis=axis, momentum=0.5), convolution(4, 2))

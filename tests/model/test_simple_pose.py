@@ -63,9 +63,12 @@ def test_weights_go_both_ways(tmp_path: Path) -> None:
     other.save_parameters(str(tmp_path / "theirs.params"))
     model = SimplePose(name=f"{name}_coco")
     network = prepare_network(
-        model.model_copy(update={"weights": str(tmp_path / "theirs.params")}), num_classes=5, input_shape=SIZE, seed=0,
+        model.model_copy(update={"weights": str(tmp_path / "theirs.params")}),
+        num_classes=5,
+        input_shape=SIZE,
+        seed=0,
         output_shapes=[(5, 16, 24)],
-    ).network  # fmt: skip
+    ).network
     np.testing.assert_allclose(network(image).asnumpy(), expected, rtol=1e-4, atol=1e-6)
     network.save_parameters(str(tmp_path / "ours.params"))
     back = theirs(name, 5)
@@ -134,8 +137,13 @@ def test_a_wrong_name_is_refused_before_mxnet_is_imported() -> None:
 @pytest.mark.slow
 def test_it_is_the_same_in_two_stages(describe_run: Any) -> None:
     words = (
-        "task=pose_estimation", "model=simple_pose", "model.options={num_deconv_filters:[16,16,16]}",
-        "dataset.batch_size=4", "dataset.image_size=[64,64]", "parallel=pipeline", "parallel.microbatches=2",
-    )  # fmt: skip
+        "task=pose_estimation",
+        "model=simple_pose",
+        "model.options={num_deconv_filters:[16,16,16]}",
+        "dataset.batch_size=4",
+        "dataset.image_size=[64,64]",
+        "parallel=pipeline",
+        "parallel.microbatches=2",
+    )
     found = verify(describe_run(*words), 2, 1e-4)
     assert found.passed, found

@@ -44,15 +44,31 @@ def test_what_gluon_saved_loads_and_what_we_hold_opens_in_gluon(model, prepare, 
 @pytest.mark.parametrize(
     "name,shape",
     rest_in_zoo(
-        [("resnet18_v1b", (3, 64, 64)), ("squeezenet1.1", (3, 224, 224)), ("mobilenetv2_0.25", (3, 64, 64)),
-         ("densenet121", (3, 224, 224)), ("alexnet", (3, 64, 64)), ("nasnet_4_1056", (3, 64, 64)),
-         ("resnet50_v1d_0.11", (3, 64, 64)), ("hrnet_w18_small_v1_c", (3, 64, 64)), ("vgg11", (3, 32, 32)),
-         ("inceptionv3", (3, 299, 299)), ("googlenet", (3, 224, 224)), ("xception", (3, 64, 64)),
-         ("dla34", (3, 64, 64)), ("mobilenetv3_small", (3, 64, 64)), ("se_resnext50_32x4d", (3, 64, 64))],
-        ("resnet18_v1b", (3, 64, 64)), ("squeezenet1.1", (3, 224, 224)), ("alexnet", (3, 64, 64)),
-        ("vgg11", (3, 32, 32)), ("dla34", (3, 64, 64)), ("googlenet", (3, 224, 224)),
+        [
+            ("resnet18_v1b", (3, 64, 64)),
+            ("squeezenet1.1", (3, 224, 224)),
+            ("mobilenetv2_0.25", (3, 64, 64)),
+            ("densenet121", (3, 224, 224)),
+            ("alexnet", (3, 64, 64)),
+            ("nasnet_4_1056", (3, 64, 64)),
+            ("resnet50_v1d_0.11", (3, 64, 64)),
+            ("hrnet_w18_small_v1_c", (3, 64, 64)),
+            ("vgg11", (3, 32, 32)),
+            ("inceptionv3", (3, 299, 299)),
+            ("googlenet", (3, 224, 224)),
+            ("xception", (3, 64, 64)),
+            ("dla34", (3, 64, 64)),
+            ("mobilenetv3_small", (3, 64, 64)),
+            ("se_resnext50_32x4d", (3, 64, 64)),
+        ],
+        ("resnet18_v1b", (3, 64, 64)),
+        ("squeezenet1.1", (3, 224, 224)),
+        ("alexnet", (3, 64, 64)),
+        ("vgg11", (3, 32, 32)),
+        ("dla34", (3, 64, 64)),
+        ("googlenet", (3, 224, 224)),
     ),
-)  # fmt: skip
+)
 @pytest.mark.slow
 def test_the_head_of_every_family_is_found(name, shape, prepare, tmp_path):
     path = str(tmp_path / "net.params")

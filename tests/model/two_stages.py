@@ -13,9 +13,13 @@ def prepared(model, num_classes=3, side=SIDE, **arguments):
     """The coding and the network of a description."""
     coding = model.box_coding(num_classes, (3, side, side))
     network = prepare_network(
-        model, num_classes=num_classes, input_shape=(3, side, side), seed=3, output_shapes=coding.output_shapes,
+        model,
+        num_classes=num_classes,
+        input_shape=(3, side, side),
+        seed=3,
+        output_shapes=coding.output_shapes,
         **arguments,
-    ).network  # fmt: skip
+    ).network
     return coding, network
 
 

@@ -12,9 +12,12 @@ from mxtrain.optimizer.updater import Updater
 SHAPES = {"dense.weight": (3, 4), "dense.bias": (3,), "norm.gamma": (5,), "norm.beta": (5,), "output.weight": (120, 80)}
 """In several groups of similar sizes, which are updated one after the other."""
 MULTIPLIERS = {
-    "dense.weight": (1.0, 1.0), "dense.bias": (2.0, 0.0), "norm.gamma": (1.0, 1.0), "norm.beta": (1.0, 0.5),
+    "dense.weight": (1.0, 1.0),
+    "dense.bias": (2.0, 0.0),
+    "norm.gamma": (1.0, 1.0),
+    "norm.beta": (1.0, 0.5),
     "output.weight": (0.5, 1.0),
-}  # fmt: skip
+}
 RATES = [0.05, 0.08, 0.02, 0.02, 0.04]
 
 
@@ -172,30 +175,49 @@ def lbsgd(state, w, g, s, lr, wd, t):
 
 
 CASES = [
-    (sgd, o.SGD(wd=0.1)), (sgd, o.SGD(momentum=0.0, wd=0.1, clip_gradient=0.5)),
-    (nag, o.NAG(wd=0.1)), (nag, o.NAG(wd=0.1, clip_gradient=0.5)),
-    (adam, o.Adam(wd=0.1)), (adam, o.Adam(wd=0.1, clip_gradient=0.5, beta1=0.8, beta2=0.9)),
-    (adamw, o.AdamW(wd=0.1)), (adamw, o.AdamW(wd=0.1, clip_gradient=0.5, beta1=0.8)),
-    (adamax, o.Adamax(wd=0.1)), (adamax, o.Adamax(wd=0.1, clip_gradient=0.5)),
-    (nadam, o.Nadam(wd=0.1)), (nadam, o.Nadam(wd=0.1, clip_gradient=0.5, schedule_decay=0.1)),
-    (adagrad, o.AdaGrad(wd=0.1)), (adagrad, o.AdaGrad(wd=0.1, clip_gradient=0.5)),
-    (group_adagrad, o.GroupAdaGrad()), (group_adagrad, o.GroupAdaGrad(clip_gradient=0.5)),
-    (adadelta, o.AdaDelta(wd=0.01)), (adadelta, o.AdaDelta(wd=0.01, rho=0.5, clip_gradient=0.5)),
-    (rmsprop, o.RMSProp(wd=0.1)), (rmsprop, o.RMSProp(wd=0.1, clip_gradient=0.5, clip_weights=0.8)),
-    (rmsprop, o.RMSProp(centered=True, epsilon=1e-4)), (rmsprop, o.RMSProp(centered=True, epsilon=1e-4, wd=0.1)),
-    (ftrl, o.Ftrl(wd=0.1)), (ftrl, o.Ftrl(wd=0.1, clip_gradient=0.5, lamda1=0.2)),
-    (ftml, o.FTML(wd=0.1)), (ftml, o.FTML(wd=0.1, clip_gradient=0.5)),
-    (signum, o.Signum(wd=0.1, wd_lh=0.2)), (signum, o.Signum(wd=0.1, clip_gradient=0.5, momentum=0.0)),
-    (dcasgd, o.DCASGD(wd=0.1)), (dcasgd, o.DCASGD(wd=0.1, momentum=0.9, clip_gradient=0.5)),
-    (lamb, o.LAMB(wd=0.1)), (lamb, o.LAMB(wd=0.1, clip_gradient=0.5, lower_bound=2.0, upper_bound=3.0)),
+    (sgd, o.SGD(wd=0.1)),
+    (sgd, o.SGD(momentum=0.0, wd=0.1, clip_gradient=0.5)),
+    (nag, o.NAG(wd=0.1)),
+    (nag, o.NAG(wd=0.1, clip_gradient=0.5)),
+    (adam, o.Adam(wd=0.1)),
+    (adam, o.Adam(wd=0.1, clip_gradient=0.5, beta1=0.8, beta2=0.9)),
+    (adamw, o.AdamW(wd=0.1)),
+    (adamw, o.AdamW(wd=0.1, clip_gradient=0.5, beta1=0.8)),
+    (adamax, o.Adamax(wd=0.1)),
+    (adamax, o.Adamax(wd=0.1, clip_gradient=0.5)),
+    (nadam, o.Nadam(wd=0.1)),
+    (nadam, o.Nadam(wd=0.1, clip_gradient=0.5, schedule_decay=0.1)),
+    (adagrad, o.AdaGrad(wd=0.1)),
+    (adagrad, o.AdaGrad(wd=0.1, clip_gradient=0.5)),
+    (group_adagrad, o.GroupAdaGrad()),
+    (group_adagrad, o.GroupAdaGrad(clip_gradient=0.5)),
+    (adadelta, o.AdaDelta(wd=0.01)),
+    (adadelta, o.AdaDelta(wd=0.01, rho=0.5, clip_gradient=0.5)),
+    (rmsprop, o.RMSProp(wd=0.1)),
+    (rmsprop, o.RMSProp(wd=0.1, clip_gradient=0.5, clip_weights=0.8)),
+    (rmsprop, o.RMSProp(centered=True, epsilon=1e-4)),
+    (rmsprop, o.RMSProp(centered=True, epsilon=1e-4, wd=0.1)),
+    (ftrl, o.Ftrl(wd=0.1)),
+    (ftrl, o.Ftrl(wd=0.1, clip_gradient=0.5, lamda1=0.2)),
+    (ftml, o.FTML(wd=0.1)),
+    (ftml, o.FTML(wd=0.1, clip_gradient=0.5)),
+    (signum, o.Signum(wd=0.1, wd_lh=0.2)),
+    (signum, o.Signum(wd=0.1, clip_gradient=0.5, momentum=0.0)),
+    (dcasgd, o.DCASGD(wd=0.1)),
+    (dcasgd, o.DCASGD(wd=0.1, momentum=0.9, clip_gradient=0.5)),
+    (lamb, o.LAMB(wd=0.1)),
+    (lamb, o.LAMB(wd=0.1, clip_gradient=0.5, lower_bound=2.0, upper_bound=3.0)),
     (lamb, o.LAMB(bias_correction=False)),
-    (lars, o.LARS(wd=0.1)), (lars, o.LARS(wd=0.1, eta=0.1, momentum_correction=False, clip_gradient=0.5)),
-    (lars, o.LARS(wd=0.1, eta=0.1, epsilon=0.01, momentum=0.5)), (lars, o.LARS(momentum=0.0, eta=0.1)),
-    (lbsgd, o.LBSGD(wd=0.1)), (lbsgd, o.LBSGD(wd=0.1, batch_scale=2)),
+    (lars, o.LARS(wd=0.1)),
+    (lars, o.LARS(wd=0.1, eta=0.1, momentum_correction=False, clip_gradient=0.5)),
+    (lars, o.LARS(wd=0.1, eta=0.1, epsilon=0.01, momentum=0.5)),
+    (lars, o.LARS(momentum=0.0, eta=0.1)),
+    (lbsgd, o.LBSGD(wd=0.1)),
+    (lbsgd, o.LBSGD(wd=0.1, batch_scale=2)),
     (lbsgd, o.LBSGD(wd=0.1, batch_scale=2, warmup_strategy="power2", warmup_epochs=2)),
     (lbsgd, o.LBSGD(batch_scale=2, warmup_strategy="sqrt", momentum=0.0)),
     (lbsgd, o.LBSGD(batch_scale=2, warmup_strategy="lars", warmup_epochs=0)),
-]  # fmt: skip
+]
 
 
 class Settings:
@@ -241,9 +263,14 @@ def test_follows_its_formula(formula, spec, dtype):
         for position, (name, shape) in enumerate(shapes.items()):
             lr_mult, wd_mult = MULTIPLIERS[name]
             expected[name] = formula(
-                states[name], expected[name], gradient(step, position, shape), Settings(spec, name), rate * lr_mult,
-                spec.wd * wd_mult, step,
-            )  # fmt: skip
+                states[name],
+                expected[name],
+                gradient(step, position, shape),
+                Settings(spec, name),
+                rate * lr_mult,
+                spec.wd * wd_mult,
+                step,
+            )
             scale = np.abs(expected[name]).max()
             # Without a C++ compiler, MXNet's operators update: their float32 is off by 2.1e-6 of the largest weight.
             np.testing.assert_allclose(

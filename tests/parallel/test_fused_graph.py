@@ -85,10 +85,16 @@ def trained(made: Grid, fused: bool) -> List[np.ndarray]:
     return [*found, *(array.asnumpy() for array in made.values.values())]
 
 
-@pytest.mark.parametrize("kind, parts, parallel", [
-    ("dense", 1, None), ("dropout", 1, None), ("convolutions", 1, None), ("convolutions", 2, None),
-    ("convolutions", 1, Data(devices="cpu:2", batch_norm="per_device")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, parts, parallel",
+    [
+        ("dense", 1, None),
+        ("dropout", 1, None),
+        ("convolutions", 1, None),
+        ("convolutions", 2, None),
+        ("convolutions", 1, Data(devices="cpu:2", batch_norm="per_device")),
+    ],
+)
 def test_one_graph_gives_the_bits_of_three(kind: str, parts: int, parallel: Any) -> None:
     made = build(kind, parts, parallel=parallel)
     one = trained(made, True)

@@ -181,10 +181,15 @@ def test_scores_are_those_of_one_device(name):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("data2", "resnet"), ("data3", "resnet"), ("pipeline2", "resnet"), ("gpipe3", "resnet"),
-        ("hybrid2x2", "resnet"), ("hybrid2x2", "relu_norm"), ("hybrid2x2", "sync_norm"),
+        ("data2", "resnet"),
+        ("data3", "resnet"),
+        ("pipeline2", "resnet"),
+        ("gpipe3", "resnet"),
+        ("hybrid2x2", "resnet"),
+        ("hybrid2x2", "relu_norm"),
+        ("hybrid2x2", "sync_norm"),
     ],
-)  # fmt: skip
+)
 def test_global_batch_norm_is_that_of_one_device(name, kind):
     one = build(kind, Single())
     grid = build(kind, PLACEMENTS[name].model_copy(update={"batch_norm": "global"}))
@@ -263,8 +268,9 @@ def test_each_parameter_lives_on_its_stage_and_each_replica_updates_its_share():
     grid = build("mlp", Hybrid(microbatches=2))
     devices = [{str(array.context) for array in copies} for copies in grid._parameters.copies.values()]
     assert {frozenset(found) for found in devices} == {
-        frozenset({"cpu(0)", "cpu(2)"}), frozenset({"cpu(1)", "cpu(3)"}),
-    }  # fmt: skip
+        frozenset({"cpu(0)", "cpu(2)"}),
+        frozenset({"cpu(1)", "cpu(3)"}),
+    }
     assert {reduction.owner for reduction in grid.reductions} == {0, 1}
 
 

@@ -68,9 +68,13 @@ def test_formulas(op, given, made, flops):
 
 
 def test_times_are_added_up_and_set_against_limits():
-    ran = [Operation("cpu(0)", "dot", 0.0, 0.1), Operation("cpu(1)", "dot", 0.1, 0.4),
-           Operation("cpu(0)", "_backward_dot", 0.4, 0.5), Operation("cpu(0)", "sgd_mom_update", 0.5, 0.6),
-           Operation("cpu(0)", "Cast", 0.6, 0.61)]  # fmt: skip
+    ran = [
+        Operation("cpu(0)", "dot", 0.0, 0.1),
+        Operation("cpu(1)", "dot", 0.1, 0.4),
+        Operation("cpu(0)", "_backward_dot", 0.4, 0.5),
+        Operation("cpu(0)", "sgd_mom_update", 0.5, 0.6),
+        Operation("cpu(0)", "Cast", 0.6, 0.61),
+    ]
     works = [{"dot": Work(1e9, 2e8)}, {"dot": Work(1e9, 2e8), "_backward_dot": Work(1e9, 1e8)}]
     found = measure_operators(ran, works, 10**7, Limits(1e10, 4e10, 1e10), ["dot"], first_step=5)
     dot, *others = found.rows

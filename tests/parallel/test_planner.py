@@ -59,7 +59,7 @@ def test_an_empty_batch_has_no_shares() -> None:
 )
 def test_joint_batch_norms_need_several_shards(
     parallel: Any, devices: Any, is_alone: bool, batch_norm: str, accumulates: bool
-) -> None:  # fmt: skip
+) -> None:
     layout = plan(parallel, devices, 1, is_alone)
     assert (layout.batch_norm, layout.accumulates) == (batch_norm, accumulates)
     assert plan(parallel, devices, 2, is_alone).accumulates

@@ -63,10 +63,12 @@ def batches() -> Tuple[List[Batch], List[float]]:
 
 
 PLACEMENTS = {
-    "single": (Single(), 1), "parts": (Single(), 4), "data": (Data(devices="cpu:2"), 1),
+    "single": (Single(), 1),
+    "parts": (Single(), 4),
+    "data": (Data(devices="cpu:2"), 1),
     "pipeline": (Pipeline(devices="cpu:2", microbatches=2), 1),
     "hybrid": (Hybrid(devices="cpu:4", microbatches=2), 2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)

@@ -59,20 +59,27 @@ def test_weighted_mean_and_momentum_as_in_numpy(dtype: str, tolerance: float, cl
         np.testing.assert_allclose(made.values["weight"].asnumpy()[0], weight_U, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("batch_norm, wanted", [
-    ("per_device", [[[0, 1], [3, 4], [6]], [[2], [5], [7]], [[8, 9], [11], [13]], [[10], [12], [14]]]),
-    ("replicas", [[[0, 1, 2, 8, 9, 10], [3, 4, 5, 11, 12], [6, 7, 13, 14]]]),
-    ("global", [[[0, 1, 2, 8, 9, 10], [3, 4, 5, 11, 12], [6, 7, 13, 14]]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "batch_norm, wanted",
+    [
+        ("per_device", [[[0, 1], [3, 4], [6]], [[2], [5], [7]], [[8, 9], [11], [13]], [[10], [12], [14]]]),
+        ("replicas", [[[0, 1, 2, 8, 9, 10], [3, 4, 5, 11, 12], [6, 7, 13, 14]]]),
+        ("global", [[[0, 1, 2, 8, 9, 10], [3, 4, 5, 11, 12], [6, 7, 13, 14]]]),
+    ],
+)
 def test_batch_norms_see_what_they_see_in_the_placement(batch_norm: str, wanted: List[List[List[int]]]) -> None:
     """15 samples of 2 workers x 3 parts x 2 replicas: the workers have 8 and 7, in parts of 3, 3, 2 and 3, 2, 2."""
     found = BatchDivision(2, 3, 2, 1, batch_norm).copies(15)
     assert [[[r for rows in shards for r in range(*rows)] for shards in passes] for passes in found] == wanted
 
 
-@pytest.mark.parametrize("batch_norm, wanted", [
-    ("replicas", [[[0, 1, 4, 5], [2, 3, 6]]]), ("global", [[[0, 1, 2, 3, 4, 5, 6]]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "batch_norm, wanted",
+    [
+        ("replicas", [[[0, 1, 4, 5], [2, 3, 6]]]),
+        ("global", [[[0, 1, 2, 3, 4, 5, 6]]]),
+    ],
+)
 def test_microbatches_of_the_same_number_go_together(batch_norm: str, wanted: List[List[List[int]]]) -> None:
     found = BatchDivision(1, 1, 2, 2, batch_norm).copies(7)
     assert [[[r for rows in shards for r in range(*rows)] for shards in passes] for passes in found] == wanted
@@ -88,7 +95,7 @@ def test_moving_statistics_are_the_mean_over_copies() -> None:
     names = ["0.gamma", "0.beta", "1.weight", "1.bias"]
     made = Reference(
         objective, BatchDivision(1, 1, 2, 2, "per_device"), mx.optimizer.SGD(), dict.fromkeys(names, (1.0, 1.0))
-    )  # fmt: skip
+    )
     x_BC = rng.randn(8, 2)
     ones = nd.ones((8,), dtype="float64")
     made.step(Batch((nd.array(x_BC, dtype="float64"),), (ones, ones), 8), 0.1)
@@ -107,9 +114,12 @@ def test_rows_that_a_batch_does_not_read_rest_in_a_lazy_update() -> None:
     objective = Objective(network, loss, Meter({}, 3), ((FIELDS,), (NUMBERS,)), 8)
     names = [name for name in network._collect_params_with_prefix()]
     made = Reference(
-        objective, BatchDivision(1, 1, 2, 1, "per_device"), mx.optimizer.Adam(wd=0.1), dict.fromkeys(names, (1.0, 1.0)),
+        objective,
+        BatchDivision(1, 1, 2, 1, "per_device"),
+        mx.optimizer.Adam(wd=0.1),
+        dict.fromkeys(names, (1.0, 1.0)),
         lazy=True,
-    )  # fmt: skip
+    )
     before = {name: array.asnumpy() for name, array in made.values.items()}
     batch = id_batch(0)
     made.step(batch, 0.1)

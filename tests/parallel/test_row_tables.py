@@ -68,9 +68,10 @@ def test_a_plain_dense_loop_of_gluons_gives_the_same_weights(momentum: float) ->
 
 
 @pytest.mark.parametrize(
-    "kind, own", [*((kind, True) for kind in ROWWISE), *((kind, False) for kind in ADAM)],
+    "kind, own",
+    [*((kind, True) for kind in ROWWISE), *((kind, False) for kind in ADAM)],
     ids=lambda value: value.__name__ if isinstance(value, type) else {True: "", False: "without_own_operator"}[value],
-)  # fmt: skip
+)
 def test_exact_updates_are_the_dense_ones_to_the_bit(kind: Any, own: bool, monkeypatch: Any) -> None:
     """Untouched rows decay and go on by their momentum, a piece of the table at a time."""
     monkeypatch.setattr("mxtrain.optimizer.rows.ELEMENTS_AT_ONCE", 7 * 4)  # 7 rows, of which the last piece has 5
@@ -117,8 +118,10 @@ def test_one_pass_of_sgd_gives_the_bits_of_an_update_of_copies(
 def test_lazy_updates_move_touched_rows_as_if_the_table_held_no_others() -> None:
     """Adam: against NumPy, row by row; untouched rows and their moments stay."""
     step = build_step(optimizers.Adam(wd=0.01), lazy=True)
-    weight, mean, variance = (values(step)[name].astype(np.float64) for name in
-                              ("second.weight", "state second.weight:0", "state second.weight:1"))  # fmt: skip
+    weight, mean, variance = (
+        values(step)[name].astype(np.float64)
+        for name in ("second.weight", "state second.weight:0", "state second.weight:1")
+    )
     start = weight.copy()
     for number in range(1, 4):
         given = batch(number)
@@ -141,10 +144,14 @@ def test_lazy_updates_move_touched_rows_as_if_the_table_held_no_others() -> None
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(
     "placement, parts, clip",
-    [(None, 3, None), (Data(devices="cpu:2"), 1, 0.05), (Data(devices="cpu:2"), 2, None),
-     (Hybrid(devices="cpu:4", microbatches=2, cut_before=["out"]), 1, 0.05)],
+    [
+        (None, 3, None),
+        (Data(devices="cpu:2"), 1, 0.05),
+        (Data(devices="cpu:2"), 2, None),
+        (Hybrid(devices="cpu:4", microbatches=2, cut_before=["out"]), 1, 0.05),
+    ],
     ids=["accumulation", "replicas", "both", "hybrid"],
-)  # fmt: skip
+)
 def test_placements_train_what_one_device_trains(placement: Any, parts: int, clip: Any, lazy: bool) -> None:
     """In float64; the reference is dense where updates are exact."""
     spec = optimizers.Adam(wd=0.01)
@@ -298,12 +305,14 @@ class Odd(gluon.HybridBlock):
 
 
 ODD = {
-    "casts": (lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.sum(F.cast(i, "float32"), axis=1, keepdims=True),
-              "used by Cast of the network"),
+    "casts": (
+        lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.sum(F.cast(i, "float32"), axis=1, keepdims=True),
+        "used by Cast of the network",
+    ),
     "adds": (lambda n, F, i, x: F.sum(n.table(i + 1), axis=1), "not one input of the network"),
     "looks up elsewhere": (lambda n, F, i, x: F.sum(n.table(i) + n.plain(i), axis=1), "looked up in .*embedding0_w"),
     "two inputs": (lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.sum(n.table(x), axis=1), "not one input"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -327,7 +336,7 @@ def test_ids_may_be_moved_about() -> None:
 @pytest.mark.parametrize(
     "least_size, num_samples, is_sparse",
     [(ROWS * 7, 0, True), (ROWS * 7 + 1, 0, False), (1, 1, True), (1, 2, False)],
-)  # fmt: skip
+)
 def test_tables_are_sparse_where_they_are_large_beside_a_batch(
     least_size: int, num_samples: int, is_sparse: bool, monkeypatch: Any
 ) -> None:

@@ -29,9 +29,13 @@ class PixelLoss(gluon.HybridBlock):
 
 def build(placement):
     network = prepare_network(
-        GluonCVSegmentation(name="fastscnn"), num_classes=5, input_shape=SHAPE, seed=0, device=mx.cpu(0),
+        GluonCVSegmentation(name="fastscnn"),
+        num_classes=5,
+        input_shape=SHAPE,
+        seed=0,
+        device=mx.cpu(0),
         output_shapes=[(5, 64, 64)] * 2,
-    ).network  # fmt: skip
+    ).network
     disable_dropout(network, SHAPE)
     hybridize(network)
     meter = Meter({}, 5, outputs=MeterOutputs(2))
@@ -72,8 +76,13 @@ def test_large_networks_can_be_cut(name):
 @pytest.mark.slow
 def test_hybrid_trains_as_one_device_does():
     done = running.verify(
-        "task=segmentation", "model=gluoncv_segmentation", "model.name=fastscnn", "parallel=hybrid",
-        "dataset.num_train=32", "dataset.num_val=8", "dataset.batch_size=8",
-    )  # fmt: skip
+        "task=segmentation",
+        "model=gluoncv_segmentation",
+        "model.name=fastscnn",
+        "parallel=hybrid",
+        "dataset.num_train=32",
+        "dataset.num_val=8",
+        "dataset.batch_size=8",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same as on one device" in done.stdout

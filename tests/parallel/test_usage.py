@@ -25,11 +25,17 @@ def two_stages():
 @pytest.mark.parametrize(
     "name, kind",
     [
-        ("ImperativeBulk", COMPUTE), ("Convolution", COMPUTE), ("adam_update", UPDATE), ("multi_sgd_update", UPDATE),
-        ("_mxtrain_adamw", UPDATE), ("_mxtrain_sgd", UPDATE),
-        ("CopyCPU2CPU", EXCHANGE), ("CopyGPU2GPU", EXCHANGE), ("KVStoreReduce", EXCHANGE),
+        ("ImperativeBulk", COMPUTE),
+        ("Convolution", COMPUTE),
+        ("adam_update", UPDATE),
+        ("multi_sgd_update", UPDATE),
+        ("_mxtrain_adamw", UPDATE),
+        ("_mxtrain_sgd", UPDATE),
+        ("CopyCPU2CPU", EXCHANGE),
+        ("CopyGPU2GPU", EXCHANGE),
+        ("KVStoreReduce", EXCHANGE),
     ],
-)  # fmt: skip
+)
 def test_kinds(name, kind):
     assert kind_of(name) == kind
 
@@ -38,10 +44,14 @@ def test_shares_of_a_replica_and_two_stages():
     """Two steps of 10 ms each; the second device begins late and its operations overlap."""
     layout = Layout([[mx.cpu(0), mx.cpu(1)]], num_microbatches=2, num_parts=1, cut=two_stages())
     ran = [
-        operation(0, "ImperativeBulk", 0, 12), operation(0, "adam_update", 12, 14), operation(0, "CopyCPU2CPU", 19, 20),
-        operation(1, "CopyCPU2CPU", 5, 7), operation(1, "ImperativeBulk", 6, 10), operation(1, "Convolution", 8, 11),
+        operation(0, "ImperativeBulk", 0, 12),
+        operation(0, "adam_update", 12, 14),
+        operation(0, "CopyCPU2CPU", 19, 20),
+        operation(1, "CopyCPU2CPU", 5, 7),
+        operation(1, "ImperativeBulk", 6, 10),
+        operation(1, "Convolution", 8, 11),
         operation(1, "KVStoreReduce", 18, 19),
-    ]  # fmt: skip
+    ]
     usage = measure_usage(layout, ran, first_step=11, sizes=[30, 10])
     first, second = usage.devices
     assert (first.compute, first.update, first.exchange, first.waiting) == pytest.approx((0.6, 0.1, 0.05, 0.25))
@@ -72,13 +82,16 @@ def test_the_timeline_has_a_process_per_device_and_no_overlap_on_a_line():
     ]
     events = chrome_trace(layout, ran)["traceEvents"]
     assert [e["args"]["name"] for e in events if e["ph"] == "M"] == [
-        "cpu(0): replica 0, stage 0", "cpu(1): replica 0, stage 1",
-    ]  # fmt: skip
+        "cpu(0): replica 0, stage 0",
+        "cpu(1): replica 0, stage 1",
+    ]
     found = {e["name"]: (e["pid"], e["tid"], e["ts"], e["dur"], e["cat"]) for e in events if e["ph"] == "X"}
     assert found == {
-        "a": (0, 0, 0, 4000, "compute"), "b": (0, 1, 1000, 1000, "compute"), "c": (0, 0, 4000, 1000, "compute"),
+        "a": (0, 0, 0, 4000, "compute"),
+        "b": (0, 1, 1000, 1000, "compute"),
+        "c": (0, 0, 4000, 1000, "compute"),
         "adam_update": (1, 0, 0, 1000, "update"),
-    }  # fmt: skip
+    }
 
 
 def test_the_engine_can_be_looked_at_again_and_again():
@@ -125,10 +138,17 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("mxtrain.engine.limits.THOROUGH", Effort(512, 1 << 22, 4, 5))  # see test_operator_times.py
     monkeypatch.setattr("mxtrain.parallel.operator_times.SHOWN", 100)  # which are the longest varies on a busy machine
     run_dir = tmp_path / "run"
-    code = main([
-        f"hydra.run.dir={run_dir}", "parallel=hybrid", "model=mlp", "trainer.max_epochs=1", "trainer.profile=true",
-        "dataset.batch_size=64", "trainer.test=false",
-    ])  # fmt: skip
+    code = main(
+        [
+            f"hydra.run.dir={run_dir}",
+            "parallel=hybrid",
+            "model=mlp",
+            "trainer.max_epochs=1",
+            "trainer.profile=true",
+            "dataset.batch_size=64",
+            "trainer.test=false",
+        ]
+    )
     assert code == 0
     shown = capsys.readouterr().out
     assert "measured in steps 11 to 13: devices wait" in shown and "(expected:" in shown

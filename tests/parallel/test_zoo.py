@@ -20,11 +20,25 @@ from mxtrain.verification import disable_dropout
 from mxtrain.vision.classification.gluoncv import GluonCV
 
 FAMILIES = [
-    ("resnet18_v1", 64), ("resnet50_v1b_gn", 64), ("se_resnet18_v2", 64), ("resnest14", 64), ("mobilenet0.25", 64),
-    ("mobilenetv2_0.25", 64), ("mobilenetv3_small", 64), ("shufflenet_v2", 64), ("squeezenet1.1", 224), ("alexnet", 64),
-    ("dla34", 64), ("resnet50_v1d_0.11", 64), ("cifar_resnet20_v1", 32), ("cifar_residualattentionnet56", 32),
-    ("inceptionv3", 299), ("vgg11", 32), ("xception", 64), ("googlenet", 224),
-]  # fmt: skip
+    ("resnet18_v1", 64),
+    ("resnet50_v1b_gn", 64),
+    ("se_resnet18_v2", 64),
+    ("resnest14", 64),
+    ("mobilenet0.25", 64),
+    ("mobilenetv2_0.25", 64),
+    ("mobilenetv3_small", 64),
+    ("shufflenet_v2", 64),
+    ("squeezenet1.1", 224),
+    ("alexnet", 64),
+    ("dla34", 64),
+    ("resnet50_v1d_0.11", 64),
+    ("cifar_resnet20_v1", 32),
+    ("cifar_residualattentionnet56", 32),
+    ("inceptionv3", 299),
+    ("vgg11", 32),
+    ("xception", 64),
+    ("googlenet", 224),
+]
 
 
 def build(name, size, placement):
@@ -40,7 +54,7 @@ def build(name, size, placement):
     "name,size",
     rest_in_zoo(FAMILIES, ("resnet18_v1", 64), ("mobilenetv2_0.25", 64), ("googlenet", 224), ("resnest14", 64)),
     ids=[name for name, _ in FAMILIES],
-)  # fmt: skip
+)
 def test_two_stages_compute_what_one_device_computes(name, size, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.RandomState(0)

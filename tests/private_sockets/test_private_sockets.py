@@ -293,9 +293,11 @@ def test_connections_over_loopback_go_through_the_folder(place: Path) -> None:
     """All that Gloo asks of its sockets, asked by Python's own library, in which the same calls are replaced."""
     with folder.socket_folder() as made:
         done = subprocess.run(
-            [sys.executable, "-c", AS_GLOO], env={**os.environ, folder.VARIABLE: str(made)}, capture_output=True,
+            [sys.executable, "-c", AS_GLOO],
+            env={**os.environ, folder.VARIABLE: str(made)},
+            capture_output=True,
             text=True,
-        )  # fmt: skip
+        )
     assert done.returncode == 0 and done.stdout == "nobody there\n", done.stdout + done.stderr
 
 

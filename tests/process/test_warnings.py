@@ -85,9 +85,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_a_warning_ends_the_run_as_a_budget_does_and_the_same_command_continues(
-    tmp_path: Path, unbroken: Path
-) -> None:  # fmt: skip
+def test_a_warning_ends_the_run_as_a_budget_does_and_the_same_command_continues(tmp_path: Path, unbroken: Path) -> None:
     signalled(tmp_path / "run", signal.SIGUSR1, exit_code=75)
     ended = status(tmp_path / "run")
     assert (ended["state"], ended["exit_code"], ended["cause"]) == ("interrupted", 75, "SIGUSR1 received")
@@ -250,10 +248,15 @@ class Votes:
         return np.array(votes) + self._other
 
 
-@pytest.mark.parametrize("kind, exit_code, cause", [
-    (0, 143, "SIGTERM or SIGHUP received by another worker"), (1, 130, "SIGINT received by another worker"),
-    (2, 75, "SIGUSR1 or SIGUSR2 received by another worker"), (3, 75, "trainer.max_time reached"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, exit_code, cause",
+    [
+        (0, 143, "SIGTERM or SIGHUP received by another worker"),
+        (1, 130, "SIGINT received by another worker"),
+        (2, 75, "SIGUSR1 or SIGUSR2 received by another worker"),
+        (3, 75, "trainer.max_time reached"),
+    ],
+)
 def test_workers_agree_on_the_stop_of_one_of_them(kind: int, exit_code: int, cause: str) -> None:
     other = [float(number == kind) for number in range(5)]
     assert Agreement(Votes(other), 0).now(None) == Stop("interrupted", exit_code, cause)  # type: ignore[arg-type]
@@ -338,7 +341,7 @@ def test_a_supervisor_forwards_each_warning_once_and_again_after_a_restart(monke
     workers = [
         ScriptedWorker((6, 1), {}),
         ScriptedWorker((9, 75), {6: lambda: signal.raise_signal(signal.SIGUSR2)}),
-    ]  # fmt: skip
+    ]
     supervisor = Supervisor(Cluster(workers=1, backoff=0.0), lambda number, stack: [workers[number]], list, str)
     assert supervisor.run() == 75
     assert [worker.signals for worker in workers] == [[signal.SIGUSR1], [signal.SIGUSR1, signal.SIGUSR2]]

@@ -112,11 +112,19 @@ class MaxPool(Layer):
 NETWORKS: Dict[str, Callable[[], List[Layer]]] = {
     "mlp": lambda: [Flatten(), Dense("features.1"), Relu(), Dense("output")],
     "lenet": lambda: [
-        Convolution("features.0"), BatchNorm("features.1"), Relu(),
-        Convolution("features.3"), BatchNorm("features.4"), Relu(),
-        MaxPool(), Flatten(), Dense("features.8"), Relu(), Dense("output"),
+        Convolution("features.0"),
+        BatchNorm("features.1"),
+        Relu(),
+        Convolution("features.3"),
+        BatchNorm("features.4"),
+        Relu(),
+        MaxPool(),
+        Flatten(),
+        Dense("features.8"),
+        Relu(),
+        Dense("output"),
     ],
-}  # fmt: skip
+}
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -294,9 +302,7 @@ class Reference:
 
     def _step(self, step: int, epoch: int, indices: Sequence[int]) -> Moment:
         settings = self.settings
-        image = {
-            i: crop(self.train.image_NCHW[i], settings.crop_padding, settings.seed, epoch, i) for i in indices
-        }  # fmt: skip
+        image = {i: crop(self.train.image_NCHW[i], settings.crop_padding, settings.seed, epoch, i) for i in indices}
         gradients = {name: np.zeros_like(array) for name, array in self.weights.items()}
         loss, right, copies = 0.0, 0, [dict(self.weights) for _ in range(settings.num_shares)]
         seen = set()
@@ -343,9 +349,13 @@ class Reference:
         for name in trained:
             lr_mult, wd_mult = settings.multipliers.get(name, (1.0, 1.0))
             settings.optimizer.update(
-                name, self.weights[name], factor * gradients[name], settings.lr(step) * lr_mult, settings.wd * wd_mult,
+                name,
+                self.weights[name],
+                factor * gradients[name],
+                settings.lr(step) * lr_mult,
+                settings.wd * wd_mult,
                 step,
-            )  # fmt: skip
+            )
         return norm
 
     def scores(self, arrays: Arrays, split: Split) -> np.ndarray:

@@ -27,14 +27,17 @@ from mxtrain.types import Callback
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
 COMMON = (
-    "dataset.batch_size=157", "trainer.max_epochs=2", "early_stopping=off", "checkpoint.every_steps=1",
-    "checkpoint.keep_last=100", "trainer.val_interval=4", "trainer.val_interval_unit=steps",
-)  # fmt: skip
+    "dataset.batch_size=157",
+    "trainer.max_epochs=2",
+    "early_stopping=off",
+    "checkpoint.every_steps=1",
+    "checkpoint.keep_last=100",
+    "trainer.val_interval=4",
+    "trainer.val_interval_unit=steps",
+)
 STEPS_PER_EPOCH, NUM_STEPS = 9, 18
 LENET = ("model=lenet", "model.channels=[4]", "model.hidden=8", "model.dropout=0")
-NO_DECAY = {
-    f"features.{layer}.{name}": (1.0, 0.0) for layer in (1, 4, 8) for name in ("gamma", "beta", "bias")
-}  # fmt: skip
+NO_DECAY = {f"features.{layer}.{name}": (1.0, 0.0) for layer in (1, 4, 8) for name in ("gamma", "beta", "bias")}
 
 
 @dataclass
@@ -52,33 +55,65 @@ class Case:
 CASES = {
     "mlp": Case(
         (
-            "model=mlp", "model.hidden=[16]", "model.param_groups=[{pattern: output.*, lr_mult: 3.0, wd_mult: 2.0}]",
-            "optimizer=sgd", "optimizer.lr=0.1", "optimizer.wd=0.01", "loss.label_smoothing=0.1",
-            "trainer.clip_global_norm=1.5", "trainer.ema_decay=0.5", "lr_scheduler=cosine", "lr_scheduler.unit=steps",
-            "lr_scheduler.warmup=4", "lr_scheduler.warmup_from=0.25", "dataset.eval_batch_size=2",
+            "model=mlp",
+            "model.hidden=[16]",
+            "model.param_groups=[{pattern: output.*, lr_mult: 3.0, wd_mult: 2.0}]",
+            "optimizer=sgd",
+            "optimizer.lr=0.1",
+            "optimizer.wd=0.01",
+            "loss.label_smoothing=0.1",
+            "trainer.clip_global_norm=1.5",
+            "trainer.ema_decay=0.5",
+            "lr_scheduler=cosine",
+            "lr_scheduler.unit=steps",
+            "lr_scheduler.warmup=4",
+            "lr_scheduler.warmup_from=0.25",
+            "dataset.eval_batch_size=2",
         ),
         dict(
-            network="mlp", lr=warmup_cosine(0.1, 0.25, 4, NUM_STEPS), wd=0.01, smoothing=0.1, clip_global_norm=1.5,
-            average_decay=0.5, multipliers={
-                "features.1.bias": (1.0, 0.0), "output.weight": (3.0, 2.0), "output.bias": (3.0, 2.0),
+            network="mlp",
+            lr=warmup_cosine(0.1, 0.25, 4, NUM_STEPS),
+            wd=0.01,
+            smoothing=0.1,
+            clip_global_norm=1.5,
+            average_decay=0.5,
+            multipliers={
+                "features.1.bias": (1.0, 0.0),
+                "output.weight": (3.0, 2.0),
+                "output.bias": (3.0, 2.0),
             },
         ),
         Momentum,
     ),
     "lenet": Case(
         (
-            *LENET, "optimizer=adam", "optimizer.lr=0.01", "optimizer.wd=0.1", "lr_scheduler=multistep",
-            "lr_scheduler.milestones=[0.5,1]", "lr_scheduler.gamma=0.3",
+            *LENET,
+            "optimizer=adam",
+            "optimizer.lr=0.01",
+            "optimizer.wd=0.1",
+            "lr_scheduler=multistep",
+            "lr_scheduler.milestones=[0.5,1]",
+            "lr_scheduler.gamma=0.3",
         ),
         dict(
-            network="lenet", lr=falling(0.01, 0.3, [4, 9]), wd=0.1, multipliers={**NO_DECAY, "output.bias": (1.0, 0.0)},
+            network="lenet",
+            lr=falling(0.01, 0.3, [4, 9]),
+            wd=0.1,
+            multipliers={**NO_DECAY, "output.bias": (1.0, 0.0)},
         ),
         Adam,
     ),
     "two replicas": Case(
         (
-            *LENET, "parallel=data", "parallel.devices=cpu:2", "trainer.grad_accumulation=2", "optimizer=sgd",
-            "optimizer.lr=0.05", "optimizer.clip_gradient=0.01", "lr_scheduler=constant", "trainer.ema_decay=0.9",
+            *LENET,
+            "parallel=data",
+            "parallel.devices=cpu:2",
+            "trainer.grad_accumulation=2",
+            "optimizer=sgd",
+            "optimizer.lr=0.05",
+            "optimizer.clip_gradient=0.01",
+            "lr_scheduler=constant",
+            "trainer.ema_decay=0.9",
             "trainer.monitor=val/loss",
         ),
         dict(network="lenet", lr=lambda step: 0.05, average_decay=0.9, num_parts=2, num_shares=2),
@@ -87,13 +122,26 @@ CASES = {
     ),
     "three workers": Case(
         (
-            *LENET, "kvstore._target_=in_threads.Threads", "cluster.workers=3", "optimizer=sgd", "optimizer.lr=0.05",
-            "optimizer.wd=0.01", "trainer.clip_global_norm=1", "loss.label_smoothing=0.2", "lr_scheduler=constant",
+            *LENET,
+            "kvstore._target_=in_threads.Threads",
+            "cluster.workers=3",
+            "optimizer=sgd",
+            "optimizer.lr=0.05",
+            "optimizer.wd=0.01",
+            "trainer.clip_global_norm=1",
+            "loss.label_smoothing=0.2",
+            "lr_scheduler=constant",
             "trainer.ema_decay=0.8",
         ),
         dict(
-            network="lenet", lr=lambda step: 0.05, wd=0.01, multipliers={**NO_DECAY, "output.bias": (1.0, 0.0)},
-            smoothing=0.2, clip_global_norm=1.0, average_decay=0.8, num_shares=3,
+            network="lenet",
+            lr=lambda step: 0.05,
+            wd=0.01,
+            multipliers={**NO_DECAY, "output.bias": (1.0, 0.0)},
+            smoothing=0.2,
+            clip_global_norm=1.0,
+            average_decay=0.8,
+            num_shares=3,
         ),
         Momentum,
         stops_after=5,
@@ -101,17 +149,29 @@ CASES = {
     ),
     "two workers": Case(
         (
-            *LENET, "kvstore=dist_sync", "cluster.workers=2", "optimizer=sgd", "optimizer.lr=0.05", "optimizer.wd=0.02",
-            "model.no_decay_norm_and_bias=false", "trainer.clip_global_norm=1", "lr_scheduler=constant",
+            *LENET,
+            "kvstore=dist_sync",
+            "cluster.workers=2",
+            "optimizer=sgd",
+            "optimizer.lr=0.05",
+            "optimizer.wd=0.02",
+            "model.no_decay_norm_and_bias=false",
+            "trainer.clip_global_norm=1",
+            "lr_scheduler=constant",
             "trainer.ema_decay=0.9",
         ),
         dict(
-            network="lenet", lr=lambda step: 0.05, wd=0.02, clip_global_norm=1.0, average_decay=0.9, num_shares=2,
+            network="lenet",
+            lr=lambda step: 0.05,
+            wd=0.02,
+            clip_global_norm=1.0,
+            average_decay=0.9,
+            num_shares=2,
         ),
         Momentum,
         has_processes=True,
     ),
-}  # fmt: skip
+}
 
 
 class Watching(Callback):

@@ -27,9 +27,12 @@ def test_amx_needs_tiles_and_bfloat16(flags: str) -> None:
 
 @pytest.mark.parametrize(
     ("vendor", "flags", "fast"),
-    [("AuthenticAMD", "avx512f avx512_bf16", True), ("AuthenticAMD", "avx512f", False),
-     ("GenuineIntel", "avx512f avx512_bf16", False)],
-)  # fmt: skip
+    [
+        ("AuthenticAMD", "avx512f avx512_bf16", True),
+        ("AuthenticAMD", "avx512f", False),
+        ("GenuineIntel", "avx512f avx512_bf16", False),
+    ],
+)
 def test_amds_avx512_is_faster_in_bfloat16(tmp_path: Path, vendor: str, flags: str, fast: bool) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n")

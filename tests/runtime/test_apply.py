@@ -189,9 +189,13 @@ def test_verify_forbids_tf32_and_a_given_value_decides(monkeypatch: pytest.Monke
             found[given, exact] = os.environ.get("NVIDIA_TF32_OVERRIDE")
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     assert found == {
-        ("auto", False): None, ("auto", True): "0", (True, False): None, (True, True): None, (False, False): "0",
+        ("auto", False): None,
+        ("auto", True): "0",
+        (True, False): None,
+        (True, True): None,
+        (False, False): "0",
         (False, True): "0",
-    }  # fmt: skip
+    }
 
 
 def test_deterministic_kernels() -> None:

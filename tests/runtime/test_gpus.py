@@ -35,8 +35,9 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_the_driver_is_asked_and_hidden_gpus_do_not_count(driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver(AMPERE, HOPPER)
     assert [(gpu.name, gpu.capability) for gpu in find_gpus()] == [
-        ("NVIDIA A100-SXM4-40GB", (8, 0)), ("NVIDIA H100 80GB HBM3", (9, 0)),
-    ]  # fmt: skip
+        ("NVIDIA A100-SXM4-40GB", (8, 0)),
+        ("NVIDIA H100 80GB HBM3", (9, 0)),
+    ]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert [gpu.index for gpu in find_gpus()] == [1]
     monkeypatch.setenv("PATH", "/nowhere")

@@ -108,8 +108,10 @@ def test_drift_is_measured_in_standard_deviations_of_the_proof() -> None:
     registry = prometheus_client.CollectorRegistry()
     drift = InputDrift({"m": {"x": (0.5, 0.25)}}, prometheus_client, {"registry": registry, "labelnames": ["model"]})
     drift.observe("m", {"x": np.float32([[0.5, 1.5]] * 50)})  # mean 1, standard deviation 0.5
-    found = {name: registry.get_sample_value(f"mxtrain_input_{name}", {"model": "m", "input": "x"})
-             for name in ("mean", "deviation", "drift", "spread")}  # fmt: skip
+    found = {
+        name: registry.get_sample_value(f"mxtrain_input_{name}", {"model": "m", "input": "x"})
+        for name in ("mean", "deviation", "drift", "spread")
+    }
     assert found == pytest.approx({"mean": 1, "deviation": 0.5, "drift": 2, "spread": 2})
 
 
@@ -144,9 +146,10 @@ def test_answers_are_counted_by_class_up_to_a_number_of_classes(tmp_path: Path, 
     model = ServedModel("rows", str(folder), 1, False, 8, 4.0)
     sent = json.dumps({"town": "Bonn", "age": 48.5, "visits": 6}).encode()
     (status, answer, _), (_, figures, _) = ask(
-        [model], ("POST", "/v2/models/rows/predict", {"content-type": "application/json"}, sent),
+        [model],
+        ("POST", "/v2/models/rows/predict", {"content-type": "application/json"}, sent),
         ("GET", "/metrics", {}, b""),
-    )  # fmt: skip
+    )
     assert status == 200 and json.loads(answer)["class"] in names
     assert (b'mxtrain_predicted_total{class_name="' in figures) == is_counted
 
@@ -165,8 +168,11 @@ def test_samples_of_files_are_described_in_a_thread(monkeypatch: pytest.MonkeyPa
     Image.new("L", (4, 4)).save(image, "png")
     array = {"input": [[[[0] * 4] * 4]]}
     path = "/v2/models/pixels/predict"
-    found = ask([model], ("POST", path, {"content-type": "image/png"}, image.getvalue()),
-                ("POST", path, {"content-type": "application/json"}, json.dumps(array).encode()))  # fmt: skip
+    found = ask(
+        [model],
+        ("POST", path, {"content-type": "image/png"}, image.getvalue()),
+        ("POST", path, {"content-type": "application/json"}, json.dumps(array).encode()),
+    )
     assert [status for status, _, _ in found] == [200, 200], found
     assert used == [True, False]
 

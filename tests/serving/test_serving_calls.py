@@ -62,9 +62,7 @@ def test_images_of_more_pixels_than_rows_of_a_table_are_read(models: List[Served
 
 def test_outputs_are_those_of_the_network(models: List[ServedModel]) -> None:
     tensor = {"name": "input", "shape": [2, 1, 4, 4], "datatype": "UINT8", "data": X.ravel().tolist()}
-    ((status, answer, _),) = ask(
-        models, post("infer", {"inputs": [tensor], "outputs": [{"name": "probabilities"}]})
-    )  # fmt: skip
+    ((status, answer, _),) = ask(models, post("infer", {"inputs": [tensor], "outputs": [{"name": "probabilities"}]}))
     (output,) = json.loads(answer)["outputs"]
     np.testing.assert_allclose(np.reshape(output["data"], (2, 3)), served_folders.pixels_of(X), rtol=1e-5)
     assert status == 200
@@ -118,10 +116,12 @@ def test_most_fields_of_a_form(models: List[ServedModel]) -> None:
 def test_detections_are_rounded_and_empty_rows_left_out(models: List[ServedModel]) -> None:
     rows = np.float32([[[1, 0.87654321, 1.234, 2, 3, 4.567], [9, 0.5, 0, 0, 1, 1], [-1, -1, -1, -1, -1, -1]]])
     answer = describe_sample(models[1], {}, {RANKED: rows}, None)
-    assert answer == {"detections": [
-        {"class": 1, "score": 0.876543, "box": [1.23, 2.0, 3.0, 4.57]},
-        {"class": 9, "score": 0.5, "box": [0.0, 0.0, 1.0, 1.0]},
-    ]}  # fmt: skip
+    assert answer == {
+        "detections": [
+            {"class": 1, "score": 0.876543, "box": [1.23, 2.0, 3.0, 4.57]},
+            {"class": 9, "score": 0.5, "box": [0.0, 0.0, 1.0, 1.0]},
+        ]
+    }
 
 
 Sent = List[Any]

@@ -105,8 +105,15 @@ class Connections:
 
     def __init__(self, **changed: Any) -> None:
         self.clock, self.counts, self.state = Clock(), [], ServerState()
-        limits: Dict[str, Any] = {"header_s": 2.0, "idle_s": 10.0, "write_s": 5.0, "max_unread": 100.0,
-                                  "max_connections": 3, "count": self.counts.append, **changed}  # fmt: skip
+        limits: Dict[str, Any] = {
+            "header_s": 2.0,
+            "idle_s": 10.0,
+            "write_s": 5.0,
+            "max_unread": 100.0,
+            "max_connections": 3,
+            "count": self.counts.append,
+            **changed,
+        }
         self.kind = limited_protocol(ConnectionLimits(**limits))
         self.config = uvicorn.Config(
             answer, http=self.kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=10_000

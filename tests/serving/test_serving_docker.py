@@ -37,26 +37,41 @@ def ignored(name: str, is_top: bool) -> bool:
     """True for a file or folder that .dockerignore leaves out of `COPY .`."""
     patterns = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line and line[0] != "#"]
     assert all("/" not in pattern.replace("**/", "", 1) and pattern[0] != "!" for pattern in patterns)
-    return any(fnmatch.fnmatch(name, pattern.replace("**/", "", 1)) for pattern in patterns
-               if is_top or pattern.startswith("**/"))  # fmt: skip
+    return any(
+        fnmatch.fnmatch(name, pattern.replace("**/", "", 1))
+        for pattern in patterns
+        if is_top or pattern.startswith("**/")
+    )
 
 
 def copy_context(source: Path, target: Path) -> None:
     """Copies what `COPY .` copies."""
-    shutil.copytree(source, target, ignore=lambda place, names: [
-        name for name in names if ignored(name, Path(place) == source)])  # fmt: skip
+    shutil.copytree(
+        source, target, ignore=lambda place, names: [name for name in names if ignored(name, Path(place) == source)]
+    )
 
 
 def test_environments_and_outputs_are_not_copied(tmp_path: Path) -> None:
-    for name in (".git/x", ".venv/bin/python", "outputs/run/x", "mxtrain/__pycache__/x.pyc", "mxtrain/data/x.py",
-                 "exported/digits/model.onnx", "examples/serving/requirements.txt", "README.md"):  # fmt: skip
+    for name in (
+        ".git/x",
+        ".venv/bin/python",
+        "outputs/run/x",
+        "mxtrain/__pycache__/x.pyc",
+        "mxtrain/data/x.py",
+        "exported/digits/model.onnx",
+        "examples/serving/requirements.txt",
+        "README.md",
+    ):
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text("x")
     copy_context(tmp_path / "root", tmp_path / "copy")
     found = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()}
     assert found == {
-        "mxtrain/data/x.py", "exported/digits/model.onnx", "examples/serving/requirements.txt", "README.md"
-    }  # fmt: skip
+        "mxtrain/data/x.py",
+        "exported/digits/model.onnx",
+        "examples/serving/requirements.txt",
+        "README.md",
+    }
     for step in steps("COPY"):
         first = step.split()[0].split("/")[0]
         assert first == "." or not ignored(first, True)
@@ -79,17 +94,24 @@ def test_its_steps_make_a_server(tmp_path: Path) -> None:
     folder = served_folders.write_pixels(tmp_path / "digits")
     program, command, _, host = json.loads(steps("CMD")[0])
     assert (command, host) == ("serve", "host=0.0.0.0")
-    process = subprocess.Popen([str(environment / "bin" / program), command, str(folder), "port=0"], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path, env={})  # fmt: skip
+    process = subprocess.Popen(
+        [str(environment / "bin" / program), command, str(folder), "port=0"],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={},
+    )
     try:
         assert process.stdout is not None
         # After two seconds, a line of progress comes first.
         port = next(int(match[1]) for line in process.stdout if (match := re.search(r":(\d+)$", line.strip())))
         image = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
         request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/v2/models/digits/predict", json.dumps({"input": image.tolist()}).encode(),
+            f"http://127.0.0.1:{port}/v2/models/digits/predict",
+            json.dumps({"input": image.tolist()}).encode(),
             {"Content-Type": "application/json"},
-        )  # fmt: skip
+        )
         with urllib.request.urlopen(request, timeout=20) as answer:
             found = json.loads(answer.read())
         expected = served_folders.pixels_of(image)[0]

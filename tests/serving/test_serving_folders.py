@@ -35,8 +35,9 @@ from mxtrain.serving.settings import ServeSettings
 
 
 def load(folder: Path, **changed: Any) -> ServedModel:
-    return ServedModel(**{"name": "m", "folder": str(folder), "threads": 1, "check": True, "max_batch": 8,
-                          "max_scale": 4.0, **changed})  # fmt: skip
+    return ServedModel(
+        **{"name": "m", "folder": str(folder), "threads": 1, "check": True, "max_batch": 8, "max_scale": 4.0, **changed}
+    )
 
 
 def change_json(folder: Path, **values: Any) -> Path:
@@ -60,8 +61,10 @@ def test_a_signature_chooses_among_our_own_readers_only(tmp_path: Path, name: An
 DAMAGED = {
     "shape": {"shape": [1, 1 << 30, 1 << 30], "decoding": {"shape": [1, 4, 4], "central_crop": 1.0}},
     "negative": {"shape": [1, -4, 4], "decoding": {"shape": [1, 4, 4], "central_crop": 1.0}},
-    "text": {"shape": "x", "decoding": {}}, "nothing": {}, "list": [],
-}  # fmt: skip
+    "text": {"shape": "x", "decoding": {}},
+    "nothing": {},
+    "list": [],
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -78,10 +81,11 @@ def test_damaged_text_and_sound_signatures_are_refused(tmp_path: Path) -> None:
     sound = [TensorSpec("a", "float32", "FP32", ("batch", "time", 8)), TensorSpec("b", "float32", "FP32", ("batch",))]
     words = {"file": "a.json", "max_length": 1 << 40, "special": [], "lowercase": False, "pad": 0}
     for kind, specs, given in (
-        ("TextSignature", text, {}), ("TextSignature", text, {"facts": {"tokenizer": {"file": 7}}}),
+        ("TextSignature", text, {}),
+        ("TextSignature", text, {"facts": {"tokenizer": {"file": 7}}}),
         ("TextSignature", text, {"facts": {"tokenizer": words}}),
         ("AudioSignature", sound, {"signature": {"audio": {"sample_rate": "x"}}}),
-    ):  # fmt: skip
+    ):
         signature = {"signature_class": kind, "task": "speech_recognition", **given}
         folder: Any = SimpleNamespace(signature=signature, read=lambda name: words_of(["a"]))
         with pytest.raises(UnusableFolder, match="is damaged"):
@@ -150,22 +154,29 @@ def damaged_run(tmp_path: Path) -> Tuple[Any, ...]:
 REFUSED = {
     "nothing": (lambda tmp_path: (), "serve takes exported folders or runs"),
     "missing": (lambda tmp_path: ("nowhere",), "there is no folder 'nowhere'"),
-    "misspelt": (lambda tmp_path: (*as_folder(tmp_path), "prot=8000"),
-                 "there is no setting 'prot'. Did you mean 'port'?"),
+    "misspelt": (
+        lambda tmp_path: (*as_folder(tmp_path), "prot=8000"),
+        "there is no setting 'prot'. Did you mean 'port'?",
+    ),
     "threads": (lambda tmp_path: (*as_folder(tmp_path), "threads=257"), "threads=257: should be less than or equal"),
     "value": (lambda tmp_path: (*as_folder(tmp_path), "port=99999"), "port"),
     "name": (lambda tmp_path: (f"a b={as_folder(tmp_path)[0]}",), "no name of a model"),
-    "twice": (twice, "two models are called 'm'"), "custom operators": (custom_operators, "are not ONNX's"),
-    "link": (link, "cannot be read"), "no run": (no_run, "neither an exported folder nor a run with a checkpoint."),
-    "above": (lambda tmp_path: (str(write_pixels(tmp_path / "digits" / "1").parent.parent),),
-              "nor a run with a checkpoint; it contains the exported folder "),
+    "twice": (twice, "two models are called 'm'"),
+    "custom operators": (custom_operators, "are not ONNX's"),
+    "link": (link, "cannot be read"),
+    "no run": (no_run, "neither an exported folder nor a run with a checkpoint."),
+    "above": (
+        lambda tmp_path: (str(write_pixels(tmp_path / "digits" / "1").parent.parent),),
+        "nor a run with a checkpoint; it contains the exported folder ",
+    ),
     "damaged run": (damaged_run, "/run' cannot be exported: "),
     "host": (lambda tmp_path: (*as_folder(tmp_path), "host=203.0.113.9"), "host=203.0.113.9"),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "damaged run" else ())
-                                  for name in REFUSED])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "damaged run" else ()) for name in REFUSED]
+)
 def test_refused_commands(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     make: Callable[[Path], Tuple[str, ...]]
     make, said = REFUSED[name]
@@ -203,8 +214,10 @@ def test_long_work_at_the_start_is_shown(
     assert run(["serve", *folders, "port=0"]) == 2
     said = capsys.readouterr()
     assert [re.sub(r", .*", "", line) for line in said.out.splitlines()] == [
-        "loading good", "mxtrain: good is loaded", "loading m"
-    ]  # fmt: skip
+        "loading good",
+        "mxtrain: good is loaded",
+        "loading m",
+    ]
     assert said.err.count("\n") == 1, "standard error has the log alone"
 
 
@@ -224,8 +237,14 @@ def test_a_port_in_use_and_a_short_token(
 @pytest.mark.slow
 def test_a_run_is_served_and_predicts_as_mxtrain_does(tmp_path: Path) -> None:
     trained = tmp_path / "digits"
-    running.here(trained, "model.channels=[2,4]", "model.hidden=8", "trainer.max_epochs=1",
-                 "trainer.limit_train_batches=4", "trainer.test=false")  # fmt: skip
+    running.here(
+        trained,
+        "model.channels=[2,4]",
+        "model.hidden=8",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=4",
+        "trainer.test=false",
+    )
     loaded = mxtrain.load(trained)
     images = np.random.default_rng(0).integers(0, 256, (6, 20, 14), dtype=np.uint8)
     temporary = tmp_path / "tmp"
@@ -249,10 +268,23 @@ def test_texts_are_read_as_mxtrain_does(tmp_path: Path) -> None:
     table = tmp_path / "texts.csv"
     table.write_text("\n".join(["label,text", *(f"{'ab'[row % 2]},{text}" for row, text in enumerate(words))]) + "\n")
     trained = tmp_path / "texts"
-    running.here(trained, "dataset=text", "model=bert", f"dataset.train={table}", "dataset.sentence=text",
-                 "model.num_layers=1", "model.units=16", "model.hidden_size=32", "model.num_heads=2",
-                 "dataset.max_length=16", "dataset.vocab_size=100", "dataset.batch_size=4", "trainer.max_epochs=1",
-                 "trainer.limit_train_batches=2", "trainer.test=false")  # fmt: skip
+    running.here(
+        trained,
+        "dataset=text",
+        "model=bert",
+        f"dataset.train={table}",
+        "dataset.sentence=text",
+        "model.num_layers=1",
+        "model.units=16",
+        "model.hidden_size=32",
+        "model.num_heads=2",
+        "dataset.max_length=16",
+        "dataset.vocab_size=100",
+        "dataset.batch_size=4",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=2",
+        "trainer.test=false",
+    )
     loaded = mxtrain.load(trained)
     loaded.export(tmp_path / "exported", limit_batches=1)
     texts = ["w1 w2 w3", "W4 unknown words ö, and quite a few more than sixteen tokens of them in one line", "w9"]
@@ -282,9 +314,20 @@ def test_recordings_are_read_as_mxtrain_does(tmp_path: Path) -> None:
         rows.append({"audio_filepath": f"{number}.wav", "text": "abcde"[number % 5] * 2})
     manifest = tmp_path / "train.jsonl"
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    running.here(trained, "task=speech_recognition", "dataset=speech_manifest", f"dataset.train={manifest}",
-                 "dataset.val_fraction=0.3", "dataset.batch_size=4", "model.channels=[2,3,2]", "model.units=8",
-                 "model.num_layers=2", "trainer.max_epochs=8", "trainer.test=false", "optimizer.lr=0.01")  # fmt: skip
+    running.here(
+        trained,
+        "task=speech_recognition",
+        "dataset=speech_manifest",
+        f"dataset.train={manifest}",
+        "dataset.val_fraction=0.3",
+        "dataset.batch_size=4",
+        "model.channels=[2,3,2]",
+        "model.units=8",
+        "model.num_layers=2",
+        "trainer.max_epochs=8",
+        "trainer.test=false",
+        "optimizer.lr=0.01",
+    )
     loaded = mxtrain.load(trained)
     loaded.export(tmp_path / "exported", limit_batches=1)
     sound = (0.3 * np.sin(np.arange(24_000) * np.linspace(0.02, 0.4, 24_000))).astype(np.float32)

@@ -17,17 +17,32 @@ def model_of(kind: str, *types: str) -> Any:
     return SimpleNamespace(name="m", reader=reader, accepts=[*types, "application/json"], read_types=types)
 
 
-@pytest.mark.parametrize("kind, given, expected", [
-    ("image", "image/jpg", "image/jpeg"), ("image", " Image/PJPEG ; q=1", "image/jpeg"),
-    ("image", "image/x-png", "image/png"), ("image", "image/x-ms-bmp", "image/bmp"),
-    ("sound", "audio/mp3", "audio/mpeg"), ("sound", "audio/x-flac", "audio/flac"),
-    ("table", "application/csv", "text/csv"), ("table", "text/json", "application/json"), ("image", "", "image/jpeg"),
-    ("sound", "application/octet-stream", "audio/mpeg"),
-    ("table", "", None), ("text", "", None), ("text", "application/octet-stream", None), ("image", "image/webp", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, given, expected",
+    [
+        ("image", "image/jpg", "image/jpeg"),
+        ("image", " Image/PJPEG ; q=1", "image/jpeg"),
+        ("image", "image/x-png", "image/png"),
+        ("image", "image/x-ms-bmp", "image/bmp"),
+        ("sound", "audio/mp3", "audio/mpeg"),
+        ("sound", "audio/x-flac", "audio/flac"),
+        ("table", "application/csv", "text/csv"),
+        ("table", "text/json", "application/json"),
+        ("image", "", "image/jpeg"),
+        ("sound", "application/octet-stream", "audio/mpeg"),
+        ("table", "", None),
+        ("text", "", None),
+        ("text", "application/octet-stream", None),
+        ("image", "image/webp", None),
+    ],
+)
 def test_names_of_content_types(kind: str, given: str, expected: Any) -> None:
-    types = {"image": ("image/jpeg", "image/png", "image/bmp"), "sound": ("audio/mpeg", "audio/flac"),
-             "table": ("text/csv",), "text": ("text/plain",)}[kind]  # fmt: skip
+    types = {
+        "image": ("image/jpeg", "image/png", "image/bmp"),
+        "sound": ("audio/mpeg", "audio/flac"),
+        "table": ("text/csv",),
+        "text": ("text/plain",),
+    }[kind]
     if expected is not None:
         assert media_type_of(given, model_of(kind, *types)) == expected
     else:

@@ -30,20 +30,27 @@ def infer(body: Any, model: str = "ids", **headers: str) -> Any:
 
 TENSOR = {"name": "ids", "shape": [1, 2], "datatype": "INT32", "data": [1, 2]}
 HALVES: Dict[str, Any] = {
-    "id": {"inputs": [TENSOR], "id": "\ud800"}, "name of an input": {"inputs": [{**TENSOR, "name": "\udfff"}]},
-    "name of an output": {"inputs": [TENSOR], "outputs": [{"name": "a\ud800b"}]}, "key": {"\ud800": 1},
-    "datatype": {"inputs": [{**TENSOR, "datatype": "\ud83d"}]}, "data": {"inputs": [{**TENSOR, "data": ["\ud800"]}]},
+    "id": {"inputs": [TENSOR], "id": "\ud800"},
+    "name of an input": {"inputs": [{**TENSOR, "name": "\udfff"}]},
+    "name of an output": {"inputs": [TENSOR], "outputs": [{"name": "a\ud800b"}]},
+    "key": {"\ud800": 1},
+    "datatype": {"inputs": [{**TENSOR, "datatype": "\ud83d"}]},
+    "data": {"inputs": [{**TENSOR, "data": ["\ud800"]}]},
     "size": {"inputs": [{**TENSOR, "parameters": {"binary_data_size": "\ud800"}}]},
     "ends": {"inputs": [TENSOR], "id": "\ude00\ud83d"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("action", ["infer", "predict", "generate"])
 def test_half_of_a_surrogate_pair_is_refused(models: List[ServedModel], action: str) -> None:
-    requests = [("POST", f"/v2/models/ids/{action}", {"content-type": "application/json"}, json.dumps(body).encode())
-                for body in HALVES.values()]  # fmt: skip
-    raw = [(*request[:3], json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-           for request, body in zip(requests, HALVES.values())]  # fmt: skip
+    requests = [
+        ("POST", f"/v2/models/ids/{action}", {"content-type": "application/json"}, json.dumps(body).encode())
+        for body in HALVES.values()
+    ]
+    raw = [
+        (*request[:3], json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        for request, body in zip(requests, HALVES.values())
+    ]
     for status, content, _ in ask(models, *requests, *raw):
         said = json.loads(content)["error"]
         assert status == 400 and ("half of a surrogate" in said or "UTF-8" in said or "writes no text" in said), said
@@ -58,24 +65,56 @@ LENGTHS = ("9" * 5000, "0" * 5000, "9" * 20, "1" * 16, "-1", "+5", "1e3", "", " 
 def test_absurd_length_headers_are_refused(models: List[ServedModel]) -> None:
     body = json.dumps({"inputs": [TENSOR]}).encode()
     texts = [one for one in LENGTHS if one.isascii()]
-    for text, (status, content, _) in zip(texts, ask(models, *(
-        infer(body, **{"inference_header_content_length": text}) for text in texts))):  # fmt: skip
+    for text, (status, content, _) in zip(
+        texts, ask(models, *(infer(body, **{"inference_header_content_length": text}) for text in texts))
+    ):
         assert status == 400 and "must be the bytes of the JSON" in json.loads(content)["error"], text
-    exact, padded, beyond = ask(models, *(infer(body, **{"inference_header_content_length": text})
-                                          for text in (str(len(body)), f"{len(body):015}", str(len(body) + 1))))
+    exact, padded, beyond = ask(
+        models,
+        *(
+            infer(body, **{"inference_header_content_length": text})
+            for text in (str(len(body)), f"{len(body):015}", str(len(body) + 1))
+        ),
+    )
     assert (exact[0], padded[0], beyond[0]) == (200, 200, 400)
 
 
 STRANGE = (
-    None, True, 0, -1, 1.5, 1e400, 10**400, 2**31, 2**63, 2**64, "", "x", "\ud800", "\0", "é", [], {}, [[]], [{}],
-    [None], ["a"], {"a": 1}, [[1], [2, 3]], [2**31 - 1] * 16, [0, 2**31 - 1, 2**31 - 1, 2**31 - 1], [1] * 40,
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    1e400,
+    10**400,
+    2**31,
+    2**63,
+    2**64,
+    "",
+    "x",
+    "\ud800",
+    "\0",
+    "é",
+    [],
+    {},
+    [[]],
+    [{}],
+    [None],
+    ["a"],
+    {"a": 1},
+    [[1], [2, 3]],
+    [2**31 - 1] * 16,
+    [0, 2**31 - 1, 2**31 - 1, 2**31 - 1],
+    [1] * 40,
     "9" * 5000,
-)  # fmt: skip
+)
 FULL: Dict[str, Any] = {
-    "inputs": [{**TENSOR, "parameters": {"binary_data_size": 8}}], "id": "a",
-    "outputs": [{"name": "output", "parameters": {"binary_data": True}}], "parameters": {"binary_data_output": True},
+    "inputs": [{**TENSOR, "parameters": {"binary_data_size": 8}}],
+    "id": "a",
+    "outputs": [{"name": "output", "parameters": {"binary_data": True}}],
+    "parameters": {"binary_data_output": True},
     "text_input": "x",
-}  # fmt: skip
+}
 
 
 def mutated(value: Any, draw: random.Random) -> Any:
@@ -103,8 +142,18 @@ def bodies(count: int) -> List[bytes]:
     return found
 
 
-TYPES = ("application/json", "text/plain", "text/csv", "image/png", "image/jpg", "multipart/form-data; boundary=x",
-         "multipart/form-data", "application/x-www-form-urlencoded", "application/octet-stream", "")  # fmt: skip
+TYPES = (
+    "application/json",
+    "text/plain",
+    "text/csv",
+    "image/png",
+    "image/jpg",
+    "multipart/form-data; boundary=x",
+    "multipart/form-data",
+    "application/x-www-form-urlencoded",
+    "application/octet-stream",
+    "",
+)
 
 
 def test_strange_bodies_are_answered_with_a_sentence(models: List[ServedModel]) -> None:

@@ -33,8 +33,16 @@ from mxtrain.text.translation.networks.decoding import Beam, BeamSteps
 
 pytestmark = pytest.mark.slow
 
-SHORT = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=1", "trainer.test=false",
-         "dataset.batch_size=4", "dataset.val_fraction=0.4", "dataset.vocab_size=300", "model.units=16")  # fmt: skip
+SHORT = (
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=2",
+    "trainer.limit_val_batches=1",
+    "trainer.test=false",
+    "dataset.batch_size=4",
+    "dataset.val_fraction=0.4",
+    "dataset.vocab_size=300",
+    "model.units=16",
+)
 MANY = 1_000_000
 ENDLESS = {"max_tokens": MANY, "temperature": 0}
 
@@ -47,12 +55,28 @@ def folders(tmp_path_factory: pytest.TempPathFactory, compiled_operators: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         copy_operators(compiled_operators, own_folder())
-        running.here(folder / "lstm-run", "task=language_modeling", f"dataset.train={folder}/text.txt", *SHORT,
-                     "dataset.max_length=8", "model.num_layers=2", "model.hidden_size=24",
-                     "task.new_tokens=20")  # fmt: skip
-        running.here(folder / "gnmt-run", "task=translation", "model=gnmt", "dataset=parallel_text", *SHORT,
-                     f"dataset.train={folder}/pairs", "dataset.tokenizer=words", "dataset.batch_tokens=null",
-                     "task.beam_size=2", "task.max_length_offset=5")  # fmt: skip
+        running.here(
+            folder / "lstm-run",
+            "task=language_modeling",
+            f"dataset.train={folder}/text.txt",
+            *SHORT,
+            "dataset.max_length=8",
+            "model.num_layers=2",
+            "model.hidden_size=24",
+            "task.new_tokens=20",
+        )
+        running.here(
+            folder / "gnmt-run",
+            "task=translation",
+            "model=gnmt",
+            "dataset=parallel_text",
+            *SHORT,
+            f"dataset.train={folder}/pairs",
+            "dataset.tokenizer=words",
+            "dataset.batch_tokens=null",
+            "task.beam_size=2",
+            "task.max_length_offset=5",
+        )
         copy_operators(own_folder(), compiled_operators)
         for name in ("lstm", "gnmt"):
             mxtrain.load(folder / f"{name}-run").export(folder / name, limit_batches=1)
@@ -69,8 +93,14 @@ def write_texts(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def served(folders: Path) -> Iterator[Served]:
-    with Served(folders / "lstm", folders / "gnmt", served_folders.write_pixels(folders / "pixels"),
-                f"max_tokens={MANY}", "generations=2", "max_body_mb=0.01") as server:  # fmt: skip
+    with Served(
+        folders / "lstm",
+        folders / "gnmt",
+        served_folders.write_pixels(folders / "pixels"),
+        f"max_tokens={MANY}",
+        "generations=2",
+        "max_body_mb=0.01",
+    ) as server:
         yield server
         assert server.end() == 0
         assert not [row for row in server.log if row["event"] == "error"]
@@ -92,8 +122,9 @@ def predicted(folder: Path, texts: List[str], key: str) -> List[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(texts) + "\n")
         file.flush()
-        done = subprocess.run([sys.executable, "-I", str(folder / "predict.py"), file.name], capture_output=True,
-                              text=True, check=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-I", str(folder / "predict.py"), file.name], capture_output=True, text=True, check=True
+        )
     return [json.loads(line)[key] for line in done.stdout.splitlines()]
 
 
@@ -118,22 +149,27 @@ def test_pieces_of_a_continuation_are_the_text_of_predict(served: Served, folder
         assert events[-1]["finish_reason"] == "length" and events[-1]["tokens"] == 20
         body = {"text_input": "one two", "parameters": {"seed": seed, "stream": False}, "id": "x"}
         assert served.ask("/v2/models/lstm/generate", body)[1] == {
-            "model_name": "lstm", "model_version": "1", "id": "x", "text_output": expected, "finish_reason": "length",
+            "model_name": "lstm",
+            "model_version": "1",
+            "id": "x",
+            "text_output": expected,
+            "finish_reason": "length",
             "tokens": 20,
-        }  # fmt: skip
+        }
         versioned = served.ask("/v2/models/lstm/versions/1/generate_stream", body | {"parameters": {"seed": seed}})
         assert versioned[0] == 200 and versioned[1].count(b"data: ") == len(events)
         broken += len(events) < 20
     assert broken, "tokens end within characters, and their pieces are held back"
     greedy = stream(served, "lstm", "one two", temperature=0, max_tokens=5)
-    (expected,) = predicted(with_facts(folders / "lstm", tmp_path / "greedy", temperature=0, new_tokens=5),
-                            ["one two"], "continuation")  # fmt: skip
+    (expected,) = predicted(
+        with_facts(folders / "lstm", tmp_path / "greedy", temperature=0, new_tokens=5), ["one two"], "continuation"
+    )
     assert "".join(event["text_output"] for event in greedy) == expected and greedy[-1]["tokens"] == 5
 
 
 def test_translations_stream_with_one_beam_and_come_at_once_with_several(
     served: Served, folders: Path, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     texts = ["one w1 w2", "one w7 w8 w9 w10", "one", "w3 w3 w3 w3 w3 w3 w3"]
     greedy = with_facts(folders / "gnmt", tmp_path / "greedy", beam_size=1)
     streamed = 0
@@ -155,18 +191,29 @@ ATTENTION = ("model.num_heads=2", "model.num_layers=1")
 @pytest.mark.parametrize("name", ["gpt", "transformer"])
 def test_networks_with_caches_stream_the_text_of_predict(
     name: str, tmp_path: Path, compiled_operators: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """The caches of attention grow with each token."""
     write_texts(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     copy_operators(compiled_operators, own_folder())
     given = {
-        "gpt": ("task=language_modeling", f"dataset.train={tmp_path}/text.txt", "dataset.max_length=32",
-                "task.new_tokens=12", "task.temperature=0"),
-        "transformer": ("task=translation", "dataset=parallel_text", f"dataset.train={tmp_path}/pairs",
-                        "dataset.tokenizer=words", "dataset.batch_tokens=null", "task.beam_size=1",
-                        "task.max_length_offset=5"),
-    }[name]  # fmt: skip
+        "gpt": (
+            "task=language_modeling",
+            f"dataset.train={tmp_path}/text.txt",
+            "dataset.max_length=32",
+            "task.new_tokens=12",
+            "task.temperature=0",
+        ),
+        "transformer": (
+            "task=translation",
+            "dataset=parallel_text",
+            f"dataset.train={tmp_path}/pairs",
+            "dataset.tokenizer=words",
+            "dataset.batch_tokens=null",
+            "task.beam_size=1",
+            "task.max_length_offset=5",
+        ),
+    }[name]
     running.here(tmp_path / "run", *given, f"model={name}", *SHORT, *ATTENTION)
     folder = tmp_path / name
     mxtrain.load(tmp_path / "run").export(folder, limit_batches=1)
@@ -224,8 +271,9 @@ WRONG: Dict[str, Tuple[str, Any, int, str]] = {
     "other route": ("lstm", {"text_input": "a", "parameters": {"stream": 1}}, 400, "parameters.stream must be"),
     "large": ("lstm", {"text_input": "a" * 11_000}, 413, "more than 10,000 bytes"),
     "no step": ("pixels", {"text_input": "a"}, 400, "writes no text"),
-    "no model": ("lstn", {"text_input": "a"}, 404, "Did you mean 'lstm'?"), "no JSON": ("lstm", b"{", 400, "no JSON"),
-}  # fmt: skip
+    "no model": ("lstn", {"text_input": "a"}, 404, "Did you mean 'lstm'?"),
+    "no JSON": ("lstm", b"{", 400, "no JSON"),
+}
 
 
 def test_wrong_requests_for_text_are_refused(served: Served) -> None:
@@ -312,8 +360,14 @@ def test_openapi_and_metadata_describe_texts(served: Served) -> None:
 
 @pytest.fixture
 def impatient(folders: Path) -> Iterator[Served]:
-    with Served(folders / "lstm", f"max_tokens={MANY}", "timeout_s=1", "drain_s=0.1", "generations=3",
-                environment={"MXTRAIN_SERVE_TOKEN": "0123456789abcdef"}) as server:  # fmt: skip
+    with Served(
+        folders / "lstm",
+        f"max_tokens={MANY}",
+        "timeout_s=1",
+        "drain_s=0.1",
+        "generations=3",
+        environment={"MXTRAIN_SERVE_TOKEN": "0123456789abcdef"},
+    ) as server:
         yield server
 
 
@@ -344,9 +398,13 @@ def test_late_texts_and_the_end_of_the_server(impatient: Served) -> None:
 
 
 DAMAGED: Dict[str, Dict[str, Any]] = {
-    "no number": {"new_tokens": "9"}, "zero": {"new_tokens": 0}, "prompt": {"max_prompt": 0},
-    "sampling": {"top_p": 7}, "tokenizer": {"tokenizer": {}}, "nan": {"temperature": float("nan")},
-}  # fmt: skip
+    "no number": {"new_tokens": "9"},
+    "zero": {"new_tokens": 0},
+    "prompt": {"max_prompt": 0},
+    "sampling": {"top_p": 7},
+    "tokenizer": {"tokenizer": {}},
+    "nan": {"temperature": float("nan")},
+}
 
 
 def load(folder: Path) -> ServedModel:

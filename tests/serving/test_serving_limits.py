@@ -36,8 +36,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def impatient(folder: Path) -> Iterator[Served]:
     """A server with short times, few connections and a short queue."""
-    with Served(folder / "ids", folder / "slow", "header_s=0.7", "timeout_s=1.0", "idle_s=1.5", "max_connections=60",
-                "queue=3", "max_pending_mb=2", "max_body_mb=1.5", "log=errors") as server:  # fmt: skip
+    with Served(
+        folder / "ids",
+        folder / "slow",
+        "header_s=0.7",
+        "timeout_s=1.0",
+        "idle_s=1.5",
+        "max_connections=60",
+        "queue=3",
+        "max_pending_mb=2",
+        "max_body_mb=1.5",
+        "log=errors",
+    ) as server:
         yield server
 
 
@@ -48,15 +58,20 @@ def test_long_json_is_refused_before_it_is_parsed(folder: Path) -> None:
     binary = {"Inference-Header-Content-Length": str(len(padded))}
     with Served(folder / "ids", "max_json_mb=0.05", "max_body_mb=1") as served:
         path = "/v2/models/ids"
-        for action, body, headers in (("infer", padded, {}), ("infer", padded + array.tobytes(), binary),
-                                      ("predict", padded, {}), ("infer", iter([padded]), {})):  # fmt: skip
+        for action, body, headers in (
+            ("infer", padded, {}),
+            ("infer", padded + array.tobytes(), binary),
+            ("predict", padded, {}),
+            ("infer", iter([padded]), {}),
+        ):
             status, found, _ = served.ask(f"{path}/{action}", body, headers=headers)
             assert status == 413 and "more than 50,000 bytes, the server's max_json_mb" in found["error"], found
             assert "binary extension (Inference-Header-Content-Length and binary_data_size)" in found["error"]
         tensor.update(shape=[20_000, 1], parameters={"binary_data_size": 80_000})
         head = json.dumps({"inputs": [tensor]}).encode()
-        status, found, _ = served.ask(f"{path}/infer", head + bytes(80_000),
-                                      headers={"Inference-Header-Content-Length": str(len(head))})  # fmt: skip
+        status, found, _ = served.ask(
+            f"{path}/infer", head + bytes(80_000), headers={"Inference-Header-Content-Length": str(len(head))}
+        )
         assert status == 413 and "20000 samples" in found["error"], "arrays may be larger than JSON"
         status, found, _ = served.ask(f"{path}/predict", b" " * 1_000_001)
         assert "max_json_mb" in found["error"]
@@ -141,11 +156,12 @@ def test_an_idle_connection_is_kept_and_then_closed(impatient: Served) -> None:
 
 def test_large_heads_and_nonsense(impatient: Served) -> None:
     for sent, status in (
-        (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 400_000, b"431"), (b"\x16\x03\x01\x02\x00\x01", b"400"),
+        (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 400_000, b"431"),
+        (b"\x16\x03\x01\x02\x00\x01", b"400"),
         (b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"POST /v2/models/ids/infer HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", b"400"),
         (b"POST /v2/models/ids/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", b"400"),
-    ):  # fmt: skip
+    ):
         with connected(impatient) as client:
             with contextlib.suppress(ConnectionError):
                 client.sendall(sent)
@@ -351,8 +367,9 @@ def test_token(folder: Path) -> None:
             for given in ({}, {"Authorization": f"Bearer {token}x"}, {"Authorization": token}):
                 status, found, headers = served.ask(path, headers=given)
                 assert (status, headers["www-authenticate"]) == (401, "Bearer"), found
-            assert served.ask(path, headers={"Authorization": f"Bearer {token}"})[0] == (404 if path == "/nowhere"
-                                                                                         else 200)  # fmt: skip
+            assert served.ask(path, headers={"Authorization": f"Bearer {token}"})[0] == (
+                404 if path == "/nowhere" else 200
+            )
         for path in ("/", "/v2/health/live", "/v2/health/ready", "/openapi.json"):
             status, found, _ = served.ask(path)
             assert status == 200 and "ids" not in str(found.get("models", "")) if isinstance(found, dict) else True

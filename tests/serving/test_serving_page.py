@@ -45,8 +45,10 @@ def test_an_image_and_arrays_are_tried_by_hand(tmp_path: Path) -> None:
     file = io.BytesIO()
     Image.fromarray(image).save(file, "PNG")
     expected = CLASSES[pixels_of(image[None, None])[0].argmax()]
-    with Served(*folders, environment={"MXTRAIN_SERVE_TOKEN": TOKEN}) as served, \
-            Browser(tmp_path / "profile", 400) as page:  # fmt: skip
+    with (
+        Served(*folders, environment={"MXTRAIN_SERVE_TOKEN": TOKEN}) as served,
+        Browser(tmp_path / "profile", 400) as page,
+    ):
         page.open(served.url + "/")
         needed = "This server needs a token. Enter it in the field Token; whoever started the server has it."
         assert page.wait(ANSWER) == needed
@@ -95,17 +97,27 @@ def test_boxes_masks_and_points_are_drawn_over_the_image(tmp_path: Path) -> None
     segments_hw = np.zeros((20, 40), np.uint8)
     segments_hw[:, 20:] = 1
     answers = {
-        "found": {"found": [
-            {"class": "cat", "score": 0.9, "box": [4, 2, 35, 16], "mask": {"size": [20, 40],
-                                                                        "counts": coco_run_lengths(mask_hw)}}]},
-        "segments": {"height": 20, "width": 40, "shares": {"sky": 0.75, "sea": 0.25},
-                     "mask": base64.b64encode(mask_png(segments_hw, [0, 9])).decode()},
+        "found": {
+            "found": [
+                {
+                    "class": "cat",
+                    "score": 0.9,
+                    "box": [4, 2, 35, 16],
+                    "mask": {"size": [20, 40], "counts": coco_run_lengths(mask_hw)},
+                }
+            ]
+        },
+        "segments": {
+            "height": 20,
+            "width": 40,
+            "shares": {"sky": 0.75, "sea": 0.25},
+            "mask": base64.b64encode(mask_png(segments_hw, [0, 9])).decode(),
+        },
         "points": {"score": 0.5, "box": [0, 0, 40, 20], "key_points": {"nose": [10, 5, 0.9], "tail": [30, 15, 0.8]}},
-    }  # fmt: skip
+    }
     file = io.BytesIO()
     Image.fromarray(np.full((20, 40, 3), 255, np.uint8)).save(file, "PNG")
-    with Served(served_folders.write_pixels(tmp_path / "pixels")) as served, \
-            Browser(tmp_path / "profile", 800) as page:  # fmt: skip
+    with Served(served_folders.write_pixels(tmp_path / "pixels")) as served, Browser(tmp_path / "profile", 800) as page:
         page.open(served.url + "/")
         page.wait("document.querySelectorAll('option').length == 1")
         page.run(CHOOSE_FILE % base64.b64encode(file.getvalue()).decode())
@@ -119,7 +131,8 @@ def test_boxes_masks_and_points_are_drawn_over_the_image(tmp_path: Path) -> None
 
         white = [255, 255, 255]
         inside, single, outside, edge, beyond = colours(
-            answers["found"], (20.5, 6.5), (7.5, 12.5), (7.5, 13.5), (35, 10), (38, 18))  # fmt: skip
+            answers["found"], (20.5, 6.5), (7.5, 12.5), (7.5, 13.5), (35, 10), (38, 18)
+        )
         assert inside == single != white and outside == beyond == white and edge not in (white, inside)
         left, right = colours(answers["segments"], (10, 10), (30, 10))
         np.testing.assert_allclose(left, (palette(256)[0] + 255.0) / 2, atol=2)

@@ -12,8 +12,12 @@ import pytest
 from mxtrain.text.exported_texts import Vocabulary
 from mxtrain.text.generating import PieceDecoder, decodes_locally, pieces_of
 
-TEXTS = ["the quick brown fox isn't lazy, is it? Don't ask. déjà vu", "naïve 你好 世界 🙂🙃 straße", "a  b   c\n\nd\te",
-         "123 4567, 8.9 (x) [y] re-use"] * 8  # fmt: skip
+TEXTS = [
+    "the quick brown fox isn't lazy, is it? Don't ask. déjà vu",
+    "naïve 你好 世界 🙂🙃 straße",
+    "a  b   c\n\nd\te",
+    "123 4567, 8.9 (x) [y] re-use",
+] * 8
 BYTES = {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
 Content = Callable[[], bytes]
 
@@ -39,8 +43,9 @@ def like_llama() -> bytes:
 
     words = ["▁", "▁the", "▁quick", "s", "'", "▁▁", ".", "�", "é", "▁a"]
     vocab = {"<unk>": 0, **BYTES, **{word: 257 + number for number, word in enumerate(words)}}
-    decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
-                                 decoders.Strip(" ", 1, 0)])  # fmt: skip
+    decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return library_file(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True), decoder)
 
 
@@ -66,22 +71,30 @@ def sentence_piece() -> bytes:
 
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS), model_writer=written, vocab_size=340, hard_vocab_limit=False,
-        byte_fallback=True, minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter(TEXTS),
+        model_writer=written,
+        vocab_size=340,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        minloglevel=2,
+    )
     return written.getvalue()
 
 
 FILES: Dict[str, Content] = {
-    "byte level": byte_level, "like Llama": like_llama, "word pieces": word_pieces,
-    "no decoder": with_decoder(lambda decoders: None), "metaspace": with_decoder(lambda made: made.Metaspace()),
-    "ends of words": with_decoder(lambda made: made.BPEDecoder(suffix="</w>")), "sentencepiece": sentence_piece,
-}  # fmt: skip
+    "byte level": byte_level,
+    "like Llama": like_llama,
+    "word pieces": word_pieces,
+    "no decoder": with_decoder(lambda decoders: None),
+    "metaspace": with_decoder(lambda made: made.Metaspace()),
+    "ends of words": with_decoder(lambda made: made.BPEDecoder(suffix="</w>")),
+    "sentencepiece": sentence_piece,
+}
 OTHERS: Dict[str, Content] = {
     "repeated tokens": with_decoder(lambda made: made.CTC(pad_token="|")),
     "spaces at the end": with_decoder(lambda made: made.Sequence([made.Fuse(), made.Strip("b", 0, 1)])),
     "several characters": with_decoder(lambda made: made.Sequence([made.Fuse(), made.Replace("ab", "x")])),
-}  # fmt: skip
+}
 
 
 class File:

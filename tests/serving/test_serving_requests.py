@@ -31,8 +31,12 @@ X = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server of four models."""
     folder = tmp_path_factory.mktemp("folders")
-    makers = {"pixels": served_folders.write_pixels, "ids": served_folders.write_ids,
-              "mixing": served_folders.write_mixing, "slow": served_folders.write_slow}  # fmt: skip
+    makers = {
+        "pixels": served_folders.write_pixels,
+        "ids": served_folders.write_ids,
+        "mixing": served_folders.write_mixing,
+        "slow": served_folders.write_slow,
+    }
     for name, make in makers.items():
         make(folder / name)
     with Served(*(folder / name for name in makers), "max_body_mb=1", "max_batch=8", "max_pixels=1000000") as server:
@@ -56,8 +60,11 @@ def test_metadata_and_health(served: Served) -> None:
     assert [one["name"] for one in found["outputs"]] == ["output", "probabilities"]
     listed = {one["name"]: one["parameters"] for one in served.ask("/v2/models")[1]["models"]}
     assert {name: one["is_batched"] for name, one in listed.items()} == {
-        "pixels": True, "ids": True, "slow": True, "mixing": False
-    }  # fmt: skip
+        "pixels": True,
+        "ids": True,
+        "slow": True,
+        "mixing": False,
+    }
     assert "image/png" in listed["pixels"]["accepts"] and listed["ids"]["accepts"] == ["application/json"]
 
 
@@ -71,14 +78,19 @@ def test_json_and_binary_tensors_give_what_numpy_computes(served: Served) -> Non
     np.testing.assert_allclose(np.reshape(by_name["probabilities"]["data"], (3, 3)), expected, rtol=1e-5)
     nested = tensor(shape=[3, 1, 4, 4], data=images.tolist())
     assert served.ask("/v2/models/pixels/infer", nested)[1] == found
-    head = json.dumps({
-        "id": "a-1", "outputs": [{"name": "probabilities", "parameters": {"binary_data": True}}],
-        **tensor(shape=[3, 1, 4, 4], data=None, parameters={"binary_data_size": 48}),
-    }).encode()  # fmt: skip
+    head = json.dumps(
+        {
+            "id": "a-1",
+            "outputs": [{"name": "probabilities", "parameters": {"binary_data": True}}],
+            **tensor(shape=[3, 1, 4, 4], data=None, parameters={"binary_data_size": 48}),
+        }
+    ).encode()
     status, body, headers = served.ask(
-        "/v2/models/pixels/versions/1/infer", head + images.tobytes(), "application/octet-stream",
+        "/v2/models/pixels/versions/1/infer",
+        head + images.tobytes(),
+        "application/octet-stream",
         headers={"Inference-Header-Content-Length": str(len(head))},
-    )  # fmt: skip
+    )
     size = int(headers["inference-header-content-length"])
     said = json.loads(body[:size])
     assert (status, said["id"], said["outputs"][0]["parameters"]) == (200, "a-1", {"binary_data_size": 36})
@@ -151,8 +163,9 @@ def metrics_of(served: Served) -> Dict[Any, float]:
     text = served.ask("/metrics")[1].decode()
     return {
         (sample.name, sample.labels.get("model", "")): sample.value
-        for family in text_string_to_metric_families(text) for sample in family.samples
-    }  # fmt: skip
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
 NAN = b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[%s,1]}]}'
@@ -189,7 +202,7 @@ WRONG = {
     "deep": ("mixing", b'{"a":' * 100_000, "nested too deeply"),
     "long number": ("mixing", b'{"a":' + b"1" * 10_000 + b"}", "no JSON"),
     "bytes": ("mixing", b"\xff\xfe\x00{", "no "),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -206,21 +219,27 @@ def test_other_refusals(served: Served) -> None:
         status, found, _ = served.ask(path, *rest, **more)
         return status, found["error"]
 
-    assert refused("/v2/models/pixel") == (404, "there is no model 'pixel'. Did you mean 'pixels'? Models: pixels, "
-                                                "ids, mixing, slow.")  # fmt: skip
+    assert refused("/v2/models/pixel") == (
+        404,
+        "there is no model 'pixel'. Did you mean 'pixels'? Models: pixels, ids, mixing, slow.",
+    )
     assert refused("/v2/models/pixels/versions/2")[0] == 404
     assert refused("/v3")[0] == 404 and refused("/v2", {})[0] == 405
     assert refused("/v2/models/pixels/predict", b"x", "text/plain")[0] == 415
     assert refused("/v2/models/pixels/infer", tensor(), headers={"Content-Encoding": "gzip"})[0] == 415
     assert refused("/v2/models/pixels/infer", tensor(shape=[9, 1, 4, 4], data=[0] * 144))[0] == 413
-    status, said = refused("/v2/models/ids/infer", {"inputs": [
-        {"name": "ids", "shape": [1, 25], "datatype": "INT32", "data": [0] * 25}]})  # fmt: skip
+    status, said = refused(
+        "/v2/models/ids/infer", {"inputs": [{"name": "ids", "shape": [1, 25], "datatype": "INT32", "data": [0] * 25}]}
+    )
     assert (status, said) == (413, "the input 'ids' has the length 25; at most 24 are taken.")
     for length in ("x", "-1", "99999", "9" * 100, "+1"):
         head = {"Inference-Header-Content-Length": length}
         assert refused("/v2/models/pixels/infer", b"{}", headers=head)[0] == 400
-    status, said = refused("/v2/models/pixels/infer", json.dumps(tensor()).encode() + b"rest",
-                           headers={"Inference-Header-Content-Length": str(len(json.dumps(tensor())))})  # fmt: skip
+    status, said = refused(
+        "/v2/models/pixels/infer",
+        json.dumps(tensor()).encode() + b"rest",
+        headers={"Inference-Header-Content-Length": str(len(json.dumps(tensor())))},
+    )
     assert (status, said) == (400, "4 bytes at the end of the body belong to no input.")
     for body in (b"{}" + b" " * 1_100_000, iter([b" " * 100_000] * 20)):  # the second one without Content-Length
         assert refused("/v2/models/pixels/infer", body) == (413, "the body has more than 1,000,000 bytes.")
@@ -228,6 +247,7 @@ def test_other_refusals(served: Served) -> None:
 
 def bomb(side: int) -> bytes:
     """A PNG of side x side pixels in a few kB."""
+
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
@@ -254,8 +274,11 @@ def test_image_bombs_and_broken_images(served: Served) -> None:
 def test_metrics_count_and_show_drift(served: Served) -> None:
     def counted() -> Dict[Any, float]:
         text = served.ask("/metrics")[1].decode()
-        return {(sample.name, *sorted(sample.labels.values())): sample.value
-                for family in text_string_to_metric_families(text) for sample in family.samples}  # fmt: skip
+        return {
+            (sample.name, *sorted(sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
 
     key = ("mxtrain_requests_total", "/v2/models/{name}/infer", "200", "pixels")
     before = counted()
@@ -273,8 +296,11 @@ def test_metrics_count_and_show_drift(served: Served) -> None:
 
 def test_one_request_of_huge_numbers_does_not_decide_the_drift() -> None:
     expected = {"m": {"x": (5.0, 2.0)}}
-    drift = InputDrift(expected, prometheus_client, {"registry": (registry := prometheus_client.CollectorRegistry()),
-                                                     "labelnames": ["model"]})  # fmt: skip
+    drift = InputDrift(
+        expected,
+        prometheus_client,
+        {"registry": (registry := prometheus_client.CollectorRegistry()), "labelnames": ["model"]},
+    )
     values = np.array([3.0, 7.0], np.float32)
     drift.observe("m", {"x": values})
     drift.observe("m", {"x": np.array([3e38, 3e38], np.float32)})

@@ -56,14 +56,19 @@ def test_rows_by_column_name_are_answered_with_what_numpy_computes(served: Serve
     kinds = {"town": "category", "age": "number", "visits": "count"}
     assert {column["name"]: column["kind"] for column in described["columns"]} == kinds
     assert described["accepts"] == [
-        "application/json", "text/csv", "text/tab-separated-values", "application/jsonl", "application/x-ndjson",
+        "application/json",
+        "text/csv",
+        "text/tab-separated-values",
+        "application/jsonl",
+        "application/x-ndjson",
     ]
     assert served.ask(PATH, described["example"].encode())[1] == answer(probability_of(2, 40, 1.72))
     counted = {
         sample.labels["class_name"]: sample.value
         for family in text_string_to_metric_families(served.ask("/metrics")[1].decode())
-        for sample in family.samples if sample.name == "mxtrain_predicted_total"
-    }  # fmt: skip
+        for sample in family.samples
+        if sample.name == "mxtrain_predicted_total"
+    }
     assert set(counted) == {"no", "yes"}, "by the class that is more probable"
     assert 'mxtrain_unseen_values_total{column="town",model="rows"} 4.0' in served.ask("/metrics")[1].decode()
 
@@ -81,14 +86,17 @@ WRONG: Dict[str, Any] = {
     "beyond float64": ({**ROW, "age": "-1e999"}, "'-1e999' in column 'age' is no finite number of 32 bits"),
     "integer": ({**ROW, "age": HUGE}, "in column 'age' is no number"),
     "in rows": ({"rows": [ROW, {**ROW, "visits": "x"}]}, "rows[1]: 'x' in column 'visits' is no number"),
-    "no object": ({"rows": [ROW, 7]}, "rows[1] is no JSON object"), "no rows": ({"rows": []}, "holds no row"),
-    "too many": ({"rows": [ROW] * 5}, "too many rows: at most 4 are taken"), "array": ([ROW], "no JSON object"),
+    "no object": ({"rows": [ROW, 7]}, "rows[1] is no JSON object"),
+    "no rows": ({"rows": []}, "holds no row"),
+    "too many": ({"rows": [ROW] * 5}, "too many rows: at most 4 are taken"),
+    "array": ([ROW], "no JSON object"),
     "csv": (b"town,age,visits\nUlm,1,0\nUlm,1e39,0\n", "the body:3: '1e39' in column 'age'"),
     "no column": (b"town,age\nUlm,1\n", "the body has no column 'visits'; it has town, age"),
-    "header alone": (b"town,age,visits\n", "holds no row"), "nothing": (b" ", "the body has no column 'town'"),
+    "header alone": (b"town,age,visits\n", "holds no row"),
+    "nothing": (b" ", "the body has no column 'town'"),
     "no UTF-8": (b"town,age,visits\n\xff,1,0\n", "the body is no UTF-8"),
     "quote": (b'town,age,visits\n"Ulm,1,0\n', "begins a row that cannot be read"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -114,11 +122,22 @@ def damaged(**changed: Any) -> Dict[str, Any]:
     return {"signature": {"shape": [[1], [3]], "mean": [], "std": [], "class_names": ["no", "yes"], "columns": columns}}
 
 
-@pytest.mark.parametrize("signature", [
-    damaged(std=0), damaged(std="x"), damaged(kind="indexed", buckets=3, length=2), damaged(kind="other"),
-    damaged(indicator=False), damaged(name="town"), damaged(extra=1), {"class_names": []}, {"facts": {"missing": 7}},
-    {"signature": {"class_names": ["a"], "mean": [0], "std": []}}, {"signature": []},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "signature",
+    [
+        damaged(std=0),
+        damaged(std="x"),
+        damaged(kind="indexed", buckets=3, length=2),
+        damaged(kind="other"),
+        damaged(indicator=False),
+        damaged(name="town"),
+        damaged(extra=1),
+        {"class_names": []},
+        {"facts": {"missing": 7}},
+        {"signature": {"class_names": ["a"], "mean": [0], "std": []}},
+        {"signature": []},
+    ],
+)
 def test_damaged_signatures_are_refused(tmp_path: Path, signature: Dict[str, Any]) -> None:
     with pytest.raises(UnusableFolder, match="signature.json is damaged|signature.json: signature is "):
         ServedModel("m", str(write_rows(tmp_path / "a", **signature)), 1, True, 8, 4.0)
@@ -131,8 +150,14 @@ def test_a_folder_that_reads_other_files_takes_arrays(tmp_path: Path) -> None:
 
 
 def test_numbers_of_a_regression_are_in_units_of_the_target(tmp_path: Path) -> None:
-    own = {"shape": [2], "class_names": ["a", "b"], "mean": [1, 2], "std": [3, 4], "target_mean": 100.0,
-           "target_std": 7.0}  # fmt: skip
+    own = {
+        "shape": [2],
+        "class_names": ["a", "b"],
+        "mean": [1, 2],
+        "std": [3, 4],
+        "target_mean": 100.0,
+        "target_std": 7.0,
+    }
     folder = served_folders.write_mixing(tmp_path / "a")
     model = ServedModel("m", str(folder), 1, True, 8, 4.0)
     assert model.reader is None

@@ -44,13 +44,13 @@ def form(*parts: bytes, boundary: str = "a b'", end: bytes = b"--\r\n", preamble
     return preamble + joined + b"--" + boundary.encode() + end
 
 
-def field(content: bytes, filename: str = 'x.png', media_type: str = "image/png", name: str = "file") -> bytes:
+def field(content: bytes, filename: str = "x.png", media_type: str = "image/png", name: str = "file") -> bytes:
     named = f'; filename="{filename}"' if filename else ""
     typed = f"\r\ncontent-type: {media_type}" if media_type else ""
     return f'Content-Disposition: form-data; name="{name}"{named}{typed}\r\n\r\n'.encode() + content
 
 
-FORM = "multipart/form-data; boundary=\"a b'\""
+FORM = 'multipart/form-data; boundary="a b\'"'
 
 
 def test_each_way_to_send_a_file_gives_the_same_prediction(models: List[ServedModel]) -> None:
@@ -67,9 +67,11 @@ def test_each_way_to_send_a_file_gives_the_same_prediction(models: List[ServedMo
         "json": (json.dumps({"image": text}).encode(), "application/json"),
         "broken lines": (json.dumps({"image": base64.encodebytes(image()).decode()}).encode(), "application/json"),
         "data url": (json.dumps({"image": f"data:image/png;base64,{text}"}).encode(), "text/json; charset=utf-8"),
-        "curl --data-binary": (image(), "application/x-www-form-urlencoded"), "no type": (image(), ""),
-        "octet-stream": (image(), "Application/Octet-Stream"), "x-png": (image(), "image/x-png"),
-    }  # fmt: skip
+        "curl --data-binary": (image(), "application/x-www-form-urlencoded"),
+        "no type": (image(), ""),
+        "octet-stream": (image(), "Application/Octet-Stream"),
+        "x-png": (image(), "image/x-png"),
+    }
     for name, (content, content_type) in ways.items():
         assert predict(models, content, content_type) == (200, expected), name
     assert predict(models, image("JPEG"), "image/jpg") == predict(models, image("JPEG"), "image/jpeg")
@@ -81,7 +83,8 @@ WRONG = {
     "two files": (form(field(image()), field(image())), FORM, 400, "has the fields 'file', 'file', 2 of them files"),
     "another field": (form(field(image()), field(b"1", "", "", "n")), FORM, 400, "the fields 'file', 'n', 1 of them"),
     "no file": (form(field(image(), "")), FORM, 400, "the fields 'file', 0 of them files; it must have one field"),
-    "empty": (form(), FORM, 400, "has the fields none"), "nothing": (b"", FORM, 400, "the form is damaged"),
+    "empty": (form(), FORM, 400, "has the fields none"),
+    "nothing": (b"", FORM, 400, "the form is damaged"),
     "cut off": (form(field(image()), end=b""), FORM, 400, "the form is damaged"),
     "no head": (form(b"x"), FORM, 400, "the form is damaged"),
     "long head": (form(field(b"x", "y" * 9000)), FORM, 400, "the form is damaged"),
@@ -94,9 +97,13 @@ WRONG = {
     "list": (b'{"image": [1]}', "application/json", 400, "there is no input 'image'"),
     "two keys": (b'{"image": "", "x": 1}', "application/json", 400, "there is no input"),
     "curl --data": (b"x", "application/x-www-form-urlencoded", 400, "curl's --data changes files: use --data-binary"),
-    "text/plain": (b"x", "text/plain", 415, "curl --data-binary @FILE -H 'Content-Type: image/jpeg', or as a form by "
-                   "curl -F file=@FILE."),
-}  # fmt: skip
+    "text/plain": (
+        b"x",
+        "text/plain",
+        415,
+        "curl --data-binary @FILE -H 'Content-Type: image/jpeg', or as a form by curl -F file=@FILE.",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -114,9 +121,13 @@ def test_models_without_files_advise_json(models: List[ServedModel]) -> None:
 
 def test_versions_and_heads(models: List[ServedModel]) -> None:
     path, typed = "/v2/models/pixels", {"content-type": "image/png"}
-    found = ask(models, ("POST", f"{path}/versions/2/predict", typed, image()),
-                ("POST", f"{path}/versions/1/predict", typed, image()), ("GET", f"{path}/versions/3", {}, b""),
-                ("POST", f"{path}/versions/2/infer", {}, b"{}"))  # fmt: skip
+    found = ask(
+        models,
+        ("POST", f"{path}/versions/2/predict", typed, image()),
+        ("POST", f"{path}/versions/1/predict", typed, image()),
+        ("GET", f"{path}/versions/3", {}, b""),
+        ("POST", f"{path}/versions/2/infer", {}, b"{}"),
+    )
     assert [status for status, _, _ in found] == [404, 200, 404, 404]
     assert json.loads(found[0][1])["error"] == "'pixels' has version 1 only, not '2'."
     for got in ("/v2/health/live", "/v2/health/ready", "/v2", "/v2/models", path, "/metrics", "/"):

@@ -24,8 +24,10 @@ TOWN_U = DRAW.integers(0, 4, (NUM_USERS, 1)).astype(np.int32)
 AGE_U = DRAW.normal(size=(NUM_USERS, 1)).astype(np.float32)
 KIND_I = DRAW.integers(0, 6, (NUM_ITEMS, 1)).astype(np.int32)
 NO_NUMBERS = np.zeros((NUM_ITEMS, 0), np.float32)
-USERS = [{"name": "town", "kind": "category", "vocabulary": ["Ulm", "Bonn"]},
-         {"name": "age", "kind": "number", "mean": 30.0, "std": 10.0}]  # fmt: skip
+USERS = [
+    {"name": "town", "kind": "category", "vocabulary": ["Ulm", "Bonn"]},
+    {"name": "age", "kind": "number", "mean": 30.0, "std": 10.0},
+]
 ITEMS = [{"name": "kind", "kind": "hashed", "buckets": 5}]
 
 
@@ -33,22 +35,33 @@ class Folder:
     """A network that adds a weight of each id of a candidate and its user, and twice the age."""
 
     def __init__(self, batch: Any = "batch") -> None:
-        self.arrays = {"user_features.npz": {"ids": TOWN_U, "numbers": AGE_U},
-                       "item_features.npz": {"ids": KIND_I, "numbers": NO_NUMBERS}}  # fmt: skip
+        self.arrays = {
+            "user_features.npz": {"ids": TOWN_U, "numbers": AGE_U},
+            "item_features.npz": {"ids": KIND_I, "numbers": NO_NUMBERS},
+        }
         self.rows: List[int] = []
         own = {
-            "shape": [[2 + CANDIDATES * 2], [CANDIDATES]], "mean": [], "std": [], "class_names": [],
-            "user_columns": USERS, "item_columns": ITEMS, "catalog": {
-                "users": [f"u{k}" for k in range(NUM_USERS)], "items": [f"i{k}" for k in range(NUM_ITEMS)],
+            "shape": [[2 + CANDIDATES * 2], [CANDIDATES]],
+            "mean": [],
+            "std": [],
+            "class_names": [],
+            "user_columns": USERS,
+            "item_columns": ITEMS,
+            "catalog": {
+                "users": [f"u{k}" for k in range(NUM_USERS)],
+                "items": [f"i{k}" for k in range(NUM_ITEMS)],
                 "origin": [],
             },
-        }  # fmt: skip
+        }
         self.signature: Dict[str, Any] = {
-            "task": "recommendation", "signature": own, "facts": {"max_history": 3, "split_seed": 0}, "inputs": [
+            "task": "recommendation",
+            "signature": own,
+            "facts": {"max_history": 3, "split_seed": 0},
+            "inputs": [
                 {"name": "input0", "dtype": "int32", "shape": [batch, 2 + CANDIDATES * 2]},
                 {"name": "input1", "dtype": "float32", "shape": [batch, CANDIDATES]},
             ],
-        }  # fmt: skip
+        }
 
     @property
     def specs(self) -> List[TensorSpec]:
@@ -100,7 +113,7 @@ WRONG_LINES: Dict[str, Any] = {
     "key": ({"feature": {}}, "no key 'feature'. Did you mean 'features'"),
     "user": ({"user": "u22"}, "no user 'u22'. Did you mean 'u2'"),
     "item": ({"history": ["i99x"]}, "no item 'i99x'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG_LINES)
@@ -114,8 +127,12 @@ def test_cells_are_read_as_the_dataset_says() -> None:
     folder = Folder()
     folder.signature["facts"].update(missing=["-9"], decimal=",")
     network = ExportedRecommender(folder)
-    for town, age, expected in (("-9", "37,5", (0, 0.75)), ("NA", "-9", (1, 0.0)), ("Ulm", 45.0, (2, 1.5)),
-                                ("Ulm", "-", (2, 0.0))):  # fmt: skip
+    for town, age, expected in (
+        ("-9", "37,5", (0, 0.75)),
+        ("NA", "-9", (1, 0.0)),
+        ("Ulm", 45.0, (2, 1.5)),
+        ("Ulm", "-", (2, 0.0)),
+    ):
         request = network.request({"user": "u2", "history": [], "features": {"town": town, "age": age}}, "here")
         score_I = network.scores(request, network.all_items())
         np.testing.assert_allclose(score_I, expected_scores(2, *expected), rtol=1e-5)
@@ -137,9 +154,10 @@ def test_a_body_is_read_in_parts_of_the_allowed_rows() -> None:
     score_I = expected_scores(4, TOWN_U[4, 0], AGE_U[4, 0])
     score_I[[1, 19]] = -np.inf
     best = np.argsort(-score_I)[:3]
-    assert row == {"user": "u4", "items": [
-        {"item": f"i{k}", "score": pytest.approx(float(score_I[k]), abs=1e-5)} for k in best
-    ]}  # fmt: skip
+    assert row == {
+        "user": "u4",
+        "items": [{"item": f"i{k}", "score": pytest.approx(float(score_I[k]), abs=1e-5)} for k in best],
+    }
     for body in (b"[]", b'{"user": "u4"}', b'{"user": 4, "history": []}', b'{"user": "u4", "history": [[]]}'):
         with pytest.raises(RequestError) as error:
             reader.read(body, "application/json", BodyLimits(1, 3))
@@ -149,9 +167,12 @@ def test_a_body_is_read_in_parts_of_the_allowed_rows() -> None:
 
 
 WRONG: Dict[str, Any] = {
-    "shape": (KIND_I[:-1], NO_NUMBERS), "range": (KIND_I + 6, NO_NUMBERS), "negative": (KIND_I - 9, NO_NUMBERS),
-    "type": (KIND_I.astype(np.int64), NO_NUMBERS), "numbers": (KIND_I, NO_NUMBERS.astype(np.float64)),
-}  # fmt: skip
+    "shape": (KIND_I[:-1], NO_NUMBERS),
+    "range": (KIND_I + 6, NO_NUMBERS),
+    "negative": (KIND_I - 9, NO_NUMBERS),
+    "type": (KIND_I.astype(np.int64), NO_NUMBERS),
+    "numbers": (KIND_I, NO_NUMBERS.astype(np.float64)),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

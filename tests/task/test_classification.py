@@ -24,9 +24,10 @@ from mxtrain.types import Batch, Figure, Table
 TASK = Classification()
 IMAGES = Signature((1, 2, 3), [0.5], [0.25], ["cat", "dog", "cow"])
 TEXTS = TextSignature(
-    ((5,), (5,), ()), class_names=["cat", "dog", "cow"],
+    ((5,), (5,), ()),
+    class_names=["cat", "dog", "cow"],
     tokenizer_config=TokenizerConfig(WordPiece(("x", "y"), True), 5),
-)  # fmt: skip
+)
 
 
 def test_predictions_are_probabilities_in_float32() -> None:

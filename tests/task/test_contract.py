@@ -37,28 +37,50 @@ TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 TWO_STAGES = ("faster_rcnn", "mask_rcnn")
 """Networks that draw what they learn from of what they propose, beside the default of their task."""
 BERT = (
-    "model.num_layers=1", "model.units=16", "model.hidden_size=32", "model.num_heads=2", "dataset.max_length=16",
+    "model.num_layers=1",
+    "model.units=16",
+    "model.hidden_size=32",
+    "model.num_heads=2",
+    "dataset.max_length=16",
     "dataset.vocab_size=400",
-)  # fmt: skip
+)
 SCENES = (
-    "dataset.image_size=[16,16]", "dataset.digit_size=[8,12]", "dataset.num_train=32", "dataset.num_val=10",
-    "model.channels=[8,16]", "model.width=8",
-)  # fmt: skip
-REGIONS = (
-    "model.backbone=mobilenet0.25", "model.channels=8", "model.head_units=32", "model.region_samples=16",
-    "model.proposals=60", "model.regions=20", "dataset.image_size=[64,64]", "dataset.num_train=32",
+    "dataset.image_size=[16,16]",
+    "dataset.digit_size=[8,12]",
+    "dataset.num_train=32",
     "dataset.num_val=10",
-)  # fmt: skip
+    "model.channels=[8,16]",
+    "model.width=8",
+)
+REGIONS = (
+    "model.backbone=mobilenet0.25",
+    "model.channels=8",
+    "model.head_units=32",
+    "model.region_samples=16",
+    "model.proposals=60",
+    "model.regions=20",
+    "dataset.image_size=[64,64]",
+    "dataset.num_train=32",
+    "dataset.num_val=10",
+)
 MASKED_REGIONS = ("model.mask_channels=8", "model.mask_convs=1", "model.max_detections=5")
 RUNNING = (
-    "dataset.max_length=8", "dataset.vocab_size=300", "model.units=16", "model.hidden_size=24", "model.num_layers=2",
-    "dataset.val_fraction=0.4", "task.new_tokens=4", "model.hidden_dropout=0.2", "model.weight_dropout=0.2",
+    "dataset.max_length=8",
+    "dataset.vocab_size=300",
+    "model.units=16",
+    "model.hidden_size=24",
+    "model.num_layers=2",
+    "dataset.val_fraction=0.4",
+    "task.new_tokens=4",
+    "model.hidden_dropout=0.2",
+    "model.weight_dropout=0.2",
     "model.embedding_dropout=0.1",
-)  # fmt: skip
+)
 PLACEMENTS = (
-    ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
+    ("parallel=data",),
+    ("parallel=pipeline", "parallel.microbatches=2"),
     ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
-)  # fmt: skip
+)
 DYING = """
 import os, signal
 from mxtrain.types import Callback
@@ -69,9 +91,13 @@ class Dying(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 """
 ONE_EPOCH = (
-    "trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=1",
-    "trainer.limit_test_batches=1", "dataset.batch_size=4", "dataset.eval_batch_size=5",
-)  # fmt: skip
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=2",
+    "trainer.limit_val_batches=1",
+    "trainer.limit_test_batches=1",
+    "dataset.batch_size=4",
+    "dataset.eval_batch_size=5",
+)
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -82,15 +108,22 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
     words = [f"w{number}" for number in range(20)]
-    lines = [[(words[(row * 7 + place * 3) % 20], f"{'B' if place % 2 else 'I'}-X" if place % 3 else "O")
-              for place in range(9)] for row in range(60)]  # fmt: skip
+    lines = [
+        [
+            (words[(row * 7 + place * 3) % 20], f"{'B' if place % 2 else 'I'}-X" if place % 3 else "O")
+            for place in range(9)
+        ]
+        for row in range(60)
+    ]
     columns = "\n\n".join("\n".join(f"{word} {tag}" for word, tag in line) for line in lines)
     (tmp_path / "train.txt").write_text(columns)
     paragraphs = [
-        {"context": f"one {words[row % 20]} two three four five six seven eight nine ten eleven twelve {row}", "qas": [
-            {"id": str(row), "question": "one", "answers": [{"text": words[row % 20], "answer_start": 4}]}]}
+        {
+            "context": f"one {words[row % 20]} two three four five six seven eight nine ten eleven twelve {row}",
+            "qas": [{"id": str(row), "question": "one", "answers": [{"text": words[row % 20], "answer_start": 4}]}],
+        }
         for row in range(60)
-    ]  # fmt: skip
+    ]
     (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     held_out = ("dataset.val=null", "dataset.test=null", "dataset.val_fraction=0.4")
     tiny = ("model.units=8", "model.embed_size=8", "dataset.vocab_size=100", "dataset.max_length=12", *held_out)
@@ -101,39 +134,76 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     (tmp_path / "interactions.csv").write_text("\n".join(["user,item", *pairs]) + "\n")
     return {
         "recommendation": (
-            "dataset=interactions", f"dataset.path={tmp_path}/interactions.csv", "dataset.sampled_negatives=5",
-            "dataset.max_history=3", "model.units=8", "model.dropout=0.2",
+            "dataset=interactions",
+            f"dataset.path={tmp_path}/interactions.csv",
+            "dataset.sampled_negatives=5",
+            "dataset.max_history=3",
+            "model.units=8",
+            "model.dropout=0.2",
         ),
         "translation": (
-            "dataset=parallel_text", f"dataset.train={tmp_path}/pairs", "dataset.vocab_size=300", "model.units=16",
-            "model.hidden_size=24", "model.num_heads=2", "model.num_layers=1", "model.dropout=0.1",
-            "dataset.batch_tokens=null", "dataset.val_fraction=0.4", "task.max_length_offset=2", "task.beam_size=2",
+            "dataset=parallel_text",
+            f"dataset.train={tmp_path}/pairs",
+            "dataset.vocab_size=300",
+            "model.units=16",
+            "model.hidden_size=24",
+            "model.num_heads=2",
+            "model.num_layers=1",
+            "model.dropout=0.1",
+            "dataset.batch_tokens=null",
+            "dataset.val_fraction=0.4",
+            "task.max_length_offset=2",
+            "task.beam_size=2",
         ),
-        "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
+        "masked_language_modeling": (*BERT, f"dataset.train={text}"),
+        "segmentation": SCENES,
+        "detection": SCENES,
         "language_modeling": (*RUNNING, f"dataset.train={text}"),
-        "pose_estimation": SCENES, "instance_segmentation": (*SCENES, "model.prototypes=4"),
+        "pose_estimation": SCENES,
+        "instance_segmentation": (*SCENES, "model.prototypes=4"),
         "faster_rcnn": ("model.name=faster_rcnn_fpn_custom", *REGIONS),
         "mask_rcnn": ("model.name=mask_rcnn_fpn_custom", *REGIONS, *MASKED_REGIONS),
         "token_classification": (f"dataset.root={tmp_path}", "dataset.repair_tags=true", *tiny),
         "question_answering": (
-            f"dataset.root={tmp_path}", "dataset.train=train.json", "dataset.max_question=3", "dataset.doc_stride=4",
+            f"dataset.root={tmp_path}",
+            "dataset.train=train.json",
+            "dataset.max_question=3",
+            "dataset.doc_stride=4",
             *tiny,
         ),
         "speech_synthesis": (
-            "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,2]", "dataset.features.sample_rate=4000",
-            "dataset.features.window_ms=200", "dataset.features.step_ms=50", "dataset.features.num_mels=16",
-            "model.units=8", "model.hidden_size=12", "task.iterations=2",
+            "dataset.num_train=32",
+            "dataset.num_val=10",
+            "dataset.length=[1,2]",
+            "dataset.features.sample_rate=4000",
+            "dataset.features.window_ms=200",
+            "dataset.features.step_ms=50",
+            "dataset.features.num_mels=16",
+            "model.units=8",
+            "model.hidden_size=12",
+            "task.iterations=2",
         ),
         "reinforcement_learning": (
-            "dataset.num_envs=4", "dataset.rollout_steps=8", "dataset.val_episodes=10", "dataset.test_episodes=5",
-            "dataset.eval_batch_size=5", "dataset.normalize_rewards=true", "model.normalize_observations=true",
-            "dataset.batch_size=8", "model.hidden=[8]",
+            "dataset.num_envs=4",
+            "dataset.rollout_steps=8",
+            "dataset.val_episodes=10",
+            "dataset.test_episodes=5",
+            "dataset.eval_batch_size=5",
+            "dataset.normalize_rewards=true",
+            "model.normalize_observations=true",
+            "dataset.batch_size=8",
+            "model.hidden=[8]",
         ),
         "speech_recognition": (
-            "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,3]", "dataset.height=8",
-            "model.channels=[2,3,2]", "model.units=8", "model.num_layers=2",
+            "dataset.num_train=32",
+            "dataset.num_val=10",
+            "dataset.length=[1,3]",
+            "dataset.height=8",
+            "model.channels=[2,3,2]",
+            "model.units=8",
+            "model.num_layers=2",
         ),
-    }  # fmt: skip
+    }
 
 
 def class_of(file: Path) -> Any:
@@ -223,13 +293,20 @@ def require_equal_predictions(trained: Any, source: Any, loader: Any) -> None:
     """What `eval` measures of a sample is what `predict` says of it, in the order of its files and in other batches."""
     decode, evaluator = trained.evaluator.decode, trained.evaluator
     measured = {
-        int(index): prediction for batch, outputs in evaluator.predict(loader)
+        int(index): prediction
+        for batch, outputs in evaluator.predict(loader)
         for index, prediction in zip(batch.index_B, to_host(decode(outputs, batch)))
-    }  # fmt: skip
+    }
     in_order = build_loader(
-        trained.description, source, trained.signature, trained.device, batch_size=3, in_order=True, limit_batches=4,
+        trained.description,
+        source,
+        trained.signature,
+        trained.device,
+        batch_size=3,
+        in_order=True,
+        limit_batches=4,
         prefetch=0,
-    )  # fmt: skip
+    )
     predicted = dict(predict_samples(trained, in_order, source, (), ()))
     assert len(predicted) >= 5 and len(set(measured) & set(predicted)) >= 3
     for index in set(measured) & set(predicted):
@@ -289,9 +366,7 @@ def words_of(small: Any, name: str) -> Tuple[str, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", rest_in_zoo([*TASKS, *TWO_STAGES], "recommendation", "translation")
-)
+@pytest.mark.parametrize("name", rest_in_zoo([*TASKS, *TWO_STAGES], "recommendation", "translation"))
 def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
     words = (*words_of(small, name), "dataset.batch_size=8", "kvstore=dist_sync", "cluster.workers=2")
     found = running.verify(*words, "steps=2")
@@ -302,12 +377,17 @@ def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     rest_in_zoo([*TASKS, *TWO_STAGES], "detection", "reinforcement_learning", "translation"),
-)  # fmt: skip
+)
 def test_a_killed_task_goes_on_to_the_same_bits(train_run: Any, small: Any, tmp_path: Path, name: str) -> None:
     words = (
-        *words_of(small, name), "dataset.batch_size=8", "trainer.max_epochs=2", "trainer.log_interval=1",
-        "trainer.limit_train_batches=4", "trainer.limit_val_batches=1", "checkpoint.every_steps=3",
-    )  # fmt: skip
+        *words_of(small, name),
+        "dataset.batch_size=8",
+        "trainer.max_epochs=2",
+        "trainer.log_interval=1",
+        "trainer.limit_train_batches=4",
+        "trainer.limit_val_batches=1",
+        "checkpoint.every_steps=3",
+    )
     _, unbroken = train_run(*words, run_dir=tmp_path / "unbroken")
     (tmp_path / "dying.py").write_text(DYING)
     dying = ("+callback.dying._target_=dying.Dying",)
@@ -396,8 +476,10 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
         ("task=classification dataset=masked_text", "its samples are for task=masked_language_modeling. Type that."),
         ("task=masked_language_modeling dataset=digits", "its samples are for task=classification. Type that."),
         ("task=masked_language_modeling model=bert dataset=text", "task=classification. Type that."),
-        ("task=tabular dataset=number_table dataset.train=t.csv dataset.target=y",
-         "for task=regression. Type that. Or a dataset for task=tabular, e.g. dataset=feature_table or dataset=lib"),
+        (
+            "task=tabular dataset=number_table dataset.train=t.csv dataset.target=y",
+            "for task=regression. Type that. Or a dataset for task=tabular, e.g. dataset=feature_table or dataset=lib",
+        ),
         ("task=translation dataset=text", "Or a dataset for task=translation, e.g. dataset=parallel_text."),
         ("task=masked_language_modeling model=lenet", "it is for classification, regression. Type model=bert."),
         ("model=lenet dataset=masked_text", "it is for classification, regression. Type model=bert."),
@@ -460,15 +542,19 @@ def test_a_task_of_the_users_needs_no_registration(describe_run: Any) -> None:
     with pytest.raises(ConfigError, match="not for the task Learned. Type another loss."):
         describe_run(f"task._target_={__name__}.Learned")
     description = describe_run(
-        f"task._target_={__name__}.Learned", "loss._target_=mxnet.gluon.loss.L2Loss", "metric=[]",
-        "trainer.monitor=val/loss", "early_stopping=off",
-    )  # fmt: skip
+        f"task._target_={__name__}.Learned",
+        "loss._target_=mxnet.gluon.loss.L2Loss",
+        "metric=[]",
+        "trainer.monitor=val/loss",
+        "early_stopping=off",
+    )
     assert isinstance(description.task, Task) and type(description.task).__name__ == "Learned"
     assert description.task.show(None, None, np.zeros(1), []) == []  # type: ignore[arg-type]
 
 
 def test_every_task_names_datasets_that_serve_it() -> None:
     """The hint of a mismatch must not lead to the next mismatch."""
+
     def described(path: str) -> Any:
         target = re.search(r"_target_: (mxtrain\.\S+)\.(\w+)", (CONF / path).read_text())
         assert target is not None

@@ -35,10 +35,16 @@ SHAPE = (3, 32, 40)
 SIGNATURE = BoxSignature(SHAPE, class_names=NAMES, category_ids=[3, 5, 8], decoding=Decoding(SHAPE))
 CODING = HeatmapCoding(3, SHAPE, max_detections=20)
 SMALL = (
-    "task=detection", "dataset.image_size=[32,32]", "dataset.digit_size=[12,20]", "dataset.num_train=24",
-    "dataset.num_val=10", "dataset.batch_size=8", "dataset.eval_batch_size=4", "model.channels=[8,16]",
+    "task=detection",
+    "dataset.image_size=[32,32]",
+    "dataset.digit_size=[12,20]",
+    "dataset.num_train=24",
+    "dataset.num_val=10",
+    "dataset.batch_size=8",
+    "dataset.eval_batch_size=4",
+    "model.channels=[8,16]",
     "model.width=8",
-)  # fmt: skip
+)
 ONE_EPOCH = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 
 
@@ -159,12 +165,21 @@ def test_detections_are_in_the_pixels_of_the_image(describe_run: Any) -> None:
 def test_rows_and_other_forms_of_a_prediction() -> None:
     found = np.array([[2, 0.9, 1, 2, 11.5, 22], [0, 0.31, 0, 0, 5, 5], [1, 0.2, 0, 0, 9, 9], [-1, 0, 0, 0, 0, 0]])
     row = TASK.row(SIGNATURE, found, 1)
-    assert row == {"found": [
-        {"class": "cow", "score": 0.9, "box": [1, 2, 11.5, 22]}, {"class": "cat", "score": 0.31, "box": [0, 0, 5, 5]},
-    ]}  # fmt: skip
+    assert row == {
+        "found": [
+            {"class": "cow", "score": 0.9, "box": [1, 2, 11.5, 22]},
+            {"class": "cat", "score": 0.31, "box": [0, 0, 5, 5]},
+        ]
+    }
     assert TASK.cells(row) == {
-        "count": 2, "class": "cow", "score": 0.9, "left": 1, "top": 2, "right": 11.5, "bottom": 22,
-    }  # fmt: skip
+        "count": 2,
+        "class": "cow",
+        "score": 0.9,
+        "left": 1,
+        "top": 2,
+        "right": 11.5,
+        "bottom": 22,
+    }
     assert TASK.cells({"found": []})["count"] == 0
     rows: Any = [{"sample_id": 42, **row}, {"sample_id": "b", "found": []}, {"sample_id": "c", **row}]
     results = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
@@ -180,13 +195,15 @@ def test_a_whole_image_is_fitted_with_its_boxes(tmp_path: Path) -> None:
     Image.fromarray(image).save(tmp_path / "a.png")
     for fit in ("stretch", "pad"):
         table = BoxTable.grouped(np.zeros(1, np.int64), rows_of([[12, 10, 48, 20]], [0]), 1)
-        source = BoxedImages(
-            ImageFiles([tmp_path / "a.png"]), table, Decoding((3, 45, 45), fit=fit), [0.0] * 3
-        )  # fmt: skip
+        source = BoxedImages(ImageFiles([tmp_path / "a.png"]), table, Decoding((3, 45, 45), fit=fit), [0.0] * 3)
         (image_CHW,), (box_MD,), meta = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
         is_white = image_CHW[0] > 127
-        edges = [is_white.any(axis=0).argmax(), is_white.any(axis=1).argmax(),
-                 45 - is_white.any(axis=0)[::-1].argmax(), 45 - is_white.any(axis=1)[::-1].argmax()]  # fmt: skip
+        edges = [
+            is_white.any(axis=0).argmax(),
+            is_white.any(axis=1).argmax(),
+            45 - is_white.any(axis=0)[::-1].argmax(),
+            45 - is_white.any(axis=1)[::-1].argmax(),
+        ]
         np.testing.assert_allclose(box_MD[0, :4], edges, atol=1)
         assert meta.tolist() == [[30, 60, 45, 45] if fit == "stretch" else [30, 60, 22, 45]]
 
@@ -265,8 +282,10 @@ def test_what_is_predicted_for_is_never_written_over(train_run: Any, tmp_path: P
 def test_images_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     rng = np.random.RandomState(0)
-    found = [np.column_stack([rng.randint(0, 10, 5), rng.rand(5), rng.rand(5, 2) * 9, 12 + rng.rand(5, 2) * 19])
-             for _ in range(len(source))]  # fmt: skip
+    found = [
+        np.column_stack([rng.randint(0, 10, 5), rng.rand(5), rng.rand(5, 2) * 9, 12 + rng.rand(5, 2) * 19])
+        for _ in range(len(source))
+    ]
     signature = SimpleNamespace(class_names=[str(k) for k in range(10)])
     (artifact,) = TASK.show(signature, source, found, [])  # type: ignore[arg-type]
     few, many = artifact.draw(2), artifact.draw(6)  # type: ignore[union-attr]

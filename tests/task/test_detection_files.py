@@ -21,7 +21,7 @@ LAYOUTS = {
     "coco": (write_coco, ["dataset.augment.mosaic=0.5", "dataset.fit=pad"]),
     "image_list": (lambda root: write_list(root, train="abc", val="de"), ["dataset.classes=[cat,Dog]"]),
     "records": (write_records, ["dataset.classes=[cat,Dog]", "dataset.val_fraction=0.4"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -34,9 +34,17 @@ def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, 
     where = f"dataset.root={root / 'coco' if name == 'coco' else root}"
     option = "image_list" if name == "records" else name
     _, result = train_run(
-        "task=detection", f"dataset={option}", where, *settings, "dataset.image_size=32", "dataset.batch_size=2",
-        "model.channels=[8,8,8]", "model.width=8", "metric=[voc_ap,coco_ap]", "trainer.max_steps=2",
-    )  # fmt: skip
+        "task=detection",
+        f"dataset={option}",
+        where,
+        *settings,
+        "dataset.image_size=32",
+        "dataset.batch_size=2",
+        "model.channels=[8,8,8]",
+        "model.width=8",
+        "metric=[voc_ap,coco_ap]",
+        "trainer.max_steps=2",
+    )
     assert result.step == 2 and np.isfinite(result.metrics["val/loss"]), result.cause
     assert run(["eval", "run"]) == 0
     rows = (tmp_path / "run/eval/val/classes.csv").read_text().splitlines()
@@ -71,20 +79,34 @@ def test_batches_do_not_depend_on_threads(tmp_path):
 
     root = write_voc(tmp_path / "VOC2007")
     dataset = Voc(
-        root=str(root), classes=["cat", "Dog"], image_size=[32, 32], train_split="trainval", val_split=None,
-        val_fraction=0.2, augment={"mosaic": 0.4},
-    )  # fmt: skip
+        root=str(root),
+        classes=["cat", "Dog"],
+        image_size=[32, 32],
+        train_split="trainval",
+        val_split=None,
+        val_fraction=0.2,
+        augment={"mosaic": 0.4},
+    )
     splits = dataset.open()
 
     def batches(num_workers, start=0):
         loader = image_loader(
-            splits.train, batch_size=3, input_shape=(3, 32, 32), mean=splits.mean, std=splits.std, num_classes=2,
-            num_workers=num_workers, train=True, seed=5, keeps_size=True,
-        )  # fmt: skip
+            splits.train,
+            batch_size=3,
+            input_shape=(3, 32, 32),
+            mean=splits.mean,
+            std=splits.std,
+            num_classes=2,
+            num_workers=num_workers,
+            train=True,
+            seed=5,
+            keeps_size=True,
+        )
         return [
             [array.asnumpy().tolist() for array in (*batch.inputs, *batch.targets)]
-            for epoch in (0, 1) for batch in loader.epoch(epoch, start)
-        ]  # fmt: skip
+            for epoch in (0, 1)
+            for batch in loader.epoch(epoch, start)
+        ]
 
     one = batches(1)
     assert one == batches(4) and len(one) == 4 and one[0] != one[2]
@@ -94,9 +116,13 @@ def test_batches_do_not_depend_on_threads(tmp_path):
 SIZES = ("dataset.image_size=32", "dataset.image_sizes=[32,64,[32,48]]", "dataset.image_sizes_interval=1")
 MIXED = ("dataset.augment.mixup=1.5", "dataset.augment.mosaic=0.3", "dataset.augment.mix_epochs=3")
 TINY = (
-    "task=detection", "dataset=voc", "dataset.classes=[cat,Dog]", "dataset.batch_size=2", "model.channels=[8,8,8]",
+    "task=detection",
+    "dataset=voc",
+    "dataset.classes=[cat,Dog]",
+    "dataset.batch_size=2",
+    "model.channels=[8,8,8]",
     "model.width=8",
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow
@@ -121,9 +147,16 @@ def test_placements_compute_batches_of_several_sizes_and_mixed_images(tmp_path, 
     root = f"dataset.root={write_voc(tmp_path / 'VOC2007')}"
     sizes = [word.replace("[32,48]", "96") for word in SIZES]
     description = describe_run(
-        "task=detection", "dataset=voc", root, "dataset.classes=[cat,Dog]", "dataset.batch_size=3", *sizes, *MIXED,
-        *model, "parallel=data",
-    )  # fmt: skip
+        "task=detection",
+        "dataset=voc",
+        root,
+        "dataset.classes=[cat,Dog]",
+        "dataset.batch_size=3",
+        *sizes,
+        *MIXED,
+        *model,
+        "parallel=data",
+    )
     assert verify(description, 3, 1e-5).passed
 
 
@@ -159,7 +192,7 @@ def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
         ("task=detection dataset.image_sizes=[x]", "image_sizes"),
         (f"task=detection model._target_={__name__}.Unweighing dataset.augment.mixup=1", "dataset.augment.mixup=0."),
     ],
-)  # fmt: skip
+)
 def test_what_a_network_cannot_do_is_refused_before_data_are_read(capsys, words, said):
     assert run(["dataset=voc", "dataset.root=nowhere", *words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err

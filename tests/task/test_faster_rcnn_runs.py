@@ -14,13 +14,24 @@ from mxtrain.vision.detection.boxes import NUM_COLUMNS, padded, rows_of
 
 SCENES = ("dataset.image_size=[64,64]", "dataset.num_train=16", "dataset.num_val=4", "dataset.batch_size=4")
 PYRAMID = (
-    "model.name=faster_rcnn_fpn_custom", "model.backbone=mobilenet0.25", "model.channels=8", "model.head_units=32",
-    "model.region_samples=16", "model.proposals=60", "model.regions=20", *SCENES,
-)  # fmt: skip
+    "model.name=faster_rcnn_fpn_custom",
+    "model.backbone=mobilenet0.25",
+    "model.channels=8",
+    "model.head_units=32",
+    "model.region_samples=16",
+    "model.proposals=60",
+    "model.regions=20",
+    *SCENES,
+)
 STAGED = (
-    "model.name=faster_rcnn_custom", "model.backbone=resnet18_v1b", "model.channels=16", "model.region_samples=8",
-    "model.proposals=50", "model.regions=8", *SCENES,
-)  # fmt: skip
+    "model.name=faster_rcnn_custom",
+    "model.backbone=resnet18_v1b",
+    "model.channels=16",
+    "model.region_samples=8",
+    "model.proposals=50",
+    "model.regions=8",
+    *SCENES,
+)
 PLACEMENTS = [
     ("parallel=pipeline", "parallel.microbatches=2"),
     pytest.param(
@@ -43,7 +54,7 @@ def test_placements_compute_what_one_device_does(describe_run, placement):
         pytest.param(("parallel=pipeline", "parallel.microbatches=2"), marks=pytest.mark.zoo),
         ("parallel=data", "parallel.batch_norm=global"),  # norms behind regions have several rows of each sample
     ],
-)  # fmt: skip
+)
 def test_placements_of_one_with_a_single_map_compute_what_one_device_does(describe_run, placement):
     assert verify(describe_run(*STAGED, *placement), 1, 1e-5).passed
 

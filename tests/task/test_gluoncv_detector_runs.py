@@ -22,10 +22,11 @@ CENTER_NET = ("model.name=center_net_mobilenetv3_small_duc",)
 SCENES = ("dataset.image_size=[64,64]", "dataset.num_train=32", "dataset.num_val=8", "dataset.batch_size=8")
 FAMILIES = [(SSD, "multibox"), (YOLO3, "yolo3"), (CENTER_NET, "heatmap_focal")]
 PLACEMENTS = [
-    ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
+    ("parallel=data",),
+    ("parallel=pipeline", "parallel.microbatches=2"),
     ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
     pytest.param(("parallel=data", "amp=bfloat16"), marks=needs_bfloat16),
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow

@@ -89,5 +89,6 @@ def test_the_table_says_what_is_explained() -> None:
     table = heat_table(found, ["a.png", "b.png"])
     assert list(table.header) == ["file", "sample", "true", "predicted", "probability", "score", "sum"]
     assert [list(row) for row in table.rows] == [
-        ["a.png", 7, "cat", "dog", 0.75, 2.5, 2.0], ["b.png", 3, "cat", "dog", 0.75, 2.5, 4.0]
-    ]  # fmt: skip
+        ["a.png", 7, "cat", "dog", 0.75, 2.5, 2.0],
+        ["b.png", 3, "cat", "dog", 0.75, 2.5, 4.0],
+    ]

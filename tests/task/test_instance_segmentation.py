@@ -36,10 +36,17 @@ SIGNATURE = BoxSignature(
     (3, 32, 40), class_names=["cat", "dog", "cow"], category_ids=[3, 5, 8], decoding=Decoding((3, 32, 40))
 )
 SMALL = (
-    "task=instance_segmentation", "dataset.image_size=[32,32]", "dataset.digit_size=[12,20]", "dataset.num_train=24",
-    "dataset.num_val=10", "dataset.batch_size=8", "dataset.eval_batch_size=4", "model.channels=[8,16]",
-    "model.width=8", "model.prototypes=3",
-)  # fmt: skip
+    "task=instance_segmentation",
+    "dataset.image_size=[32,32]",
+    "dataset.digit_size=[12,20]",
+    "dataset.num_train=24",
+    "dataset.num_val=10",
+    "dataset.batch_size=8",
+    "dataset.eval_batch_size=4",
+    "model.channels=[8,16]",
+    "model.width=8",
+    "model.prototypes=3",
+)
 ONE_EPOCH = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 
 
@@ -71,8 +78,11 @@ def test_masks_of_scenes_are_those_of_segmentation_digit_by_digit(describe_run: 
             lines, columns = np.nonzero(own_HW)
             edges = [columns.min(), lines.min(), columns.max() + 1, lines.max() + 1]
             assert row_R[:4].tolist() == edges and row_R[6] == own_HW.sum()
-            in_box = np.asarray(Image.fromarray(own_HW[edges[1] : edges[3], edges[0] : edges[2]]).resize(
-                (TRUE_SIDE, TRUE_SIDE), Image.Resampling.BOX))  # fmt: skip
+            in_box = np.asarray(
+                Image.fromarray(own_HW[edges[1] : edges[3], edges[0] : edges[2]]).resize(
+                    (TRUE_SIDE, TRUE_SIDE), Image.Resampling.BOX
+                )
+            )
             np.testing.assert_array_equal(row_R[NUM_COLUMNS:].reshape(TRUE_SIDE, TRUE_SIDE), in_box)
         np.testing.assert_array_equal(found_HW, mask_HW)
         counts.append(len(row_GR))

@@ -48,9 +48,15 @@ def test_draws_follow_the_probabilities_and_are_a_function_of_seed_text_and_plac
 
 
 SMALL = (
-    "task=language_modeling", "dataset.max_length=8", "dataset.vocab_size=300", "dataset.batch_size=4",
-    "dataset.eval_batch_size=3", "trainer.max_epochs=1", "task.new_tokens=6", "task.ngrams=[2]",
-)  # fmt: skip
+    "task=language_modeling",
+    "dataset.max_length=8",
+    "dataset.vocab_size=300",
+    "dataset.batch_size=4",
+    "dataset.eval_batch_size=3",
+    "trainer.max_epochs=1",
+    "task.new_tokens=6",
+    "task.ngrams=[2]",
+)
 LSTM = ("model.units=16", "model.hidden_size=16")
 GPT = ("model=gpt", "model.units=16", "model.num_heads=2", "model.num_layers=2")
 
@@ -68,7 +74,7 @@ def text(tmp_path: Path) -> Tuple[str, str]:
 @pytest.mark.parametrize("model", [LSTM, GPT], ids=["lstm", "gpt"])
 def test_a_run_is_measured_and_continues_texts(
     train_run: Any, text: Any, tmp_path: Path, capsys: Any, model: Any
-) -> None:  # fmt: skip
+) -> None:
     made, result = train_run(*SMALL, *model, *text)
     assert result.exit_code == 0
     metrics, size = result.metrics, (tmp_path / "val.txt").stat().st_size
@@ -103,11 +109,13 @@ def test_validation_leaves_no_trace_in_training(train_run: Any, text: Any, tmp_p
     words = (*SMALL, *LSTM, *text, "trainer.val_interval_unit=steps", "model.output_dropout=0.1")
     found = [
         train_run(
-            *words, f"trainer.val_interval={interval}", f"checkpoint.every_steps={interval}",
+            *words,
+            f"trainer.val_interval={interval}",
+            f"checkpoint.every_steps={interval}",
             run_dir=tmp_path / str(interval),
         )[1]
         for interval in (1, 1000)
-    ]  # fmt: skip
+    ]
     assert found[0].weights_sha256 == found[1].weights_sha256
 
 
@@ -122,7 +130,7 @@ def test_a_stopped_run_goes_on_under_another_placement(train_run: Any, text: Any
 
 def test_the_state_makes_a_difference(
     train_run: Any, text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     from mxtrain.parallel.recurrent_state import RecurrentState
 
     whole = train_run(*SMALL, *LSTM, *text, run_dir=tmp_path / "carried")[1]
@@ -135,7 +143,8 @@ def test_the_state_makes_a_difference(
 @pytest.mark.parametrize(
     "placement",
     [
-        ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
+        ("parallel=data",),
+        ("parallel=pipeline", "parallel.microbatches=2"),
         ("parallel=hybrid", "parallel.microbatches=2"),
     ],
     ids=" ".join,

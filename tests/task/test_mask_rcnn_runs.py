@@ -18,13 +18,25 @@ from mxtrain.vision.instance_segmentation.mask_rows import TRUE_COLUMNS, TRUE_SI
 SCENES = ("dataset.image_size=[64,64]", "dataset.num_train=16", "dataset.num_val=4", "dataset.batch_size=4")
 SMALL = ("model.mask_channels=8", "model.max_detections=5", *SCENES)
 PYRAMID = (
-    "model.name=mask_rcnn_fpn_custom", "model.backbone=mobilenet0.25", "model.channels=8", "model.head_units=32",
-    "model.mask_convs=1", "model.region_samples=16", "model.proposals=60", "model.regions=20", *SMALL,
-)  # fmt: skip
+    "model.name=mask_rcnn_fpn_custom",
+    "model.backbone=mobilenet0.25",
+    "model.channels=8",
+    "model.head_units=32",
+    "model.mask_convs=1",
+    "model.region_samples=16",
+    "model.proposals=60",
+    "model.regions=20",
+    *SMALL,
+)
 STAGED = (
-    "model.name=mask_rcnn_custom", "model.backbone=resnet18_v1b", "model.channels=16", "model.region_samples=8",
-    "model.proposals=50", "model.regions=8", *SMALL,
-)  # fmt: skip
+    "model.name=mask_rcnn_custom",
+    "model.backbone=resnet18_v1b",
+    "model.channels=16",
+    "model.region_samples=8",
+    "model.proposals=50",
+    "model.regions=8",
+    *SMALL,
+)
 PIPELINE = ("parallel=pipeline", "parallel.microbatches=2")
 
 
@@ -63,8 +75,10 @@ def test_an_image_without_objects_has_no_mask_loss(describe_run):
 def test_objects_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
     full = np.ones((TRUE_SIDE, TRUE_SIDE))
-    objects = [append_masks(rows_of(edges, classes), full) for edges, classes in (
-        ([[5, 5, 40, 44]], [3]), ([[9, 20, 30, 50], [30, 2, 60, 40]], [1, 1]))]  # fmt: skip
+    objects = [
+        append_masks(rows_of(edges, classes), full)
+        for edges, classes in (([[5, 5, 40, 44]], [3]), ([[9, 20, 30, 50], [30, 2, 60, 40]], [1, 1]))
+    ]
     boxes = padded([objects[0], np.zeros((0, TRUE_COLUMNS)), objects[1]], 2)
     together, gradients = train_on(description, boxes, [4, 7, 8])
     alone = [train_on(description, boxes[at : at + 1], [index]) for at, index in enumerate([4, 7, 8])]

@@ -114,8 +114,14 @@ def test_a_field_of_its_own_uses_none_of_the_package(in_example: None) -> None:
     tree = ast.parse((EXAMPLE / "circles.py").read_text(encoding="utf-8"))
     modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert {name.split(".")[1] for name in modules if name.startswith("mxtrain.")} == {
-        "data", "files", "loss", "metric", "model", "task", "types",
-    }  # fmt: skip
+        "data",
+        "files",
+        "loss",
+        "metric",
+        "model",
+        "task",
+        "types",
+    }
     from circles import CircleDraw
 
     assert not {int(one) for one in CircleDraw} & {int(one) for one in Draw}

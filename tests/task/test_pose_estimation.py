@@ -35,10 +35,16 @@ SIGNATURE = KeyPointSignature(
 )
 DESCRIPTION: Any = SimpleNamespace(model=PoseFPN(), metric={})
 SMALL = (
-    "task=pose_estimation", "dataset.image_size=[32,32]", "dataset.digit_size=[12,20]", "dataset.num_train=24",
-    "dataset.num_val=10", "dataset.batch_size=8", "dataset.eval_batch_size=4", "model.channels=[8,16]",
+    "task=pose_estimation",
+    "dataset.image_size=[32,32]",
+    "dataset.digit_size=[12,20]",
+    "dataset.num_train=24",
+    "dataset.num_val=10",
+    "dataset.batch_size=8",
+    "dataset.eval_batch_size=4",
+    "model.channels=[8,16]",
     "model.width=8",
-)  # fmt: skip
+)
 ONE_EPOCH = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 
 
@@ -77,12 +83,11 @@ def test_the_loss_is_gluoncvs_where_all_is_known_and_else_larger_by_the_share_th
     found_BJhw = np.random.RandomState(1).randn(4, 3, 16, 12).astype(np.float32)
     theirs = gluon.loss.L2Loss()(
         nd.array(found_BJhw), nd.array(true_BJhw), nd.array(weight_BJ[..., None, None])
-    ).asnumpy()  # fmt: skip
+    ).asnumpy()
     loss_B, weight_B = (
-        one.asnumpy() for one in HeatmapL2().build(3, True)(
-            nd.array(found_BJhw), *map(nd.array, (point_BJ3, true_BJhw, weight_BJ))
-        )
-    )  # fmt: skip
+        one.asnumpy()
+        for one in HeatmapL2().build(3, True)(nd.array(found_BJhw), *map(nd.array, (point_BJ3, true_BJhw, weight_BJ)))
+    )
     assert loss_B[0] / weight_B[0] == pytest.approx(theirs[0], rel=1e-5)
     assert loss_B.sum() / weight_B.sum() == pytest.approx(theirs.mean() * (4 * 3) / weight_BJ.sum(), rel=1e-5)
 
@@ -103,10 +108,12 @@ def test_predictions_are_in_pixels_of_the_images() -> None:
     boxes = [np.concatenate([low, low + 20 + 90 * rng.rand(2)]) for low in rng.rand(5, 2) * 200]
     crops = [Crop.around(box, (64, 48), 1.0, 12.0 * number, number == 3) for number, box in enumerate(boxes)]
     score_B = [1.0, 0.5, 0.25, 1.0, 0.1]
-    meta = np.stack([
-        meta_row(crop, (300, 300), box, 10.0, 4, score, POINTS.sigmas)
-        for crop, box, score in zip(crops, boxes, score_B)
-    ])  # fmt: skip
+    meta = np.stack(
+        [
+            meta_row(crop, (300, 300), box, 10.0, 4, score, POINTS.sigmas)
+            for crop, box, score in zip(crops, boxes, score_B)
+        ]
+    )
     decode = TASK.build_decode(DESCRIPTION, SIGNATURE)
     found = decode((nd.array(map_BJhw),), Batch((), (), 5, meta=meta)).asnumpy()  # type: ignore[union-attr]
     plain = decode((nd.array(map_BJhw),), Batch((), (), 5)).asnumpy()  # type: ignore[union-attr]
@@ -191,9 +198,7 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
 def test_images_show_key_points_where_they_are(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     names = ["top", "bottom", "left", "right", "centre"]
-    signature = KeyPointSignature(
-        (3, 32, 32), class_names=names, key_points=POINTS, decoding=Decoding((3, 32, 32))
-    )
+    signature = KeyPointSignature((3, 32, 32), class_names=names, key_points=POINTS, decoding=Decoding((3, 32, 32)))
     found = np.concatenate([np.random.RandomState(0).rand(10, 7, 3) * 30])
     found[:, :, 2] = 0.9
     (artifact,) = TASK.show(signature, source, found, [])  # type: ignore[arg-type]

@@ -141,9 +141,10 @@ def test_an_arpa_file_backs_off(tmp_path) -> None:
     [
         (ARPA.replace("-0.9\tb\t-0.3", "x\tb\t-0.3"), "line 9 is no 1-gram"),
         (ARPA.replace("-0.3\tab b", "-0.3\tab"), "line 14 is no 2-gram"),
-        (ARPA.replace("\\end\\", ""), "is no ARPA file"), ("hello\n", "is no ARPA file"),
+        (ARPA.replace("\\end\\", ""), "is no ARPA file"),
+        ("hello\n", "is no ARPA file"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_arpa_file_is_refused(tmp_path, wrong: str, said: str) -> None:
     (tmp_path / "a.arpa").write_text(wrong)
     with pytest.raises(DataError, match=said):

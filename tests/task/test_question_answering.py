@@ -93,8 +93,10 @@ def test_a_context_without_tokens_has_an_empty_answer_without_a_score() -> None:
 
 def test_no_answer_is_predicted_where_its_least_score_is_far_enough_above() -> None:
     def of(null_1: float, null_2: float, settings: WindowSettings = SETTINGS) -> float:
-        samples = [(window(0, 0, (), settings), scores(3, 3, 1.0, null_1)),
-                   (window(0, 2, (), settings), scores(3, 3, 0.5, null_2))]  # fmt: skip
+        samples = [
+            (window(0, 0, (), settings), scores(3, 3, 1.0, null_1)),
+            (window(0, 2, (), settings), scores(3, 3, 0.5, null_2)),
+        ]
         return ExactMatch().compute(collected(*samples))
 
     assert of(1.6, 2.0) == 1.0  # 3.2 against 2.0 and the threshold of 1
@@ -117,16 +119,27 @@ def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) 
 
 def test_predict_answers_each_question_once(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     paragraphs = [
-        {"context": f"{TEXT} {n}", "qas": [{"id": str(n), "question": "what",
-                                            "answers": [{"text": "big dog", "answer_start": 8}]}]}
+        {
+            "context": f"{TEXT} {n}",
+            "qas": [{"id": str(n), "question": "what", "answers": [{"text": "big dog", "answer_start": 8}]}],
+        }
         for n in range(30)
-    ]  # fmt: skip
+    ]
     (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     train_run(
-        "task=question_answering", f"dataset.root={tmp_path}", "dataset.train=train.json", "dataset.val=null",
-        "dataset.max_length=8", "dataset.max_question=2", "dataset.doc_stride=2", "dataset.vocab_size=100",
-        "model.units=8", "model.embed_size=8", "trainer.max_epochs=1", "trainer.limit_train_batches=1",
-    )  # fmt: skip
+        "task=question_answering",
+        f"dataset.root={tmp_path}",
+        "dataset.train=train.json",
+        "dataset.val=null",
+        "dataset.max_length=8",
+        "dataset.max_question=2",
+        "dataset.doc_stride=2",
+        "dataset.vocab_size=100",
+        "model.units=8",
+        "model.embed_size=8",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=1",
+    )
     lines = [{"question": "who", "context": " ".join([TEXT] * 4), "id": "a"}, {"question": "why", "context": "cat"}]
     (tmp_path / "x.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     capsys.readouterr()

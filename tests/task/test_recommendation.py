@@ -29,9 +29,15 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 USERS, ITEMS, GROUPS, OTHERS = 60, 40, 4, 15
 SMALL = (
-    f"dataset.sampled_negatives={OTHERS}", "dataset.batch_size=32", "model.units=8", "optimizer.lr=0.02",
-    "trainer.max_epochs=8", "trainer.val_interval=8", "logger=[]", "early_stopping=off",
-)  # fmt: skip
+    f"dataset.sampled_negatives={OTHERS}",
+    "dataset.batch_size=32",
+    "model.units=8",
+    "optimizer.lr=0.02",
+    "trainer.max_epochs=8",
+    "trainer.val_interval=8",
+    "logger=[]",
+    "early_stopping=off",
+)
 
 
 @pytest.fixture(scope="module")
@@ -254,9 +260,13 @@ def test_all_items_are_scored_in_parts_that_the_rows_of_a_batch_have_room_for(
 
 
 RATED = (
-    "dataset.feedback=explicit", "dataset.rating=rating", "dataset.timestamp=timestamp", "loss=l2",
-    "metric=[root_mean_squared_error,mean_absolute_error]", "trainer.monitor=val/root_mean_squared_error",
-)  # fmt: skip
+    "dataset.feedback=explicit",
+    "dataset.rating=rating",
+    "dataset.timestamp=timestamp",
+    "loss=l2",
+    "metric=[root_mean_squared_error,mean_absolute_error]",
+    "trainer.monitor=val/root_mean_squared_error",
+)
 
 
 @pytest.mark.parametrize("model", ["matrix_factorization", "svd_pp"])
@@ -285,8 +295,10 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
     wrong = found.asnumpy()[:, 0] - test.rating_N
     with open(folder / "predictions.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    users, items = ([names[index] for index in index_N] for names, index_N in (
-        (test.catalog.users, test.user_N), (test.catalog.items, test.item_N)))  # fmt: skip
+    users, items = (
+        [names[index] for index in index_N]
+        for names, index_N in ((test.catalog.users, test.user_N), (test.catalog.items, test.item_N))
+    )
     assert [(row["user"], row["item"], float(row["true"])) for row in rows] == [*zip(users, items, test.rating_N)]
     assert [float(row["predicted"]) for row in rows] == pytest.approx(found.asnumpy()[:, 0], abs=1e-5)
     assert "rank" not in rows[0]

@@ -21,8 +21,16 @@ from mxtrain.tables.number_table import NumberTable
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-LINEAR = ("task=regression", "model.hidden=[]", "optimizer=sgd", "optimizer.lr=0.01", "optimizer.momentum=0",
-          "lr_scheduler=constant", "trainer.max_steps=5", "trainer.max_epochs=null")  # fmt: skip
+LINEAR = (
+    "task=regression",
+    "model.hidden=[]",
+    "optimizer=sgd",
+    "optimizer.lr=0.01",
+    "optimizer.momentum=0",
+    "lr_scheduler=constant",
+    "trainer.max_steps=5",
+    "trainer.max_epochs=null",
+)
 
 
 def write_table(path: Path, size: int, seed: int = 0) -> None:
@@ -60,13 +68,15 @@ def test_each_step_is_that_of_least_squares(describe_run: Any, tmp_path: Path) -
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def test_eval_and_predict_agree_sample_by_sample(
-    train_run: Any, describe_run: Any, tmp_path: Path
-) -> None:
+def test_eval_and_predict_agree_sample_by_sample(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "train.csv", 90)
     write_table(tmp_path / "test.csv", 21, seed=1)
-    train_run("task=regression", f"dataset.train={tmp_path}/train.csv", f"dataset.test={tmp_path}/test.csv",
-              "trainer.max_epochs=2")  # fmt: skip
+    train_run(
+        "task=regression",
+        f"dataset.train={tmp_path}/train.csv",
+        f"dataset.test={tmp_path}/test.csv",
+        "trainer.max_epochs=2",
+    )
     run_dir = str(tmp_path / "run")
     assert main(["eval", run_dir]) == 0
     measured = json.loads((tmp_path / "run" / "eval" / "test" / "metrics.json").read_text())
@@ -149,7 +159,7 @@ def small_table(tmp_path: Path, header: str, rows: Any) -> str:
 
 
 def test_missing_features_are_the_mean_of_their_column(tmp_path: Path) -> None:
-    rows = [f"{number},{'NA' if number % 5 == 0 else number},\"${number + 1000:,}\"" for number in range(40)]
+    rows = [f'{number},{"NA" if number % 5 == 0 else number},"${number + 1000:,}"' for number in range(40)]
     dataset = NumberTable(train=small_table(tmp_path, "id,age,target", rows), batch_size=40)
     splits = dataset.open()
     signature = dataset.infer_signature(splits, None)  # type: ignore[arg-type]
@@ -163,17 +173,18 @@ def test_missing_features_are_the_mean_of_their_column(tmp_path: Path) -> None:
     assert f"age: {np.isnan(age).sum()}" in dataset.remark(signature, splits)
 
 
-@pytest.mark.parametrize("header, cell, words", [
-    ("age,city,target", "3,Paris,{}", r"the column 'city' holds texts.* Type dataset=feature_table"),
-    ("age,age,target", "3,4,{}", "two columns are called 'age'"),
-    ("age,target", "3,NA", "line 2: 'target' is 'NA', a missing number. Give the number[.]"),
-    ("age,target", "3_0,{}", "the column 'age' holds texts"),
-    ("age,target", "3,1_{}", "line 2: 'target' is '1_0', no number"),
-    ("age,target", "\"3,5\",{}", "'age' has numbers with the decimal sign ','"),
-])  # fmt: skip
-def test_columns_and_cells_that_are_no_numbers_are_refused(
-    tmp_path: Path, header: str, cell: str, words: str
-) -> None:
+@pytest.mark.parametrize(
+    "header, cell, words",
+    [
+        ("age,city,target", "3,Paris,{}", r"the column 'city' holds texts.* Type dataset=feature_table"),
+        ("age,age,target", "3,4,{}", "two columns are called 'age'"),
+        ("age,target", "3,NA", "line 2: 'target' is 'NA', a missing number. Give the number[.]"),
+        ("age,target", "3_0,{}", "the column 'age' holds texts"),
+        ("age,target", "3,1_{}", "line 2: 'target' is '1_0', no number"),
+        ("age,target", '"3,5",{}', "'age' has numbers with the decimal sign ','"),
+    ],
+)
+def test_columns_and_cells_that_are_no_numbers_are_refused(tmp_path: Path, header: str, cell: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         NumberTable(train=small_table(tmp_path, header, [cell.format(number) for number in range(30)])).open()
 
@@ -201,8 +212,10 @@ def test_the_similarity_of_sentences_is_read_as_published(describe_run: Any, tmp
     (tmp_path / "STS-B").mkdir()
     names = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
     for name in ("train", "dev"):
-        rows = [["0", "g", "f", "2012", "1", "s", "s", "A plane takes off.", f"A {name} leaves.", "4.25"],
-                ["1", "g", "f", "2012", "2", "s", "s", "A man sings.", "A dog barks.", "0.000"]]  # fmt: skip
+        rows = [
+            ["0", "g", "f", "2012", "1", "s", "s", "A plane takes off.", f"A {name} leaves.", "4.25"],
+            ["1", "g", "f", "2012", "2", "s", "s", "A man sings.", "A dog barks.", "0.000"],
+        ]
         lines = ["\t".join(row) for row in [names, *rows]]
         (tmp_path / "STS-B" / f"{name}.tsv").write_text("\n".join(lines) + "\n")
     given = ("dataset=glue", "dataset.task=stsb", f"dataset.root={tmp_path}")
@@ -247,7 +260,7 @@ def test_tables_that_cannot_be_used_are_refused(describe_run: Any, tmp_path: Pat
         (("task=regression", "model=lenet"), "model takes images, and dataset gives features. Type model=mlp"),
         (("task=regression", "trainer.monitor=train/pearson"), "this run does not measure it"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(describe_run: Any, overrides: Any, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         describe_run(*overrides)

@@ -29,9 +29,16 @@ RL = "task=reinforcement_learning"
 SIDE = 36
 """Of images: the least that the convolutions take."""
 SMALL = (
-    RL, "dataset.num_envs=4", "dataset.rollout_steps=8", "dataset.batch_size=16", "dataset.rollouts_per_epoch=2",
-    "dataset.val_episodes=3", "dataset.test_episodes=4", "model.hidden=[8]", "trainer.max_epochs=1",
-)  # fmt: skip
+    RL,
+    "dataset.num_envs=4",
+    "dataset.rollout_steps=8",
+    "dataset.batch_size=16",
+    "dataset.rollouts_per_epoch=2",
+    "dataset.val_episodes=3",
+    "dataset.test_episodes=4",
+    "model.hidden=[8]",
+    "trainer.max_epochs=1",
+)
 
 
 class Pointing(gymnasium.Env):
@@ -148,9 +155,14 @@ def test_what_cannot_be_drawn_is_said_once_and_training_goes_on(caplog: Any, mon
     assert "no figures of episodes: CartPole-v1 cannot be drawn" in caplog.text
 
 
-@pytest.mark.parametrize("words", [
-    (), ("model.shared=true",), ("dataset.id=Pendulum-v1", "model.normalize_observations=true"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("model.shared=true",),
+        ("dataset.id=Pendulum-v1", "model.normalize_observations=true"),
+    ],
+)
 def test_a_placement_is_the_same_over_several_roll_outs(describe_run: Any, words: Any) -> None:
     small = (*SMALL, "dataset.passes=1", "dataset.normalize_rewards=true", *words)
     found = verify(describe_run(*small, "parallel=data"), 6, 1e-5)
@@ -168,22 +180,25 @@ def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(
     assert "features.0.observation_mean" not in step.strategy.trainable
 
 
-@pytest.mark.parametrize("words, said", [
-    ("loss=a2c dataset.passes=4", "which only loss=ppo corrects. Type loss=ppo, or dataset.passes=1."),
-    ("loss=l2", "Type loss=ppo"),
-    ("loss._target_=mxnet.gluon.loss.L2Loss", "Type loss=ppo or loss=a2c."),
-    ("metric=[accuracy]", "Type metric=[return]."),
-    ("model=mlp", "Type model=actor_critic."),
-    ("dataset=digits", "its samples are for task=classification. Type that."),
-    ("trainer.overfit_batches=1", "samples come from the weights, so no batch is the same again"),
-    ("kvstore=dist_sync cluster.workers=9", "there are only dataset.num_envs=8 environments to share"),
-    ("kvstore=dist_sync cluster.workers=2 cluster.balance=speed", "each worker keeps its environments"),
-    ("kvstore=dist_async cluster.workers=2 model.normalize_observations=true", "statistics of its own"),
-    ("amp=bfloat16", "Type amp=off."),
-    ("dataset.batch_size=100", "it can be 8, 16, 32, 64, 128, 256"),
-    ("dataset.id=CartPole", "Did you mean 'CartPole-v1'?"),
-    ("loss.clip_rage=0.1", "Did you mean"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("loss=a2c dataset.passes=4", "which only loss=ppo corrects. Type loss=ppo, or dataset.passes=1."),
+        ("loss=l2", "Type loss=ppo"),
+        ("loss._target_=mxnet.gluon.loss.L2Loss", "Type loss=ppo or loss=a2c."),
+        ("metric=[accuracy]", "Type metric=[return]."),
+        ("model=mlp", "Type model=actor_critic."),
+        ("dataset=digits", "its samples are for task=classification. Type that."),
+        ("trainer.overfit_batches=1", "samples come from the weights, so no batch is the same again"),
+        ("kvstore=dist_sync cluster.workers=9", "there are only dataset.num_envs=8 environments to share"),
+        ("kvstore=dist_sync cluster.workers=2 cluster.balance=speed", "each worker keeps its environments"),
+        ("kvstore=dist_async cluster.workers=2 model.normalize_observations=true", "statistics of its own"),
+        ("amp=bfloat16", "Type amp=off."),
+        ("dataset.batch_size=100", "it can be 8, 16, 32, 64, 128, 256"),
+        ("dataset.id=CartPole", "Did you mean 'CartPole-v1'?"),
+        ("loss.clip_rage=0.1", "Did you mean"),
+    ],
+)
 def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([RL, *words.split(), "logger=[]"]) == 2
@@ -199,9 +214,11 @@ def test_a_loss_says_how_often_a_roll_out_is_learned_from(describe_run: Any) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [("trainer.max_epochs=4",),
-     pytest.param(("experiment=a2c_cartpole", "trainer.max_epochs=5"), marks=pytest.mark.zoo)],
-)  # fmt: skip
+    [
+        ("trainer.max_epochs=4",),
+        pytest.param(("experiment=a2c_cartpole", "trainer.max_epochs=5"), marks=pytest.mark.zoo),
+    ],
+)
 def test_cart_pole_is_learned(train_run: Any, words: Any) -> None:
     """About 10 s of processor time each; a random agent keeps the pole up for 22 steps. How far an agent comes in
     so few epochs depends on the last bits: 223 to 500 steps were seen."""
@@ -213,12 +230,22 @@ def test_cart_pole_is_learned(train_run: Any, words: Any) -> None:
 def test_a_policy_learns_from_images(train_run: Any, pointing: str) -> None:
     """By the convolutions of Mnih et al.: a random agent has a return of 2, the best one 8."""
     made, result = train_run(
-        RL, pointing, "dataset.gamma=0", "dataset.rollout_steps=16", "dataset.batch_size=64", "dataset.passes=4",
-        "dataset.rollouts_per_epoch=12", "trainer.max_epochs=1", "dataset.val_episodes=4", "dataset.test_episodes=25",
+        RL,
+        pointing,
+        "dataset.gamma=0",
+        "dataset.rollout_steps=16",
+        "dataset.batch_size=64",
+        "dataset.passes=4",
+        "dataset.rollouts_per_epoch=12",
+        "trainer.max_epochs=1",
+        "dataset.val_episodes=4",
+        "dataset.test_episodes=25",
         "task.shown_frames=0",
-    )  # fmt: skip
-    assert any(parameter.name.endswith("weight") and parameter.data().ndim == 4
-               for parameter in made.info.network.collect_params().values())  # fmt: skip
+    )
+    assert any(
+        parameter.name.endswith("weight") and parameter.data().ndim == 4
+        for parameter in made.info.network.collect_params().values()
+    )
     assert result.metrics["test/return"] > 7
 
 

@@ -19,12 +19,15 @@ def test_wrong_predictions_are_red():
     assert reds(label=1) > 500
 
 
-@pytest.mark.parametrize("cells, is_red", [
-    ({"true": "dog", "predicted": "cat"}, True),
-    ({"true": "dog", "predicted": "dog"}, False),
-    ({"true": 3.0, "predicted": 2.5}, False),  # a regression is never exactly right
-    ({"missed": 2, "false_positives": 1}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cells, is_red",
+    [
+        ({"true": "dog", "predicted": "cat"}, True),
+        ({"true": "dog", "predicted": "dog"}, False),
+        ({"true": 3.0, "predicted": 2.5}, False),  # a regression is never exactly right
+        ({"missed": 2, "false_positives": 1}, False),
+    ],
+)
 def test_wrong_predictions_among_the_worst_are_red(cells, is_red, monkeypatch):
     monkeypatch.setattr("mxtrain.task.sample_figure.images_of", lambda source: [np.zeros((8, 8, 3), np.uint8)])
     picture = draw_worst(lambda index: None, [{"sample": 0, "loss": 0.5, **cells}], "val")

@@ -22,17 +22,23 @@ from mxtrain.task.sample_results import NUM_WORST, ResultReader, SampleResults, 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 COLUMNS = {
-    "mlp": ["true", "predicted", "probability"], "regression": ["true", "predicted"],
-    "wide_deep": ["true", "predicted", "probability"], "bert": ["true", "predicted", "probability", "text"],
+    "mlp": ["true", "predicted", "probability"],
+    "regression": ["true", "predicted"],
+    "wide_deep": ["true", "predicted", "probability"],
+    "bert": ["true", "predicted", "probability", "text"],
     "bilstm": ["words", "true", "predicted", "wrong", "entity_f1"],
     "bilstm, questions": ["question", "true", "predicted", "exact_match", "answer_f1"],
-    "bert, masked": [], "lstm": [],
+    "bert, masked": [],
+    "lstm": [],
     "transformer": ["source", "reference", "hypothesis"],
-    "fpn": ["pixel_accuracy", "mean_iou"], "pose_fpn": ["score", "key_points", "mean_error", "pck"],
+    "fpn": ["pixel_accuracy", "mean_iou"],
+    "pose_fpn": ["score", "key_points", "mean_error", "pck"],
     "centernet_fpn": ["objects", "found", "matched", "missed", "false_positives"],
     "yolact": ["objects", "found", "matched", "missed", "false_positives"],
-    "deep_speech2": ["reference", "hypothesis"], "fastspeech": [], "fism": ["user", "item", "rank"],
-}  # fmt: skip
+    "deep_speech2": ["reference", "hypothesis"],
+    "fastspeech": [],
+    "fism": ["user", "item", "rank"],
+}
 
 
 def read_rows(content: bytes) -> List[Dict[str, str]]:
@@ -111,9 +117,17 @@ class Links(html.parser.HTMLParser):
 
 def test_eval_writes_predictions_worst_images_and_a_page(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     write_images(tmp_path / "photos")
-    train_run("dataset=image_folder", f"dataset.root={tmp_path}/photos", "dataset.image_size=[12,12]",
-              "model=mlp", "model.hidden=[4]", "dataset.val_fraction=0.5", "dataset.test_fraction=0",
-              "trainer.max_epochs=1", "dataset.batch_size=4")  # fmt: skip
+    train_run(
+        "dataset=image_folder",
+        f"dataset.root={tmp_path}/photos",
+        "dataset.image_size=[12,12]",
+        "model=mlp",
+        "model.hidden=[4]",
+        "dataset.val_fraction=0.5",
+        "dataset.test_fraction=0",
+        "trainer.max_epochs=1",
+        "dataset.batch_size=4",
+    )
     run = tmp_path / "run"
     assert main(["eval", str(run), "split=val"]) == 0
     folder = run / "eval" / "val"
@@ -129,8 +143,14 @@ def test_eval_writes_predictions_worst_images_and_a_page(train_run: Any, tmp_pat
     page = (folder / "confusion.html").read_text()
     links = Links(page)
     anchors = {link[1:] for link in links.links if link.startswith("#")}
-    assert anchors == set(links.ids) == {f"cell-{i}-{j}" for i, j in {
-        (("a<b", "dark").index(row["true"]), ("a<b", "dark").index(row["predicted"])) for row in rows}}
+    assert (
+        anchors
+        == set(links.ids)
+        == {
+            f"cell-{i}-{j}"
+            for i, j in {(("a<b", "dark").index(row["true"]), ("a<b", "dark").index(row["predicted"])) for row in rows}
+        }
+    )
     files = {link for link in links.links if link.startswith("file:")}
     assert files == {Path(row["file"]).as_uri() for row in rows} and "a<b<" not in page and "script" not in links.tags
     assert main(["predict", str(run), "split=val", f"output={tmp_path}/out.csv"]) == 0
@@ -163,8 +183,15 @@ def test_results_are_written_in_the_order_of_the_samples() -> None:
 
         def rows(self, batch: Any, predictions: Any, losses: Any) -> Any:
             for index in batch.index_B.tolist():
-                yield index, {"text": f'one "{index}"\ntwo', "true": "a", "predicted": "ab"[index % 2],
-                              "loss": float("nan") if index == 2 else float(index)}  # fmt: skip
+                yield (
+                    index,
+                    {
+                        "text": f'one "{index}"\ntwo',
+                        "true": "a",
+                        "predicted": "ab"[index % 2],
+                        "loss": float("nan") if index == 2 else float(index),
+                    },
+                )
 
     results = SampleResults(Reader(), io.BytesIO(), lambda batch, outputs: [])  # type: ignore[arg-type]
     for indices in ([3, 4], [0, 1], [1, 2]):

@@ -31,10 +31,16 @@ NAMES = ["background", "cat", "dog", "cow"]
 DECODING = Decoding((3, 4, 6))
 SIGNATURE = MaskSignature((3, 4, 6), class_names=NAMES, mask_values=[0, 7, 9, 200], decoding=DECODING)
 SMALL = (
-    "task=segmentation", "dataset.image_size=[16,16]", "dataset.digit_size=[8,12]", "dataset.num_train=24",
-    "dataset.num_val=10", "dataset.batch_size=8", "dataset.eval_batch_size=4", "model.channels=[8,16]",
+    "task=segmentation",
+    "dataset.image_size=[16,16]",
+    "dataset.digit_size=[8,12]",
+    "dataset.num_train=24",
+    "dataset.num_val=10",
+    "dataset.batch_size=8",
+    "dataset.eval_batch_size=4",
+    "model.channels=[8,16]",
     "model.width=8",
-)  # fmt: skip
+)
 
 
 def draw(shape: Any, seed: int = 0) -> Any:
@@ -145,8 +151,12 @@ def test_rows_and_files_of_a_prediction() -> None:
     row = TASK.row(SIGNATURE, prediction, 1)
     assert row == {"height": 2, "width": 3, "shares": {"background": 0.5, "cow": 0.333333, "dog": 0.166667}}
     assert TASK.cells({**row, "mask": "m.png"}) == {
-        "height": 2, "width": 3, "mask": "m.png", "largest_class": "background", "share": 0.5,
-    }  # fmt: skip
+        "height": 2,
+        "width": 3,
+        "mask": "m.png",
+        "largest_class": "background",
+        "share": 0.5,
+    }
     image = Image.open(io.BytesIO(TASK.encode_file(SIGNATURE, prediction, [], 0)))
     assert image.mode == "P"
     np.testing.assert_array_equal(np.asarray(image), [[0, 0, 200], [9, 0, 200]])
@@ -160,8 +170,12 @@ def test_the_palette_is_that_of_voc() -> None:
     """Background, aeroplane, bicycle, person and the white of ignored pixels, as published."""
     table = palette(256)
     assert [tuple(table[k]) for k in (0, 1, 2, 15, 255)] == [
-        (0, 0, 0), (128, 0, 0), (0, 128, 0), (192, 128, 128), (224, 224, 192),
-    ]  # fmt: skip
+        (0, 0, 0),
+        (128, 0, 0),
+        (0, 128, 0),
+        (192, 128, 128),
+        (224, 224, 192),
+    ]
 
 
 def test_scenes_to_test_with_show_digits_of_their_own(describe_run: Any) -> None:
@@ -272,12 +286,13 @@ def test_what_does_not_fit_is_refused(words: Any, said: str, capsys: Any, tmp_pa
     "name, words, said",
     [
         (
-            "gluoncv.loss.MixSoftmaxCrossEntropyLoss", ["loss.aux=false"],
+            "gluoncv.loss.MixSoftmaxCrossEntropyLoss",
+            ["loss.aux=false"],
             "ignores its head gradient",
         ),
         ("mxtrain.loss.blocks.SoftmaxCrossEntropyLoss", [], "class indices (B, 16, 16), and fails: MXNetError"),
     ],
-)  # fmt: skip
+)
 def test_a_loss_of_the_users_is_tried_before_training(describe_run: Any, name: str, words: Any, said: str) -> None:
     description = describe_run(*SMALL, "loss=l2", f"loss._target_={name}", *words)
     signature = MaskSignature((3, 16, 16), class_names=NAMES, decoding=DECODING)

@@ -41,9 +41,13 @@ def test_what_is_predicted_can_be_read_as_masks_and_is_what_eval_measures(tmp_pa
     monkeypatch.chdir(tmp_path)
     root = write(tmp_path / "data")
     settings = [
-        f"dataset.root={root}", "dataset.mask_values=[10,20,200]", "dataset.image_size=32", "dataset.eval_size=[80,96]",
-        "dataset.batch_size=2", "trainer.max_epochs=1",
-    ]  # fmt: skip
+        f"dataset.root={root}",
+        "dataset.mask_values=[10,20,200]",
+        "dataset.image_size=32",
+        "dataset.eval_size=[80,96]",
+        "dataset.batch_size=2",
+        "trainer.max_epochs=1",
+    ]
     train_run("task=segmentation", "dataset=segmentation_folder", *settings)
     # The frame of the run, in which all but one image fit; and a smaller one, in which most do not.
     for frame in ([], ["dataset.eval_size=[40,50]"]):

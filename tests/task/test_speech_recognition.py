@@ -27,13 +27,23 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 SIGNATURE = Signature(((64, 8), ()), class_names=["a", "b", " "])
 LINES = ("dataset.num_train=32", "dataset.num_val=8", "dataset.length=[1,2]", "dataset.height=8")
 SMALL = (
-    "model.channels=[2,3]", "model.time_kernels=[3,3]", "model.frequency_kernels=[3,3]", "model.time_strides=[2,2]",
-    "model.frequency_strides=[2,2]", "model.units=8", "trainer.max_epochs=1", "dataset.batch_size=4",
-)  # fmt: skip
+    "model.channels=[2,3]",
+    "model.time_kernels=[3,3]",
+    "model.frequency_kernels=[3,3]",
+    "model.time_strides=[2,2]",
+    "model.frequency_strides=[2,2]",
+    "model.units=8",
+    "trainer.max_epochs=1",
+    "dataset.batch_size=4",
+)
 CONFORMER = (
-    "model=conformer", "model.units=8", "model.hidden_size=12", "model.num_heads=2", "model.num_layers=2",
+    "model=conformer",
+    "model.units=8",
+    "model.hidden_size=12",
+    "model.num_heads=2",
+    "model.num_layers=2",
     "model.kernel=3",
-)  # fmt: skip
+)
 AUDIO = (*SMALL, "dataset.features.sample_rate=4000", "dataset.features.num_mels=16", "dataset.val_fraction=0.25")
 
 
@@ -110,9 +120,13 @@ class TimeLast(gluon.HybridBlock):
 
 def own(name: str, *more: str) -> Tuple[str, ...]:
     return (
-        "task=speech_recognition", *LINES, f"model._target_={__name__}.{name}", "trainer.max_epochs=1",
-        "dataset.batch_size=4", *more,
-    )  # fmt: skip
+        "task=speech_recognition",
+        *LINES,
+        f"model._target_={__name__}.{name}",
+        "trainer.max_epochs=1",
+        "dataset.batch_size=4",
+        *more,
+    )
 
 
 def test_a_network_of_the_users_trains_and_its_scores_are_counted(train_run: Any, monkeypatch: Any) -> None:
@@ -156,7 +170,7 @@ def test_samples_are_shown_as_a_table_and_as_strips() -> None:
         ("task=speech_recognition task.beam_size=1 task.language_model=train", "type beam_size=8"),
         ("dataset=librispeech dataset.root=/nowhere", "Name the one with train-clean-100 in it"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([*words.split(), "logger=[]"]) == 2
@@ -252,5 +266,5 @@ def test_lines_of_digits_are_learned(train_run: Any) -> None:
     """About 15 s of processor time: most digits are right after two epochs of fewer lines."""
     _, result = train_run(
         "task=speech_recognition", "dataset.num_train=3000", "dataset.length=[1,4]", "trainer.max_epochs=3"
-    )  # fmt: skip
+    )
     assert result.metrics["val/cer"] < 0.25

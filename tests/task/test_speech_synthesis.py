@@ -27,10 +27,18 @@ from mxtrain.types import Audio, Batch
 pytestmark = pytest.mark.usefixtures("own_cache")
 FEATURES = Features(sample_rate=4000, num_mels=16, window_ms=50.0, step_ms=12.5, preemphasis=0.0, normalize="none")
 SMALL = (
-    "dataset.features.sample_rate=4000", "dataset.features.num_mels=16", "dataset.features.window_ms=50",
-    "dataset.features.step_ms=12.5", "dataset.features.high_hz=0", "model.units=8", "model.hidden_size=12",
-    "model.decoder_layers=1", "trainer.max_epochs=1", "dataset.batch_size=4", "task.iterations=3",
-)  # fmt: skip
+    "dataset.features.sample_rate=4000",
+    "dataset.features.num_mels=16",
+    "dataset.features.window_ms=50",
+    "dataset.features.step_ms=12.5",
+    "dataset.features.high_hz=0",
+    "model.units=8",
+    "model.hidden_size=12",
+    "model.decoder_layers=1",
+    "trainer.max_epochs=1",
+    "dataset.batch_size=4",
+    "task.iterations=3",
+)
 
 
 def signature() -> Signature:
@@ -129,7 +137,7 @@ def test_a_run_is_not_continued_with_other_symbols(train_run: Any, tmp_path: Pat
         ("task=speech_synthesis model.num_heads=5", "num_heads must divide units"),
         ("dataset=aligned_manifest dataset.train=/nowhere.jsonl", "'/nowhere.jsonl'"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([*words.split(), "logger=[]"]) == 2
@@ -140,7 +148,11 @@ def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, mon
 def test_digits_are_learned_better_than_means_of_symbols(train_run: Any) -> None:
     """About 15 s of processor time."""
     made, result = train_run(
-        "task=speech_synthesis", "dataset.num_train=200", "dataset.num_val=20", "dataset.length=[1,3]",
-        "trainer.max_epochs=6", "dataset.batch_size=8",
-    )  # fmt: skip
+        "task=speech_synthesis",
+        "dataset.num_train=200",
+        "dataset.num_val=20",
+        "dataset.length=[1,3]",
+        "trainer.max_epochs=6",
+        "dataset.batch_size=8",
+    )
     assert result.metrics["val/mel_error"] < 3.5, "the means of symbols are off by 5.2 dB"

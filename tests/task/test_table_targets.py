@@ -81,16 +81,24 @@ def test_classes_without_samples_are_left_out_of_the_mean() -> None:
 
 def test_several_classes_are_trained_on_measured_and_predicted(train_run: Any, tmp_path: Path) -> None:
     train = write_plans(tmp_path / "plans.csv")
-    train_run("task=tabular", "dataset=feature_table", f"dataset.train={train}", "dataset.target=plan",
-              "trainer.max_epochs=15", "optimizer.lr=0.05", "early_stopping=off")  # fmt: skip
+    train_run(
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={train}",
+        "dataset.target=plan",
+        "trainer.max_epochs=15",
+        "optimizer.lr=0.05",
+        "early_stopping=off",
+    )
     run = tmp_path / "run"
     assert main(["eval", str(run)]) == 0
     assert main(["predict", str(run), train, f"output={tmp_path}/out.jsonl"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     with open(train) as stream:
         label_N = np.array([PLANS.index(row["plan"]) for row in csv.DictReader(stream)])
-    share_NK = np.array([[{top["class"]: top["probability"] for top in row["top"]}[name] for name in PLANS]
-                         for row in rows])  # fmt: skip
+    share_NK = np.array(
+        [[{top["class"]: top["probability"] for top in row["top"]}[name] for name in PLANS] for row in rows]
+    )
     share_NK /= share_NK.sum(axis=1, keepdims=True)  # they are rounded to six digits
     predicted_N = np.array([PLANS.index(row["class"]) for row in rows])
     assert (predicted_N == label_N).mean() > 0.9
@@ -123,8 +131,16 @@ def test_each_network_of_tables_scores_several_classes(model: str) -> None:
     from mxtrain.config.specs import build_spec
     from mxtrain.engine.backend import mx, nd
 
-    spec = build_spec({"_target_": {"deepfm": "mxtrain.tables.deepfm.DeepFM", "mlp": "mxtrain.model.mlp.MLP"}.get(
-        model, "mxtrain.tables.factorization_machine.FactorizationMachine")}, "model", object, str)  # type: ignore[arg-type]
+    spec = build_spec(
+        {
+            "_target_": {"deepfm": "mxtrain.tables.deepfm.DeepFM", "mlp": "mxtrain.model.mlp.MLP"}.get(
+                model, "mxtrain.tables.factorization_machine.FactorizationMachine"
+            )
+        },
+        "model",
+        object,
+        str,
+    )  # type: ignore[arg-type]
     network = spec.build_features(3, [4, 5], 2)  # type: ignore[attr-defined]
     network.initialize(mx.init.Normal(0.5))
     ids, numbers = nd.array([[0, 4], [3, 8]], dtype="int32"), nd.array([[0.5, -1.0], [2.0, 0.0]])
@@ -133,21 +149,31 @@ def test_each_network_of_tables_scores_several_classes(model: str) -> None:
     if model != "factorization_machine":
         return
     values = {name: value.data().asnumpy() for name, value in network._collect_params_with_prefix().items()}
-    vectors = np.concatenate([values["vectors.table.weight"][ids.asnumpy()],
-                              values["vectors.number"] * numbers.asnumpy()[:, :, None]], axis=1)  # fmt: skip
+    vectors = np.concatenate(
+        [values["vectors.table.weight"][ids.asnumpy()], values["vectors.number"] * numbers.asnumpy()[:, :, None]],
+        axis=1,
+    )
     linear = values["linear.table.weight"][ids.asnumpy()].sum(1) + numbers.asnumpy() @ values["linear.number.weight"].T
     vectors = vectors.reshape(2, 4, 3, -1)
     pairs = sum((vectors[:, i] * vectors[:, j]).sum(-1) for i in range(4) for j in range(i))
     np.testing.assert_allclose(score_BK, linear + values["linear.bias"] + pairs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("counts, classes", [
-    ({"a": 50, "b": 30, "c": 20}, ["a", "b", "c"]), ({"2": 9, "10": 9, "1": 9}, ["1", "2", "10"]),
-    ({"no": 90, "yes": 90, "yess": 4}, ["no", "yes"]), ({"no": 90, "yes": 90, "maybe": 5}, ["maybe", "no", "yes"]),
-    ({"0": 900, "1": 90, "2": 6}, ["0", "1", "2"]), ({"False": 20, "true": 20, "1": 20}, ["0", "1"]),
-    ({"a": 4, "b": 3, "c": 2}, ["a", "b", "c"]), ({"1.0": 9, "2.0": 9, "2": 3, "3.0": 9}, ["1.0", "2.0", "3.0"]),
-    ({"a": 1200, "b": 1200, "c": 1200}, ["a", "b", "c"]), ({"p": 60, "q": 8, "rare": 4, "odd": 4}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "counts, classes",
+    [
+        ({"a": 50, "b": 30, "c": 20}, ["a", "b", "c"]),
+        ({"2": 9, "10": 9, "1": 9}, ["1", "2", "10"]),
+        ({"no": 90, "yes": 90, "yess": 4}, ["no", "yes"]),
+        ({"no": 90, "yes": 90, "maybe": 5}, ["maybe", "no", "yes"]),
+        ({"0": 900, "1": 90, "2": 6}, ["0", "1", "2"]),
+        ({"False": 20, "true": 20, "1": 20}, ["0", "1"]),
+        ({"a": 4, "b": 3, "c": 2}, ["a", "b", "c"]),
+        ({"1.0": 9, "2.0": 9, "2": 3, "3.0": 9}, ["1.0", "2.0", "3.0"]),
+        ({"a": 1200, "b": 1200, "c": 1200}, ["a", "b", "c"]),
+        ({"p": 60, "q": 8, "rare": 4, "odd": 4}, None),
+    ],
+)
 def test_values_of_a_target_are_its_classes(tmp_path: Path, counts: Any, classes: Any, caplog: Any) -> None:
     """Sorted by class. A few rows with another value are refused by line, with all classes to type."""
     lines = [f"{number},{name}" for name, count in counts.items() for number in range(count)]
@@ -165,8 +191,13 @@ def test_values_of_a_target_are_its_classes(tmp_path: Path, counts: Any, classes
 
 def test_a_number_is_predicted_from_categories(train_run: Any, tmp_path: Path) -> None:
     train = write_plans(tmp_path / "price.csv", 200, price=True)
-    train_run("task=regression", f"dataset.train={train}", "dataset.target=price", "trainer.max_epochs=40",
-              "early_stopping=off")  # fmt: skip
+    train_run(
+        "task=regression",
+        f"dataset.train={train}",
+        "dataset.target=price",
+        "trainer.max_epochs=40",
+        "early_stopping=off",
+    )
     run = tmp_path / "run"
     assert main(["eval", str(run), "split=val"]) == 0
     measured = json.loads((run / "eval" / "val" / "metrics.json").read_text())
@@ -189,11 +220,14 @@ def test_features_of_a_table_may_be_chosen(tmp_path: Path) -> None:
         FeatureTable(train=train, target="price", features=["twon"]).for_task("regression").open()
 
 
-@pytest.mark.parametrize("words, message", [
-    (("task=regression", "dataset.classes=[a,b]"), "task=regression predicts a number. Type task=tabular"),
-    (("task=tabular", "dataset=feature_table", "dataset.features=[target]"), "features names the target"),
-    (("task=tabular", "dataset=feature_table", "dataset.classes=[a,b,a]"), "must differ"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("task=regression", "dataset.classes=[a,b]"), "task=regression predicts a number. Type task=tabular"),
+        (("task=tabular", "dataset=feature_table", "dataset.features=[target]"), "features names the target"),
+        (("task=tabular", "dataset=feature_table", "dataset.classes=[a,b,a]"), "must differ"),
+    ],
+)
 def test_settings_that_contradict_the_target_are_refused(describe_run: Any, words: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         describe_run(*words)
@@ -202,17 +236,22 @@ def test_settings_that_contradict_the_target_are_refused(describe_run: Any, word
 def test_losses_of_two_classes_are_refused_for_more(train_run: Any, tmp_path: Path) -> None:
     train = write_plans(tmp_path / "plans.csv", 30)
     words = ("task=tabular", "dataset=feature_table", f"dataset.train={train}", "dataset.target=plan")
-    for setting, message in (("loss=binary_cross_entropy", "is for two classes, and there are 3. Type loss=class_c"),
-                             ("loss.pos_weight=2", "of the second of two classes.*Type dataset.sampler=weighted")):
+    for setting, message in (
+        ("loss=binary_cross_entropy", "is for two classes, and there are 3. Type loss=class_c"),
+        ("loss.pos_weight=2", "of the second of two classes.*Type dataset.sampler=weighted"),
+    ):
         with pytest.raises(ConfigError, match=message):
             train_run(*words, setting, "trainer.max_epochs=1")
 
 
-@pytest.mark.parametrize("cells, message", [
-    (["1", "NA"], "line 3: 'target' is 'NA', a missing number. Give the number[.]$"),
-    (["1", "two"], "line 3: 'target' is 'two', no number. Correct the cell, or type task=tabular"),
-    (["1%", "2"], "line 3: .*Write all cells of the column in one way"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cells, message",
+    [
+        (["1", "NA"], "line 3: 'target' is 'NA', a missing number. Give the number[.]$"),
+        (["1", "two"], "line 3: 'target' is 'two', no number. Correct the cell, or type task=tabular"),
+        (["1%", "2"], "line 3: .*Write all cells of the column in one way"),
+    ],
+)
 def test_targets_that_are_no_numbers_are_refused(tmp_path: Path, cells: List[str], message: str) -> None:
     (tmp_path / "t.csv").write_text("age,target\n" + "".join(f"{n},{cells[n % 2]}\n" for n in range(30)))
     with pytest.raises(DataError, match=message):

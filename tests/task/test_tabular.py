@@ -22,9 +22,17 @@ from mxtrain.verification import verify
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 LINEAR = (
-    "task=tabular", "model=mlp", "model.hidden=[]", "optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0",
-    "optimizer.wd=0", "lr_scheduler=constant", "trainer.max_steps=5", "trainer.max_epochs=null",
-)  # fmt: skip
+    "task=tabular",
+    "model=mlp",
+    "model.hidden=[]",
+    "optimizer=sgd",
+    "optimizer.lr=0.1",
+    "optimizer.momentum=0",
+    "optimizer.wd=0",
+    "lr_scheduler=constant",
+    "trainer.max_steps=5",
+    "trainer.max_epochs=null",
+)
 
 
 def write_table(path: Path, count: int, seed: int = 0) -> str:
@@ -115,8 +123,13 @@ def run_dataset() -> Any:
 def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train, test = write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "test.csv", 61, seed=1)
     words = ("task=tabular", "dataset=feature_table", f"dataset.train={train}", "dataset.target=sick")
-    train_run(*words, f"dataset.test={test}", "dataset.columns={town: {kind: hashed, buckets: 50}}",
-              "trainer.max_epochs=20", "optimizer.lr=0.01")  # fmt: skip
+    train_run(
+        *words,
+        f"dataset.test={test}",
+        "dataset.columns={town: {kind: hashed, buckets: 50}}",
+        "trainer.max_epochs=20",
+        "optimizer.lr=0.01",
+    )
     run_dir = str(tmp_path / "run")
     assert main(["eval", run_dir]) == 0
     measured = json.loads((tmp_path / "run" / "eval" / "test" / "metrics.json").read_text())
@@ -126,8 +139,9 @@ def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_pa
     assert main(["predict", run_dir, test, f"output={tmp_path}/out.csv"]) == 0
     predicted, rows = read_rows(tmp_path / "out.csv"), read_rows(tmp_path / "test.csv")
     assert [row["file"] for row in predicted] == [f"{test}:{number}" for number in range(2, 63)]
-    probability_N, target_N = (np.array([float(row[key]) for row in some]) for some, key in
-                               ((predicted, "probability_1"), (rows, "sick")))  # fmt: skip
+    probability_N, target_N = (
+        np.array([float(row[key]) for row in some]) for some, key in ((predicted, "probability_1"), (rows, "sick"))
+    )
     assert measured["roc_auc"] == pytest.approx(metrics.roc_auc_score(target_N, probability_N), abs=1e-4)
     assert measured["average_precision"] == pytest.approx(
         metrics.average_precision_score(target_N, probability_N), abs=1e-4
@@ -155,8 +169,14 @@ def test_what_a_checkpoint_keeps_of_columns_is_not_changed_later(
     train_run: Any, describe_run: Any, tmp_path: Path, capsys: Any
 ) -> None:
     train = write_table(tmp_path / "train.csv", 200)
-    words = ("task=tabular", "dataset=feature_table", f"dataset.train={train}", "dataset.target=sick",
-             "trainer.max_epochs=1", "trainer.limit_train_batches=1")  # fmt: skip
+    words = (
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={train}",
+        "dataset.target=sick",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=1",
+    )
     train_run(*words)
     run_dir = str(tmp_path / "run")
     assert main(["eval", run_dir, "dataset.columns={town: hashed}"]) == 2
@@ -174,8 +194,14 @@ def test_what_a_checkpoint_keeps_of_columns_is_not_changed_later(
 
 @pytest.mark.parametrize("model", ["factorization_machine", "deepfm", "wide_deep"])
 def test_networks_are_the_same_under_placements(describe_run: Any, tmp_path: Path, model: str) -> None:
-    words = ("task=tabular", f"model={model}", "dataset=feature_table", "dataset.target=sick", "dataset.batch_size=16",
-             f"dataset.train={write_table(tmp_path / 'train.csv', 100)}")  # fmt: skip
+    words = (
+        "task=tabular",
+        f"model={model}",
+        "dataset=feature_table",
+        "dataset.target=sick",
+        "dataset.batch_size=16",
+        f"dataset.train={write_table(tmp_path / 'train.csv', 100)}",
+    )
     placed = ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2")
     found = verify(describe_run(*words, *placed), 3, 1e-6)
     assert found.passed and found.bits, found
@@ -222,7 +248,7 @@ def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path:
         (("task=tabular", "dataset=feature_table", "dataset.columns={a: {kind: hashed, bucket: 3}}"), "bucket"),
         (("task=tabular", "dataset=feature_table", "dataset.classes=[a,a]"), "must differ"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(describe_run: Any, overrides: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         describe_run(*overrides)

@@ -74,10 +74,13 @@ def test_rows_join_the_parts_of_a_sentence() -> None:
     rows = list(TASK.rows(SIGNATURE, source, enumerate(TRUE), 1))
     assert [number for number, _ in rows] == [0, 1]
     assert rows[1][1] == {
-        "words": list("cdefg"), "tags": ["B-X", "I-X", "I-X", "O", "B-Y"],
-        "entities": [{"type": "X", "text": "c d e", "begin": 0, "end": 3},
-                     {"type": "Y", "text": "g", "begin": 4, "end": 5}],
-    }  # fmt: skip
+        "words": list("cdefg"),
+        "tags": ["B-X", "I-X", "I-X", "O", "B-Y"],
+        "entities": [
+            {"type": "X", "text": "c d e", "begin": 0, "end": 3},
+            {"type": "Y", "text": "g", "begin": 4, "end": 5},
+        ],
+    }
     assert "".join(TASK.write_as("conll", SIGNATURE, [row for _, row in rows[:1]])) == "a B-X\nb I-X\n\n"
 
 
@@ -97,10 +100,17 @@ def test_predict_writes_sentences_of_lines_and_columns(train_run: Any, tmp_path:
     train = "\n\n".join(f"w{n} B-X\nx O\ny O\nz{n % 3} B-Y" for n in range(40))
     (tmp_path / "train.txt").write_text(train)
     words = (
-        "task=token_classification", f"dataset.root={tmp_path}", "dataset.val=null", "dataset.test=null",
-        "dataset.max_length=8", "dataset.vocab_size=100", "model.units=8", "model.embed_size=8",
-        "trainer.max_epochs=1", "trainer.limit_train_batches=1",
-    )  # fmt: skip
+        "task=token_classification",
+        f"dataset.root={tmp_path}",
+        "dataset.val=null",
+        "dataset.test=null",
+        "dataset.max_length=8",
+        "dataset.vocab_size=100",
+        "model.units=8",
+        "model.embed_size=8",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=1",
+    )
     train_run(*words)
     (tmp_path / "lines.txt").write_text("x y\n\n" + " ".join(["w1"] * 30) + "\n")
     (tmp_path / "columns.conll").write_text("x O\ny O\n\nz1 O\n")
@@ -109,8 +119,11 @@ def test_predict_writes_sentences_of_lines_and_columns(train_run: Any, tmp_path:
     assert run(["predict", str(tmp_path / "run"), *files, "which=last"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["file"].split("/")[-1] for row in rows] == [
-        "lines.txt:1", "lines.txt:3", "columns.conll:1", "columns.conll:4",
-    ]  # fmt: skip
+        "lines.txt:1",
+        "lines.txt:3",
+        "columns.conll:1",
+        "columns.conll:4",
+    ]
     assert [len(row["tags"]) for row in rows] == [2, 30, 2, 1] and rows[1]["words"] == ["w1"] * 30
     assert run(["predict", str(tmp_path / "run"), *files, "which=last", "format=csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split(",")[1] == "x y"

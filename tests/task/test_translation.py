@@ -30,10 +30,18 @@ from mxtrain.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SMALL = (
-    "task=translation", "dataset=parallel_text", "dataset.tokenizer=characters", "dataset.max_length=16",
-    "dataset.batch_tokens=48", "dataset.eval_batch_size=7", "dataset.val_fraction=0.2", "trainer.max_epochs=1",
-    "task.beam_size=2", "task.max_length_offset=2", "loss.label_smoothing=0.1",
-)  # fmt: skip
+    "task=translation",
+    "dataset=parallel_text",
+    "dataset.tokenizer=characters",
+    "dataset.max_length=16",
+    "dataset.batch_tokens=48",
+    "dataset.eval_batch_size=7",
+    "dataset.val_fraction=0.2",
+    "trainer.max_epochs=1",
+    "task.beam_size=2",
+    "task.max_length_offset=2",
+    "loss.label_smoothing=0.1",
+)
 TRANSFORMER = ("model.num_layers=1", "model.units=16", "model.num_heads=2", "model.hidden_size=24")
 GNMT = ("model=gnmt", "model.units=12", "dataset=parallel_text")
 MODELS = [TRANSFORMER, GNMT]
@@ -53,7 +61,8 @@ def pairs(tmp_path: Path) -> Tuple[str]:
 @pytest.mark.parametrize(
     "placement",
     [
-        ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
+        ("parallel=data",),
+        ("parallel=pipeline", "parallel.microbatches=2"),
         ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
     ],
     ids=" ".join,
@@ -79,8 +88,11 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(describe_run: Any, pa
     description = describe_run(*SMALL, *TRANSFORMER, *pairs, "parallel=data", "optimizer=sgd", "lr_scheduler=constant")
     splits, signature = open_data(description)
     device = mx.cpu(0)
-    batches = list(build_loader(description, splits.train, signature, device, train=True,
-                                batch_size=description.dataset.samples_per_step).epoch())  # fmt: skip
+    batches = list(
+        build_loader(
+            description, splits.train, signature, device, train=True, batch_size=description.dataset.samples_per_step
+        ).epoch()
+    )
     counts = [(batch.targets[0].asnumpy() >= 0).sum(1) for batch in batches]
     number = next(n for n, count_B in enumerate(counts) if len(set(count_B.tolist())) > 1 and len(count_B) > 2)
     batch, count = batches[number], int(counts[number].sum())
@@ -112,7 +124,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(describe_run: Any, pa
 @pytest.mark.slow
 def test_two_workers_train_as_one(
     describe_run: Any, train_run: Any, pairs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """With one and two pairs of a batch for each, and none for one of them."""
     words = (*SMALL, *TRANSFORMER, *pairs, "optimizer=sgd", "optimizer.lr=0.1", "dataset.batch_tokens=16")
     alone = train_run(*words)[1]
@@ -144,7 +156,7 @@ def test_a_run_is_stopped_in_an_epoch_and_goes_on_to_the_same_bits(
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_run_is_measured_and_translates(
     train_run: Any, pairs: Any, tmp_path: Path, capsys: Any, separate: bool
-) -> None:  # fmt: skip
+) -> None:
     words = (*SMALL, *TRANSFORMER, *pairs, f"dataset.joint_vocabulary={str(not separate).lower()}")
     made, result = train_run(*words)
     assert result.exit_code == 0
@@ -217,7 +229,7 @@ def test_what_is_shown_stands_beside_its_reference(train_run: Any, pairs: Any) -
         (("dataset.batch_tokens=10",), "batch_tokens=10 has no room"),
         (("dataset.sampler=balanced",), "Type dataset.sampler=shuffle."),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         describe_run("task=translation", *words)

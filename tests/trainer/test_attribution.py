@@ -30,9 +30,13 @@ def small_network(seed: int = 0) -> Any:
     """Convolution, batch norm with statistics of its own, ReLU, overlapping max pooling, and scores of 3 classes."""
     network = nn.HybridSequential()
     network.add(
-        nn.Conv2D(4, 3, padding=1, in_channels=2), nn.BatchNorm(in_channels=4), nn.Activation("relu"),
-        nn.MaxPool2D(3, 2, 1), nn.Flatten(), nn.Dense(3, in_units=36),
-    )  # fmt: skip
+        nn.Conv2D(4, 3, padding=1, in_channels=2),
+        nn.BatchNorm(in_channels=4),
+        nn.Activation("relu"),
+        nn.MaxPool2D(3, 2, 1),
+        nn.Flatten(),
+        nn.Dense(3, in_units=36),
+    )
     network.initialize(mx.init.Normal(0.5))
     rng = np.random.RandomState(seed)
     for parameter in network.collect_params().values():
@@ -210,9 +214,13 @@ def dense_network() -> Any:
     """Maps of 6, 3 and 6 places a side, the network's own output being one; the coarsest have 8, 8 and 4 channels."""
     network = nn.HybridSequential()
     network.add(
-        nn.Conv2D(16, 3, padding=1), nn.MaxPool2D(), nn.Conv2D(8, 3, padding=1), nn.Activation("relu"),
-        nn.Conv2D(4, 1), nn.Conv2DTranspose(3, 2, 2),
-    )  # fmt: skip
+        nn.Conv2D(16, 3, padding=1),
+        nn.MaxPool2D(),
+        nn.Conv2D(8, 3, padding=1),
+        nn.Activation("relu"),
+        nn.Conv2D(4, 1),
+        nn.Conv2DTranspose(3, 2, 2),
+    )
     network.initialize()
     return network
 
@@ -255,9 +263,13 @@ def test_of_several_maps_the_one_that_a_detection_is_scored_from_lights_up(place
     def choose(outputs: Tuple[Any, ...], batch: Batch) -> Explained:
         names = ["it"] * batch.size
         return Explained(
-            lambda given: given[0][:, place], names, names, np.ones(batch.size), np.ones(batch.size, bool),
+            lambda given: given[0][:, place],
+            names,
+            names,
+            np.ones(batch.size),
+            np.ones(batch.size, bool),
             is_of_one_place=True,
-        )  # fmt: skip
+        )
 
     method = build_method("grad_cam", network, "auto", SHAPE)
     assert method.title == "Grad-CAM of maps"

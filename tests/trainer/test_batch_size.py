@@ -10,9 +10,17 @@ from mxtrain.build import build_run
 from mxtrain.training.batch_size import largest_fitting
 
 
-@pytest.mark.parametrize("batch_size, divisor, available, expected", [
-    (128, 1, 1e9, 128), (128, 1, 6400, 64), (128, 1, 6399, 32), (120, 24, 5000, 48), (128, 4, 0, 4), (6, 6, 0, 6),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "batch_size, divisor, available, expected",
+    [
+        (128, 1, 1e9, 128),
+        (128, 1, 6400, 64),
+        (128, 1, 6399, 32),
+        (120, 24, 5000, 48),
+        (128, 4, 0, 4),
+        (6, 6, 0, 6),
+    ],
+)
 def test_halved_until_it_fits(batch_size: int, divisor: int, available: float, expected: int) -> None:
     assert largest_fitting(batch_size, divisor, 100.0, available) == expected
 
@@ -31,8 +39,14 @@ def test_resumed_run_keeps_its_batch(tmp_path, describe_run, caplog) -> None:
                 Image.new("L", (8, 8), number % 256).save(root / name / f"{number}.png")
 
     caplog.set_level(logging.INFO)
-    words = ("dataset=image_folder", f"dataset.root={root}", "dataset.image_size=8", "model=mlp", "logger=jsonl",
-             "dataset.batch_size=auto")  # fmt: skip
+    words = (
+        "dataset=image_folder",
+        f"dataset.root={root}",
+        "dataset.image_size=8",
+        "model=mlp",
+        "logger=jsonl",
+        "dataset.batch_size=auto",
+    )
     add(20)
     first = build_run(describe_run(*words, "trainer.max_steps=1"), tmp_path / "run")
     first.runner.train(first.info)

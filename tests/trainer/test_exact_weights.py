@@ -77,9 +77,10 @@ def expected_of(values: Dict[str, np.ndarray], data: np.ndarray, label: np.ndarr
     weight = counts.sum()
     d = (p - target) * counts[..., None] / max(weight, 1)
     gradients = {
-        "0.weight": np.einsum("bmh,bmi->hi", d @ second, data), "1.weight": np.einsum("bmk,bmh->kh", d, hidden),
+        "0.weight": np.einsum("bmh,bmi->hi", d @ second, data),
+        "1.weight": np.einsum("bmk,bmh->kh", d, hidden),
         "1.bias": d.sum((0, 1)),
-    }  # fmt: skip
+    }
     loss = -(np.log((p * target).sum(-1)) * counts).sum() / max(weight, 1)
     return {name: values[name] - LR * gradients[name] for name in gradients}, float(loss)
 

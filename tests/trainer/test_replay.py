@@ -68,7 +68,7 @@ def test_replay_computes_what_numpy_computes(exploded: Path, tmp_path: Path, cap
 
 def test_dropout_is_that_of_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     """A step that raises an error is kept, too; its loss is that which the run would have had."""
     here(tmp_path / "whole", *SMALL, "model.dropout=0.5")
     row = next(row for row in rows(tmp_path / "whole") if row["step"] == 5)
@@ -91,7 +91,7 @@ def test_dropout_is_that_of_the_step(
 
 def test_large_weights_are_named_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(replay_bundle, "MAX_WEIGHT_BYTES", 100)
     monkeypatch.setattr(replay_bundle, "MAX_BATCH_BYTES", 64 * 4 * 10)
     here(tmp_path / "run", *EXPLODES, exit_code=3)
@@ -146,7 +146,7 @@ def test_the_step_that_a_failed_run_wrote_is_found(exploded: Path, capfd: pytest
 
 def test_killed_worker_leaves_a_reference_to_its_share(
     finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     """What a supervisor writes is repeated with the worker's own samples: both shares have the loss of the batch."""
     run_dir = tmp_path / "run"
     shutil.copytree(finished, run_dir)
@@ -179,10 +179,18 @@ def test_supervisor_reports_killed_workers_once_and_no_servers(tmp_path: Path) -
         def start(attempt: int, stack: ExitStack) -> List[Process]:
             ends = {True: "os.kill(os.getpid(), 9)", False: "time.sleep(60)"}
             return [
-                started_here(LaunchSpec(name, [sys.executable, "-S", "-c", begin + ends[name == killed]],
-                                        dict(os.environ), tmp_path / name, number=number), stack)
+                started_here(
+                    LaunchSpec(
+                        name,
+                        [sys.executable, "-S", "-c", begin + ends[name == killed]],
+                        dict(os.environ),
+                        tmp_path / name,
+                        number=number,
+                    ),
+                    stack,
+                )
                 for number, name in ((1, "worker 1"), (0, "server 0"))
-            ]  # fmt: skip
+            ]
 
         found: List[ProcessFailure] = []
         cluster = Cluster(workers=1, restarts=0)
@@ -225,7 +233,7 @@ DAMAGE = {
     "pickle": (lambda path: rezip(path, pickled), "not the array"),
     "cut": (lambda path: rezip(path, lambda name, content: content[:-1]), "is cut off"),
     "half": (lambda path: os.truncate(path / "arrays.npz", 500), "cannot be read"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

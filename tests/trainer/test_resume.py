@@ -304,8 +304,14 @@ def change_last_byte(path):
 def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path, train_run):
     run_dir = tmp_path / "run"
     # A rate of nothing: nothing ever gets better after the first validation.
-    still = (*SMALL, "optimizer=sgd", "optimizer.lr=1e-12", "trainer.max_epochs=9", "trainer.monitor=val/loss",
-             "early_stopping.min_delta=1")  # fmt: skip
+    still = (
+        *SMALL,
+        "optimizer=sgd",
+        "optimizer.lr=1e-12",
+        "trainer.max_epochs=9",
+        "trainer.monitor=val/loss",
+        "early_stopping.min_delta=1",
+    )
     train_run(*still, "early_stopping.patience=3", "trainer.max_steps=30")
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("interrupted", 30)
     train_run(*still, "early_stopping.patience=3")
@@ -319,9 +325,20 @@ def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path, train
 
 
 # Everything that is exact under any placement: no dropout, whose masks depend on the device.
-PLACED = ("model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0", "dataset.batch_size=96",
-          "dataset.augment.cutout=2", "trainer.ema_decay=0.9", "trainer.grad_accumulation=2", "trainer.max_epochs=2",
-          "trainer.clip_global_norm=1", "checkpoint.every_steps=5", "trainer.log_interval=5")  # fmt: skip
+PLACED = (
+    "model=lenet",
+    "model.channels=[4,8]",
+    "model.hidden=16",
+    "model.dropout=0",
+    "dataset.batch_size=96",
+    "dataset.augment.cutout=2",
+    "trainer.ema_decay=0.9",
+    "trainer.grad_accumulation=2",
+    "trainer.max_epochs=2",
+    "trainer.clip_global_norm=1",
+    "checkpoint.every_steps=5",
+    "trainer.log_interval=5",
+)
 PLACEMENTS = {
     "data": ("parallel=data", "kvstore=device"),
     "model": ("parallel=model",),
@@ -385,8 +402,9 @@ def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path, train_run):
 
 # What a run of before there were tasks said of itself.
 def test_settings_of_the_sampler_compute_something_else(describe_run):
-    now, other = (describe_run("dataset.batch_size=64", f"dataset.sampler={name}").config
-                  for name in ("shuffle", "balanced"))  # fmt: skip
+    now, other = (
+        describe_run("dataset.batch_size=64", f"dataset.sampler={name}").config for name in ("shuffle", "balanced")
+    )
     assert differences(now, now) == []
     assert differences(now, other) == ["  dataset.sampler: was shuffle, now balanced"]
     weighted = [

@@ -22,9 +22,12 @@ def test_the_table_has_a_row_for_each_pass_the_clean_one_first() -> None:
     table, _ = corruption_artifacts(ROWS, "val, step 3")
     assert table.name == "corruptions" and list(table.header) == ["corruption", "severity", "loss", "accuracy"]
     assert [list(row) for row in table.rows] == [
-        ["none", 0, 0.1, 0.9], ["noise", 1, 0.2, 0.8], ["noise", 5, 0.9, 0.3], ["fog", 1, 0.3, 0.7],
+        ["none", 0, 0.1, 0.9],
+        ["noise", 1, 0.2, 0.8],
+        ["noise", 5, 0.9, 0.3],
+        ["fog", 1, 0.3, 0.7],
         ["fog", 5, 0.8, 0.4],
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

@@ -253,8 +253,16 @@ def test_limits(train_run, tmp_path, overrides, state, exit_code, last_step):
 
 
 # Gets worse soon after a good validation that no epoch ends with.
-UNSTEADY = ("optimizer=sgd", "optimizer.lr=0.9", "lr_scheduler=constant", "trainer.max_epochs=3", "early_stopping=off",
-            "trainer.val_interval=7", "trainer.val_interval_unit=steps", "dataset.eval_batch_size=100")  # fmt: skip
+UNSTEADY = (
+    "optimizer=sgd",
+    "optimizer.lr=0.9",
+    "lr_scheduler=constant",
+    "trainer.max_epochs=3",
+    "early_stopping=off",
+    "trainer.val_interval=7",
+    "trainer.val_interval_unit=steps",
+    "dataset.eval_batch_size=100",
+)
 
 
 def measure(run_dir, description, split):
@@ -336,8 +344,15 @@ def messages(monkeypatch):
 def test_best_and_early_stopping_of_a_value_that_never_moves(train_run, tmp_path, messages, monkeypatch, lr, stops):
     """With a small rate the loss falls in every epoch, with a large one it soon rises."""
     monkeypatch.setattr(Accuracy, "value", lambda self, sums, count: 0.0)
-    overrides = (*SMALL, f"optimizer.lr={lr}", "trainer.max_epochs=6", "early_stopping.patience=1",
-                 "checkpoint.keep_last=1", "lr_scheduler=constant", "optimizer.clip_gradient=null")  # fmt: skip
+    overrides = (
+        *SMALL,
+        f"optimizer.lr={lr}",
+        "trainer.max_epochs=6",
+        "early_stopping.patience=1",
+        "checkpoint.keep_last=1",
+        "lr_scheduler=constant",
+        "optimizer.clip_gradient=null",
+    )
     _, whole = train_run(*overrides, run_dir=tmp_path / "whole")
     said = [text.partition(" so far")[0] for text in messages]
     losses = {row["step"]: row["loss"] for row in rows(tmp_path / "whole") if row["split"] == "val"}
@@ -382,9 +397,12 @@ def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, descr
 
 def test_validation_by_steps_and_a_training_monitor(train_run, tmp_path):
     _, result = train_run(
-        *SMALL, "trainer.max_epochs=2", "trainer.val_interval=5", "trainer.val_interval_unit=steps",
+        *SMALL,
+        "trainer.max_epochs=2",
+        "trainer.val_interval=5",
+        "trainer.val_interval_unit=steps",
         "trainer.monitor=train/loss",
-    )  # fmt: skip
+    )
     assert steps(tmp_path / "run", "val") == [5, 10, 15, 20, 25, 26]
     losses = [row["loss"] for row in rows(tmp_path / "run") if row["split"] == "train" and row["step"] > 13]
     sizes = [100] * 12 + [1257 - 1200]
@@ -408,9 +426,12 @@ def test_the_points_of_a_curve_are_of_as_many_steps_each_and_the_same_after_an_i
         found = Points()
         for limit in limits:
             options = (
-                *SMALL, "trainer.max_epochs=3", f"trainer.max_steps={limit}", "checkpoint.every_steps=4",
+                *SMALL,
+                "trainer.max_epochs=3",
+                f"trainer.max_steps={limit}",
+                "checkpoint.every_steps=4",
                 f"trainer.log_interval={log_interval}",
-            )  # fmt: skip
+            )
             run = build_run(describe_run("logger=jsonl", *options), tmp_path / folder)
             run.runner._callbacks._callbacks.append(found)
             run.runner.train(run.info)

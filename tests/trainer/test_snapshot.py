@@ -42,9 +42,18 @@ def one_step_of(number: int) -> TrainingStep:
 
 def plan_of_five() -> Plan:
     return Plan(
-        lr=lambda step: 0.1, steps_per_epoch=5, total_steps=5, max_steps=None, max_time=None, log=None, validate=None,
-        save=None, monitor="val/loss", direction="min", identity={"description": {"a": 1}},
-    )  # fmt: skip
+        lr=lambda step: 0.1,
+        steps_per_epoch=5,
+        total_steps=5,
+        max_steps=None,
+        max_time=None,
+        log=None,
+        validate=None,
+        save=None,
+        monitor="val/loss",
+        direction="min",
+        identity={"description": {"a": 1}},
+    )
 
 
 def test_large_arrays_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,9 +28,18 @@ def settings(tmp_path: Path) -> Any:
     lines = [f"u{u},i{i},{a:.3f},{(u + i) % 3 // 2}" for u, i, a in zip(user_N, item_N, age_N)]
     (tmp_path / "clicks.csv").write_text("\n".join(["user,item,age,target", *lines]) + "\n")
     columns = "{user: {kind: hashed, buckets: 500}, item: {kind: hashed, buckets: 300}, age: number}"
-    return ("task=tabular", "dataset=feature_table", f"dataset.train={tmp_path / 'clicks.csv'}",
-            f"dataset.columns={columns}", "dataset.batch_size=32", "model=deepfm", "model.hidden=[8]", "logger=jsonl",
-            "trainer.max_epochs=2", "task.baseline_rows=0")  # fmt: skip
+    return (
+        "task=tabular",
+        "dataset=feature_table",
+        f"dataset.train={tmp_path / 'clicks.csv'}",
+        f"dataset.columns={columns}",
+        "dataset.batch_size=32",
+        "model=deepfm",
+        "model.hidden=[8]",
+        "logger=jsonl",
+        "trainer.max_epochs=2",
+        "task.baseline_rows=0",
+    )
 
 
 @pytest.fixture
@@ -98,8 +107,10 @@ def test_verify_finds_rows_that_do_not_go_on_by_their_momentum(
 
 
 def test_the_summary_counts_all_rows(describe_run: Any, settings: Any, tmp_path: Path) -> None:
-    forms = [build_run(describe_run(*settings, f"trainer.sparse_grad={form}"), tmp_path / form).info.model_table
-             for form in ("true", "false")]  # fmt: skip
+    forms = [
+        build_run(describe_run(*settings, f"trainer.sparse_grad={form}"), tmp_path / form).info.model_table
+        for form in ("true", "false")
+    ]
     captions = [str(table.caption) for table in forms]
     assert captions[0].split(";")[0] == captions[1].split(";")[0] and "trainable" in captions[0]
 

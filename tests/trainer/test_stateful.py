@@ -13,8 +13,13 @@ from mxtrain.errors import CheckpointError
 from mxtrain.task.classification import Classification
 from mxtrain.training import snapshot
 
-GIVEN = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "task._target_=test_stateful.Remembering",
-         "lr_scheduler=constant")  # fmt: skip
+GIVEN = (
+    "model=mlp",
+    "model.hidden=[16]",
+    "dataset.batch_size=100",
+    "task._target_=test_stateful.Remembering",
+    "lr_scheduler=constant",
+)
 
 
 class Memory:

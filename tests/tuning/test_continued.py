@@ -34,11 +34,20 @@ def causes(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     return found
 
 
-@pytest.mark.parametrize("sampler, total, expected", [
-    ("random", None, None), ("random", 8, None), ("random", 5, 5), ("random", 9, 9), ("grid", 2, "5 trials have begun"),
-    ("random", 4, "5 trials have begun. Give at least that number"), ("pbt", 9, "a population keeps its 8 members"),
-    ("pbt", 8, None), ("grid", 9, "the grid has 2 combinations"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sampler, total, expected",
+    [
+        ("random", None, None),
+        ("random", 8, None),
+        ("random", 5, 5),
+        ("random", 9, 9),
+        ("grid", 2, "5 trials have begun"),
+        ("random", 4, "5 trials have begun. Give at least that number"),
+        ("pbt", 9, "a population keeps its 8 members"),
+        ("pbt", 8, None),
+        ("grid", 9, "the grid has 2 combinations"),
+    ],
+)
 def test_number_of_trials_of_a_continued_study(causes: List[str], sampler: Any, total: Any, expected: Any) -> None:
     folder: Any = Folder()
     description: Any = SimpleNamespace(settings=TuneSettings(n_trials=8, sampler=sampler), space=Space([MODEL]))
@@ -56,13 +65,22 @@ def trainer(**changes: Any) -> Any:
     return SimpleNamespace(trainer=SimpleNamespace(**values))
 
 
-@pytest.mark.parametrize("settings, changes, said", [
-    ({"pruner": "asha"}, {"val_interval": 9}, "min_epochs=9: the first rung must be shorter than trainer.max_epochs=9"),
-    ({"pruner": "asha"}, {"val_interval": 8}, ""), ({"pruner": "asha", "min_epochs": 9}, {}, "min_epochs=9: the first"),
-    ({"pruner": "asha", "min_steps": 9}, {}, ""), ({"pruner": "none"}, {"val_interval": 9}, ""),
-    ({"sampler": "pbt"}, {"max_epochs": None}, "sampler=pbt: the rungs are parts of trainer.max_epochs"),
-    ({"pruner": "median"}, {"max_steps": 5}, "trainer.max_steps=5: with pruner=median the whole length"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, changes, said",
+    [
+        (
+            {"pruner": "asha"},
+            {"val_interval": 9},
+            "min_epochs=9: the first rung must be shorter than trainer.max_epochs=9",
+        ),
+        ({"pruner": "asha"}, {"val_interval": 8}, ""),
+        ({"pruner": "asha", "min_epochs": 9}, {}, "min_epochs=9: the first"),
+        ({"pruner": "asha", "min_steps": 9}, {}, ""),
+        ({"pruner": "none"}, {"val_interval": 9}, ""),
+        ({"sampler": "pbt"}, {"max_epochs": None}, "sampler=pbt: the rungs are parts of trainer.max_epochs"),
+        ({"pruner": "median"}, {"max_steps": 5}, "trainer.max_steps=5: with pruner=median the whole length"),
+    ],
+)
 def test_lengths_of_trials(settings: Any, changes: Any, said: str) -> None:
     if said:
         with pytest.raises(ConfigError, match=said):
@@ -71,9 +89,15 @@ def test_lengths_of_trials(settings: Any, changes: Any, said: str) -> None:
         refuse_unknown_length(TuneSettings(**settings), trainer(**changes), Space([MODEL]))
 
 
-@pytest.mark.parametrize("name", [
-    "trainer.max_epochs", "trainer.max_steps", "trainer.val_interval", "trainer.val_interval_unit",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trainer.max_epochs",
+        "trainer.max_steps",
+        "trainer.val_interval",
+        "trainer.val_interval_unit",
+    ],
+)
 @pytest.mark.parametrize("ending", ["", "#2"])
 def test_lengths_have_one_value(name: str, ending: str) -> None:
     space = Space([TunedSetting(f"{name}{ending}", "int", low=1, high=3)])

@@ -29,9 +29,17 @@ RATE = TunedSetting("optimizer.lr", "float", low=1e-4, high=0.1, log=True)
 
 def description(**changes: Any) -> StudyDescription:
     made = StudyDescription(
-        "study-a", [], ["model=mlp"], "/", TuneSettings(n_trials=4, pruner="asha"), Space([RATE]), ["val/loss"],
-        ["min"], 20, val_interval=2,
-    )  # fmt: skip
+        "study-a",
+        [],
+        ["model=mlp"],
+        "/",
+        TuneSettings(n_trials=4, pruner="asha"),
+        Space([RATE]),
+        ["val/loss"],
+        ["min"],
+        20,
+        val_interval=2,
+    )
     return replace(made, **changes)
 
 
@@ -71,12 +79,20 @@ def test_no_file_of_a_study_may_be_a_link(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("given, max_epochs, expected", [
-    ({"pruner": "median"}, 20, 2), ({"sampler": "pbt"}, 29, 2), ({"pruner": "asha"}, 27, 3),
-    ({"pruner": "asha"}, 53, 5), ({"pruner": "asha", "reduction": 2}, 28, 7),
-    ({"pruner": "asha"}, None, 1), ({"pruner": "asha"}, 2, 1),
-    ({"min_steps": 7, "min_epochs": 3}, 20, 7), ({"min_epochs": 3}, 20, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, max_epochs, expected",
+    [
+        ({"pruner": "median"}, 20, 2),
+        ({"sampler": "pbt"}, 29, 2),
+        ({"pruner": "asha"}, 27, 3),
+        ({"pruner": "asha"}, 53, 5),
+        ({"pruner": "asha", "reduction": 2}, 28, 7),
+        ({"pruner": "asha"}, None, 1),
+        ({"pruner": "asha"}, 2, 1),
+        ({"min_steps": 7, "min_epochs": 3}, 20, 7),
+        ({"min_epochs": 3}, 20, 3),
+    ],
+)
 def test_first_rung(given: Any, max_epochs: Optional[int], expected: int) -> None:
     assert first_rung(TuneSettings(**given), max_epochs) == expected
 
@@ -91,10 +107,15 @@ def test_pruners_have_the_rungs_of_the_study() -> None:
     assert build_pruner(TuneSettings(pruner="median"), 20)._n_startup_trials == 4  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("key, setting", [
-    ("optimizer.lr", "optimizer.lr"), ("optimizer.lr#2", "optimizer.lr"), ("optimizer.lr#13", "optimizer.lr"),
-    ("a#b", "a#b"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "key, setting",
+    [
+        ("optimizer.lr", "optimizer.lr"),
+        ("optimizer.lr#2", "optimizer.lr"),
+        ("optimizer.lr#13", "optimizer.lr"),
+        ("a#b", "a#b"),
+    ],
+)
 def test_setting_of_a_range(key: str, setting: str) -> None:
     assert setting_of(key) == setting
 
@@ -122,14 +143,17 @@ def test_a_trial_finds_this_copy_of_mxtrain(monkeypatch: pytest.MonkeyPatch) -> 
             assert environment()["PYTHONPATH"] == "/a"
 
 
-@pytest.mark.parametrize("overrides, stops", [([], True), (["checkpoint.on_signal=stop"], True),
-                                              (["checkpoint.on_signal=save"], False)])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides, stops", [([], True), (["checkpoint.on_signal=stop"], True), (["checkpoint.on_signal=save"], False)]
+)
 def test_no_trial_begins_after_a_warning(monkeypatch: pytest.MonkeyPatch, overrides: List[str], stops: bool) -> None:
     next_jobs: List[None] = []
     worker: Any = SimpleNamespace(
-        _description=SimpleNamespace(overrides=overrides), _folder=SimpleNamespace(lock=SimpleLock()),
-        _next=lambda: next_jobs.append(None), _is_finished=lambda: True,
-    )  # fmt: skip
+        _description=SimpleNamespace(overrides=overrides),
+        _folder=SimpleNamespace(lock=SimpleLock()),
+        _next=lambda: next_jobs.append(None),
+        _is_finished=lambda: True,
+    )
     worker._require_no_warning = lambda: Worker._require_no_warning(worker)
     worker._require_no_warning()
     monkeypatch.setattr(SignalStop, "warning", int(signal.SIGUSR2))

@@ -22,19 +22,32 @@ from mxtrain.tuning.trials import Study, TrialProgress, build_pruner, recorded_v
 from mxtrain.tuning.worker import Worker
 
 
-@pytest.mark.parametrize("val_interval, given, expected", [
-    (2, {"pruner": "asha"}, [2, 6, None]), (2, {"pruner": "asha", "min_epochs": 3}, [4, None]),
-    (2, {"pruner": "median"}, [2, 4, 6, 8, None]), (4, {"pruner": "hyperband", "reduction": 2}, [4, 8, None]),
-    (3, {"sampler": "pbt"}, [3, 6, None]), (1, {"pruner": "asha"}, [1, 3, None]), (9, {"pruner": "asha"}, [None]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "val_interval, given, expected",
+    [
+        (2, {"pruner": "asha"}, [2, 6, None]),
+        (2, {"pruner": "asha", "min_epochs": 3}, [4, None]),
+        (2, {"pruner": "median"}, [2, 4, 6, 8, None]),
+        (4, {"pruner": "hyperband", "reduction": 2}, [4, 8, None]),
+        (3, {"sampler": "pbt"}, [3, 6, None]),
+        (1, {"pruner": "asha"}, [1, 3, None]),
+        (9, {"pruner": "asha"}, [None]),
+    ],
+)
 def test_rungs_end_at_validations(val_interval: int, given: Any, expected: List[Optional[int]]) -> None:
     settings = TuneSettings(**given)
     assert [rung_budget(settings, 9, rung, val_interval) for rung in range(len(expected))] == expected
 
 
-@pytest.mark.parametrize("unit, min_steps, expected", [
-    ("epochs", None, 5), ("steps", None, 1), ("epochs", 10, 1), ("steps", 10, 5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "unit, min_steps, expected",
+    [
+        ("epochs", None, 5),
+        ("steps", None, 1),
+        ("epochs", 10, 1),
+        ("steps", 10, 5),
+    ],
+)
 def test_the_interval_counts_in_the_unit_of_the_rungs(unit: str, min_steps: Optional[int], expected: int) -> None:
     trainer = SimpleNamespace(val_interval=5, val_interval_unit=unit)
     description: Any = SimpleNamespace(trainer=trainer)
@@ -53,19 +66,24 @@ def test_a_trial_without_a_value_is_not_pruned(
     )
     worker: Any = SimpleNamespace(
         _description=SimpleNamespace(objectives=["val/accuracy"], settings=TuneSettings(pruner="asha")),
-        _is_population=False, _say=lambda text: None,
+        _is_population=False,
+        _say=lambda text: None,
         _study=SimpleNamespace(tell=lambda trial, state: told.append(state)),
-    )  # fmt: skip
+    )
     worker._report = lambda *arguments: Worker._report(worker, *arguments)
     job: Any = SimpleNamespace(number=0, trial=trial, reported=[], run_dir=tmp_path)
     assert Worker._is_pruned(worker, job, TrialProgress(best=best), 1) is is_pruned
     assert job.reported == [1] and told == ["PRUNED"] * is_pruned and values == reported
 
 
-@pytest.mark.parametrize("states, said", [
-    (["FAIL", "FAIL"], "all trials failed"), (["PRUNED"] * 5, "all 5 trials were pruned"),
-    (["PRUNED", "FAIL", "FAIL"], "2 of 3 trials failed, and the others were pruned"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "states, said",
+    [
+        (["FAIL", "FAIL"], "all trials failed"),
+        (["PRUNED"] * 5, "all 5 trials were pruned"),
+        (["PRUNED", "FAIL", "FAIL"], "2 of 3 trials failed, and the others were pruned"),
+    ],
+)
 def test_a_study_without_a_finished_trial_has_a_reason(states: List[str], said: str) -> None:
     trials = [SimpleNamespace(state=SimpleNamespace(name=state)) for state in states]
     assert reason_without_result(trials).startswith(said)
@@ -104,9 +122,11 @@ def test_a_setting_may_have_a_range_for_each_value_of_another(tmp_path: Path) ->
     assert space.settings == ["model", "optimizer.lr"]
     words = sorted(tuple(override_words(values)) for values in space.edges())
     assert words == [
-        ("model=lenet", "optimizer.lr=0.001"), ("model=lenet", "optimizer.lr=0.1"),
-        ("model=mlp", "optimizer.lr=0.0001"), ("model=mlp", "optimizer.lr=0.01"),
-    ]  # fmt: skip
+        ("model=lenet", "optimizer.lr=0.001"),
+        ("model=lenet", "optimizer.lr=0.1"),
+        ("model=mlp", "optimizer.lr=0.0001"),
+        ("model=mlp", "optimizer.lr=0.01"),
+    ]
     assert Space.from_json(json.loads(json.dumps(space.to_json()))).parameters == space.parameters
     study = Study(StudyFolder(tmp_path), description_of(space, tmp_path))
     lows = {"mlp": 1e-4, "lenet": 1e-3}
@@ -125,10 +145,13 @@ def test_the_run_of_a_trial_tells_which_range_its_value_is_of(tmp_path: Path) ->
     assert recorded_values(tmp_path, Space([MLP, LENET, CHOICE])) == {"model": "lenet", "optimizer.lr#2": 0.05}
 
 
-@pytest.mark.parametrize("second", [
-    TunedSetting("optimizer.lr#2", "float", low=1, high=2),
-    TunedSetting("optimizer.lr#2", "float", low=1, high=2, when={"model": ("lenet", "mlp")}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "second",
+    [
+        TunedSetting("optimizer.lr#2", "float", low=1, high=2),
+        TunedSetting("optimizer.lr#2", "float", low=1, high=2, when={"model": ("lenet", "mlp")}),
+    ],
+)
 def test_ranges_of_one_setting_exclude_each_other(second: TunedSetting) -> None:
     with pytest.raises(ConfigError, match="optimizer.lr: .* can exist at once"):
         Space([MLP, second, CHOICE])

@@ -56,8 +56,14 @@ def test_values_are_handed_on_over_rungs() -> None:
 
 
 def test_settings_stay_in_their_range() -> None:
-    space = Space([LR, TunedSetting("optimizer.a", "int", low=1, high=3), TunedSetting("loss.b", "choice", ("x", "y")),
-                   TunedSetting("loss.c", "float", low=0, high=1, step=0.25)])  # fmt: skip
+    space = Space(
+        [
+            LR,
+            TunedSetting("optimizer.a", "int", low=1, high=3),
+            TunedSetting("loss.b", "choice", ("x", "y")),
+            TunedSetting("loss.c", "float", low=0, high=1, step=0.25),
+        ]
+    )
     values = {"optimizer.lr": 0.09, "optimizer.a": 2, "loss.b": "x", "loss.c": 0.0}
     found = [mutate(space, values, np.random.RandomState(seed)) for seed in range(60)]
     assert {round(one["optimizer.lr"], 6) for one in found} == {0.072, 0.1}

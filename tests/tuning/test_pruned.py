@@ -17,9 +17,15 @@ from mxtrain.tuning.worker import Worker
 def test_runs_says_that_a_trial_was_pruned(tmp_path: Path) -> None:
     """A worker that is killed before the study knows it finds the same progress, and prunes the trial again."""
     file = tmp_path / "status.json"
-    status = {"state": "interrupted", "exit_code": 75, "cause": "trainer.epoch_budget=1 reached", "epoch": 1,
-              "step": 20, "best": {"metric": "val/accuracy", "value": 0.5, "step": 20},
-              "metrics": {"val/accuracy": 0.5}}  # fmt: skip
+    status = {
+        "state": "interrupted",
+        "exit_code": 75,
+        "cause": "trainer.epoch_budget=1 reached",
+        "epoch": 1,
+        "step": 20,
+        "best": {"metric": "val/accuracy", "value": 0.5, "step": 20},
+        "metrics": {"val/accuracy": 0.5},
+    }
     file.write_text(json.dumps(status))
     before = read_progress(tmp_path)
     note_pruned(tmp_path, "pruned by pruner=asha")

@@ -18,8 +18,11 @@ from mxtrain.tuning.settings import TuneSettings  # noqa: E402
 from mxtrain.tuning.space import Space, TunedSetting  # noqa: E402
 from mxtrain.tuning.trials import SAMPLER_LIBRARIES, Study, cut_partial_line  # noqa: E402
 
-NUMBERS = (TunedSetting("x", "float", low=-4, high=4), TunedSetting("y", "float", low=1e-3, high=10, log=True),
-           TunedSetting("n", "int", low=1, high=9))  # fmt: skip
+NUMBERS = (
+    TunedSetting("x", "float", low=-4, high=4),
+    TunedSetting("y", "float", low=1e-3, high=10, log=True),
+    TunedSetting("n", "int", low=1, high=9),
+)
 
 
 def study_in(folder: Path, sampler: str, *parameters: TunedSetting, n_trials: int = 9, **given: Any) -> Study:
@@ -96,9 +99,15 @@ def test_cmaes_learns_from_a_whole_generation() -> None:
     assert min(ys) < 0.1 < max(ys)  # the middle of the logarithmic range
 
 
-@pytest.mark.parametrize("sampler, name", [
-    ("tpe", "TPESampler"), ("nsga2", "NSGAIISampler"), ("random", "RandomSampler"), ("cmaes", "ReplayedCma"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sampler, name",
+    [
+        ("tpe", "TPESampler"),
+        ("nsga2", "NSGAIISampler"),
+        ("random", "RandomSampler"),
+        ("cmaes", "ReplayedCma"),
+    ],
+)
 def test_samplers_are_the_ones_of_their_names(sampler: str, name: str) -> None:
     settings, space = TuneSettings(sampler=sampler), Space(NUMBERS)
     check_sampler(settings, space, 1)
@@ -106,8 +115,10 @@ def test_samplers_are_the_ones_of_their_names(sampler: str, name: str) -> None:
 
 
 def test_the_order_of_overrides_is_a_difference() -> None:
-    first, second = (StudyDescription("s", [], words, "/", TuneSettings(), Space(NUMBERS), ["val/loss"], ["min"], 9)
-                     for words in (["a=1", "b=2"], ["b=2", "a=1"]))  # fmt: skip
+    first, second = (
+        StudyDescription("s", [], words, "/", TuneSettings(), Space(NUMBERS), ["val/loss"], ["min"], 9)
+        for words in (["a=1", "b=2"], ["b=2", "a=1"])
+    )
     assert first.differences(first) == []
     (said,) = first.differences(second)
     assert said.startswith("  overrides: was") and "a=1" in said and "b=2" in said

@@ -26,26 +26,34 @@ def space_of(composer: Composer, *overrides: str, file: str = "") -> Space:
     return split_space(composer, overrides, file)[1]
 
 
-@pytest.mark.parametrize("text, kind, low, high, step, log", [
-    ("a=interval(0,0.5)", "float", 0.0, 0.5, None, False),
-    ("a=log(1e-4,1e-1)", "float", 1e-4, 1e-1, None, True),
-    ("a=tag(log,interval(1e-4,1e-1))", "float", 1e-4, 1e-1, None, True),
-    ("a=int(1,8)", "int", 1, 8, None, False),
-    ("a=int(interval(1,8))", "int", 1, 8, None, False),
-    ("a=log_int(8,512)", "int", 8, 512, None, True),
-    ("a=range(1,9,2)", "int", 1, 7, 2, False),  # as -m: the end is not in it
-    ("a=range(0.1,0.6,0.1)", "float", 0.1, 0.5, 0.1, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, kind, low, high, step, log",
+    [
+        ("a=interval(0,0.5)", "float", 0.0, 0.5, None, False),
+        ("a=log(1e-4,1e-1)", "float", 1e-4, 1e-1, None, True),
+        ("a=tag(log,interval(1e-4,1e-1))", "float", 1e-4, 1e-1, None, True),
+        ("a=int(1,8)", "int", 1, 8, None, False),
+        ("a=int(interval(1,8))", "int", 1, 8, None, False),
+        ("a=log_int(8,512)", "int", 8, 512, None, True),
+        ("a=range(1,9,2)", "int", 1, 7, 2, False),  # as -m: the end is not in it
+        ("a=range(0.1,0.6,0.1)", "float", 0.1, 0.5, 0.1, False),
+    ],
+)
 def test_ranges(composer, text, kind, low, high, step, log) -> None:
     (found,) = space_of(composer, text).parameters
     assert (found.key, found.kind, found.low, found.high, found.step, found.log) == ("a", kind, low, high, step, log)
 
 
-@pytest.mark.parametrize("text, choices", [
-    ("model=mlp,lenet", ("mlp", "lenet")), ("model=choice(mlp,lenet)", ("mlp", "lenet")),
-    ("model.hidden=choice([64],[128,64])", ("[64]", "[128,64]")), ("a='x,y',z", ("'x,y'", "z")),
-    ("optimizer.lr=choice(1e-3,0.1)", ("0.001", "0.1")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, choices",
+    [
+        ("model=mlp,lenet", ("mlp", "lenet")),
+        ("model=choice(mlp,lenet)", ("mlp", "lenet")),
+        ("model.hidden=choice([64],[128,64])", ("[64]", "[128,64]")),
+        ("a='x,y',z", ("'x,y'", "z")),
+        ("optimizer.lr=choice(1e-3,0.1)", ("0.001", "0.1")),
+    ],
+)
 def test_choices_are_typed_again_as_they_were(composer, text, choices) -> None:
     (found,) = space_of(composer, text).parameters
     assert (found.kind, found.choices) == ("choice", choices)
@@ -85,16 +93,25 @@ def test_other_overrides_are_the_same_for_all_trials(composer) -> None:
     assert long_form("a=logical(1,2)") == "a=logical(1,2)" and long_form("a=[log]") == "a=[log]"
 
 
-@pytest.mark.parametrize("typed, said", [
-    (["a=log(0,1)"], "a: a logarithmic range begins above 0"), (["a=interval(2,1)"], "a: 2 is above 1"),
-    (["a=1", "a=interval(0,1)"], "a: it has both a value and a range"), (["a=glob(x*)"], "a study takes choice"),
-    (["a=lgo(1e-4,1)"], "there is no range 'lgo'. Did you mean 'log'?"),
-    (["a=intervall(0,1)"], "Did you mean 'interval'?"), (["a=logint(1,8)"], "Did you mean 'log_int'?"),
-    (["a=log(1e-4)"], "a=log(1e-4): log takes two numbers"), (["a=log(1e-4;1e-1)"], "log takes two numbers"),
-    (["a=log(x,1)"], "log takes two numbers"), (["a=interval(1)"], "interval takes two numbers"),
-    (["a=int(1,2,3)"], "int takes two numbers with a comma between them, the smallest and the largest: int(1,8)"),
-    (["a=tag(lin,interval(0,1))"], "the tag lin is not known"), (["a=1,2", "a=2,3"], "a: the space names it twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "typed, said",
+    [
+        (["a=log(0,1)"], "a: a logarithmic range begins above 0"),
+        (["a=interval(2,1)"], "a: 2 is above 1"),
+        (["a=1", "a=interval(0,1)"], "a: it has both a value and a range"),
+        (["a=glob(x*)"], "a study takes choice"),
+        (["a=lgo(1e-4,1)"], "there is no range 'lgo'. Did you mean 'log'?"),
+        (["a=intervall(0,1)"], "Did you mean 'interval'?"),
+        (["a=logint(1,8)"], "Did you mean 'log_int'?"),
+        (["a=log(1e-4)"], "a=log(1e-4): log takes two numbers"),
+        (["a=log(1e-4;1e-1)"], "log takes two numbers"),
+        (["a=log(x,1)"], "log takes two numbers"),
+        (["a=interval(1)"], "interval takes two numbers"),
+        (["a=int(1,2,3)"], "int takes two numbers with a comma between them, the smallest and the largest: int(1,8)"),
+        (["a=tag(lin,interval(0,1))"], "the tag lin is not known"),
+        (["a=1,2", "a=2,3"], "a: the space names it twice"),
+    ],
+)
 def test_what_is_no_range_is_refused(composer, typed, said) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         space_of(composer, *typed)
@@ -137,22 +154,31 @@ def test_conditional_settings_of_a_file(composer, tmp_path: Path) -> None:
     assert {one["optimizer.momentum"] for one in edges if "optimizer.momentum" in one} == {0, 0.9}
     assert {one["optimizer.lr"] for one in edges} == {1e-3, 1}
     assert json.loads(json.dumps(Space.from_json(json.loads(json.dumps(space.to_json()))).to_json())) == json.loads(
-        json.dumps(space.to_json()))  # fmt: skip
+        json.dumps(space.to_json())
+    )
 
 
-@pytest.mark.parametrize("text, said", [
-    ("a: {values: 'interval(0,1)', when: {b: 1}}", "its condition is about b, which is not in the space"),
-    ("a: {values: 'interval(0,1)', when: {model: ml}}\nmodel: [mlp, lenet]",
-     "model=ml, which is never tried. Did you mean 'mlp'"),
-    ("a: {values: [1, 2], when: {b: 1}}\nb: {values: [1, 2], when: {a: 1}}", "depend on each other in a circle"),
-    ("a: {value: 'interval(0,1)'}", "a.value is not known. Did you mean 'values'"),
-    ("a: lgo(1,2)", "space.yaml: a=lgo(1,2): there is no range 'lgo'. Did you mean 'log'"),
-    ("optimizer:\n  lr: log(1,2)", "write the whole name of a setting in one line, `optimizer.lr: ...`"),
-    ("a: log(1,2)\nb: [1,\nc: 3", "it cannot be read: line 3: "), ("a: log(1)", "log takes two numbers"),
-    ("a: 3", "a=3 is no range"), ("- a", "it should hold lines"), ("a: [", "cannot be read"),
-    ("a: {values: log(1e-3,1)}", "Put it in quotes"),
-    ("a: {values: 'log(1e-3,1)', when: 3}", "a.when=3 should be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("a: {values: 'interval(0,1)', when: {b: 1}}", "its condition is about b, which is not in the space"),
+        (
+            "a: {values: 'interval(0,1)', when: {model: ml}}\nmodel: [mlp, lenet]",
+            "model=ml, which is never tried. Did you mean 'mlp'",
+        ),
+        ("a: {values: [1, 2], when: {b: 1}}\nb: {values: [1, 2], when: {a: 1}}", "depend on each other in a circle"),
+        ("a: {value: 'interval(0,1)'}", "a.value is not known. Did you mean 'values'"),
+        ("a: lgo(1,2)", "space.yaml: a=lgo(1,2): there is no range 'lgo'. Did you mean 'log'"),
+        ("optimizer:\n  lr: log(1,2)", "write the whole name of a setting in one line, `optimizer.lr: ...`"),
+        ("a: log(1,2)\nb: [1,\nc: 3", "it cannot be read: line 3: "),
+        ("a: log(1)", "log takes two numbers"),
+        ("a: 3", "a=3 is no range"),
+        ("- a", "it should hold lines"),
+        ("a: [", "cannot be read"),
+        ("a: {values: log(1e-3,1)}", "Put it in quotes"),
+        ("a: {values: 'log(1e-3,1)', when: 3}", "a.when=3 should be"),
+    ],
+)
 def test_what_is_wrong_in_a_file_is_said(composer, tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "space.yaml"
     file.write_text(text)
@@ -162,16 +188,21 @@ def test_what_is_wrong_in_a_file_is_said(composer, tmp_path: Path, text: str, sa
 
 
 def test_a_grid_holds_each_combination_once() -> None:
-    space = Space([
-        TunedSetting("model", "choice", ("mlp", "lenet")), TunedSetting("depth", "int", low=1, high=3),
-        TunedSetting("hidden", "choice", ("a", "b", "c"), when={"model": ("mlp",)}),
-    ])  # fmt: skip
+    space = Space(
+        [
+            TunedSetting("model", "choice", ("mlp", "lenet")),
+            TunedSetting("depth", "int", low=1, high=3),
+            TunedSetting("hidden", "choice", ("a", "b", "c"), when={"model": ("mlp",)}),
+        ]
+    )
     grid = space.grid()
     assert len(grid) == 3 * 3 + 3 and len({tuple(sorted(one.items())) for one in grid}) == 12
     with pytest.raises(ConfigError, match="lr: sampler=grid takes values that can be listed"):
         Space([TunedSetting("lr", "float", low=0, high=1)]).grid()
-    assert len(TunedSetting("x", "int", low=1, high=1000).edges()) == 32 and TunedSetting(
-        "x", "int", low=1, high=1000).edges()[-1] == 1000  # fmt: skip
+    assert (
+        len(TunedSetting("x", "int", low=1, high=1000).edges()) == 32
+        and TunedSetting("x", "int", low=1, high=1000).edges()[-1] == 1000
+    )
 
 
 def test_rungs() -> None:

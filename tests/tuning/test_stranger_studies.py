@@ -34,9 +34,19 @@ class Stranger:
         (folder / "evil.py").write_text(f"open({str(self.mark)!r}, 'a').write('x')\nclass Evil: pass\n")
         (folder / "notes").write_text("mine\n")
         settings = TuneSettings(n_trials=1)
-        StudyFolder(self.study).create(StudyDescription(
-            "study-x", [], ["model=mlp"], str(folder), settings, Space([RATE]), ["val/loss"], ["min"], 3,
-        ))  # fmt: skip
+        StudyFolder(self.study).create(
+            StudyDescription(
+                "study-x",
+                [],
+                ["model=mlp"],
+                str(folder),
+                settings,
+                Space([RATE]),
+                ["val/loss"],
+                ["min"],
+                3,
+            )
+        )
 
     def change(self, **changes: Any) -> None:
         content = json.loads((self.study / "study.json").read_text())
@@ -97,12 +107,19 @@ CODE: Dict[str, Dict[str, Any]] = {
     "options of ssh": {"overrides": ["cluster.launcher_options=[-F,evil]"]},
     "code of a teacher": {"overrides": ["distillation.trust_code=true"]},
     "class as a choice": {"space": [{"key": "+callback.evil._target_", "kind": "choice", "choices": ["evil.Evil"]}]},
-    "mapping as a late choice": {"space": [{"key": "model", "kind": "choice", "choices": [
-        *(f"mlp{number}" for number in range(40)), "{_target_: evil.Evil}", "mlp"]}]},
+    "mapping as a late choice": {
+        "space": [
+            {
+                "key": "model",
+                "kind": "choice",
+                "choices": [*(f"mlp{number}" for number in range(40)), "{_target_: evil.Evil}", "mlp"],
+            }
+        ]
+    },
     "hydra as a range": {"space": [{"key": "hydra.verbose", "kind": "int", "low": 0, "high": 1}]},
     "flag as a range": {"space": [{"key": "--config-dir", "kind": "choice", "choices": [CONF]}]},
     "several values in a choice": {"space": [{"key": "model", "kind": "choice", "choices": ["mlp,lenet"]}]},
-}  # fmt: skip
+}
 FILES: Dict[str, Dict[str, Any]] = {
     "log file": {"overrides": ["hydra.job_logging.handlers.file.filename={W}/notes"]},
     "log file overwritten": {"overrides": ["+hydra.job_logging.handlers.file.mode=w"]},
@@ -127,8 +144,9 @@ def placed(value: Any, folder: Path) -> Any:
     return json.loads(json.dumps(value).replace("{W}", str(folder)))
 
 
-@pytest.mark.parametrize("form, command", [*((form, "") for form in (*CODE, *FILES)), ("callback target", "worker"),
-                                           ("log file", "worker")])  # fmt: skip
+@pytest.mark.parametrize(
+    "form, command", [*((form, "") for form in (*CODE, *FILES)), ("callback target", "worker"), ("log file", "worker")]
+)
 def test_a_study_of_a_stranger_is_refused_before_anything_is_imported_or_written(
     stranger: Stranger, trained: List[StudyDescription], capsys: pytest.CaptureFixture, form: str, command: str
 ) -> None:
@@ -147,9 +165,11 @@ def test_a_study_of_mxtrains_own_parts_needs_no_trust(
     choices = ["mlp", "lenet"]
     stranger.change(
         overrides=["trainer.max_epochs=2", "runtime.env={OMP_DYNAMIC: 'false'}", "logger=[jsonl,mlflow]"],
-        space=[{"key": "model", "kind": "choice", "choices": choices}, {"key": "model.dropout", "kind": "float",
-               "low": 0.0, "high": 0.5, "when": {"model": ["mlp"]}}],
-    )  # fmt: skip
+        space=[
+            {"key": "model", "kind": "choice", "choices": choices},
+            {"key": "model.dropout", "kind": "float", "low": 0.0, "high": 0.5, "when": {"model": ["mlp"]}},
+        ],
+    )
     stranger.change(space=[{"key": "dataset.batch_size", "kind": "choice", "choices": ["8", "16"]}])
     content = json.loads((stranger.study / "study.json").read_text())
     content["overrides"].remove("model=mlp")
@@ -262,10 +282,18 @@ def test_a_process_of_a_trial_imports_nothing_from_the_working_folder(
     assert "nothing_of_the_kind" in folder.log(0).read_text() and not stranger.mark.exists()
 
 
-@pytest.mark.parametrize("value, refused", [
-    ("${oc.env:HOME}", True), (0.2, True), (0.05, False), (1e-5, True), (0.1 * (1 + 1e-12), False), (0.10001, True),
-    (None, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, refused",
+    [
+        ("${oc.env:HOME}", True),
+        (0.2, True),
+        (0.05, False),
+        (1e-5, True),
+        (0.1 * (1 + 1e-12), False),
+        (0.10001, True),
+        (None, True),
+    ],
+)
 def test_a_value_of_the_journal_that_is_not_in_the_range_is_no_override(
     stranger: Stranger, value: object, refused: bool
 ) -> None:

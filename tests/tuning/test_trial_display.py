@@ -26,16 +26,22 @@ def write_run(run: Path) -> None:
     run.mkdir()
     (run / "status.json").write_text(json.dumps({"state": "running", "epoch": 2, "step": 40}))
     (run / "meta.json").write_text(json.dumps({"steps_per_epoch": 20}))
-    rows = [{"step": 20, "epoch": 1, "split": "val", "accuracy": 0.25},
-            {"step": 40, "epoch": 2, "split": "val", "accuracy": 0.5, "samples_per_s": 9},
-            {"step": 1055, "epoch": 3, "split": "train", "accuracy": 0.75, "samples_per_s": 1234}]  # fmt: skip
+    rows = [
+        {"step": 20, "epoch": 1, "split": "val", "accuracy": 0.25},
+        {"step": 40, "epoch": 2, "split": "val", "accuracy": 0.5, "samples_per_s": 9},
+        {"step": 1055, "epoch": 3, "split": "train", "accuracy": 0.75, "samples_per_s": 1234},
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 10')
 
 
-@pytest.mark.parametrize("settings, budget, said", [
-    ({}, None, "epoch 3 of 9, step 1,055 of 180"), ({"pruner": "asha"}, 3, "epoch 3 of 3, step 1,055 of 60"),
-    ({"pruner": "asha", "min_steps": 2000}, 2000, "epoch 3 of 9, step 1,055 of 2,000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, budget, said",
+    [
+        ({}, None, "epoch 3 of 9, step 1,055 of 180"),
+        ({"pruner": "asha"}, 3, "epoch 3 of 3, step 1,055 of 60"),
+        ({"pruner": "asha", "min_steps": 2000}, 2000, "epoch 3 of 9, step 1,055 of 2,000"),
+    ],
+)
 def test_the_line_tells_the_newest_row(tmp_path: Path, settings, budget, said: str) -> None:
     run = tmp_path / "0"
     display = TrialDisplay("trial 0 (1 of 4)", run, description_of(**settings), budget, io.StringIO())

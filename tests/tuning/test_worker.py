@@ -81,10 +81,15 @@ def test_a_trial_trains_the_rungs_that_it_has_not_reported(tmp_path: Path) -> No
     job: Any = SimpleNamespace(number=7, run_dir=tmp_path / "7", values={}, reported=[2])
     finished: List[int] = []
     made: Any = SimpleNamespace(
-        _folder=SimpleNamespace(path=tmp_path), _description=SimpleNamespace(budget=[2, 4, None].__getitem__),
-        _title=lambda job: "", _say=lambda line: None, _is_population=False, _train_rung=train,
-        _is_pruned=lambda job, progress, budget: False, _finish=lambda job, progress, rung: finished.append(rung),
-    )  # fmt: skip
+        _folder=SimpleNamespace(path=tmp_path),
+        _description=SimpleNamespace(budget=[2, 4, None].__getitem__),
+        _title=lambda job: "",
+        _say=lambda line: None,
+        _is_population=False,
+        _train_rung=train,
+        _is_pruned=lambda job, progress, budget: False,
+        _finish=lambda job, progress, rung: finished.append(rung),
+    )
     Worker._train(made, job)
     assert trained == [(7, 4), (7, None)] and finished == [2]
 
@@ -100,8 +105,12 @@ def test_a_trial_fails_after_deaths_without_progress(monkeypatch: pytest.MonkeyP
         return -9
 
     monkeypatch.setattr(worker, "read_progress", lambda run_dir: TrialProgress(step=10 if started else 0))
-    made: Any = SimpleNamespace(_description=describe("random", 3), _train_process=train, _say=lambda line: None,
-                                _fail=lambda job, cause: failed.append(cause))  # fmt: skip
+    made: Any = SimpleNamespace(
+        _description=describe("random", 3),
+        _train_process=train,
+        _say=lambda line: None,
+        _fail=lambda job, cause: failed.append(cause),
+    )
     assert Worker._train_rung(made, SimpleNamespace(number=0, run_dir=tmp_path), None) is None  # type: ignore[arg-type]
     assert len(started) == 1 + MAX_DEATHS
     assert failed == [f"its process ended {MAX_DEATHS} times with code -9, without progress"]
@@ -110,10 +119,12 @@ def test_a_trial_fails_after_deaths_without_progress(monkeypatch: pytest.MonkeyP
 def test_a_finished_trial_competes_in_the_remaining_rungs() -> None:
     """Optuna stores the value of a rung when it is asked whether to prune."""
     calls: List[Tuple[Any, ...]] = []
-    trial = SimpleNamespace(report=lambda value, budget: calls.append((value, budget)),
-                            should_prune=lambda: calls.append(()))  # fmt: skip
-    made: Any = SimpleNamespace(_description=SimpleNamespace(budget=[1, 2, 4, None].__getitem__,
-                                                             settings=TuneSettings(pruner="asha")))  # fmt: skip
+    trial = SimpleNamespace(
+        report=lambda value, budget: calls.append((value, budget)), should_prune=lambda: calls.append(())
+    )
+    made: Any = SimpleNamespace(
+        _description=SimpleNamespace(budget=[1, 2, 4, None].__getitem__, settings=TuneSettings(pruner="asha"))
+    )
     Worker._report_rest(made, SimpleNamespace(trial=trial), 0.75, 1)  # type: ignore[arg-type]
     assert calls == [(0.75, 2), (), (0.75, 4), ()]
 
@@ -129,8 +140,9 @@ def test_members_take_over_a_copy_of_the_checkpoint(monkeypatch: pytest.MonkeyPa
     (tmp_path / "1" / "step-2").mkdir(parents=True)
     (tmp_path / "1" / "step-2" / "model.params").write_bytes(b"weights")
     opened: List[Path] = []
-    monkeypatch.setattr(population, "open_checkpoint", lambda path, which: opened.append(path) or SimpleNamespace(
-        path=path / "step-2"))  # fmt: skip
+    monkeypatch.setattr(
+        population, "open_checkpoint", lambda path, which: opened.append(path) or SimpleNamespace(path=path / "step-2")
+    )
     before = [PopulationMember(number, {}, str(number)) for number in range(2)]
     after = [PopulationMember(0, {}, "0.2", source=1), before[1]]
     folder = StudyFolder(tmp_path)
@@ -179,8 +191,9 @@ def test_words_of_a_trial_limit_it_to_the_budget_of_its_rung() -> None:
     assert description.words({"optimizer.lr": 0.5}, Path("runs/0"), None) == [words[0], words[2]]
 
 
-@pytest.mark.parametrize("given, budget, reached", [({}, 2, "2 epochs"), ({}, 1, "1 epoch"),
-                                                    ({"min_steps": 5}, 10, "10 steps")])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, budget, reached", [({}, 2, "2 epochs"), ({}, 1, "1 epoch"), ({"min_steps": 5}, 10, "10 steps")]
+)
 def test_the_value_of_a_rung_is_stored_and_said_with_its_unit(given: Any, budget: int, reached: str) -> None:
     stored: List[Any] = []
     made: Any = SimpleNamespace(_description=describe("random", 3, **given), _is_population=False)

@@ -117,9 +117,12 @@ class DatasetCounts:
             head = f"most and least frequent of {len(numbers):,}"
             numbers = np.concatenate([order[:half], order[-half:]])
         rows = [
-            [self.class_names[number], *(_share(count_K, number, self.num_samples[split]) for split, count_K
-             in counts.items())] for number in numbers
-        ]  # fmt: skip
+            [
+                self.class_names[number],
+                *(_share(count_K, number, self.num_samples[split]) for split, count_K in counts.items()),
+            ]
+            for number in numbers
+        ]
         return [Table("classes", [head, *counts], rows)]
 
 
@@ -241,8 +244,9 @@ def _duplicates(checks: Mapping[str, Checks], digests: Mapping[str, np.ndarray])
         if split != other:
             yield Problem(DUPLICATE_ACROSS_SPLITS, place, fact, "Training samples must not be measured: remove one.")
         else:
-            yield Problem(DUPLICATE, place, fact, "Remove one, or type ignore=duplicate where it counts twice on "
-                          "purpose.")  # fmt: skip
+            yield Problem(
+                DUPLICATE, place, fact, "Remove one, or type ignore=duplicate where it counts twice on purpose."
+            )
 
 
 def _starts(digests: Mapping[str, np.ndarray]) -> Tuple[np.ndarray, List[str]]:
@@ -252,7 +256,7 @@ def _starts(digests: Mapping[str, np.ndarray]) -> Tuple[np.ndarray, List[str]]:
 
 def _sample_at(
     number: int, starts: np.ndarray, splits: Sequence[str], checks: Mapping[str, Checks]
-) -> Tuple[str, DataPlace]:  # fmt: skip
+) -> Tuple[str, DataPlace]:
     """Returns the split of a sample, and its source location."""
     part = int(np.searchsorted(starts, number, side="right")) - 1
     return splits[part], checks[splits[part]].place(number - int(starts[part]))

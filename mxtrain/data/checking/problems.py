@@ -70,13 +70,42 @@ NOT_A_NUMBER = "not_a_number"
 UNREADABLE_AUDIO = "unreadable_audio"
 
 KINDS = (
-    CANNOT_OPEN, WRONG_CHECKSUM, UNREADABLE_FILE, UNREADABLE, DUPLICATE, DUPLICATE_ACROSS_SPLITS, LISTED_TWICE,
-    MISSING_COUNTERPART, UNKNOWN_CLASS, EMPTY_CLASS, LABEL_RANGE, UNREADABLE_IMAGE, WRONG_FORMAT, IMAGE_TOO_LARGE,
-    DAMAGED_RECORD, UNREADABLE_MASK, STRAY_MASK_VALUE, MASK_SIZE, EMPTY_MASK, SHORT_POLYGON, MASK_OUTSIDE,
-    SIZE_MISMATCH, NOTHING_TO_LEARN, EMPTY_BOX, INVERTED_BOX, BOX_OUTSIDE,
-    EMPTY_TEXT, LONG_TEXT, LOST_TEXT, UNDECODABLE_TEXT,
-    SHORT_ROW, LONG_ROW, UNREADABLE_ROW, NOT_A_NUMBER, UNREADABLE_AUDIO,
-)  # fmt: skip
+    CANNOT_OPEN,
+    WRONG_CHECKSUM,
+    UNREADABLE_FILE,
+    UNREADABLE,
+    DUPLICATE,
+    DUPLICATE_ACROSS_SPLITS,
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    UNKNOWN_CLASS,
+    EMPTY_CLASS,
+    LABEL_RANGE,
+    UNREADABLE_IMAGE,
+    WRONG_FORMAT,
+    IMAGE_TOO_LARGE,
+    DAMAGED_RECORD,
+    UNREADABLE_MASK,
+    STRAY_MASK_VALUE,
+    MASK_SIZE,
+    EMPTY_MASK,
+    SHORT_POLYGON,
+    MASK_OUTSIDE,
+    SIZE_MISMATCH,
+    NOTHING_TO_LEARN,
+    EMPTY_BOX,
+    INVERTED_BOX,
+    BOX_OUTSIDE,
+    EMPTY_TEXT,
+    LONG_TEXT,
+    LOST_TEXT,
+    UNDECODABLE_TEXT,
+    SHORT_ROW,
+    LONG_ROW,
+    UNREADABLE_ROW,
+    NOT_A_NUMBER,
+    UNREADABLE_AUDIO,
+)
 """Names that all datasets share; further ones of its own a dataset lists in `problem_kinds`."""
 
 
@@ -226,7 +255,7 @@ STRICT = Findings()
 
 def attempt(
     findings: Findings, place: DataPlace, read: Callable[[], Given], kind: str = CANNOT_OPEN
-) -> Optional[Given]:  # fmt: skip
+) -> Optional[Given]:
     """Calls a function; returns None if it raises a `DataError`, which goes to the findings."""
     try:
         return read()
@@ -245,7 +274,7 @@ def out_of_range(place: DataPlace, label: object, num_classes: int) -> Problem:
 
 def refuse_labels(
     findings: Findings, label_N: np.ndarray, num_classes: int, places: DataPlaces, sentence: str
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Refuses labels that are the number of no class.
 
     Args:

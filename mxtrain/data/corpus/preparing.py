@@ -53,9 +53,15 @@ def key_of(kind: str, key_parts: Json, forms: Mapping[str, ArrayForm]) -> str:
 
 
 def prepare(
-    kind: str, key_parts: Json, forms: Mapping[str, ArrayForm], write: Write, *, what: str, total: int = 0,
+    kind: str,
+    key_parts: Json,
+    forms: Mapping[str, ArrayForm],
+    write: Write,
+    *,
+    what: str,
+    total: int = 0,
     is_shown: bool = True,
-) -> Shards:  # fmt: skip
+) -> Shards:
     """Opens data that was prepared before, or prepares it now while other processes wait.
 
     Args:
@@ -118,8 +124,12 @@ def _temporary_root(reason: str) -> Path:
     if _temporary is None:
         _temporary = Path(tempfile.mkdtemp(prefix="mxtrain-corpora-", dir=temporary_place()))
         atexit.register(shutil.rmtree, _temporary, ignore_errors=True)
-        log.warning("The cache cannot be used (%s): data is prepared in %s, anew at each start. Set %s to a folder of "
-                    "yours.", reason, _temporary, CACHE_VARIABLE)  # fmt: skip
+        log.warning(
+            "The cache cannot be used (%s): data is prepared in %s, anew at each start. Set %s to a folder of yours.",
+            reason,
+            _temporary,
+            CACHE_VARIABLE,
+        )
     return _temporary
 
 
@@ -164,7 +174,7 @@ def _locked(path: Path, what: str) -> Iterator[None]:
 
 def _make(
     root: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, what: str, total: int, is_shown: bool
-) -> Shards:  # fmt: skip
+) -> Shards:
     unfinished, folder = root / f"{key}{PART}", root / key
     if unfinished.is_symlink() or not unfinished.is_dir():
         remove_tree(unfinished)  # writing through a link would fill, and then rename, another folder
@@ -182,8 +192,14 @@ def _make(
     shards = _just_made(folder, key)
     took_s = time.monotonic() - began_s
     if took_s > 2 and is_shown:
-        log.info("%s: %s records in %s, %s in %s", what, f"{len(shards):,}", format_seconds(took_s),
-                 _size(shards.num_bytes), folder)  # fmt: skip
+        log.info(
+            "%s: %s records in %s, %s in %s",
+            what,
+            f"{len(shards):,}",
+            format_seconds(took_s),
+            _size(shards.num_bytes),
+            folder,
+        )
     return shards
 
 
@@ -202,7 +218,7 @@ def _just_made(folder: Path, key: str) -> Shards:
 
 def _write_into(
     folder: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, advance: Advance, what: str = ""
-) -> None:  # fmt: skip
+) -> None:
     writer = ShardWriter(folder, key, forms)
     try:
         writer.finish(write(writer, advance), what)

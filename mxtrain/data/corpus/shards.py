@@ -286,9 +286,7 @@ class ShardWriter:
             return False
         return True
 
-    def append(
-        self, count: int, values: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray] = {}
-    ) -> None:  # fmt: skip
+    def append(self, count: int, values: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray] = {}) -> None:
         """Appends records.
 
         Args:
@@ -326,9 +324,13 @@ class ShardWriter:
         for file in self._files.values():
             file.end_block()
         manifest = {
-            "key": self._key, "what": what, "facts": facts, "records": self.records, "arrays": self._forms,
+            "key": self._key,
+            "what": what,
+            "facts": facts,
+            "records": self.records,
+            "arrays": self._forms,
             "files": {name: file.to_json() for name, file in self._files.items()},
-        }  # fmt: skip
+        }
         write_sealed(self._folder / MANIFEST, json.dumps(manifest).encode())
         (self._folder / JOURNAL).unlink(missing_ok=True)
         fsync_directory(self._folder)

@@ -47,8 +47,10 @@ bucket. 0 is a missing value."""
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     names = ", ".join(column["name"] for column in columns_of(signature["signature"]))
-    return (f"a .csv file whose first row names the columns (.tsv: separated by tabs), lines of JSON (.jsonl), or with "
-            f"the package pyarrow a .parquet file; it needs {names}")  # fmt: skip
+    return (
+        f"a .csv file whose first row names the columns (.tsv: separated by tabs), lines of JSON (.jsonl), or with "
+        f"the package pyarrow a .parquet file; it needs {names}"
+    )
 
 
 def columns_of(values: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -57,18 +59,25 @@ def columns_of(values: Dict[str, Any]) -> List[Dict[str, Any]]:
     Args:
         values: signature of the checkpoint.
     """
-    return list(values["columns"]) if "columns" in values else [
-        {"name": column, "kind": "number", "mean": mean, "std": std}
-        for column, mean, std in zip(values["class_names"], values["mean"], values["std"])
-    ]  # fmt: skip
+    return (
+        list(values["columns"])
+        if "columns" in values
+        else [
+            {"name": column, "kind": "number", "mean": mean, "std": std}
+            for column, mean, std in zip(values["class_names"], values["mean"], values["std"])
+        ]
+    )
 
 
 def input_sizes(columns: Sequence[Dict[str, Any]]) -> Tuple[List[int], int]:
     """Returns the number of ids of each field, and the number of numbers, that `encode` makes of a row."""
     sizes = [
-        FIRST_BUCKET + column["buckets"] if column["kind"] == "hashed" else
-        FIRST_VALUE + len(column.get("vocabulary", [])) for column in columns if column["kind"] != "number"
-    ]  # fmt: skip
+        FIRST_BUCKET + column["buckets"]
+        if column["kind"] == "hashed"
+        else FIRST_VALUE + len(column.get("vocabulary", []))
+        for column in columns
+        if column["kind"] != "number"
+    ]
     return sizes, sum(1 + bool(column.get("indicator")) for column in columns if column["kind"] == "number")
 
 
@@ -119,9 +128,7 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
     return next((encoder.inputs_of(cells, place) for place, cells in rows), None)
 
 
-def read_table(
-    content: bytes, name: str, form: str, names: Sequence[str]
-) -> Iterator[Tuple[str, Dict[str, Any]]]:  # fmt: skip
+def read_table(content: bytes, name: str, form: str, names: Sequence[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """Yields the source location and the cells of each row of a table, as training reads them.
 
     Args:
@@ -137,8 +144,10 @@ def read_table(
         yield from _parquet_rows(content, name, names)
         return
     if content[:4] == PARQUET_HEAD:
-        raise ValueError(f"{name} is Parquet, which is read only of files whose names end in {PARQUET}: write it as "
-                         "CSV or as lines of JSON")  # fmt: skip
+        raise ValueError(
+            f"{name} is Parquet, which is read only of files whose names end in {PARQUET}: write it as "
+            "CSV or as lines of JSON"
+        )
     if form == ".jsonl":
         for line, value in json_lines_of(content, name):
             yield f"{name}:{line}", cells_of(value, names, f"{name}:{line}")
@@ -243,8 +252,11 @@ class RowEncoder:
         self._missing, self._decimal = frozenset(facts.get("missing", MISSING_CELLS)), facts.get("decimal", ".")
         self._specs = signature["inputs"]
         self.names = [column["name"] for column in self._columns]
-        vocabularies = {column["name"]: column.get("vocabulary", []) for column in self._columns
-                        if column["kind"] not in ("number", "hashed")}  # fmt: skip
+        vocabularies = {
+            column["name"]: column.get("vocabulary", [])
+            for column in self._columns
+            if column["kind"] not in ("number", "hashed")
+        }
         self._ids = {name: ids_of_texts(values, FIRST_VALUE) for name, values in vocabularies.items()}
         self.unseen = UnseenValues(vocabularies)
 
@@ -286,9 +298,7 @@ class RowEncoder:
                 self.unseen.count(column["name"], cell if known is None and not is_missing else None)
         return [ids, numbers]
 
-    def _numbers(
-        self, column: Mapping[str, Any], cell: str, is_missing: bool, place: str, decimal: str
-    ) -> List[float]:  # fmt: skip
+    def _numbers(self, column: Mapping[str, Any], cell: str, is_missing: bool, place: str, decimal: str) -> List[float]:
         found = None if is_missing else read_number(cell, decimal)
         if found is None and not is_missing and cell not in MISSING_NUMBERS:
             raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no number")
@@ -299,8 +309,10 @@ class RowEncoder:
         is_missing = math.isnan(value)
         scaled = 0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0)
         if not abs(scaled) <= LARGEST_NUMBER:
-            raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is too large for this network: "
-                             "scaled as in training it is beyond 32 bits")  # fmt: skip
+            raise ValueError(
+                f"{place}: '{cell:.100}' in column '{column['name']}' is too large for this network: "
+                "scaled as in training it is beyond 32 bits"
+            )
         return [scaled, *([float(is_missing)] if column.get("indicator") else [])]
 
 

@@ -28,10 +28,18 @@ FIRST_VALUE, FIRST_BUCKET = 2, 1
 """Ids within a field of the first value of a vocabulary, and of the first hash bucket."""
 FEATURE_COLUMNS_STATE: JsonForm = [
     {
-        "name": str, "kind": str, "vocabulary?": [str], "buckets?": int, "mean?": NUMBER, "std?": NUMBER,
-        "log?": bool, "indicator?": bool, "length?": int, "canonical?": bool,
+        "name": str,
+        "kind": str,
+        "vocabulary?": [str],
+        "buckets?": int,
+        "mean?": NUMBER,
+        "std?": NUMBER,
+        "log?": bool,
+        "indicator?": bool,
+        "length?": int,
+        "canonical?": bool,
     }
-]  # fmt: skip
+]
 """Schema of columns in a checkpoint, which is untrusted."""
 
 
@@ -133,10 +141,11 @@ class FeatureColumns:
         return [
             {
                 field.name: list(value) if isinstance(value, tuple) else value
-                for field in fields(column) if (value := getattr(column, field.name)) != field.default
+                for field in fields(column)
+                if (value := getattr(column, field.name)) != field.default
             }
             for column in self.columns
-        ]  # fmt: skip
+        ]
 
     @classmethod
     def from_json(cls, values: Any) -> FeatureColumns:

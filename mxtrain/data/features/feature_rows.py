@@ -93,8 +93,10 @@ class FeatureChecks(SourceChecks):
         """See `Checks`. Codes differ between files, so hashes and texts are compared."""
         ((store, _, row),) = self._source.by_store(np.array([index]))
         codes = store.code_RF[row[0]].tolist()
-        values = [store.texts[name][code - 1] if code and name in store.texts else str(code)
-                  for name, code in zip(store.codes, codes)]  # fmt: skip
+        values = [
+            store.texts[name][code - 1] if code and name in store.texts else str(code)
+            for name, code in zip(store.codes, codes)
+        ]
         label = store.label_R[row]
         classes = label.tolist() if label.dtype.kind == "i" else ()
         if store.have_ids:
@@ -222,7 +224,5 @@ class FeatureLoader(BatchLoader):
         self._source = source
         self._encoder = source.build_encoder(FeatureSignature.cast(signature).columns)
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         return tuple(self._encoder.inputs(self._source, share_B)), (self._source.labels(share_B).astype(np.float32),)

@@ -48,7 +48,7 @@ class ColumnSettings(NamedTuple):
 
 def build_columns(
     stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], settings: Sequence[ColumnSettings]
-) -> FeatureColumns:  # fmt: skip
+) -> FeatureColumns:
     """Computes the columns of a network from the training rows, or reads them from the cache.
 
     Args:
@@ -70,12 +70,13 @@ def build_columns(
 
 def measure_columns(
     stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], settings: Sequence[ColumnSettings]
-) -> FeatureColumns:  # fmt: skip
+) -> FeatureColumns:
     """Computes the columns in one pass over the rows, without the cache; arguments as in `build_columns`."""
     measures: Dict[str, Union[_Count, _Moments]] = {
         column.name: _Count() if column.kind == "category" else _Moments(column.kind == "count")
-        for column in settings if column.kind != "hashed"
-    }  # fmt: skip
+        for column in settings
+        if column.kind != "hashed"
+    }
     for store, row_R in iterate_rows(stores, row_N):
         numbers, codes = store.number_RN[row_R], store.code_RF[row_R]
         for name, measure in measures.items():
@@ -91,9 +92,13 @@ def _measured(column: ColumnSettings, measure: Union[_Count, _Moments, None]) ->
         return FeatureColumn(column.name, "category", tuple(measure.vocabulary(column.min_count)))
     if isinstance(measure, _Moments):
         return FeatureColumn(
-            column.name, "number", mean=measure.mean, std=measure.deviation(), log=measure.is_log,
+            column.name,
+            "number",
+            mean=measure.mean,
+            std=measure.deviation(),
+            log=measure.is_log,
             indicator=measure.has_missing,
-        )  # fmt: skip
+        )
     return FeatureColumn(column.name, "hashed", buckets=column.buckets, canonical=column.canonical)
 
 

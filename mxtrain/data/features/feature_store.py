@@ -202,11 +202,18 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         log.info("%s: %s", path, message)
     count = len(shards)
     return FeatureStore(
-        shards.key, numbers, codes,
+        shards.key,
+        numbers,
+        codes,
         shards.array("number") if numbers else np.empty((count, 0), np.float32),
         shards.array("code") if codes else np.empty((count, 0), np.uint32),
-        shards.array("label"), shards.facts["texts"], path, shards.array("place"), shards, layout.have_ids,
-    )  # fmt: skip
+        shards.array("label"),
+        shards.facts["texts"],
+        path,
+        shards.array("place"),
+        shards,
+        layout.have_ids,
+    )
 
 
 class _Writing:
@@ -223,8 +230,9 @@ class _Writing:
         self._messages: Dict[str, str] = {}  # of columns with codes
         self._written = {
             column.name: WrittenColumn(column.name, self._missing, layout.decimal)
-            for column in layout.columns if column.kind == "number"
-        }  # fmt: skip
+            for column in layout.columns
+            if column.kind == "number"
+        }
         if layout.target is not None and not layout.classes:
             self._written[_TARGET] = WrittenColumn(str(layout.target), self._missing, layout.decimal)
 
@@ -289,8 +297,12 @@ class _Writing:
             setting = as_typed({column.name: "category"})
             alternative = f", name such cells in dataset.missing, or type dataset.columns={setting}"
             reason_of_cell = why_no_number(texts[index], self._layout.decimal)
-            self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {reason_of_cell}.",
-                         f"Correct the cell{alternative if self._layout.is_described else ''}.")  # fmt: skip
+            self._refuse(
+                NOT_A_NUMBER,
+                lines[index],
+                f"'{column.name}' is {reason_of_cell}.",
+                f"Correct the cell{alternative if self._layout.is_described else ''}.",
+            )
         for index, reason in self._written[column.name].add(texts, parsed):
             self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
         kept_R &= ~wrong_R
@@ -303,13 +315,19 @@ class _Writing:
         for text in dict.fromkeys(texts):
             if text in codes:
                 if text in _WORDS_FOR_MISSING:
-                    self._messages.setdefault(column.name, (
-                        f"'{text}' in '{column.name}' is read as a missing value. If it is a value, leave it out of "
-                        "dataset.missing."
-                    ))  # fmt: skip
+                    self._messages.setdefault(
+                        column.name,
+                        (
+                            f"'{text}' in '{column.name}' is read as a missing value. If it is a value, leave it out "
+                            "of dataset.missing."
+                        ),
+                    )
                 continue
-            codes[text] = hash_code(text, self._layout.canonical) if code_of is None else \
-                code_of.setdefault(text, len(code_of) + 1)  # fmt: skip
+            codes[text] = (
+                hash_code(text, self._layout.canonical)
+                if code_of is None
+                else code_of.setdefault(text, len(code_of) + 1)
+            )
         if code_of is not None:
             self._num_values += len(code_of) - num_before
         if code_of is not None and self._num_values > MOST_VALUES:

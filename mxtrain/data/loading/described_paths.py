@@ -69,8 +69,11 @@ def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
     if not isinstance(values, dict) or values.get("root") is not None:
         return values
     settings = {name: values.get(name, fields[name].default) for name in ("train", "val", "test")}
-    paths = {name: expand_path(file) for name, file in settings.items()
-             if isinstance(file, str) and file != fields[name].default}  # fmt: skip
+    paths = {
+        name: expand_path(file)
+        for name, file in settings.items()
+        if isinstance(file, str) and file != fields[name].default
+    }
     if not paths:
         return values
     return {**values, "root": os.curdir, "train": settings["train"], "val": None, "test": None, **paths}

@@ -48,9 +48,13 @@ class Fold:
 
 
 def split_fold(
-    label_N: np.ndarray, fold: Fold, val_fraction: float, test_fraction: float, seed: int,
+    label_N: np.ndarray,
+    fold: Fold,
+    val_fraction: float,
+    test_fraction: float,
+    seed: int,
     group_N: Optional[np.ndarray] = None,
-) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the ascending indices of training, validation and test samples. Test samples are the same in every fold;
     without groups they are those of a run without folds.
 
@@ -115,9 +119,7 @@ def assign_folds(
     return fold_N
 
 
-def _assign_groups(
-    class_N: np.ndarray, count: int, seed: int, repetition: int, group_N: np.ndarray
-) -> np.ndarray:  # fmt: skip
+def _assign_groups(class_N: np.ndarray, count: int, seed: int, repetition: int, group_N: np.ndarray) -> np.ndarray:
     _, member_N = np.unique(group_N, return_inverse=True)
     _, class_N = np.unique(class_N, return_inverse=True)
     num_groups, num_classes = int(member_N.max()) + 1, int(class_N.max()) + 1
@@ -163,5 +165,8 @@ def _warn_of_rare_classes(label_N: np.ndarray, fold_N: np.ndarray, fold: Fold, h
     if rare:
         log.warning(
             "trainer.folds=%d: %d of %d classes have fewer samples than there are folds, so some folds have none of "
-            "them", fold.count, rare, len(classes),
-        )  # fmt: skip
+            "them",
+            fold.count,
+            rare,
+            len(classes),
+        )

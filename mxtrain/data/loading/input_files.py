@@ -15,7 +15,7 @@ Content = TypeVar("Content")
 
 def read_each(
     names: Sequence[str], read: Callable[[str], Content], skip_unreadable: bool, unreadable: Dict[int, str]
-) -> Iterator[Tuple[str, Content]]:  # fmt: skip
+) -> Iterator[Tuple[str, Content]]:
     """Yields the names of files and their content; see `BaseDataset.open_inputs`."""
     for number, name in enumerate(names):
         try:
@@ -46,9 +46,11 @@ class MissingFileFindings(Findings):
 
 
 def find_given(
-    paths: Sequence[Union[str, Path]], list_folder: Callable[[Path, Findings], List[Path]], kind: str,
+    paths: Sequence[Union[str, Path]],
+    list_folder: Callable[[Path, Findings], List[Path]],
+    kind: str,
     skip_unreadable: bool = False,
-) -> List[Path]:  # fmt: skip
+) -> List[Path]:
     """Files as they are, folders as all files of a kind in them.
 
     Args:

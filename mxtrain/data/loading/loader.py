@@ -114,9 +114,7 @@ DISCARD = Consumer()
 class EpochLoader(Protocol):
     """A loader of a split, as evaluation uses it."""
 
-    def epoch(
-        self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD
-    ) -> Generator[Batch, None, None]:  # fmt: skip
+    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD) -> Generator[Batch, None, None]:
         """See `BatchLoader`."""
 
 
@@ -164,9 +162,7 @@ class BatchLoader:
         """Returns the number of samples per epoch."""
         return min(self.total, self.num_batches * self.batch_size)
 
-    def epoch(
-        self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD
-    ) -> Generator[Batch, None, None]:  # fmt: skip
+    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD) -> Generator[Batch, None, None]:
         """Yields the batches of an epoch. A thread, which ends with this generator, loads them ahead.
 
         Args:
@@ -227,9 +223,7 @@ class BatchLoader:
         """Returns the host data of samples; see `Batch.meta`."""
         return None
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         """Reads inputs and targets of this worker's samples `share_B` of the global batch `index_B`.
 
         An array that is an input and a target is copied to the device only once.

@@ -11,8 +11,21 @@ if TYPE_CHECKING:
 MAX_PIXELS = 178_956_970
 """The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
 EXTENSIONS = (
-    ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
-)  # fmt: skip
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".jpe",
+    ".png",
+    ".bmp",
+    ".webp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+    ".pnm",
+)
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
 """Formats that are read. Others of Pillow's start programs (EPS) or contain no pixels."""
 

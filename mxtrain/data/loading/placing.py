@@ -33,9 +33,14 @@ class Placer:
     """Converts batches of NumPy arrays to arrays on a device."""
 
     def __init__(
-        self, native_channels: int, input_shape: Shape, mean: Sequence[float], std: Sequence[float],
-        device: Union[str, mx.Context], keeps_size: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        native_channels: int,
+        input_shape: Shape,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: Union[str, mx.Context],
+        keeps_size: bool = False,
+    ) -> None:
         """Computes the constants of the normalisation.
 
         Args:

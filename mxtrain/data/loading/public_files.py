@@ -75,22 +75,38 @@ def _librispeech(part: str, sha256: str) -> Dict[str, Tuple[PublicFile, ...]]:
 
 
 PUBLIC_FILES: Dict[str, Tuple[PublicFile, ...]] = {
-    "mnist": _idx("mnist", (  # MXNET
-        "6c95f4b05d2bf285e1bfb0e7960c31bd3b3f8a7d", "2a80914081dc54586dbdf242f9805a6b8d2a15fc",
-        "c3a25af1f52dad7f726cce8cacb138654b760d48", "763e7fa3757d93b0cdec073cef058b2004252c17",
-    )),
-    "fashion_mnist": _idx("fashion-mnist", (  # MXNET
-        "0cf37b0d40ed5169c6b3aba31069a9770ac9043d", "236021d52f1e40852b06a4c3008d8de8aef1e40b",
-        "626ed6a7c06dd17c0eec72fa3be1740f146a2863", "17f9ab60e7257a1620f4ad76bbbaf857c3920701",
-    )),
-    "cifar10": (PublicFile(  # MXNET
-        "gluon/dataset/cifar10/cifar-10-binary.tar.gz", "fab780a1e191a7eda0f345501ccd62d20f7ed891",
-        "cifar-10-batches-bin",
-    ),),
-    "cifar100": (PublicFile(  # MXNET
-        "gluon/dataset/cifar100/cifar-100-binary.tar.gz", "a0bb982c76b83111308126cc779a992fa506b90b",
-        "cifar-100-binary",
-    ),),
+    "mnist": _idx(
+        "mnist",
+        (  # MXNET
+            "6c95f4b05d2bf285e1bfb0e7960c31bd3b3f8a7d",
+            "2a80914081dc54586dbdf242f9805a6b8d2a15fc",
+            "c3a25af1f52dad7f726cce8cacb138654b760d48",
+            "763e7fa3757d93b0cdec073cef058b2004252c17",
+        ),
+    ),
+    "fashion_mnist": _idx(
+        "fashion-mnist",
+        (  # MXNET
+            "0cf37b0d40ed5169c6b3aba31069a9770ac9043d",
+            "236021d52f1e40852b06a4c3008d8de8aef1e40b",
+            "626ed6a7c06dd17c0eec72fa3be1740f146a2863",
+            "17f9ab60e7257a1620f4ad76bbbaf857c3920701",
+        ),
+    ),
+    "cifar10": (
+        PublicFile(  # MXNET
+            "gluon/dataset/cifar10/cifar-10-binary.tar.gz",
+            "fab780a1e191a7eda0f345501ccd62d20f7ed891",
+            "cifar-10-batches-bin",
+        ),
+    ),
+    "cifar100": (
+        PublicFile(  # MXNET
+            "gluon/dataset/cifar100/cifar-100-binary.tar.gz",
+            "a0bb982c76b83111308126cc779a992fa506b90b",
+            "cifar-100-binary",
+        ),
+    ),
     "voc2007": (  # GLUONCV
         _voc("2007", "VOCtrainval_06-Nov-2007", "34ed68851bce2a36e2a223fa52c661d592c66b3c", "trainval"),
         _voc("2007", "VOCtest_06-Nov-2007", "41a8d6e12baa5ab18ee7f8f8029b9e11805b4ef1", "test"),
@@ -99,24 +115,40 @@ PUBLIC_FILES: Dict[str, Tuple[PublicFile, ...]] = {
         _voc("2012", "VOCtrainval_11-May-2012", "4e443f8a2eca6b1dac8a6c57641b67dd40621a49", "trainval"),
     ),
     "coco": (  # GLUONCV
-        PublicFile("http://images.cocodataset.org/annotations/annotations_trainval2017.zip",
-                   "8551ee4bb5860311e79dace7e79cb91e432e78b3", "annotations",
-                   last="annotations/instances_val2017.json"),
-        PublicFile("http://images.cocodataset.org/zips/val2017.zip", "4950dc9d00dbe1c933ee0170f5797584351d2a41",
-                   "val2017"),
-        PublicFile("http://images.cocodataset.org/zips/train2017.zip", "10ad623668ab00c62c096f0ed636d6aff41faca5",
-                   "train2017"),
+        PublicFile(
+            "http://images.cocodataset.org/annotations/annotations_trainval2017.zip",
+            "8551ee4bb5860311e79dace7e79cb91e432e78b3",
+            "annotations",
+            last="annotations/instances_val2017.json",
+        ),
+        PublicFile(
+            "http://images.cocodataset.org/zips/val2017.zip", "4950dc9d00dbe1c933ee0170f5797584351d2a41", "val2017"
+        ),
+        PublicFile(
+            "http://images.cocodataset.org/zips/train2017.zip", "10ad623668ab00c62c096f0ed636d6aff41faca5", "train2017"
+        ),
     ),
-    "ade20k": (PublicFile(  # GLUONCV
-        "http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip",
-        "219e1696abb36c8ba3a3afe7fb2f4b4606a897c7", "ADEChallengeData2016",
-    ),),
-    "wikitext-2": (PublicFile(  # GLUONNLP
-        "gluon/dataset/wikitext-2/wikitext-2-v1.zip", "3c914d17d80b1459be871a5039ac23e752a53cbe", "wikitext-2",
-    ),),
-    "wikitext-103": (PublicFile(  # GLUONNLP
-        "gluon/dataset/wikitext-103/wikitext-103-v1.zip", "0aec09a7537b58d4bb65362fee27650eeaba625a", "wikitext-103",
-    ),),
+    "ade20k": (
+        PublicFile(  # GLUONCV
+            "http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip",
+            "219e1696abb36c8ba3a3afe7fb2f4b4606a897c7",
+            "ADEChallengeData2016",
+        ),
+    ),
+    "wikitext-2": (
+        PublicFile(  # GLUONNLP
+            "gluon/dataset/wikitext-2/wikitext-2-v1.zip",
+            "3c914d17d80b1459be871a5039ac23e752a53cbe",
+            "wikitext-2",
+        ),
+    ),
+    "wikitext-103": (
+        PublicFile(  # GLUONNLP
+            "gluon/dataset/wikitext-103/wikitext-103-v1.zip",
+            "0aec09a7537b58d4bb65362fee27650eeaba625a",
+            "wikitext-103",
+        ),
+    ),
     **_movielens("100k", "cd4dcac4241c8a4ad7badc7ca635da8a69dddb83"),  # D2L
     **_movielens("1m", "c4d9eecfca2ab87c1945afe126590906"),  # GROUPLENS, as the next ones
     **_movielens("10m", "ce571fd55effeba0271552578f2648bd"),
@@ -130,7 +162,7 @@ PUBLIC_FILES: Dict[str, Tuple[PublicFile, ...]] = {
     **_librispeech("train-clean-100", "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2"),
     **_librispeech("train-clean-360", "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf"),
     **_librispeech("train-other-500", "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2"),
-}  # fmt: skip
+}
 """Name -> the files that it consists of."""
 
 

@@ -281,9 +281,12 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = S
 
 
 def walk(
-    folder: AnyPath, endings: Tuple[str, ...], excluded: Collection[FileId] = (),
-    matches: Optional[Callable[[str], bool]] = None, findings: Findings = STRICT,
-) -> List[Tuple[Path, FileId]]:  # fmt: skip
+    folder: AnyPath,
+    endings: Tuple[str, ...],
+    excluded: Collection[FileId] = (),
+    matches: Optional[Callable[[str], bool]] = None,
+    findings: Findings = STRICT,
+) -> List[Tuple[Path, FileId]]:
     """Returns the files in a folder and its subfolders with these extensions, sorted by path, without hidden files.
 
     Links are followed. Each real folder is visited once and each real file is returned once, whatever their names: a
@@ -321,7 +324,7 @@ def walk(
 
 def _entries(
     folder: str, endings: Tuple[str, ...], matches: Optional[Callable[[str], bool]], findings: Findings
-) -> Iterator[Tuple[str, FileId, bool]]:  # fmt: skip
+) -> Iterator[Tuple[str, FileId, bool]]:
     """Yields (path, identity, whether it is a folder) of the subfolders and matching files of a folder.
 
     Links come last, so that a file with a link is returned under its real name.

@@ -134,7 +134,7 @@ def class_labels(samples: object) -> np.ndarray:
 
 def build_class_sampler(
     samples: Sized, class_names: Sequence[str], weights: Mapping[str, float], seed: int
-) -> ClassSampler:  # fmt: skip
+) -> ClassSampler:
     """Builds the class-weighted sampler of the training split.
 
     Args:

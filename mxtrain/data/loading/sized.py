@@ -30,9 +30,13 @@ class SizedLoader(BatchLoader):
     """
 
     def __init__(
-        self, size_N: np.ndarray, options: LoaderOptions, *, batch_budget: Optional[int] = None,
+        self,
+        size_N: np.ndarray,
+        options: LoaderOptions,
+        *,
+        batch_budget: Optional[int] = None,
         batches_per_pool: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(len(size_N), options)
         self._size_N = size_N
         self._batches_per_pool, self._in_order = batches_per_pool, options.in_order

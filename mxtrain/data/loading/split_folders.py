@@ -15,10 +15,20 @@ log = logging.getLogger(__name__)
 
 WORDS = {
     "train": ("train", "training", "trainset", "trainingset", "trn"),
-    "val": ("val", "valid", "validation", "validate", "valset", "validset", "validationset", "dev", "devset",
-            "development"),
+    "val": (
+        "val",
+        "valid",
+        "validation",
+        "validate",
+        "valset",
+        "validset",
+        "validationset",
+        "dev",
+        "devset",
+        "development",
+    ),
     "test": ("test", "testing", "testset", "testingset", "tst"),
-}  # fmt: skip
+}
 """Split -> the words that mean it in the name of a folder, in lower case."""
 _SPLIT_OF = {word: split for split, words in WORDS.items() for word in words}
 _FILLERS = {"set", "data", "dataset", "images", "image", "imgs", "img", "split", "files", "folder"}
@@ -96,11 +106,15 @@ def find_splits(root: Path, option: str) -> Dict[str, Path]:
         DataError: two folders mean the same split.
     """
     with os.scandir(root) as entries:
-        names = [entry.name for entry in entries
-                 if not is_hidden(entry.name) and (entry.is_symlink() or entry.is_dir())]  # fmt: skip
+        names = [
+            entry.name for entry in entries if not is_hidden(entry.name) and (entry.is_symlink() or entry.is_dir())
+        ]
     folders = {split: _without_doubling(root / name) for split, name in name_splits(names, option, str(root)).items()}
-    unusual = [f"{folder.relative_to(root)}/ is the split {split}" for split, folder in folders.items()
-               if str(folder.relative_to(root)) != split]  # fmt: skip
+    unusual = [
+        f"{folder.relative_to(root)}/ is the split {split}"
+        for split, folder in folders.items()
+        if str(folder.relative_to(root)) != split
+    ]
     if unusual:
         log.info("%s: in '%s', %s", option, root, ", ".join(unusual))
     return folders

@@ -32,8 +32,11 @@ def count_held_out(count: int, val_fraction: float, test_fraction: float, max_to
         if fraction and not rounded and num_held_out:
             log.info("dataset.%s_fraction=%g of %d samples is less than one: 1 is held out", name, fraction, count)
         elif fraction and not num_held_out and name == "test":
-            log.info("dataset.test_fraction=%g of %d samples: none can be held out, so there is no test split",
-                     fraction, count)  # fmt: skip
+            log.info(
+                "dataset.test_fraction=%g of %d samples: none can be held out, so there is no test split",
+                fraction,
+                count,
+            )
     return counts[0], counts[1]
 
 
@@ -135,6 +138,4 @@ def choose_statistics(
     if not isinstance(mean, str) and not isinstance(std, str):
         return list(mean), list(std)
     measured_mean, measured_std = channel_statistics(image_NCHW)
-    return (
-        measured_mean if isinstance(mean, str) else list(mean), measured_std if isinstance(std, str) else list(std)
-    )  # fmt: skip
+    return (measured_mean if isinstance(mean, str) else list(mean), measured_std if isinstance(std, str) else list(std))

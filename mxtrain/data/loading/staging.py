@@ -70,8 +70,9 @@ class Staging:
                 self.is_refused = True
                 logging.getLogger(__name__).warning(
                     "There is no (more) page-locked memory for batches to %s, so that copying them takes longer: %s",
-                    self._device, str(error).strip().splitlines()[-1],
-                )  # fmt: skip
+                    self._device,
+                    str(error).strip().splitlines()[-1],
+                )
         if not ring:
             return None
         self._turns[key] = (self._turns.get(key, -1) + 1) % len(ring)

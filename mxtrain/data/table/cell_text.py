@@ -16,9 +16,7 @@ import zlib
 from typing import Any, Container, Dict, List, Mapping, Optional, Sequence
 
 _WHOLE = re.compile(r"([+-]?(?:0|[1-9][0-9]*))\.0+", re.ASCII)
-_TIME = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(Z|\+00:00)?", re.ASCII
-)
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(Z|\+00:00)?", re.ASCII)
 _MIDNIGHT = "00:00:00"
 TRUTH = ("false", "true")
 

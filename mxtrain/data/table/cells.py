@@ -180,10 +180,13 @@ class WrittenColumn:
         for row, number in itertools.islice(parsed.written.items(), 1):
             is_group = self._decimal == "." and "," in texts[row] and "." not in texts[row]
             hint = " If the comma is a decimal sign, type \"dataset.decimal=','\"." if is_group else ""
-            self._notes.setdefault("written", (
-                f"numbers of '{self._name}' are read without their signs and groups: '{texts[row]}' as "
-                f"{number.value:g}.{hint}"
-            ))  # fmt: skip
+            self._notes.setdefault(
+                "written",
+                (
+                    f"numbers of '{self._name}' are read without their signs and groups: '{texts[row]}' as "
+                    f"{number.value:g}.{hint}"
+                ),
+            )
         if "missing" not in self._notes:
             missing = (texts[row] for row in np.flatnonzero(parsed.is_missing_R).tolist())
             for dash in itertools.islice((text for text in missing if text not in self._missing), 1):

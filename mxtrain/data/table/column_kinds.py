@@ -123,9 +123,15 @@ def header_of(path: str, columns: Sequence[str], setting: str) -> List[str]:
 
 
 def kinds_of(
-    path: str, specs: Mapping[str, ColumnSpec], other_column: str, other_setting: str, setting: str, guesses: bool,
-    missing: Sequence[str], decimal: str = ".",
-) -> Dict[str, ColumnSpec]:  # fmt: skip
+    path: str,
+    specs: Mapping[str, ColumnSpec],
+    other_column: str,
+    other_setting: str,
+    setting: str,
+    guesses: bool,
+    missing: Sequence[str],
+    decimal: str = ".",
+) -> Dict[str, ColumnSpec]:
     """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
 
     Args:
@@ -178,7 +184,7 @@ def guess_kinds(
 
 def silent_rows(
     path: str, names: Sequence[str], missing: Sequence[str], form: Optional[str] = None, decimal: str = "."
-) -> Iterator[Tuple[int, Sequence[str]]]:  # fmt: skip
+) -> Iterator[Tuple[int, Sequence[str]]]:
     """Yields the readable rows of a file that has a header with these columns; skips other rows, and all behind damage.
 
     Args:
@@ -218,8 +224,11 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         return "ignore"
     distinct = set(texts)
     if len(distinct) == num_rows and _are_row_numbers(name, texts):
-        log.info("%s: '%s' has a number of its own in each row, so it is taken for row numbers, and not learned from.",
-                 path, name)  # fmt: skip
+        log.info(
+            "%s: '%s' has a number of its own in each row, so it is taken for row numbers, and not learned from.",
+            path,
+            name,
+        )
         return "ignore"
     if num_rows > 1 and len(distinct) == num_rows and is_row_id(name):
         log.info("%s: all cells of '%s' differ, so it is taken for the id of rows, and not learned from.", path, name)
@@ -249,13 +258,19 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
     if sum(map(bool, map(_TIME_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
         log.warning(
             "%s: '%s' has dates or times, such as '%s', and is read as texts, which have no order. Write numbers, such "
-            "as days, to learn from their order.", path, name, cells[0],
-        )  # fmt: skip
+            "as days, to learn from their order.",
+            path,
+            name,
+            cells[0],
+        )
     elif kind == "hashed" and sum(map(bool, map(_NUMBER_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * len(cells):
         log.warning(
             "%s: '%s' is read as texts, and its cells look like numbers written otherwise, such as '%s'. Write them as "
-            "plain numbers to learn from their size.", path, name, cells[0],
-        )  # fmt: skip
+            "plain numbers to learn from their size.",
+            path,
+            name,
+            cells[0],
+        )
     return kind
 
 

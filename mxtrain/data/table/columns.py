@@ -42,10 +42,39 @@ PARQUET = ".parquet"
 TABLES = (".tsv", ".csv", ".jsonl", PARQUET)
 """File extensions; text formats may be followed by .gz."""
 _USUAL_NAMES = {
-    "label", "labels", "class", "target", "category", "sentiment", "text", "sentence", "sentence1", "sentence2",
-    "review", "source", "user", "user_id", "userid", "item", "item_id", "itemid", "movieid", "rating", "timestamp",
-    "src", "tgt", "en", "de", "fr", "es", "it", "pt", "ru", "zh", "ja",
-}  # fmt: skip
+    "label",
+    "labels",
+    "class",
+    "target",
+    "category",
+    "sentiment",
+    "text",
+    "sentence",
+    "sentence1",
+    "sentence2",
+    "review",
+    "source",
+    "user",
+    "user_id",
+    "userid",
+    "item",
+    "item_id",
+    "itemid",
+    "movieid",
+    "rating",
+    "timestamp",
+    "src",
+    "tgt",
+    "en",
+    "de",
+    "fr",
+    "es",
+    "it",
+    "pt",
+    "ru",
+    "zh",
+    "ja",
+}
 """Names of columns in lower case; a first row with one of them is likely to be a header."""
 
 log = logging.getLogger(__name__)
@@ -59,9 +88,14 @@ class RowsOfText(NamedTuple):
 
 
 def read_columns(
-    path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
-    findings: Findings = STRICT, null: Optional[str] = None, decimal_in: Mapping[Column, str] = MappingProxyType({}),
-) -> RowsOfText:  # fmt: skip
+    path: Union[str, Path],
+    columns: Sequence[Column],
+    header: bool,
+    skip_short: bool = False,
+    findings: Findings = STRICT,
+    null: Optional[str] = None,
+    decimal_in: Mapping[Column, str] = MappingProxyType({}),
+) -> RowsOfText:
     """Reads columns of all rows, and the line of each row. Arguments as in `stream_rows`."""
     numbered = list(stream_rows(path, columns, header, skip_short, findings, None, null, decimal_in))
     are_records = ending_of(path) == PARQUET
@@ -70,18 +104,26 @@ def read_columns(
 
 
 def numbered_rows(
-    path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
+    path: Union[str, Path],
+    columns: Sequence[Column],
+    header: bool,
+    skip_short: bool = False,
     findings: Findings = STRICT,
-) -> List[Tuple[int, Row]]:  # fmt: skip
+) -> List[Tuple[int, Row]]:
     """Returns everything that `stream_rows` yields, as a list."""
     return list(stream_rows(path, columns, header, skip_short, findings))
 
 
 def stream_rows(
-    path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
-    findings: Findings = STRICT, form: Optional[str] = None, null: Optional[str] = None,
+    path: Union[str, Path],
+    columns: Sequence[Column],
+    header: bool,
+    skip_short: bool = False,
+    findings: Findings = STRICT,
+    form: Optional[str] = None,
+    null: Optional[str] = None,
     decimal_in: Mapping[Column, str] = MappingProxyType({}),
-) -> Iterator[Tuple[int, Row]]:  # fmt: skip
+) -> Iterator[Tuple[int, Row]]:
     """Yields (number, cells) for each row: its last line, from 1 (for Parquet the row, from 0), and the given columns.
 
     Args:
@@ -105,8 +147,10 @@ def stream_rows(
         require_file(path)
     if ending == PARQUET:
         with open_regular(path) as (file, _):
-            as_texts = ((number, names, _as_texts(row, decimal_in))
-                        for number, names, row in read_parquet(file, path, list(map(str, columns))))  # fmt: skip
+            as_texts = (
+                (number, names, _as_texts(row, decimal_in))
+                for number, names, row in read_parquet(file, path, list(map(str, columns)))
+            )
             yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
         return
     # newline="": Python's csv module needs the line ends inside of quoted cells unchanged.
@@ -173,9 +217,15 @@ def names_of_columns(path: Union[str, Path]) -> List[str]:
 
 
 def _usable(
-    path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], skip_short: bool, findings: Findings, ending: str,
-    null: Optional[str], header: bool = False,
-) -> Iterator[Tuple[int, Row]]:  # fmt: skip
+    path: Path,
+    rows: Iterator[NamedRow],
+    columns: Sequence[Column],
+    skip_short: bool,
+    findings: Findings,
+    ending: str,
+    null: Optional[str],
+    header: bool = False,
+) -> Iterator[Tuple[int, Row]]:
     """Yields the given columns of the rows that have them, as texts; reports all other rows to `findings`."""
     has_cells = ending in (".tsv", ".csv")
     first: Optional[Mapping[Column, Any]] = None
@@ -233,7 +283,7 @@ def _refuse_repeated(path: Path, columns: Sequence[Column], names: Sequence[str]
 
 def _say_first_line(
     path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], header: bool
-) -> Iterator[NamedRow]:  # fmt: skip
+) -> Iterator[NamedRow]:
     """Yields the rows, and logs how the first line is read.
 
     With columns by number, a wrong `header` does not fail: it silently drops a row or reads names as values.
@@ -241,12 +291,19 @@ def _say_first_line(
     for line, names, row in itertools.islice(rows, 1):
         if header and any(isinstance(column, int) for column in columns):
             examples = ", ".join(repr(name) for name in names[:6])
-            log.info("%s: the first line is read as names of columns: %s. If it is a row, type dataset.header=false.",
-                     path, examples)  # fmt: skip
+            log.info(
+                "%s: the first line is read as names of columns: %s. If it is a row, type dataset.header=false.",
+                path,
+                examples,
+            )
         cells = [] if header else [str(row.get(column, "")).strip().lower() for column in columns]
         if _USUAL_NAMES.intersection(cells) and all(map(str.isidentifier, cells)):
-            log.warning("%s: the first line, %s, looks like names of columns, and is read as a row. If it holds names, "
-                        "type dataset.header=true.", place_of(path, line), ", ".join(cells))  # fmt: skip
+            log.warning(
+                "%s: the first line, %s, looks like names of columns, and is read as a row. If it holds names, "
+                "type dataset.header=true.",
+                place_of(path, line),
+                ", ".join(cells),
+            )
         yield line, names, row
     yield from rows
 
@@ -323,7 +380,7 @@ def _as_texts(row: Mapping[Column, Any], decimal_in: Mapping[Column, str]) -> Di
 
 def _read_jsonl(
     path: Path, lines: TextIO, findings: Findings, decimal_in: Mapping[Column, str] = MappingProxyType({})
-) -> Iterator[NamedRow]:  # fmt: skip
+) -> Iterator[NamedRow]:
     decoder = json.JSONDecoder(**decoder_options("", allow_nan=True))
     for line, part in enumerate(lines, start=1):
         if not part.strip():

@@ -17,9 +17,7 @@ _OUT_OF_RANGE = "<value out of range"
 """Beginning of the text that pyarrow writes for a time beyond the calendar."""
 
 
-def read_parquet(
-    file: BinaryIO, path: Path, columns: List[str]
-) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:  # fmt: skip
+def read_parquet(file: BinaryIO, path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
     """Yields the number of each row from 0, the names of all columns, and the cells of the requested columns that
     exist; `a.b` is the field b of structs in a, as Hugging Face's translation.en.
 

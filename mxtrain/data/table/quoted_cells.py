@@ -90,9 +90,7 @@ def _has_reason(rows: Sequence[Sequence[_Cell]]) -> bool:
     quoted = [cell.text for row in rows for cell in row if cell.is_quoted]
     if any('""' in text or "\t" in text or "\n" in text for text in quoted):
         return True
-    if len(rows) >= _FEWEST_ROWS and any(
-        all(cell.is_quoted for cell in column) for column in zip(*rows)
-    ):  # fmt: skip
+    if len(rows) >= _FEWEST_ROWS and any(all(cell.is_quoted for cell in column) for column in zip(*rows)):
         return True
     is_excel = not any("," in cell.text for row in rows for cell in row if not cell.is_quoted)
     return bool(quoted) and is_excel and all("," in text for text in quoted)

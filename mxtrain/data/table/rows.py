@@ -40,9 +40,12 @@ class Rows:
     """
 
     def __init__(
-        self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None, places: Optional[DataPlaces] = None,
+        self,
+        value_NF: np.ndarray,
+        target_N: Optional[np.ndarray] = None,
+        places: Optional[DataPlaces] = None,
         have_ids: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.places, self.have_ids = places, have_ids
         self.value_NF = value_NF.astype(np.float32)
         self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
@@ -75,9 +78,7 @@ class RowLoader(BatchLoader):
         self._source = source
         self._mean_F, self._std_F = (np.asarray(values, np.float32) for values in (signature.mean, signature.std))
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
         value_BF[np.isnan(value_BF)] = 0.0
         return (value_BF,), (self._source.target_N[share_B],)

@@ -81,22 +81,29 @@ def choose_classes(counts: Counter, path: str, target: str) -> List[str]:
     if len(names) < 2 or len(names) > MOST_CLASSES or (len(names) > 2 and is_measured):
         few = f"{len(names):,}" if len(counts) <= MOST_VALUES else f"more than {MOST_VALUES:,}"
         raise DataError(
-            f"{path}: {target} has {few} value{'s' * (len(names) != 1)}: {_named(names)}. "
-            f"{_advice(names, is_numeric)}"
+            f"{path}: {target} has {few} value{'s' * (len(names) != 1)}: {_named(names)}. {_advice(names, is_numeric)}"
         )
     if names == ["0", "1"]:
         return names
     if len(names) == 2:
         log.info(
             "%s, by %s: '%s' is the positive class, whose probability is predicted. Type %s for the other class.",
-            typed_list("dataset.classes", names), path, names[1], typed_list("dataset.classes", names[::-1]),
-        )  # fmt: skip
+            typed_list("dataset.classes", names),
+            path,
+            names[1],
+            typed_list("dataset.classes", names[::-1]),
+        )
     else:
         log.info("%s: %s has %s classes, by number of rows: %s", path, target, len(names), described)
     if sum(count_of[name] for name in names) < total:
         rare = [name for name in count_of if name not in names]
-        log.warning("%s: the values %s of %s have fewer than %s rows each and are not taken for classes.",
-                    path, _named(rare), target, MIN_ROWS_OF_CLASS)  # fmt: skip
+        log.warning(
+            "%s: the values %s of %s have fewer than %s rows each and are not taken for classes.",
+            path,
+            _named(rare),
+            target,
+            MIN_ROWS_OF_CLASS,
+        )
     return names
 
 

@@ -160,6 +160,10 @@ def _divided(path: Path, lines: Iterator[str], warns: bool) -> Iterator[Tuple[in
         cells = line.split("\t") if line else []
         if warns and '""' in line and (quoted := next(filter(has_doubled_quotes, cells), None)) is not None:
             warns = False
-            log.warning("%s: the quotes of %.60s are read as characters. If cells are quoted, call the file .csv: tabs "
-                        "may separate its cells, too.", f"{path}, line {number}", quoted)  # fmt: skip
+            log.warning(
+                "%s: the quotes of %.60s are read as characters. If cells are quoted, call the file .csv: tabs "
+                "may separate its cells, too.",
+                f"{path}, line {number}",
+                quoted,
+            )
         yield number, cells

@@ -27,8 +27,9 @@ def _written(group: str, decimal: str) -> re.Pattern[str]:
 
 
 _WRITTEN: Dict[str, re.Pattern[str]] = {
-    ".": _written("[,'\u2019\u00a0\u2009\u202f]", r"\."), ",": _written("[. '\u2019\u00a0\u2009\u202f]", ","),
-}  # fmt: skip
+    ".": _written("[,'\u2019\u00a0\u2009\u202f]", r"\."),
+    ",": _written("[. '\u2019\u00a0\u2009\u202f]", ","),
+}
 _MINUS = str.maketrans("\u2212\u2013\ufe63\uff0d", "----")
 
 

@@ -10,18 +10,42 @@ from mxtrain.export.converters.table import CONVERTERS, converts
 from mxtrain.export.graph import OperatorCall
 
 UNARY = {
-    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
-    "negative": "Neg", "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos", "floor": "Floor", "ceil": "Ceil",
-    "erf": "Erf", "softsign": "Softsign", "sign": "Sign",
-}  # fmt: skip
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "negative": "Neg",
+    "reciprocal": "Reciprocal",
+    "sin": "Sin",
+    "cos": "Cos",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "erf": "Erf",
+    "softsign": "Softsign",
+    "sign": "Sign",
+}
 BINARY = {
-    "add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max",
-    "minimum": "Min", "power": "Pow",
-}  # fmt: skip
+    "add": "Add",
+    "plus": "Add",
+    "sub": "Sub",
+    "minus": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "power": "Pow",
+}
 COMPARISONS = {
-    "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less", "lesser_equal": "LessOrEqual",
-    "equal": "Equal", "not_equal": "Equal",
-}  # fmt: skip
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "lesser": "Less",
+    "lesser_equal": "LessOrEqual",
+    "equal": "Equal",
+    "not_equal": "Equal",
+}
 LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign"}
 
@@ -132,9 +156,7 @@ def add_n(call: OperatorCall) -> str:
 
 @converts("clip")
 def clip(call: OperatorCall) -> str:
-    return call.add(
-        "Clip", [call.x(), call.constant(call.number_of("a_min")), call.constant(call.number_of("a_max"))]
-    )  # fmt: skip
+    return call.add("Clip", [call.x(), call.constant(call.number_of("a_min")), call.constant(call.number_of("a_max"))])
 
 
 @converts("where")

@@ -10,9 +10,15 @@ from mxtrain.export.converters.table import converts
 from mxtrain.export.graph import OperatorCall
 
 REDUCTIONS = {
-    "mean": "ReduceMean", "sum": "ReduceSum", "sum_axis": "ReduceSum", "max": "ReduceMax", "max_axis": "ReduceMax",
-    "min": "ReduceMin", "min_axis": "ReduceMin", "prod": "ReduceProd",
-}  # fmt: skip
+    "mean": "ReduceMean",
+    "sum": "ReduceSum",
+    "sum_axis": "ReduceSum",
+    "max": "ReduceMax",
+    "max_axis": "ReduceMax",
+    "min": "ReduceMin",
+    "min_axis": "ReduceMin",
+    "prod": "ReduceProd",
+}
 
 
 def _window(call: OperatorCall) -> dict:
@@ -20,9 +26,12 @@ def _window(call: OperatorCall) -> dict:
     kernel = call.numbers("kernel")
     zeros, ones = (0,) * len(kernel), (1,) * len(kernel)
     return {
-        "kernel_shape": kernel, "strides": call.numbers("stride", ones), "pads": call.numbers("pad", zeros) * 2,
-        "dilations": call.numbers("dilate", ones), "group": call.integer("num_group", 1),
-    }  # fmt: skip
+        "kernel_shape": kernel,
+        "strides": call.numbers("stride", ones),
+        "pads": call.numbers("pad", zeros) * 2,
+        "dilations": call.numbers("dilate", ones),
+        "group": call.integer("num_group", 1),
+    }
 
 
 @converts("Convolution")
@@ -211,8 +220,13 @@ def up_sampling(call: OperatorCall) -> str:
         raise call.unsupported("with another sample_type than nearest")
     scale = call.number_of("scale")
     scales = call.graph.constant(np.array([1, 1, scale, scale], np.float32))
-    return call.add("Resize", [call.x(), "", scales], mode="nearest", nearest_mode="floor",
-                    coordinate_transformation_mode="asymmetric")  # fmt: skip
+    return call.add(
+        "Resize",
+        [call.x(), "", scales],
+        mode="nearest",
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
 
 
 @converts("_contrib_BilinearResize2D")

@@ -57,8 +57,11 @@ def unpack(flat: np.ndarray, mode: str, units: int, width: int, layers: int, dir
 @converts("RNN")
 def recurrent(call: OperatorCall) -> Sequence[str]:
     mode, units, layers = call.text("mode"), call.integer("state_size"), call.integer("num_layers", 1)
-    if mode not in GATES or call.integer("projection_size") or call.flag("use_sequence_length") or call.text(
-        "lstm_state_clip_min"
+    if (
+        mode not in GATES
+        or call.integer("projection_size")
+        or call.flag("use_sequence_length")
+        or call.text("lstm_state_clip_min")
     ):
         raise call.unsupported("with a projection, lengths or clipped states")
     directions = 2 if call.flag("bidirectional") else 1

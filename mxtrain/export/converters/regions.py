@@ -24,8 +24,10 @@ def box_nms(call: OperatorCall) -> str:
     A row suppresses rows of its own class only, unless `force_suppress` is set.
     """
     rank, rows = call.rank(), call.x()
-    if call.text("in_format", "corner") != call.text("out_format", "corner") or call.text("in_format", "corner") != \
-            "corner":  # fmt: skip
+    if (
+        call.text("in_format", "corner") != call.text("out_format", "corner")
+        or call.text("in_format", "corner") != "corner"
+    ):
         raise call.unsupported("of boxes in another form than corners")
     if rank == 2:
         rows = call.unsqueeze(rows, 0)
@@ -53,8 +55,14 @@ def box_nms(call: OperatorCall) -> str:
         score_BKC = call.add("Where", [is_own_BKC, score_B1C, call.constant(-1e30, "float32")])
     else:
         score_BKC = score_B1C
-    selected = _suppressed(call, rows, box_BC4, score_BKC, score_BC1, (call.number_of("overlap_thresh", 0.5), float(
-        call.number_of("valid_thresh"))))  # fmt: skip
+    selected = _suppressed(
+        call,
+        rows,
+        box_BC4,
+        score_BKC,
+        score_BC1,
+        (call.number_of("overlap_thresh", 0.5), float(call.number_of("valid_thresh"))),
+    )
     if call.dims()[-2] != call.out_dims()[-2]:
         raise call.unsupported("of another number of rows")
     selected = _padded(call, selected, all_rows) if is_cut else selected
@@ -63,7 +71,7 @@ def box_nms(call: OperatorCall) -> str:
 
 def _suppressed(
     call: OperatorCall, rows: str, box_BC4: str, score_BKC: str, score_BC1: str, thresholds: Tuple[float, float]
-) -> str:  # fmt: skip
+) -> str:
     """Sorts rows by score; suppressed rows come last, filled with -1.
 
     Args:
@@ -81,9 +89,7 @@ def _suppressed(
     ones = call.add("Expand", [call.constant(1, "float32"), call.size(place, 0)])
     kept_BC = call.add("ScatterND", [nothing, place, ones])
     order_BC = call.add("Where", [call.cast(kept_BC, "bool"), score_BC, call.constant(-1e30, "float32")])
-    ordered, kept = (
-        _ordered(call, one, order_BC, call.size(rows, 1)) for one in (rows, call.unsqueeze(kept_BC, 2))
-    )
+    ordered, kept = (_ordered(call, one, order_BC, call.size(rows, 1)) for one in (rows, call.unsqueeze(kept_BC, 2)))
     return call.add("Where", [call.cast(kept, "bool"), ordered, call.constant(-1, "float32")])
 
 
@@ -108,9 +114,14 @@ def roi_align_of_maps(call: OperatorCall) -> str:
     pooled = ""
     for level, (name, scale) in enumerate(zip(call.inputs[:-1], call.numbers("scales"))):
         part = call.add(
-            "RoiAlign", [name, box, number], output_height=side, output_width=side, sampling_ratio=2,
-            spatial_scale=float(scale), coordinate_transformation_mode="output_half_pixel",
-        )  # fmt: skip
+            "RoiAlign",
+            [name, box, number],
+            output_height=side,
+            output_width=side,
+            sampling_ratio=2,
+            spatial_scale=float(scale),
+            coordinate_transformation_mode="output_half_pixel",
+        )
         is_here = call.add("GreaterOrEqual", [place, call.constant(level, "float32")])
         pooled = call.add("Where", [is_here, part, pooled]) if pooled else part
     return pooled
@@ -143,12 +154,17 @@ def roi_align(call: OperatorCall) -> str:
     if call.flag("position_sensitive"):
         raise call.unsupported("with position_sensitive")
     height, width = call.numbers("pooled_size")
-    number = call.reshape(call.cast(call.add("Slice", [call.x(1), call.ints(0), call.ints(1), call.ints(1)]), "int64"),
-                          -1)  # fmt: skip
+    number = call.reshape(
+        call.cast(call.add("Slice", [call.x(1), call.ints(0), call.ints(1), call.ints(1)]), "int64"), -1
+    )
     box = call.add("Slice", [call.x(1), call.ints(1), call.ints(5), call.ints(1)])
     mode = "half_pixel" if call.flag("aligned") else "output_half_pixel"
     return call.add(
-        "RoiAlign", [call.x(), box, number], output_height=height, output_width=width,
-        sampling_ratio=max(samples, 0), spatial_scale=call.number_of("spatial_scale", 1.0),
+        "RoiAlign",
+        [call.x(), box, number],
+        output_height=height,
+        output_width=width,
+        sampling_ratio=max(samples, 0),
+        spatial_scale=call.number_of("spatial_scale", 1.0),
         coordinate_transformation_mode=mode,
-    )  # fmt: skip
+    )

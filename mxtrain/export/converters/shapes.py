@@ -52,8 +52,10 @@ def split(call: OperatorCall) -> Sequence[str]:
     axis = call.axis(default=0 if call.op == "_split_v2" else 1)
     if call.op == "_split_v2" and not call.integer("sections"):
         begins = [*call.numbers("indices"), END]
-        parts = [call.add("Slice", [call.x(), call.ints(begin), call.ints(end), call.ints(axis)])
-                 for begin, end in zip(begins, begins[1:])]  # fmt: skip
+        parts = [
+            call.add("Slice", [call.x(), call.ints(begin), call.ints(end), call.ints(axis)])
+            for begin, end in zip(begins, begins[1:])
+        ]
     else:
         count = call.integer("sections") if call.op == "_split_v2" else call.integer("num_outputs")
         parts = call.add_several("Split", [call.x()], count, axis=axis) if count > 1 else [call.x()]
@@ -112,8 +114,9 @@ def repeat(call: OperatorCall) -> str:
     if not call.text("axis"):
         raise call.unsupported("of all elements")
     axis, rank = call.axis(), call.rank()
-    longer = call.add("Expand", [call.unsqueeze(call.x(), axis + 1),
-                                 call.ints(*[1] * (axis + 1), times, *[1] * (rank - axis - 1))])  # fmt: skip
+    longer = call.add(
+        "Expand", [call.unsqueeze(call.x(), axis + 1), call.ints(*[1] * (axis + 1), times, *[1] * (rank - axis - 1))]
+    )
     return call.to_shape(longer, [], call.out_dims())
 
 
@@ -198,9 +201,7 @@ def top_k(call: OperatorCall) -> Union[str, Sequence[str]]:
     if kind == "mask":
         raise call.unsupported("with ret_typ=mask")
     k = call.size(call.x(), axis) if count < 1 else call.ints(count)
-    values, indices = call.add_several(
-        "TopK", [call.x(), k], 2, axis=axis, largest=int(not call.flag("is_ascend"))
-    )  # fmt: skip
+    values, indices = call.add_several("TopK", [call.x(), k], 2, axis=axis, largest=int(not call.flag("is_ascend")))
     indices = call.cast(indices, call.text("dtype", "float32"))
     return {"indices": indices, "value": values, "both": [values, indices]}[kind]
 
@@ -208,8 +209,9 @@ def top_k(call: OperatorCall) -> Union[str, Sequence[str]]:
 @converts("argsort")
 def argsort(call: OperatorCall) -> str:
     axis = call.axis()
-    _, indices = call.add_several("TopK", [call.x(), call.size(call.x(), axis)], 2, axis=axis,
-                                 largest=int(not call.flag("is_ascend", True)))  # fmt: skip
+    _, indices = call.add_several(
+        "TopK", [call.x(), call.size(call.x(), axis)], 2, axis=axis, largest=int(not call.flag("is_ascend", True))
+    )
     return call.cast(indices, call.out_dtype())
 
 

@@ -38,14 +38,23 @@ def manifest(name: str, storage: str, size: int) -> Dict[str, Any]:
     """Returns the InferenceService as a JSON object."""
     memory = f"{SERVER_MIB + COPIES * (size // 2**20)}Mi"
     return {
-        "apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": name},
-        "spec": {"predictor": {
-            "minReplicas": MIN_REPLICAS, "maxReplicas": MAX_REPLICAS, "scaleMetric": "concurrency",
-            "scaleTarget": CONCURRENCY, "timeout": TIMEOUT_S,
-            "model": {
-                "modelFormat": {"name": "onnx", "version": "1"}, "runtime": RUNTIME, "protocolVersion": "v2",
-                "storageUri": storage,
-                "resources": {"requests": {"cpu": "1", "memory": memory}, "limits": {"cpu": "2", "memory": memory}},
-            },
-        }},
-    }  # fmt: skip
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": name},
+        "spec": {
+            "predictor": {
+                "minReplicas": MIN_REPLICAS,
+                "maxReplicas": MAX_REPLICAS,
+                "scaleMetric": "concurrency",
+                "scaleTarget": CONCURRENCY,
+                "timeout": TIMEOUT_S,
+                "model": {
+                    "modelFormat": {"name": "onnx", "version": "1"},
+                    "runtime": RUNTIME,
+                    "protocolVersion": "v2",
+                    "storageUri": storage,
+                    "resources": {"requests": {"cpu": "1", "memory": memory}, "limits": {"cpu": "2", "memory": memory}},
+                },
+            }
+        },
+    }

@@ -32,11 +32,19 @@ def config(name: str) -> Dict[str, Any]:
     scaling = {"min_replicas": MIN_REPLICAS, "max_replicas": MAX_REPLICAS, "target_ongoing_requests": TARGET_ONGOING}
     return {
         "http_options": {"host": "127.0.0.1", "port": 8000},
-        "applications": [{
-            "name": name, "route_prefix": "/", "import_path": f"{PROGRAM[: -len('.py')]}:app",
-            "deployments": [{
-                "name": "Network", "max_ongoing_requests": ONGOING, "autoscaling_config": scaling,
-                "ray_actor_options": {"num_cpus": 1},
-            }],
-        }],
-    }  # fmt: skip
+        "applications": [
+            {
+                "name": name,
+                "route_prefix": "/",
+                "import_path": f"{PROGRAM[: -len('.py')]}:app",
+                "deployments": [
+                    {
+                        "name": "Network",
+                        "max_ongoing_requests": ONGOING,
+                        "autoscaling_config": scaling,
+                        "ray_actor_options": {"num_cpus": 1},
+                    }
+                ],
+            }
+        ],
+    }

@@ -26,9 +26,15 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 MAX_BATCH_SIZE, WAIT_S = 32, 0.003
 MAX_BYTES, MAX_ROWS = 1 << 26, 256
 DATATYPES = {
-    "float32": "FP32", "float64": "FP64", "float16": "FP16", "uint8": "UINT8", "int8": "INT8", "int32": "INT32",
-    "int64": "INT64", "bool": "BOOL",
-}  # fmt: skip
+    "float32": "FP32",
+    "float64": "FP64",
+    "float16": "FP16",
+    "uint8": "UINT8",
+    "int8": "INT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    "bool": "BOOL",
+}
 Arrays = Dict[str, np.ndarray]
 
 
@@ -84,10 +90,14 @@ def _read_tensor(tensor: Dict[str, Any], declared: Dict[str, Any]) -> np.ndarray
     if tensor.get("datatype") != DATATYPES[dtype]:
         raise Refused(f"the datatype of {name} must be {DATATYPES[dtype]}")
     shape: Any = tensor.get("shape")
-    fits = isinstance(shape, list) and len(shape) == len(expected) and all(
-        type(size) is int and size > 0 and (isinstance(other, str) or size == other)
-        for size, other in zip(shape, expected)
-    )  # fmt: skip
+    fits = (
+        isinstance(shape, list)
+        and len(shape) == len(expected)
+        and all(
+            type(size) is int and size > 0 and (isinstance(other, str) or size == other)
+            for size, other in zip(shape, expected)
+        )
+    )
     if not fits or shape[0] > MAX_ROWS or math.prod(shape) > MAX_BYTES:
         raise Refused(f"the shape of {name} must be {expected}, with at most {MAX_ROWS} samples")
     try:
@@ -182,10 +192,14 @@ class Network:
         if isinstance(outputs, str):
             raise Refused(outputs)
         answer = [
-            {"name": name, "datatype": DATATYPES[array.dtype.name], "shape": list(array.shape),
-             "data": array.ravel().tolist()}
+            {
+                "name": name,
+                "datatype": DATATYPES[array.dtype.name],
+                "shape": list(array.shape),
+                "data": array.ravel().tolist(),
+            }
             for name, array in outputs.items()
-        ]  # fmt: skip
+        ]
         return JSONResponse({"model_name": NAME, **({} if number is None else {"id": number}), "outputs": answer})
 
     def _metadata(self) -> Dict[str, Any]:
@@ -193,12 +207,17 @@ class Network:
         types = {node.name: node.type for node in self._session.get_outputs()}
         names = {"tensor(float)": "FP32", "tensor(int64)": "INT64", "tensor(int32)": "INT32"}
         return {
-            "name": NAME, "versions": ["1"], "platform": "onnxruntime_onnx",
-            "inputs": [{"name": one["name"], "datatype": DATATYPES[one["dtype"]], "shape": _sizes(one)}
-                       for one in self._inputs],
-            "outputs": [{"name": one["name"], "datatype": names.get(types[one["name"]], "FP32"), "shape": _sizes(one)}
-                        for one in outputs],
-        }  # fmt: skip
+            "name": NAME,
+            "versions": ["1"],
+            "platform": "onnxruntime_onnx",
+            "inputs": [
+                {"name": one["name"], "datatype": DATATYPES[one["dtype"]], "shape": _sizes(one)} for one in self._inputs
+            ],
+            "outputs": [
+                {"name": one["name"], "datatype": names.get(types[one["name"]], "FP32"), "shape": _sizes(one)}
+                for one in outputs
+            ],
+        }
 
 
 def _sizes(tensor: Dict[str, Any]) -> List[int]:

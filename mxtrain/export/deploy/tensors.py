@@ -7,9 +7,15 @@ from typing import Any, Tuple
 
 BATCH = "batch"
 DTYPES = {
-    "tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16", "tensor(uint8)": "uint8",
-    "tensor(int8)": "int8", "tensor(int32)": "int32", "tensor(int64)": "int64", "tensor(bool)": "bool",
-}  # fmt: skip
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(bool)": "bool",
+}
 
 
 @dataclass(frozen=True)

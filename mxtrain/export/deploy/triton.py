@@ -19,9 +19,15 @@ from mxtrain.files.durable import replace_file
 CONFIG, LABELS = "config.pbtxt", "labels.txt"
 MAX_BATCH_SIZE, QUEUE_DELAY_US, QUEUE_SIZE = 32, 2000, 256
 TYPES = {
-    "float16": "TYPE_FP16", "float32": "TYPE_FP32", "float64": "TYPE_FP64", "uint8": "TYPE_UINT8", "int8": "TYPE_INT8",
-    "int32": "TYPE_INT32", "int64": "TYPE_INT64", "bool": "TYPE_BOOL",
-}  # fmt: skip
+    "float16": "TYPE_FP16",
+    "float32": "TYPE_FP32",
+    "float64": "TYPE_FP64",
+    "uint8": "TYPE_UINT8",
+    "int8": "TYPE_INT8",
+    "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
+    "bool": "TYPE_BOOL",
+}
 CLASSES = "probabilities"
 """The output whose numbers are those of classes."""
 
@@ -48,9 +54,10 @@ def config(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], has_l
     """
     is_batched = all(one.is_batch for one in (*inputs, *outputs))
     lines = [
-        f"name: {json.dumps(name)}", 'backend: "onnxruntime"',
+        f"name: {json.dumps(name)}",
+        'backend: "onnxruntime"',
         f"max_batch_size: {MAX_BATCH_SIZE if is_batched else 0}",
-    ]  # fmt: skip
+    ]
     for kind, tensors in (("input", inputs), ("output", outputs)):
         for one in tensors:
             label = f'  label_filename: "{LABELS}"' if has_labels and one.name == CLASSES else ""
@@ -58,9 +65,13 @@ def config(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], has_l
     lines += ["instance_group {", "  count: 1", "  kind: KIND_CPU", "}"]
     if is_batched:
         lines += [
-            "dynamic_batching {", f"  max_queue_delay_microseconds: {QUEUE_DELAY_US}", "  default_queue_policy {",
-            f"    max_queue_size: {QUEUE_SIZE}", "  }", "}",
-        ]  # fmt: skip
+            "dynamic_batching {",
+            f"  max_queue_delay_microseconds: {QUEUE_DELAY_US}",
+            "  default_queue_policy {",
+            f"    max_queue_size: {QUEUE_SIZE}",
+            "  }",
+            "}",
+        ]
     return "\n".join([*lines, ""])
 
 

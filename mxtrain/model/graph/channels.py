@@ -26,15 +26,59 @@ from mxtrain.types import Shapes
 if TYPE_CHECKING:
     from mxnet import gluon
 
-SAME = frozenset((
-    "Activation", "Pooling", "Dropout", "relu", "sigmoid", "tanh", "softsign", "hard_sigmoid", "clip", "_copy", "Cast",
-    "amp_cast", "BlockGrad", "negative", "abs", "square", "sqrt", "rsqrt", "cbrt", "exp", "log", "log1p", "expm1",
-    "erf", "sin", "cos", "UpSampling", "Pad", "_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D",
-    "_mxtrain_gelu",
-))  # fmt: skip
+SAME = frozenset(
+    (
+        "Activation",
+        "Pooling",
+        "Dropout",
+        "relu",
+        "sigmoid",
+        "tanh",
+        "softsign",
+        "hard_sigmoid",
+        "clip",
+        "_copy",
+        "Cast",
+        "amp_cast",
+        "BlockGrad",
+        "negative",
+        "abs",
+        "square",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "erf",
+        "sin",
+        "cos",
+        "UpSampling",
+        "Pad",
+        "_contrib_BilinearResize2D",
+        "_contrib_AdaptiveAvgPooling2D",
+        "_mxtrain_gelu",
+    )
+)
 """Operators with one input that compute each channel by itself."""
-BINARY = ("_add", "_sub", "_mul", "_div", "_plus", "_minus", "_maximum", "_minimum", "_power", "_Plus", "_Minus",
-          "_Mul", "_Div", "_Maximum", "_Minimum")  # fmt: skip
+BINARY = (
+    "_add",
+    "_sub",
+    "_mul",
+    "_div",
+    "_plus",
+    "_minus",
+    "_maximum",
+    "_minimum",
+    "_power",
+    "_Plus",
+    "_Minus",
+    "_Mul",
+    "_Div",
+    "_Maximum",
+    "_Minimum",
+)
 """Ends of the names of operators that join two arrays element by element."""
 REDUCTIONS = ("mean", "sum", "max", "min")
 RECURRENT, TABLE = "RNN", "Embedding"
@@ -109,13 +153,14 @@ class Channels:
                 by_group.setdefault(channel_set.group, []).append(number)
         sizes = np.bincount([channel_set.group for channel_set in self.sets], minlength=len(self.groups))
         return sorted(
-            number for group, numbers in by_group.items()
+            number
+            for group, numbers in by_group.items()
             for number in (numbers[1:] if len(numbers) == sizes[group] else numbers)
-        )  # fmt: skip
+        )
 
     def without(
         self, arrays: Mapping[str, np.ndarray], removed: Sequence[int]
-    ) -> Tuple[Dict[str, np.ndarray], Dict[str, int]]:  # fmt: skip
+    ) -> Tuple[Dict[str, np.ndarray], Dict[str, int]]:
         """Removes the channels of some sets.
 
         Args:
@@ -129,7 +174,7 @@ class Channels:
         drop[list(removed)] = True
         widths = {
             layer: width - int(drop[self.places[self.weights[layer]][0]].sum()) for layer, width in self.widths.items()
-        }  # fmt: skip
+        }
         smaller = dict(arrays)
         for name, axes in self.places.items():
             for axis, set_N in axes.items():
@@ -449,17 +494,27 @@ class _Analysis:
                 if root not in obstacle_of:
                     numbers.setdefault(root, len(numbers))
                     makers.setdefault(root, {}).setdefault(weight, []).append(position)
-        places = {name: {axis: self._sets_of(channels, numbers) for axis, channels in axes.items()}
-                  for name, axes in self.places.items()}  # fmt: skip
+        places = {
+            name: {axis: self._sets_of(channels, numbers) for axis, channels in axes.items()}
+            for name, axes in self.places.items()
+        }
         groups: Dict[Tuple[str, ...], int] = {}
         sets = []
         for root, number in numbers.items():
             made = {name: np.array(positions) for name, positions in makers[root].items()}
             group = groups.setdefault(tuple(sorted(made)), len(groups))
-            read = [(name, axis, index) for name, axis in self._readers
-                    for index in [np.flatnonzero(places[name][axis] == number)] if len(index)]  # fmt: skip
-            scales = {name: index for name in self._scales
-                      for index in [np.flatnonzero(places[name][0] == number)] if len(index)}  # fmt: skip
+            read = [
+                (name, axis, index)
+                for name, axis in self._readers
+                for index in [np.flatnonzero(places[name][axis] == number)]
+                if len(index)
+            ]
+            scales = {
+                name: index
+                for name in self._scales
+                for index in [np.flatnonzero(places[name][0] == number)]
+                if len(index)
+            }
             sets.append(ChannelSet(group, made, read, scales))
         layers = [[layer_of(name) for name in names] for names in groups]
         used = {name for names in groups for name in names}
@@ -467,8 +522,9 @@ class _Analysis:
         widths = {layer: self._widths[name] for layer, name in weights.items()}
         obstacles = {
             layer_of(name): obstacle_of[self._root(int(channels[0]))]
-            for name, channels in self._produced_by.items() if name not in used
-        }  # fmt: skip
+            for name, channels in self._produced_by.items()
+            if name not in used
+        }
         ops = {node.op for node in self._traced.nodes}
         unsupported = [kind for op, kind in ((RECURRENT, "recurrent layers"), (TABLE, "embeddings")) if op in ops]
         return Channels(sets, widths, weights, places, layers, obstacles, unsupported)

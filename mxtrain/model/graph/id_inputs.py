@@ -18,10 +18,29 @@ if TYPE_CHECKING:
     from mxtrain.model.networks.embedding_table import EmbeddingTable
 
 MOVING = frozenset(
-    ("Reshape", "reshape", "Flatten", "expand_dims", "squeeze", "transpose", "slice", "slice_axis", "SliceChannel",
-     "_split_v2", "Concat", "stack", "_copy", "BlockGrad", "repeat", "tile", "SwapAxis", "slice_like", "reshape_like",
-     "broadcast_like")
-)  # fmt: skip
+    (
+        "Reshape",
+        "reshape",
+        "Flatten",
+        "expand_dims",
+        "squeeze",
+        "transpose",
+        "slice",
+        "slice_axis",
+        "SliceChannel",
+        "_split_v2",
+        "Concat",
+        "stack",
+        "_copy",
+        "BlockGrad",
+        "repeat",
+        "tile",
+        "SwapAxis",
+        "slice_like",
+        "reshape_like",
+        "broadcast_like",
+    )
+)
 """Operators that take ids from one place to another and look at none."""
 SHAPE_ALONE = {"reshape_like": 1, "broadcast_like": 1, "slice_like": 1, "zeros_like": 0, "ones_like": 0}
 """Operators that read only the shape of an input, and which one: positions have the shape of the ids."""

@@ -39,9 +39,14 @@ def fill_block(layer: gluon.nn.Conv2D) -> None:
 
 
 def _filled(
-    layer: gluon.nn.Conv2D, options: Dict[str, Any], missing: int, F: OperatorModule, x: Array, weight: Array,
+    layer: gluon.nn.Conv2D,
+    options: Dict[str, Any],
+    missing: int,
+    F: OperatorModule,
+    x: Array,
+    weight: Array,
     bias: Optional[Array] = None,
-) -> Array:  # fmt: skip
+) -> Array:
     arrays = [weight] if bias is None else [weight, bias]
     zeros = (F.zeros_like(F.slice_axis(array, axis=0, begin=0, end=missing)) for array in arrays)
     filled = (F.concat(array, padding, dim=0) for array, padding in zip(arrays, zeros))
@@ -60,9 +65,10 @@ def average_by_mean(network: gluon.Block, input_shape: Shapes) -> None:
     from mxtrain.engine.backend import gluon
 
     pools = {
-        path: block for path, block in blocks_by_path(network)
+        path: block
+        for path, block in blocks_by_path(network)
         if type(block) in (gluon.nn.GlobalAvgPool2D, gluon.nn.AvgPool2D) and block._kwargs["layout"] == "NCHW"
-    }  # fmt: skip
+    }
     covered = {path for path, block in pools.items() if type(block) is gluon.nn.GlobalAvgPool2D}
     if len(covered) < len(pools):
         covered |= _covering(network, input_shape, pools)

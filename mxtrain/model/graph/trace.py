@@ -311,9 +311,14 @@ def _infer_until_failure(
 
 
 def _describe(
-    raw_nodes: Sequence[GraphNode], failed: int, shapes: Mapping[int, Shape], first_output: Sequence[int],
-    reason: str, inputs: Mapping[str, Shape], recorder: CallRecorder,
-) -> TraceFailure:  # fmt: skip
+    raw_nodes: Sequence[GraphNode],
+    failed: int,
+    shapes: Mapping[int, Shape],
+    first_output: Sequence[int],
+    reason: str,
+    inputs: Mapping[str, Shape],
+    recorder: CallRecorder,
+) -> TraceFailure:
     node = raw_nodes[failed]
     data_inputs = [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["op"] != "null"]
     data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] in inputs]

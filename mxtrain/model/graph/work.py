@@ -14,8 +14,15 @@ from mxtrain.model.graph.trace import INPUT, Node, Trace
 
 BACKWARD = "_backward_"
 CONTRIB = "_contrib_"
-PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_update": 7, "adamw": 7,
-          "rmsprop_update": 5, "adagrad_update": 5}  # fmt: skip
+PASSES = {
+    "sgd_update": 3,
+    "sgd_mom_update": 5,
+    "nag_mom_update": 5,
+    "adam_update": 7,
+    "adamw": 7,
+    "rmsprop_update": 5,
+    "adagrad_update": 5,
+}
 """Arrays of a parameter's size that an update reads or writes."""
 FLOAT_BYTES = 4
 OWN_GRADIENTS = ("batch_dot", "transpose")

@@ -94,9 +94,7 @@ class CrossAttention(Attention):
         score = self.scores(F, query, key)
         return self.weighted(F, score + self.padding(F, score, length_B), value)
 
-    def step(
-        self, F: OperatorModule, query_1RU: Array, memory: List[Array], length_A: Array, beams: int
-    ) -> Array:  # fmt: skip
+    def step(self, F: OperatorModule, query_1RU: Array, memory: List[Array], length_A: Array, beams: int) -> Array:
         """Computes the attention of one token of each row, (1, R, U); `beams` consecutive rows belong to one text.
 
         Args:

@@ -69,9 +69,15 @@ class BiLSTMTagger(gluon.HybridBlock):
     """
 
     def __init__(
-        self, num_classes: int, vocab_size: int, embed_size: int, units: int, num_layers: int, dropout: float,
+        self,
+        num_classes: int,
+        vocab_size: int,
+        embed_size: int,
+        units: int,
+        num_layers: int,
+        dropout: float,
         **kwargs: Any,
-    ):  # fmt: skip
+    ):
         super().__init__(**kwargs)
         with self.name_scope():
             self.word_embed = nn.Embedding(vocab_size, embed_size, weight_initializer=mx.init.Normal(0.1))

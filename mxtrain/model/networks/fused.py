@@ -32,7 +32,7 @@ def dropout_seed(F: OperatorModule, like: Array) -> Array:
 
 def norm(
     F: OperatorModule, x: Array, residual: Optional[Array], gamma: Array, beta: Array, dropout: float, epsilon: float
-) -> Array:  # fmt: skip
+) -> Array:
     """Computes norm(dropout(x) + residual) over the last axis of (..., U); nothing else may read `x`.
 
     Args:
@@ -54,7 +54,7 @@ def gelu(F: OperatorModule, x: Array) -> Array:
 
 def attention(
     F: OperatorModule, qkv: Array, length_B: Optional[Array], num_heads: int, dropout: float, causal: bool = False
-) -> Array:  # fmt: skip
+) -> Array:
     """Computes multi-head self-attention; nothing else may read `qkv`.
 
     Args:
@@ -72,7 +72,7 @@ def attention(
 
 def cross_attention(
     F: OperatorModule, query_TBU: Array, key_value: Array, length_B: Array, num_heads: int, dropout: float
-) -> Array:  # fmt: skip
+) -> Array:
     """Computes multi-head cross-attention; nothing else may read `query_TBU` or `key_value`.
 
     Args:
@@ -105,7 +105,7 @@ def attention_step(F: OperatorModule, qkv_1RU: Array, memory: Sequence[Array], n
 
 def source_attention_step(
     F: OperatorModule, query_1RU: Array, key: Array, value: Array, length_A: Array, num_heads: int
-) -> Array:  # fmt: skip
+) -> Array:
     """Computes the attention of one token of each row to the source of its sentence; it has no gradient.
 
     Args:
@@ -137,9 +137,14 @@ def cross_entropy(F: OperatorModule, score: Array, label: Array, num_classes: in
 
 
 def roi_align(
-    F: OperatorModule, maps: Sequence[Array], row_Q5: Array, count: int, side: int, sizes: Sequence[Tuple[int, int]],
+    F: OperatorModule,
+    maps: Sequence[Array],
+    row_Q5: Array,
+    count: int,
+    side: int,
+    sizes: Sequence[Tuple[int, int]],
     strides: Sequence[int],
-) -> Array:  # fmt: skip
+) -> Array:
     """Computes RoIAlign (B count, C, side, side), with 2x2 samples per cell; each region is read from one map.
     At most six other operators may read a map, see above.
 
@@ -153,9 +158,15 @@ def roi_align(
     """
     heights, widths = zip(*sizes)
     return F._internal._mxtrain_roi_align(
-        *maps, row_Q5, maps=len(maps), count=count, side=side, heights=heights, widths=widths,
+        *maps,
+        row_Q5,
+        maps=len(maps),
+        count=count,
+        side=side,
+        heights=heights,
+        widths=widths,
         scales=tuple(1.0 / stride for stride in strides),
-    )  # fmt: skip
+    )
 
 
 def suppression(F: OperatorModule, row_BT5: Array, candidates: int, keep: int, iou: float, least: float) -> Array:

@@ -26,7 +26,7 @@ class StepNetwork:
 
     def trace_step(
         self, F: Any, token: Any, place: Any, fixed: List[Any], moving: List[Any], beams: int
-    ) -> Tuple[Any, List[Any]]:  # fmt: skip
+    ) -> Tuple[Any, List[Any]]:
         """Returns scores (R, V) of the next tokens and the new `moving`, as symbols or arrays.
 
         Args:
@@ -71,7 +71,7 @@ class TracedStep:
 
     def __call__(
         self, token_R: NDArray, place: NDArray, fixed: List[NDArray], moving: List[NDArray]
-    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+    ) -> Tuple[NDArray, List[NDArray]]:
         """Computes a step; returns the scores (R, V) of the next tokens, and the new `moving`.
 
         Args:

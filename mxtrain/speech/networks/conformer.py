@@ -75,10 +75,14 @@ def apply_rotary(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> A
     angle_TD = F.broadcast_mul(place_T1, wave_1D)
     # Expanded to the size of the batch, because MXNet's broadcasting operators are slow, forward and backward.
     cosine, sine = (
-        F.broadcast_like(F.BlockGrad(F.reshape(F.stack(*pair, axis=1), shape=(-1, 1, 1, 2, half))), pairs,
-                         lhs_axes=(1, 2), rhs_axes=(1, 2))
+        F.broadcast_like(
+            F.BlockGrad(F.reshape(F.stack(*pair, axis=1), shape=(-1, 1, 1, 2, half))),
+            pairs,
+            lhs_axes=(1, 2),
+            rhs_axes=(1, 2),
+        )
         for pair in ([F.cos(angle_TD)] * 2, [-F.sin(angle_TD), F.sin(angle_TD)])
-    )  # fmt: skip
+    )
     rotated_pairs = pairs * F.BlockGrad(cosine) + F.reverse(pairs, axis=3) * F.BlockGrad(sine)
     values = F.slice_axis(qkv, axis=2, begin=2 * units, end=None)
     return F.concat(F.reshape(rotated_pairs, shape=(0, 0, -1)), values, dim=2)
@@ -116,9 +120,13 @@ class ConvolutionModule(gluon.HybridBlock):
             self.norm = LayerNorm(units, 0.0, EPSILON, prefix="norm_")
             self.gated = nn.Dense(2 * units, flatten=False, in_units=units, prefix="gated_")
             self.depthwise = nn.Conv2D(
-                units, (sizes.kernel, 1), padding=(sizes.kernel // 2, 0), groups=units, in_channels=units,
+                units,
+                (sizes.kernel, 1),
+                padding=(sizes.kernel // 2, 0),
+                groups=units,
+                in_channels=units,
                 prefix="depthwise_",
-            )  # fmt: skip
+            )
             self.inner_norm = LayerNorm(units, 0.0, EPSILON, prefix="inner_norm_")
             self.projection = nn.Dense(units, flatten=False, in_units=units, prefix="projection_")
             self.dropout = nn.Dropout(sizes.dropout)
@@ -168,9 +176,14 @@ class ConformerRecognizer(gluon.HybridBlock):
     """
 
     def __init__(
-        self, num_classes: int, width: int, convolutions: Sequence[ConvolutionSizes], sizes: ConformerSizes,
-        num_layers: int, **kwargs: Any,
-    ):  # fmt: skip
+        self,
+        num_classes: int,
+        width: int,
+        convolutions: Sequence[ConvolutionSizes],
+        sizes: ConformerSizes,
+        num_layers: int,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         with self.name_scope():
             self.convolutions = Convolutions(width, convolutions, prefix="convolutions_")

@@ -37,9 +37,16 @@ class FastSpeechNetwork(gluon.HybridBlock):
     """
 
     def __init__(
-        self, num_mels: int, num_symbols: int, num_places: int, encoder: ConformerSizes, decoder: ConformerSizes,
-        encoder_layers: int, decoder_layers: int, **kwargs: Any,
-    ):  # fmt: skip
+        self,
+        num_mels: int,
+        num_symbols: int,
+        num_places: int,
+        encoder: ConformerSizes,
+        decoder: ConformerSizes,
+        encoder_layers: int,
+        decoder_layers: int,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         units = encoder.units
         with self.name_scope():

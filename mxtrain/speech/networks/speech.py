@@ -57,11 +57,15 @@ class Convolutions(gluon.HybridBlock):
             self.layers = nn.HybridSequential(prefix="")
             before = 1
             for size in sizes:
-                self.layers.add(nn.Conv2D(
-                    size.channels, (size.time_kernel, size.frequency_kernel),
-                    (size.time_stride, size.frequency_stride), (size.time_kernel // 2, size.frequency_kernel // 2),
-                    in_channels=before,
-                ))  # fmt: skip
+                self.layers.add(
+                    nn.Conv2D(
+                        size.channels,
+                        (size.time_kernel, size.frequency_kernel),
+                        (size.time_stride, size.frequency_stride),
+                        (size.time_kernel // 2, size.frequency_kernel // 2),
+                        in_channels=before,
+                    )
+                )
                 before, self.width = size.channels, -(-self.width // size.frequency_stride)
         self.width *= before
 
@@ -90,9 +94,15 @@ class RecurrentRecognizer(gluon.HybridBlock):
     """
 
     def __init__(
-        self, num_classes: int, width: int, sizes: Sequence[ConvolutionSizes], units: int, num_layers: int,
-        dropout: float, **kwargs: Any,
-    ):  # fmt: skip
+        self,
+        num_classes: int,
+        width: int,
+        sizes: Sequence[ConvolutionSizes],
+        units: int,
+        num_layers: int,
+        dropout: float,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         with self.name_scope():
             self.convolutions = Convolutions(width, sizes, prefix="convolutions_")

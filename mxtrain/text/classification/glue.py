@@ -56,14 +56,17 @@ LAYOUTS: Dict[str, TableLayout] = {
     "mrpc": TableLayout("MRPC", ["#1 String", "#2 String", "Quality"], ["0", "1"]),
     "qqp": TableLayout("QQP", ["question1", "question2", "is_duplicate"], ["0", "1"]),
     "mnli": TableLayout(
-        "MNLI", ["sentence1", "sentence2", "gold_label"], ["neutral", "entailment", "contradiction"],
-        "dev_matched", "dev_mismatched",
+        "MNLI",
+        ["sentence1", "sentence2", "gold_label"],
+        ["neutral", "entailment", "contradiction"],
+        "dev_matched",
+        "dev_mismatched",
     ),
     "qnli": TableLayout("QNLI", ["question", "sentence", "label"], ENTAILMENT),
     "rte": TableLayout("RTE", ["sentence1", "sentence2", "label"], ENTAILMENT),
     "wnli": TableLayout("WNLI", ["sentence1", "sentence2", "label"], ["0", "1"]),
     "stsb": TableLayout("STS-B", ["sentence1", "sentence2", "score"], []),
-}  # fmt: skip
+}
 
 
 class Glue(TextDataset):
@@ -129,8 +132,10 @@ class Glue(TextDataset):
             )
         files = {name: folder / f"{name}.tsv" for name in names if name}
         refuse_shared({name: [path] for name, path in files.items()}, findings)
-        tables = {name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
-                 for name, path in files.items()}  # fmt: skip
+        tables = {
+            name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
+            for name, path in files.items()
+        }
         if None in tables.values():
             raise NoUsableSamples(f"{folder}: a table cannot be read.")
         train, val, test = (tables.get(name) if name else None for name in names)
@@ -146,9 +151,12 @@ class Glue(TextDataset):
         refuse_empty(name, len(train), len(val), self.val_fraction)
         train_texts, val_texts = (_scored(table, name, findings) for table in (train, val))
         return TextSplits(
-            train_texts, val_texts, None if test is None else _scored(test, name, findings), [],
+            train_texts,
+            val_texts,
+            None if test is None else _scored(test, name, findings),
+            [],
             build_tokenizer_config=lambda: self.tokenizer_config(train_texts.training_texts()),
-        )  # fmt: skip
+        )
 
     def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> TextTable:
         # Some published rows (QQP) end early; the benchmark's own code leaves them out.

@@ -81,8 +81,10 @@ class Text(TextDataset):
             return self._labelled_splits("Python's reference", table, None, None)
         settings = {"train": self.train, "val": self.val, "test": self.test}
         paths = {name: path for name, path in settings.items() if path is not None}
-        tables = {name: attempt(findings, DataPlace(path), partial(self._rows, path, findings))
-                  for name, path in paths.items()}  # fmt: skip
+        tables = {
+            name: attempt(findings, DataPlace(path), partial(self._rows, path, findings))
+            for name, path in paths.items()
+        }
         if tables["train"] is None or None in tables.values():
             raise NoUsableSamples(f"{self.train}: a table cannot be read.")
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
@@ -148,9 +150,12 @@ class MaskedText(TextDataset):
         refuse_empty(name, parts[0].num_paragraphs, parts[1].num_paragraphs, self.val_fraction)
         test = parts[2] if len(parts) > 2 and len(parts[2]) else None
         return TextSplits(
-            parts[0], parts[1], test, class_names=[],
+            parts[0],
+            parts[1],
+            test,
+            class_names=[],
             build_tokenizer_config=lambda: self.tokenizer_config(parts[0].training_texts(), self.mask_fraction),
-        )  # fmt: skip
+        )
 
     def _hold_out(self, documents: AnyDocuments) -> List[AnyDocuments]:
         """Returns the training, validation and test split, divided by paragraph."""

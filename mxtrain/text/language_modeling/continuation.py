@@ -28,7 +28,7 @@ def decoding_network(description: Description, signature: Signature, strategy: S
     size = description.task.num_classes(signature)
     return DecodingNetwork(
         lambda: build_text(description.model, size, signature.shape, size), description.model.widths, strategy
-    )  # fmt: skip
+    )
 
 
 class ContinuationDecoder:
@@ -46,9 +46,13 @@ class ContinuationDecoder:
     """
 
     def __init__(
-        self, description: Description, signature: Signature, strategy: Strategy, sampling: Sampling,
+        self,
+        description: Description,
+        signature: Signature,
+        strategy: Strategy,
+        sampling: Sampling,
         count: Optional[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sampling = sampling
         self._network = decoding_network(description, signature, strategy)
         self._longest = self._network.longest

@@ -110,9 +110,12 @@ class PlainText(TextDataset):
         name = "Python's documentation" if self.train is None else f"dataset.train={self.train}"
         refuse_empty(name, len(parts[0]), len(parts[1]), self.val_fraction)
         return TextSplits(
-            parts[0], parts[1], parts[2] if len(parts[2]) else None, class_names=[],
+            parts[0],
+            parts[1],
+            parts[2] if len(parts[2]) else None,
+            class_names=[],
             build_tokenizer_config=lambda: self.tokenizer_config(parts[0].training_texts()),
-        )  # fmt: skip
+        )
 
     def _documentation(self) -> Sequence[AnyText]:
         documents = python_documentation.documents()
@@ -129,7 +132,8 @@ class PlainText(TextDataset):
         settings = {"train": self.train, "val": self.val, "test": self.test}
         files = {
             name: list_text_files(paths, TEXT_ENDINGS, findings)
-            for name, paths in settings.items() if paths is not None
+            for name, paths in settings.items()
+            if paths is not None
         }
         for name in [name for name, paths in files.items() if not paths]:
             raise DataError(f"dataset.{name}={settings[name]}: there is no file of {' or '.join(TEXT_ENDINGS)} in it.")
@@ -162,7 +166,7 @@ class PlainText(TextDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: AnyText, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         from mxtrain.text.language_modeling.running_loader import PromptLoader, RunningLoader
 
         config = TextSignature.cast(signature).tokenizer_config

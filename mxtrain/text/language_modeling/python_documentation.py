@@ -38,9 +38,10 @@ def _library() -> Path:
 def _files() -> List[Path]:
     root = _library()
     return sorted(
-        path for path in root.rglob("*.py")
+        path
+        for path in root.rglob("*.py")
         if not any(part in LEFT_OUT or part.startswith("config-") for part in path.relative_to(root).parts)
-    )  # fmt: skip
+    )
 
 
 def _fingerprint() -> str:

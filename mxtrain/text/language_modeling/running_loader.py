@@ -73,9 +73,7 @@ class RunningLoader(BatchLoader):
         label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(IGNORED_LABEL))
         return self._token_N[place_BT].astype(np.int32), label_BT
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         token_BT, label_BT = self.windows(share_B, epoch)
         bytes_B = ((label_BT != IGNORED_LABEL).sum(axis=1) * self._bytes_per_target).astype(np.float32)
         return (token_BT, label_BT), (label_BT, bytes_B)
@@ -100,9 +98,7 @@ class PromptLoader(BatchLoader):
             count_B = np.minimum(self._prompts.length[batch.index_B], self._length)
             yield replace(batch, meta=count_B[:, None])
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         token_BT = np.zeros((len(share_B), self._length), np.int32)
         for row, index in zip(token_BT, share_B):
             begin, end = self._prompts.begin[index : index + 2]

@@ -114,9 +114,13 @@ class StoredText:
     """
 
     def __init__(
-        self, shards: Shards, layout: TextLayout, what: str, files: Sequence[str],
+        self,
+        shards: Shards,
+        layout: TextLayout,
+        what: str,
+        files: Sequence[str],
         share: Optional[Tuple[int, int]] = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._shards, self._layout, self._what, self._files = shards, layout, what, files
         self._first, self._end = share or (0, len(shards))
 

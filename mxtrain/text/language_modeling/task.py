@@ -97,7 +97,7 @@ class LanguageModeling(Task):
 
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
-    ) -> Mapping[str, ExportedPart]:  # fmt: skip
+    ) -> Mapping[str, ExportedPart]:
         """Returns the step with which exported folders generate token by token."""
         from mxtrain.text.exported_steps import language_parts
 
@@ -124,7 +124,7 @@ class LanguageModeling(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         """Returns a table of prompts and their continuations."""
         config = TextSignature.cast(signature).tokenizer_config
         prompts = source.prompts(config)  # type: ignore[attr-defined]  # of running text

@@ -135,7 +135,7 @@ class TokenScores(OutputLayer):
 
 def generate(
     network: Stepwise, prompts: Sequence[np.ndarray], count: int, choose: Any, device: Context
-) -> List[np.ndarray]:  # fmt: skip
+) -> List[np.ndarray]:
     """Continues the prompts of a batch, one token at a time.
 
     Args:

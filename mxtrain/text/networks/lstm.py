@@ -74,9 +74,7 @@ class WordEmbedding(gluon.HybridBlock):
     def __init__(self, vocab_size: int, units: int, rate: float, **kwargs: Any):
         super().__init__(**kwargs)
         self._vocab_size, self._units, self._rate = vocab_size, units, rate
-        self.weight = self.params.get(
-            "weight", shape=(vocab_size, units), init=mx.init.Uniform(EMBEDDING_RANGE)
-        )
+        self.weight = self.params.get("weight", shape=(vocab_size, units), init=mx.init.Uniform(EMBEDDING_RANGE))
 
     def hybrid_forward(self, F, token_TB, weight):
         table_VE = F.identity(weight) if self.copies_table else weight
@@ -107,18 +105,26 @@ class LstmLayer(gluon.HybridBlock):
         self._hidden_size, self._rate = hidden_size, rate
         init = mx.init.Uniform(hidden_size**-0.5)
         for name, shape, initializer in (
-            ("i2h_weight", (4 * hidden_size, width), init), ("h2h_weight", (4 * hidden_size, hidden_size), init),
-            ("i2h_bias", (4 * hidden_size,), "zeros"), ("h2h_bias", (4 * hidden_size,), "zeros"),
-        ):  # fmt: skip
+            ("i2h_weight", (4 * hidden_size, width), init),
+            ("h2h_weight", (4 * hidden_size, hidden_size), init),
+            ("i2h_bias", (4 * hidden_size,), "zeros"),
+            ("h2h_bias", (4 * hidden_size,), "zeros"),
+        ):
             setattr(self, name, self.params.get(name, shape=shape, init=initializer))
 
     def hybrid_forward(self, F, x_TBE, state_BH, cell_BH, i2h_weight, h2h_weight, i2h_bias, h2h_bias):
         h2h_weight = dropout(F, h2h_weight, self._rate)
         flat = [F.reshape(parameter, shape=(-1,)) for parameter in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
         x_TBH, state_1BH, cell_1BH = F.RNN(
-            x_TBE, F.concat(*flat, dim=0), F.expand_dims(state_BH, axis=0), F.expand_dims(cell_BH, axis=0),
-            state_size=self._hidden_size, num_layers=1, mode="lstm", state_outputs=True,
-        )  # fmt: skip
+            x_TBE,
+            F.concat(*flat, dim=0),
+            F.expand_dims(state_BH, axis=0),
+            F.expand_dims(cell_BH, axis=0),
+            state_size=self._hidden_size,
+            num_layers=1,
+            mode="lstm",
+            state_outputs=True,
+        )
         return x_TBH, F.reshape(state_1BH, shape=(-3, 0)), F.reshape(cell_1BH, shape=(-3, 0))
 
 

@@ -43,9 +43,11 @@ UNSCORED = (0.0, 0.0)
 
 
 def _row(
-    window: Window, best: BestSpan, answer_scores: Tuple[float, float] = UNSCORED,
+    window: Window,
+    best: BestSpan,
+    answer_scores: Tuple[float, float] = UNSCORED,
     null_scores: Tuple[float, float] = UNSCORED,
-) -> Tuple[float, ...]:  # fmt: skip
+) -> Tuple[float, ...]:
     threshold = window.settings.null_threshold if window.settings.may_be_null else np.inf
     scores = (best.score, *answer_scores, best.score_of_none, *null_scores)
     return (window.number, *scores, threshold, best.begin, best.end)
@@ -75,8 +77,10 @@ def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Any]:
     begin, end = int(row[8]), int(row[9])
     is_null = bool(best.is_null_M[0]) or begin == end
     return {
-        "id": window.question.id, "question": window.question.text,
-        "answer": "" if is_null else window.context[begin:end], "begin": None if is_null else begin,
+        "id": window.question.id,
+        "question": window.question.text,
+        "answer": "" if is_null else window.context[begin:end],
+        "begin": None if is_null else begin,
         "score": None if row[1] == NOWHERE else round(float(row[1]), 4),
         "score_of_none": round(float(row_NW[:, 4].min()), 4),
-    }  # fmt: skip
+    }

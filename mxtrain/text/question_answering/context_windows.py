@@ -57,9 +57,13 @@ class TokenizedContext:
 
 
 def sample_windows(
-    question_Q: np.ndarray, question: str, context: TokenizedContext, special: Tuple[int, int],
-    settings: WindowSettings, max_length: int,
-) -> Iterator[Tuple[int, np.ndarray, np.ndarray, int]]:  # fmt: skip
+    question_Q: np.ndarray,
+    question: str,
+    context: TokenizedContext,
+    special: Tuple[int, int],
+    settings: WindowSettings,
+    max_length: int,
+) -> Iterator[Tuple[int, np.ndarray, np.ndarray, int]]:
     """Yields the samples of a question, `[CLS] question [SEP] window [SEP]`.
 
     Args:

@@ -73,9 +73,12 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
 
 def _answer(
-    folder: ExportedFolder, words: Vocabulary, settings: WindowSettings, question: AskedQuestion,
+    folder: ExportedFolder,
+    words: Vocabulary,
+    settings: WindowSettings,
+    question: AskedQuestion,
     context: TokenizedContext,
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     """Returns the best answer over all windows of the context."""
     question_Q, facts = np.array(words.encode(question.text), np.int32), words.facts
     special = (facts["first"], facts["last"])

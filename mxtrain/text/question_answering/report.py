@@ -38,8 +38,9 @@ class AnswerReport(CollectingReport):
         self.finish()
         scores = self._answers.questions()
         return [
-            Table("answers", ["questions", "exact_match", "f1", "count"], self._rows(scores)), self._mistakes(scores)
-        ]  # fmt: skip
+            Table("answers", ["questions", "exact_match", "f1", "count"], self._rows(scores)),
+            self._mistakes(scores),
+        ]
 
     def _rows(self, scores: QuestionScores) -> List[List[Any]]:
         questions = self._source.questions.questions

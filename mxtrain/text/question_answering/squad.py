@@ -107,9 +107,13 @@ class Squad(TextDataset):
     def window_settings(self) -> WindowSettings:
         """Returns the settings of windows over contexts, and of the answers in them."""
         return WindowSettings(
-            self.doc_stride, self.max_question, self.max_answer, self.exact_match is True, self.null_answers,
+            self.doc_stride,
+            self.max_question,
+            self.max_answer,
+            self.exact_match is True,
+            self.null_answers,
             self.null_threshold,
-        )  # fmt: skip
+        )
 
     def exported_facts(self) -> Dict[str, Json]:
         """See `BaseDataset.exported_facts`."""
@@ -138,9 +142,12 @@ class Squad(TextDataset):
         baseline = pattern_answer if self.root is None else None
         train, val, test = (QuestionSource(part, self.window_settings, baseline) for part in parts)
         return TextSplits(
-            train, val, test if len(test) else None, class_names=list(OUTPUTS),
+            train,
+            val,
+            test if len(test) else None,
+            class_names=list(OUTPUTS),
             build_tokenizer_config=lambda: self.tokenizer_config(train.training_texts()),
-        )  # fmt: skip
+        )
 
     def _require_answers(self, questions: Questions) -> None:
         if self.null_answers:
@@ -165,8 +172,10 @@ class Squad(TextDataset):
                     f"dataset.{name}=FILE, and its folder by dataset.root=FOLDER.".replace("  ", " ")
                 )
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
-        splits = {name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
-                 for name, path in paths.items()}  # fmt: skip
+        splits = {
+            name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
+            for name, path in paths.items()
+        }
         if None in splits.values():
             raise NoUsableSamples(f"{root}: a file cannot be read.")
         train = splits["train"]
@@ -182,7 +191,7 @@ class Squad(TextDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: QuestionSource, signature: Signature, options: LoaderOptions
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         from mxtrain.text.windows import WindowLoader
 
         config = TextSignature.cast(signature).tokenizer_config

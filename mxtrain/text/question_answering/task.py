@@ -80,9 +80,10 @@ class QuestionAnswering(Task):
         window: Window = sample.meta
         best, answers = window.best(sample.prediction), window.question.answers
         return {
-            "question": window.question.text, "true": answers[0].text if answers else "",
+            "question": window.question.text,
+            "true": answers[0].text if answers else "",
             "predicted": window.context[best.begin : best.end],
-        }  # fmt: skip
+        }
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable first and last token of a single window."""
@@ -91,7 +92,7 @@ class QuestionAnswering(Task):
 
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
         """Yields the best answer to each question. Its score is the sum of the scores of its first and its last token;
         `score_of_none` is the score of no answer."""
         windows: Sequence[Window] = source.windows  # type: ignore[attr-defined]  # of QuestionSource
@@ -122,7 +123,7 @@ class QuestionAnswering(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         windows: Sequence[Window] = source.windows  # type: ignore[attr-defined]  # of QuestionSource
         rows = []
         for number, row in self.rows(signature, source, enumerate(predictions), 1):

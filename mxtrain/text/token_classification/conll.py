@@ -106,12 +106,19 @@ class Conll(TextDataset):
             raise DataError(f"{name}: there is no sentence with tags in it.")
         like_entities = next(filter(_LIKE_ENTITY.fullmatch, names), None)
         if scheme == "plain" and self.scheme == "auto" and "O" in names and like_entities:
-            log.warning("%s: tags such as '%s' are read as names of their own. Tags of entities are written as B-PER "
-                        "and I-PER: write them so to measure entities.", name, like_entities)  # fmt: skip
+            log.warning(
+                "%s: tags such as '%s' are read as names of their own. Tags of entities are written as B-PER "
+                "and I-PER: write them so to measure entities.",
+                name,
+                like_entities,
+            )
         if len(names) < 2:
             raise DataError(f"{name} has no other tag than '{names[0]}' in its training sentences.")
-        others = {split: unify_scheme(words, scheme, self.repair_tags, findings, names)[0]
-                  for split, words in splits.items() if split != "train"}  # fmt: skip
+        others = {
+            split: unify_scheme(words, scheme, self.repair_tags, findings, names)[0]
+            for split, words in splits.items()
+            if split != "train"
+        }
         val, test = others.get("val"), others.get("test")
         if self.root is not None:
             parts = self.divide(np.zeros(len(train), np.int32), has_val, test is not None)
@@ -121,10 +128,12 @@ class Conll(TextDataset):
         assert val is not None
         train_sentences = TaggedSentences(train, names)
         return TextSplits(
-            train_sentences, TaggedSentences(val, names),
+            train_sentences,
+            TaggedSentences(val, names),
             TaggedSentences(test, names) if test is not None and len(test) else None,
-            class_names=names, build_tokenizer_config=lambda: self.tokenizer_config(train_sentences.training_texts()),
-        )  # fmt: skip
+            class_names=names,
+            build_tokenizer_config=lambda: self.tokenizer_config(train_sentences.training_texts()),
+        )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         """See `BaseDataset.remark`."""
@@ -144,8 +153,11 @@ class Conll(TextDataset):
 
     def _of_files(self, root: str, findings: Findings) -> Tuple[str, Dict[str, TaggedWords]]:
         """Sentences of the files, of which none are held out yet."""
-        paths = {name: Path(root) / file for name, file in
-                 {"train": self.train, "val": self.val, "test": self.test}.items() if file is not None}  # fmt: skip
+        paths = {
+            name: Path(root) / file
+            for name, file in {"train": self.train, "val": self.val, "test": self.test}.items()
+            if file is not None
+        }
         for name, path in paths.items():
             if not exists(path):
                 raise DataError(_missing(name, path))
@@ -162,7 +174,7 @@ class Conll(TextDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TaggedSentences, signature: Signature, options: LoaderOptions
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         from mxtrain.text.token_classification.tagged import TagLoader
 
         config = TextSignature.cast(signature).tokenizer_config

@@ -27,8 +27,14 @@ _CONLLU_COLUMNS = 10
 _NOT_A_WORD = re.compile(r"[0-9]+(-|\.)[0-9]+")
 """Ids of CoNLL-U that are no syntactic words: 3-4 of a token of several words, 5.1 of an empty node."""
 _COMMENTS = (
-    "#begin document", "#end document", "# sent_id = ", "# text = ", "# newdoc", "# newpar", "# global.columns = ",
-)  # fmt: skip
+    "#begin document",
+    "#end document",
+    "# sent_id = ",
+    "# text = ",
+    "# newdoc",
+    "# newpar",
+    "# global.columns = ",
+)
 """Prefixes of lines around documents in CoNLL 2011 and 2012, and around sentences in CoNLL-U."""
 
 
@@ -96,8 +102,14 @@ def endless_sentence(words: TaggedWords) -> List[Problem]:
         return []
     place = DataPlace(words.file)
     fact = f"{place} has no empty line between words: its {len(words.sentences[0]):,} words are one sentence."
-    return [Problem(ENDLESS_SENTENCE, place, fact, "It is divided wherever dataset.max_length tokens are full: put an "
-                    "empty line between sentences.")]  # fmt: skip
+    return [
+        Problem(
+            ENDLESS_SENTENCE,
+            place,
+            fact,
+            "It is divided wherever dataset.max_length tokens are full: put an empty line between sentences.",
+        )
+    ]
 
 
 def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:
@@ -109,8 +121,10 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
     follows_words = True  # or begins the file, or ends a document's line
     is_conllu = ending_of(path) in CONLLU
     if is_conllu and layout.word == 0:
-        raise DataError(f"{path} is CoNLL-U by its name, whose first column has ids of words, not words. Type "
-                        "dataset.word=1, and dataset.tag=3 for parts of speech.")  # fmt: skip
+        raise DataError(
+            f"{path} is CoNLL-U by its name, whose first column has ids of words, not words. Type "
+            "dataset.word=1, and dataset.tag=3 for parts of speech."
+        )
     comments = (*_COMMENTS, *filter(None, (layout.comment, "#" if is_conllu else "")))
     with open_text(path, None, findings) as lines:
         for number, text in enumerate(lines, start=1):
@@ -132,9 +146,11 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
                     yield rows
                 rows = []
                 continue
-            if layout.word and _NOT_A_WORD.fullmatch(row[0]) and (
-                is_conllu or (len(row) == _CONLLU_COLUMNS and "\t" in text)
-            ):  # fmt: skip
+            if (
+                layout.word
+                and _NOT_A_WORD.fullmatch(row[0])
+                and (is_conllu or (len(row) == _CONLLU_COLUMNS and "\t" in text))
+            ):
                 continue
             if len(row) < least:
                 findings.refuse(_too_short(DataPlace(path, number), len(row), least, text.startswith("#")))
@@ -146,8 +162,12 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
                 continue
             if not is_said and has_doubled_quotes(word):
                 is_said = True
-                log.warning("%s: the quotes of the word %.40s are read as characters, for these files have no quoting. "
-                            "In pandas, type quoting=csv.QUOTE_NONE.", DataPlace(path, number), word)  # fmt: skip
+                log.warning(
+                    "%s: the quotes of the word %.40s are read as characters, for these files have no quoting. "
+                    "In pandas, type quoting=csv.QUOTE_NONE.",
+                    DataPlace(path, number),
+                    word,
+                )
             if not rows and not least_is_enough(layout):
                 least = max(least, len(row))  # negative column indices must be valid on every line
             rows.append((number, word, "" if layout.tag is None else row[layout.tag]))

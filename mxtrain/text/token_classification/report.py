@@ -43,9 +43,10 @@ class TokenReport(CollectingReport):
         sentence_W, true_W, predicted_W = rows.T
         entities = [] if is_plain(self._names) else [self._entities(sentence_W, true_W, predicted_W)]
         return [
-            *entities, *confusion_artifacts(true_W, predicted_W, self._names, title),
+            *entities,
+            *confusion_artifacts(true_W, predicted_W, self._names, title),
             self._worst(sentence_W, true_W, predicted_W),
-        ]  # fmt: skip
+        ]
 
     def _entities(self, sentence_W: np.ndarray, true_W: np.ndarray, predicted_W: np.ndarray) -> Artifact:
         codes = TagCodes(self._names)
@@ -54,8 +55,11 @@ class TokenReport(CollectingReport):
             [codes.types[kind], *Scores.from_counts(*of_type), of_type[2]] for kind, of_type in sorted(counts.items())
         ]
         total = [sum(column) for column in zip(*counts.values())] or [0, 0, 0]
-        return Table("entities", ["type", "precision", "recall", "f1", "entities"],
-                     [*rows, ["all (micro)", *Scores.from_counts(*total), total[2]]])  # fmt: skip
+        return Table(
+            "entities",
+            ["type", "precision", "recall", "f1", "entities"],
+            [*rows, ["all (micro)", *Scores.from_counts(*total), total[2]]],
+        )
 
     def _worst(self, sentence_W: np.ndarray, true_W: np.ndarray, predicted_W: np.ndarray) -> Artifact:
         """Returns the sentences with most wrong words, each wrong one as word/true>predicted."""
@@ -66,8 +70,10 @@ class TokenReport(CollectingReport):
             words = self._source.words.sentences[sentence]
             in_sentence_W = sentence_W == sentence
             tagged_words = zip(words, true_W[in_sentence_W].tolist(), predicted_W[in_sentence_W].tolist())
-            lines.append(" ".join(
-                word if true == predicted else f"{word}/{self._names[true]}>{self._names[predicted]}"
-                for word, true, predicted in tagged_words
-            ))  # fmt: skip
+            lines.append(
+                " ".join(
+                    word if true == predicted else f"{word}/{self._names[true]}>{self._names[predicted]}"
+                    for word, true, predicted in tagged_words
+                )
+            )
         return TextLines("mistakes", lines or ["No word has a wrong tag."])

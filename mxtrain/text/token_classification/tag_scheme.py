@@ -96,9 +96,12 @@ def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
         except ValueError:
             continue
     words = _without_unknown_tags(
-        words, standard_tag, findings, "no O and no prefix, hyphen and type such as B-PER",
+        words,
+        standard_tag,
+        findings,
+        "no O and no prefix, hyphen and type such as B-PER",
         "Correct it, or type dataset.scheme=plain where tags are names of their own.",
-    )  # fmt: skip
+    )
     tags = [[standard_tag[tag] for tag in tags] for tags in words.tags]
     return TaggedWords(words.sentences, tags, words.lines, words.file)
 
@@ -113,7 +116,7 @@ def _known(words: TaggedWords, names: Sequence[str], findings: Findings) -> Tagg
 
 def _without_unknown_tags(
     words: TaggedWords, names: object, findings: Findings, reason: str, remedy: str
-) -> TaggedWords:  # fmt: skip
+) -> TaggedWords:
     """Returns the sentences whose tags are all among the names; adds a problem for each other tag."""
     kept: List[int] = []
     for index, tags in enumerate(words.tags):
@@ -133,9 +136,7 @@ def place_of(words: TaggedWords, sentence: int, place: int) -> DataPlace:
     return DataPlace(words.file, words.lines[sentence][place]) if words.lines else DataPlace(record=sentence)
 
 
-def _out_of_order(
-    words: TaggedWords, wrong: np.ndarray, sentence_W: np.ndarray, scheme: str
-) -> Iterator[Problem]:  # fmt: skip
+def _out_of_order(words: TaggedWords, wrong: np.ndarray, sentence_W: np.ndarray, scheme: str) -> Iterator[Problem]:
     for word in wrong.tolist():
         sentence = int(sentence_W[word])
         place = word - int(np.searchsorted(sentence_W, sentence))
@@ -145,5 +146,3 @@ def _out_of_order(
         fact = f"{location}: the tag '{tags[place]}' {context}{ends}, which cannot be with dataset.scheme={scheme}."
         remedy = "Correct it, or type dataset.repair_tags=true to read it as conlleval."
         yield Problem(TAG_ORDER, location, fact, remedy)
-
-

@@ -181,9 +181,12 @@ class TagLoader(TextLoader):
     _encoded: EncodedTags
 
     def __init__(
-        self, source: TaggedSentences, tokenizer_config: TokenizerConfig, options: LoaderOptions,
+        self,
+        source: TaggedSentences,
+        tokenizer_config: TokenizerConfig,
+        options: LoaderOptions,
         batches_per_pool: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(source, tokenizer_config, options, batches_per_pool)
         names = source.names
         self._code_K = np.zeros(0, np.int64) if is_plain(names) else TagCodes(names).code_K

@@ -142,9 +142,7 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
     before_W = np.where(is_new_W, OUT, np.concatenate([[OUT], prefix_W[:-1]]))[: len(code_W)]
     differs_W = np.where(before_W == OUT, True, type_W != np.concatenate([[-1], type_W[:-1]])[: len(code_W)])
     inside_W = prefix_W != OUT
-    begins_W = inside_W & (
-        np.isin(prefix_W, (BEGIN, SINGLE)) | np.isin(before_W, (OUT, END, SINGLE)) | differs_W
-    )
+    begins_W = inside_W & (np.isin(prefix_W, (BEGIN, SINGLE)) | np.isin(before_W, (OUT, END, SINGLE)) | differs_W)
     begin_E = np.flatnonzero(begins_W)
     # An entity ends at the next entity, at the next O, or at the end of its sentence.
     stops = np.flatnonzero(begins_W | ~inside_W | is_new_W)
@@ -205,15 +203,16 @@ def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarr
 
 def count_entities(
     true_W: np.ndarray, predicted_W: np.ndarray, sentence_W: np.ndarray
-) -> Dict[int, Tuple[int, int, int]]:  # fmt: skip
+) -> Dict[int, Tuple[int, int, int]]:
     """Counts entities by type: true positives, predicted ones and true ones."""
     true, predicted = find_entities(true_W, sentence_W), find_entities(predicted_W, sentence_W)
     count = len(true_W)
     is_hit_E = np.isin(predicted.keys(count), true.keys(count))
     return {
         int(kind): (
-            int((is_hit_E & (predicted.type_E == kind)).sum()), int((predicted.type_E == kind).sum()),
+            int((is_hit_E & (predicted.type_E == kind)).sum()),
+            int((predicted.type_E == kind).sum()),
             int((true.type_E == kind).sum()),
         )
         for kind in np.union1d(true.type_E, predicted.type_E)
-    }  # fmt: skip
+    }

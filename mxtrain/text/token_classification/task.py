@@ -56,7 +56,7 @@ class TokenClassification(Task):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         """See `Task.build_meter`.
 
         Raises:
@@ -96,7 +96,7 @@ class TokenClassification(Task):
 
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
         """Yields the words of each sentence, their tags, and the entities that the tags describe."""
         sentences = source.words.sentences  # type: ignore[attr-defined]  # of TaggedSentences
         for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in predictions)):
@@ -119,12 +119,18 @@ class TokenClassification(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         words: TaggedSentences = source  # type: ignore[assignment]  # of words
         sentences = words.words.sentences
         sentence_tags = joined(sentences, (tags_of(signature, prediction) for prediction in predictions))
-        rows = [[" ".join(sentences[index]), marked(sentences[index], words.words.tags[index]),
-                 marked(sentences[index], tags)] for index, tags in sentence_tags]  # fmt: skip
+        rows = [
+            [
+                " ".join(sentences[index]),
+                marked(sentences[index], words.words.tags[index]),
+                marked(sentences[index], tags),
+            ]
+            for index, tags in sentence_tags
+        ]
         return [Table("samples", ["sentence", "tags", "predicted"], rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:

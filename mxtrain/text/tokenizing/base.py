@@ -24,8 +24,12 @@ MAX_FILE_BYTES = 64 << 20
 MAX_TOKENS = 1 << 24
 """Larger ids are not exact in float32 labels."""
 TOKENIZER_STATE: Dict[str, JsonForm] = {
-    "kind?": str, "vocab?": [str], "lowercase?": bool, "file?": str, "sha256?": str,
-}  # fmt: skip
+    "kind?": str,
+    "vocab?": [str],
+    "lowercase?": bool,
+    "file?": str,
+    "sha256?": str,
+}
 """Schema of a tokenizer in a checkpoint; without a kind it is WordPiece."""
 
 SPECIAL_NAMES: Dict[str, Tuple[str, ...]] = {
@@ -70,8 +74,10 @@ class SpecialTokens:
             find: function that returns the id of a token, or None.
             declared: ids by role that the vocabulary declares itself.
         """
-        by_name = {role: next((index for index in map(find, names) if index is not None), None)
-                 for role, names in SPECIAL_NAMES.items()}  # fmt: skip
+        by_name = {
+            role: next((index for index in map(find, names) if index is not None), None)
+            for role, names in SPECIAL_NAMES.items()
+        }
         return cls(**{**by_name, **declared})
 
     @property

@@ -132,10 +132,13 @@ def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> 
     characters = "".join(dict.fromkeys("".join(losses)))
     effect = (
         f"{len(losses):,} of the training texts lose characters without a trace, {name_lost(characters)}; `data check` "
-        "lists them" if losses else "characters that are written with them are lost; the training texts have none"
-    )  # fmt: skip
-    log.warning("the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), effect,
-                LOSES_NOTHING)  # fmt: skip
+        "lists them"
+        if losses
+        else "characters that are written with them are lost; the training texts have none"
+    )
+    log.warning(
+        "the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), effect, LOSES_NOTHING
+    )
 
 
 def name_lost(characters: str) -> str:
@@ -211,8 +214,13 @@ def read_tokenizer(settings: TokenizerSettings, path: str) -> BaseTokenizer:
             "BERT's vocab.txt, or dataset.vocab=null for one that is made of the texts."
         ) from error
     tokenizer = tokenizer or WordPiece(read_vocab(path), settings.lowercase)
-    kind_of_setting = {"wordpiece": "wordpiece", "bpe": "tokenizers", "unigram": "sentencepiece", "sentencepiece_bpe":
-            "sentencepiece", "auto": tokenizer.kind}.get(settings.kind)  # fmt: skip
+    kind_of_setting = {
+        "wordpiece": "wordpiece",
+        "bpe": "tokenizers",
+        "unigram": "sentencepiece",
+        "sentencepiece_bpe": "sentencepiece",
+        "auto": tokenizer.kind,
+    }.get(settings.kind)
     if kind_of_setting != tokenizer.kind:
         raise DataError(
             f"dataset.vocab={path} is a file of {tokenizer.kind}, and dataset.tokenizer={settings.kind} was given. "

@@ -190,13 +190,17 @@ def train_bpe(texts: Sequence[str], size: int, lowercase: bool, individual_digit
     by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), by_bytes])
-        if individual_digits else by_bytes
+        if individual_digits
+        else by_bytes
     )
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size, min_frequency=2, special_tokens=list(OWN_SPECIAL), show_progress=False,
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=list(OWN_SPECIAL),
+        show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(batches_of(texts), trainer)
     return TokenizerFile(_canonical(tokenizer.to_str()))
 

@@ -43,8 +43,9 @@ class Words(PlainTokenizer):
 
     def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
         span_T2 = np.array([match.span() for match in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
-        return np.array([self.index.get(self._lowered(text[begin:end]), self._unknown) for begin, end in span_T2],
-                        np.int32), span_T2  # fmt: skip
+        return np.array(
+            [self.index.get(self._lowered(text[begin:end]), self._unknown) for begin, end in span_T2], np.int32
+        ), span_T2
 
     def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
         return " ".join(map(self.vocab.__getitem__, self.shown(tokens, with_special)))

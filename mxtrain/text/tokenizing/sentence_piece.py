@@ -137,14 +137,29 @@ def train_sentencepiece(
     written = io.BytesIO()
     try:
         library.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts), model_writer=written, model_type=algorithm, vocab_size=size,
-            hard_vocab_limit=False, split_digits=individual_digits, num_threads=_TRAINING_THREADS,
-            max_sentence_length=_LONGEST_BYTES, shuffle_input_sentence=False, input_sentence_size=0,
-            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc", minloglevel=2,
-            byte_fallback=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, pad_piece=OWN_SPECIAL[0],
-            unk_piece=OWN_SPECIAL[1], bos_piece=OWN_SPECIAL[2], eos_piece=OWN_SPECIAL[3],
+            sentence_iterator=iter(texts),
+            model_writer=written,
+            model_type=algorithm,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            split_digits=individual_digits,
+            num_threads=_TRAINING_THREADS,
+            max_sentence_length=_LONGEST_BYTES,
+            shuffle_input_sentence=False,
+            input_sentence_size=0,
+            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+            minloglevel=2,
+            byte_fallback=False,
+            pad_id=0,
+            unk_id=1,
+            bos_id=2,
+            eos_id=3,
+            pad_piece=OWN_SPECIAL[0],
+            unk_piece=OWN_SPECIAL[1],
+            bos_piece=OWN_SPECIAL[2],
+            eos_piece=OWN_SPECIAL[3],
             control_symbols=[OWN_SPECIAL[4]],
-        )  # fmt: skip
+        )
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise DataError(

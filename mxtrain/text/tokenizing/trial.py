@@ -94,8 +94,10 @@ def _decode(decode: Any, ids: Iterable[int]) -> None:
 def main() -> int:
     """Reads a tokenizer file from standard input, tries it, and prints the result."""
     for limit, value in (
-        (resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CPU, MOST_CPU_S), (resource.RLIMIT_CORE, 0)
-    ):  # fmt: skip
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_CPU, MOST_CPU_S),
+        (resource.RLIMIT_CORE, 0),
+    ):
         resource.setrlimit(limit, (value, value))
     content = sys.stdin.buffer.read()
     reason = {"tokenizers": try_tokenizers, "sentencepiece": try_sentencepiece}[sys.argv[1]](content)

@@ -71,9 +71,12 @@ def read_vocab(path: str, special: Sequence[str] = SPECIAL) -> Tuple[str, ...]:
     if missing or len(set(vocab)) != len(vocab):
         repeated = next((token for token, count in Counter(vocab).items() if count > 1), "")
         problem = (
-            f"lacks {', '.join(missing)}" if missing else f"has the token {repeated!r:.40} twice" if repeated else
-            "has several empty lines, each of which is a token"
-        )  # fmt: skip
+            f"lacks {', '.join(missing)}"
+            if missing
+            else f"has the token {repeated!r:.40} twice"
+            if repeated
+            else "has several empty lines, each of which is a token"
+        )
         raise DataError(f"dataset.vocab={path} {problem}: a vocabulary has {', '.join(special)} and each token once.")
     return tuple(vocab)
 
@@ -89,9 +92,12 @@ def train_wordpiece(texts: Sequence[str], size: int, lowercase: bool) -> WordPie
     # ties between pairs by these numbers. Naming them all beforehand fixes the order.
     fixed = [*SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
     trainer = tokenizers.trainers.WordPieceTrainer(
-        vocab_size=max(size, len(fixed)), min_frequency=2, special_tokens=fixed, show_progress=False,
+        vocab_size=max(size, len(fixed)),
+        min_frequency=2,
+        special_tokens=fixed,
+        show_progress=False,
         limit_alphabet=len(letters),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(batches_of(texts), trainer)
     index: Mapping[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     return WordPiece(tuple(sorted(index, key=index.__getitem__)), lowercase)

@@ -51,13 +51,18 @@ class ExportedDecoder:
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
-    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+    ) -> Tuple[NDArray, List[NDArray]]:
         """See `StepDecoder`."""
         rows = len(token_R)
-        fixed_arrays = {name: np.repeat(array, rows // len(array), axis=0) for name, array in
-                        zip(self._fixed, (array.asnumpy() for array in fixed))}  # fmt: skip
-        before = dict(zip(self._moving, (array.asnumpy() for array in moving))) if moving else \
-            initial_moving_state(self._folder, rows)  # fmt: skip
+        fixed_arrays = {
+            name: np.repeat(array, rows // len(array), axis=0)
+            for name, array in zip(self._fixed, (array.asnumpy() for array in fixed))
+        }
+        before = (
+            dict(zip(self._moving, (array.asnumpy() for array in moving)))
+            if moving
+            else initial_moving_state(self._folder, rows)
+        )
         token = token_R.asnumpy().astype(np.int32)
         log_p_RV, after = step(
             self._folder, {"token": token, "place": np.array([place], np.float32), **fixed_arrays, **before}

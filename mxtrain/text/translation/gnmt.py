@@ -35,7 +35,7 @@ class Gnmt(TranslatingModel):
 
     def build_translator(
         self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool
-    ) -> gluon.HybridBlock:  # fmt: skip
+    ) -> gluon.HybridBlock:
         from mxtrain.text.translation.networks.gnmt import GnmtNetwork, GnmtSizes
 
         sizes = GnmtSizes(self.num_layers, self.units, self.attention, self.dropout)

@@ -56,9 +56,7 @@ class TranslatingModel(Model):
 
         return num_chunks(self.output_chunks, shapes_of(input_shape)[2][0], vocab_size)
 
-    def build_translator(
-        self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool
-    ) -> gluon.Block:  # fmt: skip
+    def build_translator(self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool) -> gluon.Block:
         """Returns the network, uninitialized. It takes a source (B, S), its lengths (B,), a target (B, T) and the
         tokens that follow in it (B, T), and returns -log p of each and the mean of -log p over the vocabulary.
 

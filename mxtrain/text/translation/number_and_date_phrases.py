@@ -56,6 +56,9 @@ class NumberAndDatePhrases(TranslationDataset):
         ends = (0, self.num_val, num_held_out, len(pairs))
         val, test, train = (InMemoryPairs([(*pair,) for pair in pairs[a:b]]) for a, b in zip(ends, ends[1:]))
         return TextSplits(
-            train, val, test if len(test) else None, class_names=[],
+            train,
+            val,
+            test if len(test) else None,
+            class_names=[],
             build_tokenizer_config=lambda: self.configs(train)[0],
-        )  # fmt: skip
+        )

@@ -50,9 +50,12 @@ class ParallelTokens:
     """
 
     def __init__(
-        self, sides: Sequence[Ragged], bytes_N: np.ndarray, configs: Sequence[TokenizerConfig],
+        self,
+        sides: Sequence[Ragged],
+        bytes_N: np.ndarray,
+        configs: Sequence[TokenizerConfig],
         row_N: Optional[np.ndarray] = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sides, self._configs, self._row_N = sides, configs, row_N
         self._room = configs[0].max_length - 1
         lengths = [side.length if row_N is None else side.begin[row_N + 1] - side.begin[row_N] for side in sides]
@@ -126,8 +129,10 @@ class InMemoryPairs(LabelledTexts):
         key = _key_of(configs)
         if key not in self._encoded:
             count = 1 if len(self.pairs) and self.pairs[0][1] is None else 2
-            sides = [encode_texts(config.tokenizer, list(self.side(number).texts()))
-                     for number, config in enumerate(configs[:count])]  # fmt: skip
+            sides = [
+                encode_texts(config.tokenizer, list(self.side(number).texts()))
+                for number, config in enumerate(configs[:count])
+            ]
             self._encoded[key] = ParallelTokens(sides, self.side(1).num_bytes(), configs)
         return self._encoded[key]
 
@@ -145,9 +150,14 @@ class StoredParallel(StoredTexts):
     """
 
     def __init__(
-        self, shards: Shards, what: str, row_N: Optional[np.ndarray], record_places: DataPlaces,
-        tokenizers: Optional[Callable[[], Tokenizers]] = None, max_length: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        shards: Shards,
+        what: str,
+        row_N: Optional[np.ndarray],
+        record_places: DataPlaces,
+        tokenizers: Optional[Callable[[], Tokenizers]] = None,
+        max_length: int = 0,
+    ) -> None:
         count = len(shards) if row_N is None else len(row_N)
         super().__init__(shards, 2, what, np.broadcast_to(np.float32(0), count), row_N, record_places)
         self._tokenizers, self._max_length = tokenizers, max_length
@@ -158,9 +168,7 @@ class StoredParallel(StoredTexts):
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
-        return StoredParallel(
-            self.shards, self._what, row_N, self._record_places, self._tokenizers, self._max_length
-        )
+        return StoredParallel(self.shards, self._what, row_N, self._record_places, self._tokenizers, self._max_length)
 
     def counted(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
         """Returns the same pairs, with the tokenizers by which `data check` counts their tokens."""
@@ -208,9 +216,12 @@ class ParallelChecks(TextChecks):
     """Checks of pairs: empty sides, and sides of more tokens than fit."""
 
     def __init__(
-        self, source: StoredParallel, places: Optional[DataPlaces], tokenizers: Optional[Callable[[], Tokenizers]],
+        self,
+        source: StoredParallel,
+        places: Optional[DataPlaces],
+        tokenizers: Optional[Callable[[], Tokenizers]],
         max_length: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(source, places)
         self._build, self._max_length = tokenizers, max_length
 

@@ -35,9 +35,14 @@ class PairLoader(SizedLoader):
     """
 
     def __init__(
-        self, source: AnyPairs, configs: Sequence[TokenizerConfig], options: LoaderOptions, *,
-        batch_tokens: Optional[int] = None, batches_per_pool: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        source: AnyPairs,
+        configs: Sequence[TokenizerConfig],
+        options: LoaderOptions,
+        *,
+        batch_tokens: Optional[int] = None,
+        batches_per_pool: int = 1,
+    ) -> None:
         train = options.train
         self._tokens, self._pairs = source.tokens(configs), None if train else source.pairs
         self._kept_N = np.flatnonzero(self._tokens.fits_N) if train else np.arange(len(self._tokens))
@@ -61,9 +66,7 @@ class PairLoader(SizedLoader):
             return None
         return np.array([self._pairs[index][1] or "" for index in index_B.tolist()], object)
 
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+    def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         tokens = self._tokens
         source_BS, length_B = tokens.source(share_B, tokens.longest(0, index_B))
         token_BT, label_BT = tokens.target(share_B, self._target_length or tokens.longest(1, index_B))

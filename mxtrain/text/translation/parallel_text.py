@@ -94,8 +94,10 @@ class ParallelText(TranslationDataset):
         settings = {"train": self.train, "val": self.val, "test": self.test}
         files = {name: [self._files_of(path) for path in _listed(paths)] for name, paths in settings.items() if paths}
         refuse_shared({name: itertools.chain(*groups) for name, groups in files.items()}, findings)
-        splits = {name: attempt(findings, DataPlace(str(groups[0][0])), partial(self._read, groups, findings))
-                 for name, groups in files.items()}  # fmt: skip
+        splits = {
+            name: attempt(findings, DataPlace(str(groups[0][0])), partial(self._read, groups, findings))
+            for name, groups in files.items()
+        }
         train = splits["train"]
         if train is None or None in splits.values():
             raise NoUsableSamples(f"dataset.train={self.train}: a file cannot be read.")
@@ -109,9 +111,12 @@ class ParallelText(TranslationDataset):
             for pairs in (train_pairs, val_pairs or train.take(parts[1]), splits.get("test") or train.take(parts[2]))
         )
         return TextSplits(
-            train_pairs, val, test if len(test) else None, class_names=[],
+            train_pairs,
+            val,
+            test if len(test) else None,
+            class_names=[],
             build_tokenizer_config=lambda: self.configs(train_pairs)[0],
-        )  # fmt: skip
+        )
 
     def _checked(self, pairs: StoredParallel, trained: StoredParallel, findings: Findings) -> StoredParallel:
         """Returns pairs with the tokenizers by which `data check` counts their tokens."""

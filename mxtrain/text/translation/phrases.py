@@ -25,10 +25,21 @@ LANGUAGES = ("en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi")
 WORDS = {"nb": "no"}
 """num2words' codes where they differ."""
 UNITS = (
-    "length-meter", "length-kilometer", "length-mile", "length-foot", "mass-kilogram", "mass-ton", "area-hectare",
-    "area-square-kilometer", "volume-liter", "duration-hour", "duration-minute", "temperature-celsius",
-    "energy-kilowatt-hour", "speed-kilometer-per-hour",
-)  # fmt: skip
+    "length-meter",
+    "length-kilometer",
+    "length-mile",
+    "length-foot",
+    "mass-kilogram",
+    "mass-ton",
+    "area-hectare",
+    "area-square-kilometer",
+    "volume-liter",
+    "duration-hour",
+    "duration-minute",
+    "temperature-celsius",
+    "energy-kilowatt-hour",
+    "speed-kilometer-per-hour",
+)
 CURRENCIES = ("EUR", "USD", "GBP", "JPY", "CHF", "SEK", "INR", "AUD", "CAD", "MXN", "ZAR", "RUB")
 DATE_FORMATS = ("short", "medium", "long", "full")
 PERIODS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 2592000, "year": 31536000}
@@ -179,5 +190,9 @@ def _relative(language: str) -> Make:
 
 
 _MAKERS: Dict[str, Callable[[str], Make]] = {
-    "date": _date, "number": _number, "unit": _unit, "money": _money, "relative": _relative,
-}  # fmt: skip
+    "date": _date,
+    "number": _number,
+    "unit": _unit,
+    "money": _money,
+    "relative": _relative,
+}

@@ -41,11 +41,12 @@ def paragraphs() -> Dict[str, List[str]]:
 
     return {
         topic: [
-            words for words in (" ".join(RULES.sub(" ", part).split()) for part in re.split(r"\n\s*\n", text))
+            words
+            for words in (" ".join(RULES.sub(" ", part).split()) for part in re.split(r"\n\s*\n", text))
             if len(words.split()) >= MIN_WORDS
         ]
         for topic, text in sorted(topics.items())
-    }  # fmt: skip
+    }
 
 
 def by_chapter() -> List[Tuple[str, str]]:

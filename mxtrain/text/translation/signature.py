@@ -25,9 +25,11 @@ class TranslationSignature(TextSignature):
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {
-        **TextSignature.form, "joint_vocabulary?": bool, "target_tokenizer_config?": TOKENIZER_CONFIG,
+        **TextSignature.form,
+        "joint_vocabulary?": bool,
+        "target_tokenizer_config?": TOKENIZER_CONFIG,
         "target_language?": str,
-    }  # fmt: skip
+    }
 
     target_tokenizer_config: TokenizerConfig = REQUIRED
     target_language: str = ""

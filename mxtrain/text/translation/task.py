@@ -113,7 +113,7 @@ class Translation(BeamSearchTask):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         metrics, outputs = self.metrics(description, signature), MeterOutputs(2, num_read=1)
@@ -159,7 +159,7 @@ class Translation(BeamSearchTask):
 
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
-    ) -> Mapping[str, ExportedPart]:  # fmt: skip
+    ) -> Mapping[str, ExportedPart]:
         """Returns the encoder and the decoding step with which exported folders run beam search."""
         from mxtrain.text.exported_steps import translation_parts
 
@@ -171,7 +171,7 @@ class Translation(BeamSearchTask):
 
     def build_decode_by_parts(
         self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
-    ) -> Decode:  # fmt: skip
+    ) -> Decode:
         """See `Task`."""
         from mxtrain.text.translation.exported_decoding import ExportedDecoder
 
@@ -192,9 +192,10 @@ class Translation(BeamSearchTask):
         """Returns the text, its reference and its translation."""
         pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
         return {
-            "source": pairs.pairs[sample.index][0], "reference": sample.meta.text,
+            "source": pairs.pairs[sample.index][0],
+            "reference": sample.meta.text,
             "hypothesis": sample.meta.read(sample.prediction),
-        }  # fmt: skip
+        }
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the translation, and with task.num_best others."""
@@ -209,7 +210,7 @@ class Translation(BeamSearchTask):
 
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
         """Yields sources and translations. Empty lines stay empty; truncated sources have `is_cut`."""
         pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
         fits_N = pairs.tokens(configs_of(signature)).source_fits_N
@@ -231,11 +232,13 @@ class Translation(BeamSearchTask):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         """Returns a table of sources, references and translations."""
         pairs = source.pairs  # type: ignore[attr-defined]  # of pairs
-        rows = [(text, reference, self.texts(signature, prediction)[0][0])
-                for (text, reference), prediction in zip(pairs, predictions)]  # fmt: skip
+        rows = [
+            (text, reference, self.texts(signature, prediction)[0][0])
+            for (text, reference), prediction in zip(pairs, predictions)
+        ]
         return [Table("translations", ("source", "reference", "translation"), rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
@@ -249,8 +252,9 @@ def _decoding_network(description: Description, signature: Signature, strategy: 
     model = translating_model(description)
     return DecodingNetwork(
         lambda: model.build_translator(target.size, translation.shape, source.size, source == target),
-        description.model.widths, strategy,
-    )  # fmt: skip
+        description.model.widths,
+        strategy,
+    )
 
 
 @functools.cache
@@ -258,8 +262,13 @@ def _for_language(name: str, metric: Bleu, language: str) -> Bleu:
     """See `Bleu.for_language`; says once what was chosen."""
     chosen = metric.for_language(language)
     if chosen != metric and language:
-        log.info("metric.%s.tokenize=%s: the training targets are written in %s%s", name, chosen.tokenize,
-                 NAMES[language], _why_characters(language) if chosen.tokenize == "char" else "")  # fmt: skip
+        log.info(
+            "metric.%s.tokenize=%s: the training targets are written in %s%s",
+            name,
+            chosen.tokenize,
+            NAMES[language],
+            _why_characters(language) if chosen.tokenize == "char" else "",
+        )
     return chosen
 
 

@@ -14,15 +14,30 @@ if TYPE_CHECKING:
 
 SIZES: Dict[str, Dict[str, Any]] = {
     "small": {
-        "num_layers": 2, "units": 128, "hidden_size": 512, "num_heads": 4, "dropout": 0.0, "norm_first": True,
+        "num_layers": 2,
+        "units": 128,
+        "hidden_size": 512,
+        "num_heads": 4,
+        "dropout": 0.0,
+        "norm_first": True,
     },
     "base": {
-        "num_layers": 6, "units": 512, "hidden_size": 2048, "num_heads": 8, "dropout": 0.1, "norm_first": False,
+        "num_layers": 6,
+        "units": 512,
+        "hidden_size": 2048,
+        "num_heads": 8,
+        "dropout": 0.1,
+        "norm_first": False,
     },
     "big": {
-        "num_layers": 6, "units": 1024, "hidden_size": 4096, "num_heads": 16, "dropout": 0.3, "norm_first": False,
+        "num_layers": 6,
+        "units": 1024,
+        "hidden_size": 4096,
+        "num_heads": 16,
+        "dropout": 0.3,
+        "norm_first": False,
     },
-}  # fmt: skip
+}
 """`base` and `big` are the models of table 3 of the paper."""
 
 
@@ -68,7 +83,7 @@ class Transformer(TranslatingModel):
 
     def build_translator(
         self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool
-    ) -> gluon.HybridBlock:  # fmt: skip
+    ) -> gluon.HybridBlock:
         from mxtrain.text.translation.networks.transformer import TransformerNetwork, TransformerSizes
 
         chunks = self.chunks(input_shape, num_classes)

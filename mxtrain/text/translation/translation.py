@@ -102,9 +102,11 @@ class TranslationDataset(TextDataset):
         tokens = (self.max_length,)
         targets = splits.train.side(1).texts()  # type: ignore[attr-defined]  # of pairs
         return TranslationSignature(
-            (tokens, (), tokens, tokens), tokenizer_config=source, target_tokenizer_config=target,
+            (tokens, (), tokens, tokens),
+            tokenizer_config=source,
+            target_tokenizer_config=target,
             target_language=language_without_spaces(targets, self.target_name),
-        )  # fmt: skip
+        )
 
     @property
     def target_name(self) -> str:
@@ -135,13 +137,16 @@ class TranslationDataset(TextDataset):
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: AnyPairs, signature: Signature, options: LoaderOptions
-    ) -> PairLoader:  # fmt: skip
+    ) -> PairLoader:
         from mxtrain.text.translation.parallel_loader import PairLoader
 
         return PairLoader(
-            source, configs_of(signature), options, batch_tokens=self.batch_tokens,
+            source,
+            configs_of(signature),
+            options,
+            batch_tokens=self.batch_tokens,
             batches_per_pool=self.batches_per_pool,
-        )  # fmt: skip
+        )
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

@@ -121,11 +121,14 @@ class _Cifar(PublicDataset, Dataset):
         row = self.num_labels + _PIXELS
         with open_regular(path) as (file, size):
             if not size or size % row or size > MAX_BYTES:
-                findings.refuse(Problem(
-                    CANNOT_OPEN, DataPlace(str(path)),
-                    f"'{path}' is truncated or damaged: {size} bytes are not a whole number of images of {row} bytes "
-                    f"each. Fetch it again from {_HOME}.",
-                ))  # fmt: skip
+                findings.refuse(
+                    Problem(
+                        CANNOT_OPEN,
+                        DataPlace(str(path)),
+                        f"'{path}' is truncated or damaged: {size} bytes are not a whole number of images of {row} "
+                        f"bytes each. Fetch it again from {_HOME}.",
+                    )
+                )
                 size = min(size, MAX_BYTES) // row * row
             content = file.read(size)
         if self.verify_checksum:

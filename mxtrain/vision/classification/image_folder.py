@@ -55,8 +55,11 @@ class ImageFolder(DecodedDataset):
         roots = find_roots(root, "dataset=image_folder")
         class_names = _list_classes(roots["train"], findings)
         finder = _ClassFinder(root, roots.values(), class_names, findings)
-        files = {name: finder.list_split(folder) for name, folder in roots.items()
-                 if name == "train" or _has_classes(folder, findings)}  # fmt: skip
+        files = {
+            name: finder.list_split(folder)
+            for name, folder in roots.items()
+            if name == "train" or _has_classes(folder, findings)
+        }
         return self.make_splits(
             (files["train"], files["train"].label_N), files.get("val"), files.get("test"), class_names, findings
         )
@@ -151,9 +154,7 @@ class _ClassFinder:
     """Lists the images of each class. Each real file is listed once, although links may lead anywhere, or form
     cycles."""
 
-    def __init__(
-        self, root: Path, roots: Collection[Path], class_names: Sequence[str], findings: Findings
-    ) -> None:  # fmt: skip
+    def __init__(self, root: Path, roots: Collection[Path], class_names: Sequence[str], findings: Findings) -> None:
         self._class_names, self._findings = class_names, findings
         self._seen: Dict[FileId, Path] = {}
         folders = [root, *roots, *(folder / name for folder in roots for name in class_names)]
@@ -170,13 +171,17 @@ class _ClassFinder:
         folder_of = {composed(name): name for name in names}  # accented letters may be decomposed in the file system
         folder_names = [name if name in names else folder_of.get(composed(name), name) for name in self._class_names]
         unknown = sorted(set(names) - set(folder_names))
-        self._findings.refuse(*(
-            Problem(
-                UNKNOWN_CLASS, DataPlace(str(folder / name)),
-                f"'{folder}' holds the class '{name}', which the training images do not have.",
-                f"Theirs are: {', '.join(self._class_names[:20])}.",
-            ) for name in unknown
-        ))  # fmt: skip
+        self._findings.refuse(
+            *(
+                Problem(
+                    UNKNOWN_CLASS,
+                    DataPlace(str(folder / name)),
+                    f"'{folder}' holds the class '{name}', which the training images do not have.",
+                    f"Theirs are: {', '.join(self._class_names[:20])}.",
+                )
+                for name in unknown
+            )
+        )
         paths: List[Path] = []
         labels: List[int] = []
         for label, name in enumerate(folder_names):

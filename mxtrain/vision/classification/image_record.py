@@ -48,8 +48,14 @@ class ImageRecord(DecodedDataset):
         class_names = self._read_class_names()
         train = RecordFile(train_path, len(class_names or ()), findings)
         val, test = (self._open_split(name, class_names, findings) for name in ("val.rec", "test.rec"))
-        refuse_shared({part: [records.path] for part, records in (("train", train), ("val", val), ("test", test))
-                       if records is not None}, findings)  # fmt: skip
+        refuse_shared(
+            {
+                part: [records.path]
+                for part, records in (("train", train), ("val", val), ("test", test))
+                if records is not None
+            },
+            findings,
+        )
         holds_out = val is None or self.fold is not None or (test is None and self.test_fraction > 0)
         needs_labels = class_names is None or holds_out  # labels are read from all records, which takes time
         label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
@@ -67,9 +73,7 @@ class ImageRecord(DecodedDataset):
         """Returns the path of the file whose name ends so, e.g. with `train.rec`."""
         return Path(self.root) / (f"{self.prefix}_{ending}" if self.prefix else ending)
 
-    def _open_split(
-        self, ending: str, class_names: Optional[List[str]], findings: Findings
-    ) -> Optional[RecordFile]:  # fmt: skip
+    def _open_split(self, ending: str, class_names: Optional[List[str]], findings: Findings) -> Optional[RecordFile]:
         path = self._path(ending)
         return RecordFile(path, len(class_names or ()), findings) if os.path.lexists(path) else None
 

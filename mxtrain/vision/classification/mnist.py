@@ -108,11 +108,14 @@ class Mnist(PublicDataset, Dataset):
             return None
         count = min(len(image_NHW), len(label_N))
         if len(image_NHW) != len(label_N):
-            findings.refuse(Problem(
-                MISSING_COUNTERPART, DataPlace(str(image_path), record=count),
-                f"'{image_path}' holds {len(image_NHW)} images but '{label_path}' {len(label_N)} labels; "
-                "they must agree.",
-            ))  # fmt: skip
+            findings.refuse(
+                Problem(
+                    MISSING_COUNTERPART,
+                    DataPlace(str(image_path), record=count),
+                    f"'{image_path}' holds {len(image_NHW)} images but '{label_path}' {len(label_N)} labels; "
+                    "they must agree.",
+                )
+            )
         num_classes = len(self.class_names)
         sentence = f"'{label_path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
         label_places = DataPlaces([str(label_path)], np.arange(count), are_records=True)

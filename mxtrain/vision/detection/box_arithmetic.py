@@ -39,7 +39,7 @@ def intersection_areas(F: OperatorModule, edge_BN4: Array, edge_BM4: Array) -> A
         begins, ends = (
             [_column(F, edge_BN4, column), F.transpose(_column(F, edge_BM4, column), axes=(0, 2, 1))]
             for column in (low, high)
-        )  # fmt: skip
+        )
         sides.append(F.relu(F.broadcast_minimum(*ends) - F.broadcast_maximum(*begins)))
     return sides[0] * sides[1]
 
@@ -137,7 +137,7 @@ def offsets_to(F: OperatorModule, edge_BN4: Array, true_BN4: Array, variances: S
 
 def apply_offsets(
     F: OperatorModule, edge: Array, offset: Array, variances: Sequence[float], max_log_scale: float
-) -> Array:  # fmt: skip
+) -> Array:
     """Moves boxes by offsets: the inverse of `offsets_to`. Returns edges (..., 4).
 
     Args:
@@ -160,9 +160,13 @@ def max_positives(num_samples: int, positive_fraction: float) -> int:
 
 
 def sampling_keys(
-    F: OperatorModule, positive_BN: Array, negative_BN: Array, noise_BN: Array, num_samples: int,
+    F: OperatorModule,
+    positive_BN: Array,
+    negative_BN: Array,
+    noise_BN: Array,
+    num_samples: int,
     positive_fraction: float,
-) -> Array:  # fmt: skip
+) -> Array:
     """Computes keys (B, N) whose `num_samples` largest are a random sample with a quota of positives.
 
     | key | row |

@@ -115,13 +115,21 @@ class BoxAugment(AugmentSettings):
     """
 
     disabled: ClassVar[Mapping[str, object]] = {
-        "expand": 1.0, "crop_min_iou": [], "flip": False, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0,
+        "expand": 1.0,
+        "crop_min_iou": [],
+        "flip": False,
+        "brightness": 0.0,
+        "contrast": 0.0,
+        "saturation": 0.0,
         "hue": 0.0,
-    }  # fmt: skip
+    }
     kept_settings: ClassVar[Tuple[str, ...]] = ("min_visible",)
     dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
-        "mosaic": Mosaic, "mixup": BlendImages, "expand": Expand, "box_crop": BoxCrop,
-    }  # fmt: skip
+        "mosaic": Mosaic,
+        "mixup": BlendImages,
+        "expand": Expand,
+        "box_crop": BoxCrop,
+    }
 
     expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
     """Maximum factor by which half of the images are placed in a larger image filled with the mean colour; 1 = off."""
@@ -209,7 +217,7 @@ class BoxAugment(AugmentSettings):
 
     def _crop(
         self, draw_U: np.ndarray, canvas: Window, size: Tuple[int, int], edge_M4: np.ndarray, min_iou: float
-    ) -> Window:  # fmt: skip
+    ) -> Window:
         """Returns the first of `NUM_TRIALS` random parts of the canvas that has enough overlap with a box; the canvas
         if none has."""
         draw_T4 = draw_U[AugmentStream.TRIAL :].reshape(NUM_TRIALS, 4)
@@ -259,11 +267,15 @@ class BoxAugment(AugmentSettings):
     def _colours(self, draw_U: np.ndarray) -> Optional[np.ndarray]:
         """Returns the affine colour transform (3, 4), the last column being added; None if nothing changes."""
         amounts = {
-            stream: (2 * draw_U[stream + 1] - 1) * strength for stream, strength in (
-                (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),
-                (AugmentStream.SATURATION, self.saturation), (AugmentStream.HUE, self.hue),
-            ) if draw_U[stream] < 0.5 and strength
-        }  # fmt: skip
+            stream: (2 * draw_U[stream + 1] - 1) * strength
+            for stream, strength in (
+                (AugmentStream.BRIGHTNESS, self.brightness),
+                (AugmentStream.CONTRAST, self.contrast),
+                (AugmentStream.SATURATION, self.saturation),
+                (AugmentStream.HUE, self.hue),
+            )
+            if draw_U[stream] < 0.5 and strength
+        }
         if not amounts:
             return None
         contrast = 1 + amounts.get(AugmentStream.CONTRAST, 0.0)
@@ -281,9 +293,11 @@ def tiles(draw_U: np.ndarray, height: int, width: int) -> List[Rectangle]:
         for stream, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
     )
     return [
-        Rectangle(0, 0, x, y), Rectangle(x, 0, width - x, y), Rectangle(0, y, x, height - y),
+        Rectangle(0, 0, x, y),
+        Rectangle(x, 0, width - x, y),
+        Rectangle(0, y, x, height - y),
         Rectangle(x, y, width - x, height - y),
-    ]  # fmt: skip
+    ]
 
 
 def partners(draw_U: np.ndarray, count: int) -> Sequence[int]:

@@ -57,8 +57,11 @@ def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOL
     is_empty_R = is_number_R & ~is_inverted_R & (side_R2 == 0).any(axis=1)
     is_outside_R = is_number_R & ~is_inverted_R & ~is_empty_R & (excess(edge_R4, size_R2) > tolerance)
     return {
-        NOT_A_NUMBER: ~is_number_R, INVERTED_BOX: is_inverted_R, EMPTY_BOX: is_empty_R, BOX_OUTSIDE: is_outside_R,
-    }  # fmt: skip
+        NOT_A_NUMBER: ~is_number_R,
+        INVERTED_BOX: is_inverted_R,
+        EMPTY_BOX: is_empty_R,
+        BOX_OUTSIDE: is_outside_R,
+    }
 
 
 def _sides(edge_R4: np.ndarray) -> np.ndarray:
@@ -126,8 +129,11 @@ def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
         if width == height == 1:
             return f"reaches {far:.4g} beyond 0 to 1"
         return f"reaches {far:.4g} pixels beyond its image of {width:g} x {height:g}"
-    return {NOT_A_NUMBER: "holds a number that is not finite", INVERTED_BOX: "ends before it begins",
-            EMPTY_BOX: "has no width or no height"}[kind]  # fmt: skip
+    return {
+        NOT_A_NUMBER: "holds a number that is not finite",
+        INVERTED_BOX: "ends before it begins",
+        EMPTY_BOX: "has no width or no height",
+    }[kind]
 
 
 def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
@@ -139,9 +145,13 @@ def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) 
 
 
 def refuse_wrong_boxes(
-    edge_R4: np.ndarray, size_R2: np.ndarray, notes: BoxNotes, findings: Findings, mends: bool,
+    edge_R4: np.ndarray,
+    size_R2: np.ndarray,
+    notes: BoxNotes,
+    findings: Findings,
+    mends: bool,
     tolerance: float = TOLERANCE,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Rejects invalid boxes. Empty boxes are always dropped silently: COCO's own files have two.
 
     Args:
@@ -189,9 +199,14 @@ def clip_boxes(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
 
 
 def refuse_unusable_split(
-    name: str, row_RD: np.ndarray, class_names: Sequence[str], place: DataPlace, option: str, crowd_remedy: str,
+    name: str,
+    row_RD: np.ndarray,
+    class_names: Sequence[str],
+    place: DataPlace,
+    option: str,
+    crowd_remedy: str,
     findings: Findings,
-) -> None:  # fmt: skip
+) -> None:
     """Rejects a training split without boxes, or with crowd regions only, and warns of each class that is not trained
     or measured.
 

@@ -68,7 +68,7 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
 
 def draw_boxes(
     sample: BoxedSample, class_names: Sequence[str], scale: Optional[float] = None, font_size: int = _FONT_SIZE
-) -> Image.Image:  # fmt: skip
+) -> Image.Image:
     """Returns the image with its detections.
 
     Args:
@@ -154,9 +154,14 @@ def tinted(image_HWC: np.ndarray, masks: Sequence[np.ndarray], colours: Sequence
 
 
 def _add_box(
-    image: Image.Image, edges: Sequence[float], scale: float, colour: Colour, name: str, width: int = 2,
+    image: Image.Image,
+    edges: Sequence[float],
+    scale: float,
+    colour: Colour,
+    name: str,
+    width: int = 2,
     font_size: int = _FONT_SIZE,
-) -> None:  # fmt: skip
+) -> None:
     """Draws a box, and its name above or below it, into an image.
 
     Args:
@@ -185,9 +190,11 @@ def _add_box(
 
 
 def captions_of(
-    detection_N8: np.ndarray, true_G8: np.ndarray, class_names: Sequence[str],
+    detection_N8: np.ndarray,
+    true_G8: np.ndarray,
+    class_names: Sequence[str],
     best: Sequence[Optional[Tuple[int, float]]],
-) -> List[str]:  # fmt: skip
+) -> List[str]:
     """Returns the kind of error of each detection.
 
     Args:

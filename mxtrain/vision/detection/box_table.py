@@ -34,9 +34,13 @@ class BoxTable:
 
     @classmethod
     def grouped(
-        cls, image_R: np.ndarray, row_RD: np.ndarray, num_images: int, size_P2: Optional[np.ndarray] = None,
+        cls,
+        image_R: np.ndarray,
+        row_RD: np.ndarray,
+        num_images: int,
+        size_P2: Optional[np.ndarray] = None,
         is_normalized: bool = False,
-    ) -> BoxTable:  # fmt: skip
+    ) -> BoxTable:
         """Groups boxes by image; boxes of an image keep their order.
 
         Args:

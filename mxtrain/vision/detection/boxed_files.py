@@ -70,9 +70,7 @@ class BoxedSplit:
         self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
     ) -> BoxedImages:
         """Returns the source of the split; arguments as in `BoxedImages`."""
-        return BoxedImages(
-            self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
-        )  # fmt: skip
+        return BoxedImages(self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names)
 
 
 class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedDataset reads samples
@@ -151,9 +149,12 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         return {**options, "scale_interval": self.image_sizes_interval} if train else options
 
     def make_splits(
-        self, splits: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        self,
+        splits: Mapping[str, Optional[BoxedSplit]],
+        class_names: Sequence[str],
+        category_ids: Sequence[int],
         findings: Findings = STRICT,
-    ) -> Splits:  # fmt: skip
+    ) -> Splits:
         """Builds the splits from their images and boxes. A missing validation split is held out of the training images.
 
         Args:
@@ -191,14 +192,25 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         assert train_source is not None and val_source is not None
         refuse_empty(f"{self.option} in '{self.root}'", len(train_source), len(val_source), self.val_fraction)
         return BoxSplits(
-            train_source, val_source, test_source, class_names, self.cut_shape(), mean, std, self.decoding(),
+            train_source,
+            val_source,
+            test_source,
+            class_names,
+            self.cut_shape(),
+            mean,
+            std,
+            self.decoding(),
             category_ids=category_ids,
-        )  # fmt: skip
+        )
 
     def hold_out(
-        self, train: BoxedSplit, val: Optional[BoxedSplit], test: Optional[BoxedSplit], has_val: bool,
+        self,
+        train: BoxedSplit,
+        val: Optional[BoxedSplit],
+        test: Optional[BoxedSplit],
+        has_val: bool,
         findings: Findings,
-    ) -> Tuple[Sequence[np.ndarray], Tuple[Sequence[float], Sequence[float]]]:  # fmt: skip
+    ) -> Tuple[Sequence[np.ndarray], Tuple[Sequence[float], Sequence[float]]]:
         """Holds out training images for validation and testing if these splits do not exist. Returns the indices of
         each part, and the mean and standard deviation of the remaining training images.
 

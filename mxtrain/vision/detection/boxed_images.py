@@ -43,9 +43,16 @@ class BoxedImages(EncodedImageSource):
     samples_per_task = 4
 
     def __init__(
-        self, encoded: EncodedImages, table: Optional[BoxTable], decoding: Decoding, mean: Sequence[float],
-        augment: Optional[BoxAugment] = None, *, mends: bool = False, class_names: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        encoded: EncodedImages,
+        table: Optional[BoxTable],
+        decoding: Decoding,
+        mean: Sequence[float],
+        augment: Optional[BoxAugment] = None,
+        *,
+        mends: bool = False,
+        class_names: Sequence[str] = (),
+    ) -> None:
         """Stores the settings; no image is read yet.
 
         Args:
@@ -83,7 +90,7 @@ class BoxedImages(EncodedImageSource):
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, boxes (B, M, D) float32, and rows of `ResizeTransform` (B, 4); see `Source.fetch`. In
         training the latter are identities, which nobody uses."""
         if train and self._augment is not None:
@@ -175,7 +182,7 @@ class BoxedImages(EncodedImageSource):
 
     def objects(
         self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Returns the rows of a batch for the visible part of an image: its boxes. Subclasses add masks.
 
         Args:
@@ -189,7 +196,7 @@ class BoxedImages(EncodedImageSource):
 
     def _change(
         self, index: int, augment: BoxAugment, seed: int, epoch: int
-    ) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:
         """Returns an augmented sample: a part of an image, or of two blended images, or a mosaic of four."""
         draw_U, mixes = augment.draws(seed, epoch, index), augment.mixes_images(epoch)
         if mixes and augment.is_mosaic(draw_U):
@@ -232,11 +239,14 @@ class BoxedImages(EncodedImageSource):
             draw_U: random numbers of the sample.
         """
         opened = [self.open(index) for index, _ in images]
-        row_MD = np.concatenate([
-            self._checked_rows(index, image.size) if len(images) == 1
-            else weighted(self._checked_rows(index, image.size), weight)
-            for (index, weight), image in zip(images, opened)
-        ])  # fmt: skip
+        row_MD = np.concatenate(
+            [
+                self._checked_rows(index, image.size)
+                if len(images) == 1
+                else weighted(self._checked_rows(index, image.size), weight)
+                for (index, weight), image in zip(images, opened)
+            ]
+        )
         width, height = (max(image.size[side] for image in opened) for side in (0, 1))
         window = augment.window(draw_U, (width, height), row_MD[is_trained_on(row_MD)][:, :4])
         left, top, right, bottom = window
@@ -252,9 +262,13 @@ class BoxedImages(EncodedImageSource):
         return self._join([(view, augment.recoloured(draw_U, part_CHW))]), moved_MD
 
     def _blended(
-        self, images: Sequence[Tuple[int, float]], opened: Sequence[ImageReader], window: Window, frame: Rectangle,
+        self,
+        images: Sequence[Tuple[int, float]],
+        opened: Sequence[ImageReader],
+        window: Window,
+        frame: Rectangle,
         view: View,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Returns the visible part of blended images, which are black outside of their borders."""
         total_CHW = np.zeros((self.shape[0], view.place.height, view.place.width), np.float32)
         is_bytes = True

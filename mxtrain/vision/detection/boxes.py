@@ -151,7 +151,7 @@ class BoxAnnotations(Annotations):
         moved_MD = self.moved(row_MD, step)
         kept_M, begin_M2, end_M2, visible_M = visible_parts(
             moved_MD, np.zeros(2), np.array(step.size[::-1]), self._min_visible
-        )  # fmt: skip
+        )
         moved_MD[:, :2], moved_MD[:, 2:4] = begin_M2, end_M2
         moved_MD[:, Column.AREA] *= visible_M * abs(determinant(step.matrix_23))
         visible_MD = self.cut(moved_MD[kept_M], row_MD[kept_M], step)

@@ -98,9 +98,10 @@ class Coco(PublicDataset, BoxedFiles):
         self.fetch()
         root = self.require_root(_LAYOUT)
         files = {
-            "train": (self.train_annotations, self.train_images), "val": (self.val_annotations, self.val_images),
+            "train": (self.train_annotations, self.train_images),
+            "val": (self.val_annotations, self.val_images),
             "test": (self.test_annotations, self.test_images),
-        }  # fmt: skip
+        }
         names: List[str] = []
         category_ids: List[int] = []
         splits: Dict[str, Optional[BoxedSplit]] = {}
@@ -152,8 +153,11 @@ class Coco(PublicDataset, BoxedFiles):
         An image is matched by its path, otherwise by its file name if only one annotated image has that name.
         """
         root = Path(self.root)
-        parts = ((self.val_annotations, self.val_images), (self.test_annotations, self.test_images),
-                 (self.train_annotations, self.train_images))  # fmt: skip
+        parts = (
+            (self.val_annotations, self.val_images),
+            (self.test_annotations, self.test_images),
+            (self.train_annotations, self.train_images),
+        )
         id_of_path: Dict[str, Union[int, str]] = {}
         ids_of_name: Dict[str, Set[Union[int, str]]] = {}
         for file, images in parts:
@@ -201,24 +205,31 @@ class Coco(PublicDataset, BoxedFiles):
         missing = [number for number, file_id in enumerate(ids) if file_id is None]
         refuse_unpaired(
             [DataPlace(str(contents.path), record=int(contents.record_P[number])) for number in missing],
-            [f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
-             for number in missing],
+            [
+                f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
+                for number in missing
+            ],
             f"({len(missing):,} of {len(paths):,} images are missing)",
-            f"Add them, or say with {setting}=FOLDER where their names begin.", findings,
-        )  # fmt: skip
+            f"Add them, or say with {setting}=FOLDER where their names begin.",
+            findings,
+        )
         existing = [number for number, file_id in enumerate(ids) if file_id is not None]
         index_P = np.full(len(paths), -1)
         index_P[existing] = np.arange(len(existing))
         is_usable_R &= index_P[contents.image_R] >= 0
         class_of = self._class_of(contents, names)
         class_R = np.array([class_of.get(number, -1) for number in contents.category_R[is_usable_R].tolist()], np.int64)
-        row_RD = np.column_stack([
-            contents.edge_R4[is_usable_R], class_R, Flag.CROWD * contents.is_crowd_R[is_usable_R],
-            contents.area_R[is_usable_R],
-        ])  # fmt: skip
+        row_RD = np.column_stack(
+            [
+                contents.edge_R4[is_usable_R],
+                class_R,
+                Flag.CROWD * contents.is_crowd_R[is_usable_R],
+                contents.area_R[is_usable_R],
+            ]
+        )
         table = BoxTable.grouped(
             index_P[contents.image_R[is_usable_R]], row_RD, len(existing), contents.size_P2[existing].reshape(-1, 2)
-        )  # fmt: skip
+        )
         if not existing:
             return None
         kept_ids = [file_id for file_id in ids if file_id is not None]

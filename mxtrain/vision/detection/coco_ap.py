@@ -98,9 +98,13 @@ def evaluate_boxes(image_P: np.ndarray, true_G8: np.ndarray, detection_N8: np.nd
 
 
 def evaluate_masks(
-    image_P: np.ndarray, size_P2: np.ndarray, true_G8: np.ndarray, detection_N8: np.ndarray,
-    true_codes: Sequence[bytes], detection_codes: Sequence[bytes],
-) -> CocoResult:  # fmt: skip
+    image_P: np.ndarray,
+    size_P2: np.ndarray,
+    true_G8: np.ndarray,
+    detection_N8: np.ndarray,
+    true_codes: Sequence[bytes],
+    detection_codes: Sequence[bytes],
+) -> CocoResult:
     """Runs COCOeval on masks.
 
     Args:
@@ -125,7 +129,7 @@ def evaluate_masks(
 
 def evaluate_key_points(
     image_P: np.ndarray, true: Annotations, predicted: Annotations, sigma_J: np.ndarray
-) -> CocoResult:  # fmt: skip
+) -> CocoResult:
     """Runs COCOeval on the key points of objects of one class.
 
     Args:
@@ -141,9 +145,14 @@ def _images(image_P: np.ndarray) -> Annotations:
 
 
 def _evaluate(
-    kind: str, images: Annotations, classes: List[int], true: Annotations, predicted: Annotations, areas: Sequence[str],
+    kind: str,
+    images: Annotations,
+    classes: List[int],
+    true: Annotations,
+    predicted: Annotations,
+    areas: Sequence[str],
     sigma_J: Optional[np.ndarray] = None,
-) -> CocoResult:  # fmt: skip
+) -> CocoResult:
     with contextlib.redirect_stdout(io.StringIO()):  # COCOeval prints its progress
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
@@ -165,9 +174,13 @@ def _evaluate(
         evaluation.accumulate()
     values: Dict[str, Any] = evaluation.eval
     return CocoResult(
-        values["precision"], values["recall"], np.asarray(evaluation.params.iouThrs),
-        [int(maximum) for maximum in evaluation.params.maxDets], classes, areas,
-    )  # fmt: skip
+        values["precision"],
+        values["recall"],
+        np.asarray(evaluation.params.iouThrs),
+        [int(maximum) for maximum in evaluation.params.maxDets],
+        classes,
+        areas,
+    )
 
 
 def _annotations(true_G8: np.ndarray) -> Annotations:
@@ -184,6 +197,9 @@ def _results(detection_N8: np.ndarray) -> Annotations:
 def _annotation(row: List[float], number: int) -> Dict[str, Any]:
     left, top, right, bottom, area = row[3:]
     return {
-        "id": number, "image_id": int(row[0]), "category_id": int(row[1]), "area": area,
+        "id": number,
+        "image_id": int(row[0]),
+        "category_id": int(row[1]),
+        "area": area,
         "bbox": [left, top, right - left, bottom - top],
-    }  # fmt: skip
+    }

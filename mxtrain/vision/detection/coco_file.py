@@ -243,10 +243,18 @@ class _CocoReader:
                 fact = f"has iscrowd {annotation['iscrowd']!r:.40}, which is neither 0 nor 1"
                 self._refuse(NOT_A_NUMBER, element, fact, "Write 0 or 1.")
                 return
-            integers = array("q", (
-                self._image_of(annotation["image_id"]), annotation["category_id"], is_crowd,
-                name if type(name) is int else -1, element.record, element.begin, element.end,
-            ))  # fmt: skip
+            integers = array(
+                "q",
+                (
+                    self._image_of(annotation["image_id"]),
+                    annotation["category_id"],
+                    is_crowd,
+                    name if type(name) is int else -1,
+                    element.record,
+                    element.begin,
+                    element.end,
+                ),
+            )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             fact = "has no bbox of four numbers, no image_id, or no category_id that is a whole number"
             self._refuse(NOT_A_NUMBER, element, fact, "Correct or remove it.")
@@ -294,9 +302,19 @@ class _CocoReader:
             edge_R4 = np.concatenate([float_R5[:, :2], float_R5[:, :2] + float_R5[:, 2:4]], axis=1)
         area_R = np.where(np.isfinite(float_R5[:, 4]), float_R5[:, 4], np.nan)
         return CocoContents(
-            self._path, image_id_P, [name for name, *_ in images],
+            self._path,
+            image_id_P,
+            [name for name, *_ in images],
             np.array([(width, height) for _, width, height, _ in images]),
-            np.array([record for *_, record in images]), dict(sorted(self._categories.items())),
-            self._points, position_R[is_known_R], integer_R7[:, 1], edge_R4, area_R, integer_R7[:, 2] != 0,
-            integer_R7[:, 3], integer_R7[:, 4], integer_R7[:, 5:],
-        )  # fmt: skip
+            np.array([record for *_, record in images]),
+            dict(sorted(self._categories.items())),
+            self._points,
+            position_R[is_known_R],
+            integer_R7[:, 1],
+            edge_R4,
+            area_R,
+            integer_R7[:, 2] != 0,
+            integer_R7[:, 3],
+            integer_R7[:, 4],
+            integer_R7[:, 5:],
+        )

@@ -42,8 +42,9 @@ def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int
     if known and unknown:
         print(
             f"image_id: annotations of dataset.root name {len(known):,} of the {len(ids):,} images; of the others "
-            f"it is the number that a file is called, or its name, e.g. of {unknown[0]}", file=sys.stderr,
-        )  # fmt: skip
+            f"it is the number that a file is called, or its name, e.g. of {unknown[0]}",
+            file=sys.stderr,
+        )
     return ids
 
 

@@ -33,9 +33,7 @@ class CentreLoss(gluon.HybridBlock):
         super().__init__()
         self._size_weight, self._offset_weight = size_weight, offset_weight
 
-    def centre_loss(
-        self, F, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw, weight_B1hw=None
-    ):  # fmt: skip
+    def centre_loss(self, F, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw, weight_B1hw=None):
         """Computes the sum of the loss over a sample, and its number of objects, (B,) each.
 
         Args:
@@ -106,10 +104,13 @@ class PrototypeMaskLoss(CentreLoss):
         table_BCP = F.transpose(F.reshape(coefficient_BPhw, (0, 0, -1)), axes=(0, 2, 1))
         coefficient = F.expand_dims(F.reshape(F.gather_nd(table_BCP, index_2BM), (-3, -2)), axis=1)
         part = F.contrib.ROIAlign(
-            prototype_BPHW, F.reshape(F.concat(image_BM1, edge_BM4, dim=2), (-1, 5)),
-            pooled_size=(PREDICTED_SIDE, PREDICTED_SIDE), spatial_scale=1.0,
-            sample_ratio=TRUE_SIDE // PREDICTED_SIDE, aligned=True,
-        )  # fmt: skip
+            prototype_BPHW,
+            F.reshape(F.concat(image_BM1, edge_BM4, dim=2), (-1, 5)),
+            pooled_size=(PREDICTED_SIDE, PREDICTED_SIDE),
+            spatial_scale=1.0,
+            sample_ratio=TRUE_SIDE // PREDICTED_SIDE,
+            aligned=True,
+        )
         logit_TS = F.reshape(F.batch_dot(coefficient, F.reshape(part, (0, 0, -1))), (-1, PREDICTED_SIDE**2))
         true_TSS = F.reshape(F.slice_axis(row_BMR, axis=2, begin=NUM_COLUMNS, end=None), (-1, 1, TRUE_SIDE, TRUE_SIDE))
         kernel = (TRUE_SIDE // PREDICTED_SIDE,) * 2

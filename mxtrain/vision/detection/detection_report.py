@@ -26,11 +26,19 @@ if TYPE_CHECKING:
 MAX_SHOWN = 16
 MAX_CURVES = 20
 COCO_FIGURES = (
-    ("AP", None, "all", 100), ("AP50", 0.5, "all", 100), ("AP75", 0.75, "all", 100), ("AP small", None, "small", 100),
-    ("AP medium", None, "medium", 100), ("AP large", None, "large", 100), ("AR 1", None, "all", 1),
-    ("AR 10", None, "all", 10), ("AR 100", None, "all", 100), ("AR small", None, "small", 100),
-    ("AR medium", None, "medium", 100), ("AR large", None, "large", 100),
-)  # fmt: skip
+    ("AP", None, "all", 100),
+    ("AP50", 0.5, "all", 100),
+    ("AP75", 0.75, "all", 100),
+    ("AP small", None, "small", 100),
+    ("AP medium", None, "medium", 100),
+    ("AP large", None, "large", 100),
+    ("AR 1", None, "all", 1),
+    ("AR 10", None, "all", 10),
+    ("AR 100", None, "all", 100),
+    ("AR small", None, "small", 100),
+    ("AR medium", None, "medium", 100),
+    ("AR large", None, "large", 100),
+)
 """COCO's twelve figures of boxes: name, threshold, sizes of objects, and number of detections per image."""
 FIGURE_NAMES = [name for name, *_ in COCO_FIGURES]
 
@@ -58,12 +66,15 @@ class DetectionReport(CollectingReport):
         by_class = VocAP().by_class(true_G8, detection_N8)
         mistakes = self._mistakes(true_G8, detection_N8)
         return [
-            Table("classes", ["class", "AP50 (VOC)", "AP (COCO)", "AR (COCO)", "objects", "found"],
-                  self._rows(true_G8, detection_N8, by_class)),
+            Table(
+                "classes",
+                ["class", "AP50 (VOC)", "AP (COCO)", "AR (COCO)", "objects", "found"],
+                self._rows(true_G8, detection_N8, by_class),
+            ),
             Table("coco", ["figure", "value"], self._figures()),
             Figure("curves", lambda most: draw_curves(by_class, self._names, title)),
             *([Figure("mistakes", mistakes)] if mistakes is not None else []),
-        ]  # fmt: skip
+        ]
 
     def _rows(
         self, true_G8: np.ndarray, detection_N8: np.ndarray, by_class: Mapping[int, Tuple[float, Any, Any, Any]]
@@ -73,12 +84,16 @@ class DetectionReport(CollectingReport):
         rows = []
         for number, name in enumerate(self._names):
             is_there = number in by_class
-            rows.append([
-                name, by_class[number][0] if is_there else "",
-                coco.precision(None, "all", 100, number) if is_there else "",
-                coco.recall(None, "all", 100, number) if is_there else "",
-                int((true_G8[:, 1] == number).sum()), int((is_confident_N & (detection_N8[:, 1] == number)).sum()),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    by_class[number][0] if is_there else "",
+                    coco.precision(None, "all", 100, number) if is_there else "",
+                    coco.recall(None, "all", 100, number) if is_there else "",
+                    int((true_G8[:, 1] == number).sum()),
+                    int((is_confident_N & (detection_N8[:, 1] == number)).sum()),
+                ]
+            )
         return rows
 
     def _figures(self) -> List[List[Any]]:

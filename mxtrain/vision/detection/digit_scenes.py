@@ -88,17 +88,24 @@ class DigitScenes(MaskedDataset):
 
         def scenes(part: np.ndarray, halves: Sequence[np.ndarray], length: int) -> Scenes:
             return self.kind(
-                image_N1GG[part, 0] / 255.0, label_N[part], halves, length, self.image_size, self.digits,
-                self.digit_size, self.split_seed,
-            )  # fmt: skip
+                image_N1GG[part, 0] / 255.0,
+                label_N[part],
+                halves,
+                length,
+                self.image_size,
+                self.digits,
+                self.digit_size,
+                self.split_seed,
+            )
 
         mean, std = known_statistics(3)
         return self.make_splits(
             scenes(in_train, left, self.usual_num_train if self.num_train == "auto" else self.num_train),
             scenes(in_val, right, self.num_val),
             scenes(in_test, right, self.num_val) if len(in_test) else None,
-            mean if self.mean == "auto" else self.mean, std if self.std == "auto" else self.std,
-        )  # fmt: skip
+            mean if self.mean == "auto" else self.mean,
+            std if self.std == "auto" else self.std,
+        )
 
     def make_splits(
         self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]

@@ -29,7 +29,7 @@ TYPE = "faster_rcnn"
 CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
 STAGED = tuple(
     name for name in CLASSIFICATION_NAMES if name.startswith("resnet") and name.endswith(("1b", "1c", "1d", "1e", "1s"))
-)  # fmt: skip
+)
 """GluonCV's ResNets with four stages, of which the last can be applied to each region."""
 MAX_LOG_SCALE = 80.0
 """Logarithm of the largest change of a side if GluonCV has no limit: its exponential is a finite float32."""
@@ -55,8 +55,9 @@ class FasterRCNN(GluonCVDetector):
     """GluonCV's networks by name, without a dataset."""
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.FASTER_RCNN, CUSTOM, CUSTOM_PYRAMID)
     custom_fields: ClassVar[Mapping[str, Tuple[str, ...]]] = {
-        CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
-    }  # fmt: skip
+        CUSTOM: ("backbone", "channels"),
+        CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
+    }
     """Name of a custom network -> fields that only custom networks have. Networks with a pyramid have all of them."""
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
@@ -157,10 +158,12 @@ class FasterRCNN(GluonCVDetector):
     def _settings(self) -> ProposalSettings:
         parts = self._parts()
         return ProposalSettings(
-            train_post_nms=self.proposals, post_nms=parts.post_nms if self.regions == "auto" else self.regions,
-            min_size=parts.min_size, max_log_scale=parts.max_log_scale or MAX_LOG_SCALE,
+            train_post_nms=self.proposals,
+            post_nms=parts.post_nms if self.regions == "auto" else self.regions,
+            min_size=parts.min_size,
+            max_log_scale=parts.max_log_scale or MAX_LOG_SCALE,
             num_samples=parts.num_samples if self.region_samples == "auto" else self.region_samples,
-        )  # fmt: skip
+        )
 
     def _anchors(self, input_shape: Shape) -> List[RegionAnchors]:
         """Returns the anchors of each map.

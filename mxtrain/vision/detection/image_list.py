@@ -64,8 +64,11 @@ class ImageList(BoxedFiles):
             path = self._path(root, split, setting)
             if path is None:
                 continue
-            read = functools.partial(read_records, path, findings) if path.suffix.lower() == ".rec" else (
-                functools.partial(read_list, path, root / self.images, findings))  # fmt: skip
+            read = (
+                functools.partial(read_records, path, findings)
+                if path.suffix.lower() == ".rec"
+                else (functools.partial(read_list, path, root / self.images, findings))
+            )
             boxes = attempt(findings, DataPlace(str(path)), read)
             if boxes is not None:
                 listed[split] = boxes
@@ -73,9 +76,7 @@ class ImageList(BoxedFiles):
         if not names:
             names = _numbered_names(listed)
         is_normalized = self._is_normalized(listed)
-        splits = {
-            split: self._split(boxes, len(names), is_normalized, findings) for split, boxes in listed.items()
-        }  # fmt: skip
+        splits = {split: self._split(boxes, len(names), is_normalized, findings) for split, boxes in listed.items()}
         return self.make_splits(splits, names, range(len(names)), findings)
 
     def _path(self, root: Path, split: str, setting: Optional[str]) -> Optional[Path]:
@@ -95,8 +96,9 @@ class ImageList(BoxedFiles):
             return path
         existing = [path for path in (root / f"{split}.rec", root / f"{split}.lst") if exists(path)]
         if not existing and split == "train":
-            raise DataError(f"{self.option}: '{root}' holds no train.lst or train.rec. Name yours with "
-                            "dataset.train_list=FILE.")  # fmt: skip
+            raise DataError(
+                f"{self.option}: '{root}' holds no train.lst or train.rec. Name yours with dataset.train_list=FILE."
+            )
         return existing[0] if existing else None
 
     def _is_normalized(self, listed: Mapping[str, ListedBoxes]) -> bool:
@@ -120,9 +122,7 @@ class ImageList(BoxedFiles):
         kept_R6 = listed.object_R6[is_kept_R]
         area_R = (kept_R6[:, 3:5] - kept_R6[:, 1:3]).prod(axis=1)
         row_RD = np.column_stack([kept_R6[:, 1:5], kept_R6[:, 0], kept_R6[:, 5], area_R])
-        table = BoxTable.grouped(
-            listed.image_R[is_kept_R], row_RD, len(listed.encoded), is_normalized=is_normalized
-        )  # fmt: skip
+        table = BoxTable.grouped(listed.image_R[is_kept_R], row_RD, len(listed.encoded), is_normalized=is_normalized)
         return BoxedSplit(listed.encoded, listed.ids, table) if len(listed.encoded) else None
 
 

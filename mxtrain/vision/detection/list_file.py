@@ -233,8 +233,11 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     """
     collector = _ListCollector()
     files: List[Tuple[str, FileId]] = []
-    rows = [(number, line.split("\t")) for number, line in enumerate(split_lines(read_text(path, findings)), 1)
-            if line.strip()]  # fmt: skip
+    rows = [
+        (number, line.split("\t"))
+        for number, line in enumerate(split_lines(read_text(path, findings)), 1)
+        if line.strip()
+    ]
     if not rows:
         raise DataError(f"'{path}' names no image.")
     for (number, row), file, identity in zip(rows, *find_named(folder, [as_posix(row[-1].strip()) for _, row in rows])):

@@ -210,7 +210,7 @@ def box_overlap(true_G8: np.ndarray, detection_N8: np.ndarray) -> Overlap:
     """Returns the overlap function of boxes that `CollectedBoxes.boxes` returned."""
     return lambda number, candidates: intersections_over_unions(
         detection_N8[number, None, 3:7], true_G8[candidates, 3:7]
-    )[0]  # fmt: skip
+    )[0]
 
 
 def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, min_iou: float = 0.5) -> np.ndarray:

@@ -58,11 +58,11 @@ class TwoStageLoss(gluon.HybridBlock):
 
     def _proposal_loss(
         self, F: OperatorModule, score_BN: Array, offset_BN4: Array, label_BN: Array, true_BN4: Array, noise_BN: Array
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Returns the mean loss of a sample of the anchors, (B,)."""
         key_BN = sampling_keys(
             F, label_BN > 0, F.relu(1 - F.abs(label_BN)), noise_BN, self._num_samples, POSITIVE_FRACTION
-        )  # fmt: skip
+        )
         # Positives beyond their quota (keys below 2) are not used.
         key_BN = key_BN * (key_BN >= 2)
         index_BA = F.topk(key_BN, k=self._num_samples, ret_typ="indices", axis=1, dtype="int32")
@@ -80,7 +80,7 @@ class TwoStageLoss(gluon.HybridBlock):
 
     def _region_loss(
         self, F: OperatorModule, region_BR5: Array, logit_BRK: Array, offset_BRP: Array, box_BMD: Array
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Returns the mean loss of the regions, without padding and background inside crowd regions, (B,)."""
         edge_BR4 = columns_of(F, F.BlockGrad(region_BR5), 0, 4)
         matches = match_boxes(F, edge_BR4, box_BMD)

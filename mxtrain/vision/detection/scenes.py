@@ -58,9 +58,16 @@ class Scenes:
     samples_per_task = 16
 
     def __init__(
-        self, ink_NGG: np.ndarray, label_N: np.ndarray, photos: Sequence[np.ndarray], length: int,
-        size: Sequence[int], digits: Sequence[int], digit_size: Sequence[int], split_seed: int,
-    ) -> None:  # fmt: skip
+        self,
+        ink_NGG: np.ndarray,
+        label_N: np.ndarray,
+        photos: Sequence[np.ndarray],
+        length: int,
+        size: Sequence[int],
+        digits: Sequence[int],
+        digit_size: Sequence[int],
+        split_seed: int,
+    ) -> None:
         """Stores the digits, the photographs and the settings of the scenes.
 
         Args:
@@ -83,7 +90,7 @@ class Scenes:
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, masks (B, H, W) int16, and sizes (B, 4), which are constant; see `Source.fetch`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return scenes.image_BCHW, scenes.mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
@@ -103,7 +110,7 @@ class Scenes:
             if len(rows):
                 box_BDR[rows, number], is_ink_BHW[rows] = self._add_digit(
                     image_BCHW, mask_BHW, square_BD4, rows, index_B[rows], stream, number
-                )  # fmt: skip
+                )
                 owner_BHW[rows] = np.where(is_ink_BHW[rows], number + 1, owner_BHW[rows])
         return GeneratedScenes(np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR, owner_BHW, is_ink_BHW)
 
@@ -120,9 +127,15 @@ class Scenes:
         return np.stack(parts).astype(np.float32) * np.float32(BACKGROUND)
 
     def _add_digit(
-        self, image_BCHW: np.ndarray, mask_BHW: np.ndarray, square_BD4: np.ndarray, row_b: np.ndarray,
-        index_b: np.ndarray, stream: Tuple[int, int], number: int,
-    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        self,
+        image_BCHW: np.ndarray,
+        mask_BHW: np.ndarray,
+        square_BD4: np.ndarray,
+        row_b: np.ndarray,
+        index_b: np.ndarray,
+        stream: Tuple[int, int],
+        number: int,
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Draws one more digit into some of the scenes. Returns its boxes (b, R), and masks of its ink (b, H, W).
 
         Args:
@@ -170,7 +183,7 @@ class BoxedScenes(Scenes):
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, boxes (B, D, R) float32, and rows of `ResizeTransform` (B, 4), which are constant; see
         `Source.fetch`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
@@ -182,7 +195,7 @@ class InstanceScenes(Scenes):
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, objects with masks (B, D, R) float32, see `mask_rows`, and metadata of
         `mask_rows.build_meta`; see `Source.fetch`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)

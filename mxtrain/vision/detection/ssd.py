@@ -143,9 +143,7 @@ class SSD(SuppressingDetector):
 
     def _anchors(self, input_shape: Shape) -> Tuple[SSDParts, List[AnchorMap]]:
         parts, sizes = self._parts(input_shape)
-        maps = anchor_maps(
-            sizes, input_shape, parts.base_size, parts.sizes, parts.ratios, parts.steps, parts.lite
-        )
+        maps = anchor_maps(sizes, input_shape, parts.base_size, parts.sizes, parts.ratios, parts.steps, parts.lite)
         return parts, maps
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
@@ -186,6 +184,4 @@ def _spaced(num_maps: int) -> List[float]:
 def _custom(backbone: str, features: Sequence[str], filters: Sequence[int]) -> SSDParts:
     """Returns the parts of a custom network. Sizes are relative to the side of the image."""
     num_maps = len(features) + len(filters)
-    return SSDParts(
-        backbone, 1, tuple(features), tuple(filters), tuple(_spaced(num_maps)), (), usual_ratios(num_maps)
-    )  # fmt: skip
+    return SSDParts(backbone, 1, tuple(features), tuple(filters), tuple(_spaced(num_maps)), (), usual_ratios(num_maps))

@@ -154,7 +154,7 @@ class Detection(Task):
 
     def export_outputs(
         self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:  # fmt: skip
+    ) -> Dict[str, Array]:
         """Returns detections (B, N, 6) in pixels of the network's input, see `BoxCoding.decode`."""
         return {"detections": self._coding(description, signature).decode(outputs, F)}
 
@@ -211,17 +211,25 @@ class Detection(Task):
         ]
         found, matched = sum(map(len, matches)), int(sum(is_hit.sum() for is_hit in matches))
         return {
-            "objects": num_objects, "found": found, "matched": matched, "missed": num_objects - matched,
+            "objects": num_objects,
+            "found": found,
+            "matched": matched,
+            "missed": num_objects - matched,
             "false_positives": found - matched,
-        }  # fmt: skip
+        }
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the detections, highest score first: class, score, box."""
-        return {"found": [
-            {"class": signature.class_names[int(row[0])], "score": round(row[1], 6),
-             "box": [round(edge, 2) for edge in row[2:6]]}
-            for row in self.shown(prediction)[:, :6].tolist()
-        ]}  # fmt: skip
+        return {
+            "found": [
+                {
+                    "class": signature.class_names[int(row[0])],
+                    "score": round(row[1], 6),
+                    "box": [round(edge, 2) for edge in row[2:6]],
+                }
+                for row in self.shown(prediction)[:, :6].tolist()
+            ]
+        }
 
     def shown(self, prediction: np.ndarray) -> np.ndarray:
         """Returns the detections above the score threshold whose box has an area after rounding to 0.01 pixels."""
@@ -249,10 +257,15 @@ class Detection(Task):
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(
-            {"image_id": row["sample_id"], "category_id": ids[detection["class"]], **self.coco_location(detection),
-             "score": detection["score"]}
-            for row in rows for detection in row["found"]
-        )  # fmt: skip
+            {
+                "image_id": row["sample_id"],
+                "category_id": ids[detection["class"]],
+                **self.coco_location(detection),
+                "score": detection["score"],
+            }
+            for row in rows
+            for detection in row["found"]
+        )
 
     def coco_location(self, detection: JsonObject) -> JsonObject:
         """Returns the location of an object in the format of COCO results.
@@ -295,16 +308,18 @@ class Detection(Task):
             lambda outputs: nd.pick(coding.scores(outputs), best_B),
             ["nothing" if number < 0 else names[number] for number in true_B],
             ["" if number < 0 else names[number] for number in class_B],
-            first_B6[:, 1], (class_B == true_B) & (class_B >= 0), inside_BH[:, :, None] & inside_BW[:, None, :],
+            first_B6[:, 1],
+            (class_B == true_B) & (class_B >= 0),
+            inside_BH[:, :, None] & inside_BW[:, None, :],
             is_of_one_place=True,
-        )  # fmt: skip
+        )
 
     def can_show(self, description: Description) -> bool:
         return True
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         from mxtrain.vision.detection.box_figure import boxed_samples, draw_gallery
 
         samples = boxed_samples(source, range(len(source)), [self.shown(prediction) for prediction in predictions])

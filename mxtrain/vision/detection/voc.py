@@ -141,8 +141,9 @@ class Voc(PublicDataset, BoxedFiles):
         splits = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
         read_splits = {
             split: reader.read(years, f"dataset.{split}_split", names_of_split)
-            for split, names_of_split in splits.items() if names_of_split is not None or split == "train"
-        }  # fmt: skip
+            for split, names_of_split in splits.items()
+            if names_of_split is not None or split == "train"
+        }
         return self.make_splits(read_splits, names, range(len(names)), findings)
 
     def _find_mixed(self, root: Path) -> Dict[str, Path]:
@@ -171,8 +172,9 @@ class VocInstances(Voc):
             [DataPlace(str(sources.annotations[number])) for number in missing],
             [f"'{sources.annotations[number]}' has no mask '{masks[number]}'" for number in missing],
             f"({len(missing):,} of {len(masks):,} masks are missing)",
-            "Add them, or name a split of images that have masks.", findings,
-        )  # fmt: skip
+            "Add them, or name a split of images that have masks.",
+            findings,
+        )
         outlines = VocOutlines([str(mask) for mask in masks], sources.count_P, sources.object_R, split.table.begin_P1)
         return InstanceSplit(split.encoded, split.ids, split.table, outlines)
 
@@ -225,19 +227,27 @@ class _SplitReader:
         start = len(str(folder)) + 1
         annotations = {
             composed(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
-        }  # fmt: skip
+        }
         unmatched = [name for name in annotations if name not in images]
         refuse_unpaired(
             [DataPlace(str(annotations[name])) for name in unmatched],
-            [f"'{annotations[name]}' is the annotation of no image: no image of the same name is beside it"
-             for name in unmatched],
+            [
+                f"'{annotations[name]}' is the annotation of no image: no image of the same name is beside it"
+                for name in unmatched
+            ],
             f"({len(unmatched):,} of {len(annotations):,} have no image)",
-            "Add the images, or remove these annotations.", self._findings,
-        )  # fmt: skip
+            "Add the images, or remove these annotations.",
+            self._findings,
+        )
         without = len(images) - (len(annotations) - len(unmatched))
         if without:
-            log.info("%s: %d of %d images in '%s' have no annotation and are left out", self._dataset.option, without,
-                     len(images), folder)  # fmt: skip
+            log.info(
+                "%s: %d of %d images in '%s' have no annotation and are left out",
+                self._dataset.option,
+                without,
+                len(images),
+                folder,
+            )
         return self._build_split([(*images[name], annotations[name]) for name in sorted(images) if name in annotations])
 
     def _build_split(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
@@ -278,14 +288,17 @@ class _SplitReader:
             names = attempt(self._findings, DataPlace(str(lists)), read) or {}
         for kind, files, parent in (("image", images, folder / "JPEGImages"), ("annotation", matched, annotations)):
             missing = [name for name in names if name not in files]
-            places = [DataPlace(str(lists / f"{part}.txt"), names[name]) if part else
-                      DataPlace(str(matched[name])) for name in missing]  # fmt: skip
-            facts = [f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
-                     f"{kind} in '{parent}'" for name, place in zip(missing, places)]  # fmt: skip
+            places = [
+                DataPlace(str(lists / f"{part}.txt"), names[name]) if part else DataPlace(str(matched[name]))
+                for name in missing
+            ]
+            facts = [
+                f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
+                f"{kind} in '{parent}'"
+                for name, place in zip(missing, places)
+            ]
             remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
-            refuse_unpaired(
-                places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
-            )  # fmt: skip
+            refuse_unpaired(places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings)
         return [(*images[name], matched[name]) for name in names if name in images and name in matched]
 
     def _names(self, lists: Path, part: str, setting_text: str, known: Collection[str]) -> Dict[str, int]:
@@ -293,8 +306,9 @@ class _SplitReader:
         setting = setting_text.partition("=")[0]
         all_images, held_out = "all images that have an annotation", "dataset.val_fraction of the training data"
         instead = {"dataset.train_split": f": {all_images}", "dataset.val_split": f": {held_out}"}.get(setting, "")
-        return read_names(lists, part, setting_text, self._findings, f"Without lists, type {setting}=null{instead}.",
-                          known)  # fmt: skip
+        return read_names(
+            lists, part, setting_text, self._findings, f"Without lists, type {setting}=null{instead}.", known
+        )
 
 
 class _VocBoxes:
@@ -318,7 +332,7 @@ class _VocBoxes:
         """
         content = attempt(
             self._findings, DataPlace(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
-        )  # fmt: skip
+        )
         if content is None:
             return
         try:
@@ -396,8 +410,9 @@ class _VocBoxes:
                 "width and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and "
                 "the height of their images."
             )
-        is_kept_R = refuse_wrong_boxes(edge_R4, size_P2[image_R], _VocNotes(self._locations, edge_R4), self._findings,
-                                     self._dataset.mends)  # fmt: skip
+        is_kept_R = refuse_wrong_boxes(
+            edge_R4, size_P2[image_R], _VocNotes(self._locations, edge_R4), self._findings, self._dataset.mends
+        )
         area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[is_kept_R].prod(axis=1)
         row_RD = np.column_stack([array_R8[is_kept_R, 1:7], area_R])
         # Annotations were read in the order of the images, so boxes are already grouped by image.
@@ -423,7 +438,7 @@ class _VocNotes:
 
 def _find_annotations(
     folder: Path, images: Collection[str], findings: Findings
-) -> Tuple[Dict[str, Path], Dict[str, Path]]:  # fmt: skip
+) -> Tuple[Dict[str, Path], Dict[str, Path]]:
     """Matches annotations to images.
 
     An annotation has the same relative path as its image: `Annotations/sub/a.xml` for `JPEGImages/sub/a.jpg`. An

@@ -20,9 +20,12 @@ from mxtrain.files.text_numbers import parse_number
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 _READ = {
-    ("size", "width"), ("size", "height"), ("object", "name"), ("object", "difficult"),
+    ("size", "width"),
+    ("size", "height"),
+    ("object", "name"),
+    ("object", "difficult"),
     *(("object", "bndbox", edge) for edge in EDGES),
-}  # fmt: skip
+}
 """Elements below the root whose text is read."""
 XML_SPACE = " \t\r\n"
 _MAX_DEPTH = 64
@@ -31,9 +34,22 @@ _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]{
 _EXPATS_OWN = {"utf-8": "utf-8", "iso8859-1": "iso-8859-1", "ascii": "us-ascii"}
 """Python's name of an encoding -> expat's name. Expat knows no other names, such as utf8."""
 ENCODINGS = {
-    "gb2312": "gb18030", "gbk": "gb18030", "gb18030": "gb18030", "hz": "hz", "big5": "cp950", "cp950": "cp950",
-    "big5hkscs": "big5hkscs", "shift_jis": "cp932", "cp932": "cp932", "euc_jp": "euc_jp", "iso2022_jp": "iso2022_jp",
-    "euc_kr": "cp949", "cp949": "cp949", "johab": "johab", "koi8-r": "koi8-r", "koi8-u": "koi8-u",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "gb18030": "gb18030",
+    "hz": "hz",
+    "big5": "cp950",
+    "cp950": "cp950",
+    "big5hkscs": "big5hkscs",
+    "shift_jis": "cp932",
+    "cp932": "cp932",
+    "euc_jp": "euc_jp",
+    "iso2022_jp": "iso2022_jp",
+    "euc_kr": "cp949",
+    "cp949": "cp949",
+    "johab": "johab",
+    "koi8-r": "koi8-r",
+    "koi8-u": "koi8-u",
     **{f"cp{number}": f"cp{number}" for number in (*range(1250, 1259), 437, 850, 866, 874)},
     **{f"iso8859-{number}": f"iso8859-{number}" for number in (*range(2, 12), *range(13, 17))},
 }

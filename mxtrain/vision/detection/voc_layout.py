@@ -28,9 +28,13 @@ def find_years(root: Path) -> List[Path]:
 
 
 def read_names(
-    folder: Path, name: str, setting: str, findings: Findings = STRICT, without_lists: str = "",
+    folder: Path,
+    name: str,
+    setting: str,
+    findings: Findings = STRICT,
+    without_lists: str = "",
     known: Collection[str] = (),
-) -> Dict[str, int]:  # fmt: skip
+) -> Dict[str, int]:
     """Reads a list of images. Returns name -> line number. Blank lines, and numbers and paths behind a name, are
     ignored.
 

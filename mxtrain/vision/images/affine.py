@@ -82,11 +82,14 @@ def warp(
     cv2_matrix_23 = matrix_23.copy()
     cv2_matrix_23[:, 2] += 0.5 * matrix_23[:, :2].sum(axis=1) - 0.5
     warped = cv2.warpAffine(
-        array_HWC, cv2_matrix_23, (size[1], size[0]), flags=cv2.INTER_NEAREST if is_nearest else cv2.INTER_LINEAR,
+        array_HWC,
+        cv2_matrix_23,
+        (size[1], size[0]),
+        flags=cv2.INTER_NEAREST if is_nearest else cv2.INTER_LINEAR,
         # If the image fills the result, its border must not be mixed with the fill colour.
         borderMode=cv2.BORDER_REPLICATE if is_inside else cv2.BORDER_CONSTANT,
         borderValue=np.asarray(fill_C, float).tolist(),
-    )  # fmt: skip
+    )
     return warped.reshape(*size, channels).transpose(2, 0, 1)
 
 

@@ -127,8 +127,9 @@ def _motion_blur(image_CHW: np.ndarray, length: float, generator: np.random.Gene
         shares = np.outer([1 - down + top, down - top], [1 - right + left, right - left])
         kernel[top : top + 2, left : left + 2] += shares
     kernel /= kernel.sum()
-    return np.stack([cv2.filter2D(np.ascontiguousarray(plane), -1, kernel, borderType=cv2.BORDER_REFLECT)
-                     for plane in image_CHW])  # fmt: skip
+    return np.stack(
+        [cv2.filter2D(np.ascontiguousarray(plane), -1, kernel, borderType=cv2.BORDER_REFLECT) for plane in image_CHW]
+    )
 
 
 def _fog(image_CHW: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
@@ -190,7 +191,14 @@ def _scale(image_CHW: np.ndarray) -> float:
 
 
 CORRUPTIONS: Dict[str, Callable[[np.ndarray, float, np.random.Generator], np.ndarray]] = {
-    "noise": _noise, "shot_noise": _shot_noise, "impulse_noise": _impulse_noise, "blur": _blur,
-    "motion_blur": _motion_blur, "fog": _fog, "brightness": _brightness, "contrast": _contrast,
-    "pixelate": _pixelate, "jpeg": _jpeg,
-}  # fmt: skip
+    "noise": _noise,
+    "shot_noise": _shot_noise,
+    "impulse_noise": _impulse_noise,
+    "blur": _blur,
+    "motion_blur": _motion_blur,
+    "fog": _fog,
+    "brightness": _brightness,
+    "contrast": _contrast,
+    "pixelate": _pixelate,
+    "jpeg": _jpeg,
+}

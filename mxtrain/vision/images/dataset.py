@@ -123,15 +123,17 @@ class Dataset(BaseDataset):
 
     def build_loader(  # type: ignore[override]  # takes sources of images
         self, source: Source, signature: Signature, options: LoaderOptions
-    ) -> BatchLoader:  # fmt: skip
+    ) -> BatchLoader:
         from mxtrain.vision.images.loader import ImageSettings, Loader
 
         settings = ImageSettings(
-            input_shape=shapes_of(signature.shape)[0], mean=signature.mean, std=signature.std,
+            input_shape=shapes_of(signature.shape)[0],
+            mean=signature.mean,
+            std=signature.std,
             num_workers=self.num_workers,
             chain=TransformChain(self.augment.transforms or (), self.annotations(signature)),
             **self.loader_options(options.train),
-        )  # fmt: skip
+        )
         return Loader(source, settings, options)
 
     def corruptions(self) -> Mapping[str, Sequence[int]]:
@@ -197,7 +199,7 @@ def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignatur
 
 def restored_signature(
     dataset: Dataset, trained: ImageSignature, overridden: Collection[str], source: str
-) -> ImageSignature:  # fmt: skip
+) -> ImageSignature:
     """Returns the signature of a trained network, with another `dataset.central_crop` or `dataset.window` if overridden
     on the command line.
 
@@ -212,9 +214,11 @@ def restored_signature(
     """
     channels, *size = trained.shape
     settings = {
-        "dataset.image_size": list(size), "dataset.channels": channels, "dataset.mean": list(trained.mean),
+        "dataset.image_size": list(size),
+        "dataset.channels": channels,
+        "dataset.mean": list(trained.mean),
         "dataset.std": list(trained.std),
-    }  # fmt: skip
+    }
     for key, value in settings.items():
         configured = getattr(dataset, key.partition(".")[2], value)
         if key in overridden and configured not in (value, "auto"):

@@ -68,9 +68,7 @@ class DecodedDataset(Dataset):
 
     def decoded_as(self, decoding: Decoding) -> DecodedDataset:
         """Returns this dataset with the image size, crop and window of a decoding."""
-        return self.with_decoding(
-            decoding, central_crop=decoding.central_crop, window=window_setting(decoding.window)
-        )  # fmt: skip
+        return self.with_decoding(decoding, central_crop=decoding.central_crop, window=window_setting(decoding.window))
 
     def make_splits(
         self,
@@ -126,7 +124,7 @@ class DecodedDataset(Dataset):
 
     def _choose_statistics(
         self, encoded: EncodedImages, in_train: np.ndarray
-    ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+    ) -> Tuple[Sequence[float], Sequence[float]]:
         source = DecodedSource(encoded, self.decoding())
         images = (source.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in evenly_spaced(in_train))
         return choose_statistics(self.mean, self.std, self.decoding(), lambda: encoded.read(in_train[0])[0], images)

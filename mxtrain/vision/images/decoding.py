@@ -55,9 +55,12 @@ def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
 
 
 def choose_statistics(
-    mean: Union[str, Sequence[float]], std: Union[str, Sequence[float]], decoding: Decoding,
-    read_first: Callable[[], bytes], images: Iterable[np.ndarray],
-) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+    mean: Union[str, Sequence[float]],
+    std: Union[str, Sequence[float]],
+    decoding: Decoding,
+    read_first: Callable[[], bytes],
+    images: Iterable[np.ndarray],
+) -> Tuple[Sequence[float], Sequence[float]]:
     """Returns the configured mean and standard deviation. For auto, these are ImageNet's; for grey DICOM images, or
     grey images with a window, which resemble no photograph, they are measured.
 
@@ -126,8 +129,11 @@ class DecodedSource:
         draws_4B = None
         if train and self.crop_scale != (1.0, 1.0):
             streams = (
-                VisionDraw.RESIZED_AREA, VisionDraw.RESIZED_ASPECT, VisionDraw.RESIZED_TOP, VisionDraw.RESIZED_LEFT
-            )  # fmt: skip
+                VisionDraw.RESIZED_AREA,
+                VisionDraw.RESIZED_ASPECT,
+                VisionDraw.RESIZED_TOP,
+                VisionDraw.RESIZED_LEFT,
+            )
             draws_4B = [uniform(seed, epoch, index_B, stream) for stream in streams]
         for row, index in enumerate(index_B.tolist()):
             draws_4 = None if draws_4B is None else [float(draw_B[row]) for draw_B in draws_4B]

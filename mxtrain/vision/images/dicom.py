@@ -35,16 +35,41 @@ HEAD_BYTES = _MAGIC_AT + 4
 # Tags of elements: the group in the upper 16 bits, the element in the lower 16.
 _SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES = 0x00280002, 0x00280004, 0x00280006, 0x00280008
 _ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED = (
-    0x00280010, 0x00280011, 0x00280100, 0x00280101, 0x00280102, 0x00280103,
-)  # fmt: skip
+    0x00280010,
+    0x00280011,
+    0x00280100,
+    0x00280101,
+    0x00280102,
+    0x00280103,
+)
 _CENTRE, _WIDTH, _INTERCEPT, _SLOPE, _FUNCTION, _MODALITY_LUT = (
-    0x00281050, 0x00281051, 0x00281052, 0x00281053, 0x00281056, 0x00283000,
-)  # fmt: skip
+    0x00281050,
+    0x00281051,
+    0x00281052,
+    0x00281053,
+    0x00281056,
+    0x00283000,
+)
 _FUNCTIONAL_GROUPS = 0x52009229
 _TAGS = (
-    _SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES, _ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED, _CENTRE, _WIDTH,
-    _INTERCEPT, _SLOPE, _FUNCTION, _MODALITY_LUT, _FUNCTIONAL_GROUPS,
-)  # fmt: skip
+    _SAMPLES,
+    _PHOTOMETRIC,
+    _PLANAR,
+    _FRAMES,
+    _ROWS,
+    _COLUMNS,
+    _ALLOCATED,
+    _STORED,
+    _HIGH,
+    _SIGNED,
+    _CENTRE,
+    _WIDTH,
+    _INTERCEPT,
+    _SLOPE,
+    _FUNCTION,
+    _MODALITY_LUT,
+    _FUNCTIONAL_GROUPS,
+)
 _FIRST_PIXELS, _PIXELS = 0x7FE00008, 0x7FE00010
 _LONG_LENGTH = (b"OB", b"OW", b"OF", b"OD", b"OL", b"UN", b"SQ", b"UT", b"UC", b"UR", b"OV", b"SV", b"UV")
 """Value representations with a length of 32 bits, after 2 reserved bytes. Others have a length of 16 bits."""
@@ -175,9 +200,17 @@ class DicomReader:
         if samples == 3 and (is_signed or allocated > 16 or self._photometric != "RGB" and stored != 8):
             raise ValueError(f"its colours have {stored} bits{', signed' * is_signed}: convert it to 8 bits")
         return PixelLayout(
-            rows, columns, samples, allocated, stored, high, is_signed,
-            self._count(_PLANAR, "PlanarConfiguration", 0, at_least=0) == 1, self._photometric, self._syntax,
-        )  # fmt: skip
+            rows,
+            columns,
+            samples,
+            allocated,
+            stored,
+            high,
+            is_signed,
+            self._count(_PLANAR, "PlanarConfiguration", 0, at_least=0) == 1,
+            self._photometric,
+            self._syntax,
+        )
 
     def _values(self, tag: int) -> List[bytes]:
         """Returns the values of a text element, which are separated by backslashes; empty if it is missing."""

@@ -24,19 +24,33 @@ _RLE = "1.2.840.10008.1.2.5"
 _BASELINE, _EXTENDED = "1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51"
 _JPEG2000 = ("1.2.840.10008.1.2.4.90", "1.2.840.10008.1.2.4.91")
 _NAMES: Dict[str, str] = {
-    IMPLICIT: "Implicit VR Little Endian", _EXPLICIT: "Explicit VR Little Endian",
-    "1.2.840.10008.1.2.1.99": "Deflated Explicit VR Little Endian", "1.2.840.10008.1.2.2": "Explicit VR Big Endian",
-    _RLE: "RLE Lossless", _BASELINE: "JPEG Baseline", _EXTENDED: "JPEG Extended", "1.2.840.10008.1.2.4.57":
-    "JPEG Lossless (process 14)", "1.2.840.10008.1.2.4.70": "JPEG Lossless (first-order prediction)",
-    "1.2.840.10008.1.2.4.80": "JPEG-LS Lossless", "1.2.840.10008.1.2.4.81": "JPEG-LS Near-Lossless",
-    _JPEG2000[0]: "JPEG 2000 Lossless", _JPEG2000[1]: "JPEG 2000", "1.2.840.10008.1.2.4.100": "MPEG2",
-    "1.2.840.10008.1.2.4.102": "MPEG-4", "1.2.840.10008.1.2.4.201": "High-Throughput JPEG 2000 Lossless",
+    IMPLICIT: "Implicit VR Little Endian",
+    _EXPLICIT: "Explicit VR Little Endian",
+    "1.2.840.10008.1.2.1.99": "Deflated Explicit VR Little Endian",
+    "1.2.840.10008.1.2.2": "Explicit VR Big Endian",
+    _RLE: "RLE Lossless",
+    _BASELINE: "JPEG Baseline",
+    _EXTENDED: "JPEG Extended",
+    "1.2.840.10008.1.2.4.57": "JPEG Lossless (process 14)",
+    "1.2.840.10008.1.2.4.70": "JPEG Lossless (first-order prediction)",
+    "1.2.840.10008.1.2.4.80": "JPEG-LS Lossless",
+    "1.2.840.10008.1.2.4.81": "JPEG-LS Near-Lossless",
+    _JPEG2000[0]: "JPEG 2000 Lossless",
+    _JPEG2000[1]: "JPEG 2000",
+    "1.2.840.10008.1.2.4.100": "MPEG2",
+    "1.2.840.10008.1.2.4.102": "MPEG-4",
+    "1.2.840.10008.1.2.4.201": "High-Throughput JPEG 2000 Lossless",
     "1.2.840.10008.1.2.4.202": "High-Throughput JPEG 2000 Lossless RPCL",
     "1.2.840.10008.1.2.4.203": "High-Throughput JPEG 2000",
-}  # fmt: skip
+}
 # Decoded by pydicom with one of `_PLUGINS`.
-_BY_PLUGIN = (_EXTENDED, "1.2.840.10008.1.2.4.57", "1.2.840.10008.1.2.4.70", "1.2.840.10008.1.2.4.80",
-              "1.2.840.10008.1.2.4.81")  # fmt: skip
+_BY_PLUGIN = (
+    _EXTENDED,
+    "1.2.840.10008.1.2.4.57",
+    "1.2.840.10008.1.2.4.70",
+    "1.2.840.10008.1.2.4.80",
+    "1.2.840.10008.1.2.4.81",
+)
 _READ = (IMPLICIT, _EXPLICIT, _RLE, _BASELINE, *_JPEG2000, *_BY_PLUGIN)
 _PLUGINS = ("libjpeg", "gdcm")
 _ITEM, _DELIMITER = b"\xfe\xff\x00\xe0", b"\xfe\xff\xdd\xe0"

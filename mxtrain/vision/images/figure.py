@@ -69,7 +69,7 @@ def captioned(tile: Image.Image, caption: str, font_size: int = FONT_SIZE) -> Im
 
 def grid(
     tiles: Sequence[Image.Image], heads: Sequence[str], columns: int, font_size: int, min_width: int = TILE
-) -> Image.Image:  # fmt: skip
+) -> Image.Image:
     """Arranges images in a grid.
 
     Args:

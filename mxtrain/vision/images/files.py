@@ -26,9 +26,31 @@ if TYPE_CHECKING:
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
 EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
 _UNREAD_EXTENSIONS = (
-    ".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".psd", ".tga", ".exr", ".dng", ".cr2", ".nef", ".arw",
-    ".svg", ".pdf", ".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg",
-)  # fmt: skip
+    ".heic",
+    ".heif",
+    ".avif",
+    ".jp2",
+    ".j2k",
+    ".jxl",
+    ".psd",
+    ".tga",
+    ".exr",
+    ".dng",
+    ".cr2",
+    ".nef",
+    ".arw",
+    ".svg",
+    ".pdf",
+    ".mp4",
+    ".m4v",
+    ".mov",
+    ".avi",
+    ".mkv",
+    ".webm",
+    ".wmv",
+    ".mpg",
+    ".mpeg",
+)
 """Extensions of images and videos in formats that are not supported. A warning names skipped files."""
 MAX_BYTES = 2 << 30
 """Largest allowed size of a file, above that of the largest supported image."""
@@ -69,7 +91,7 @@ class ImageFiles:
 
 def find_images(
     folder: Union[str, Path], excluded: Collection[FileId] = (), findings: Findings = STRICT
-) -> List[Tuple[Path, FileId]]:  # fmt: skip
+) -> List[Tuple[Path, FileId]]:
     """Returns the image files in a folder and below, sorted by path: files with an image extension, and DICOM files
     without an extension, as archives name them.
 
@@ -152,9 +174,7 @@ def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False)
     return files
 
 
-def open_files(
-    paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unreadable: bool = False
-) -> DecodedSource:  # fmt: skip
+def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unreadable: bool = False) -> DecodedSource:
     """Returns a source of image files without labels, for predictions; labels are -1.
 
     Args:
@@ -173,7 +193,7 @@ def open_files(
 
 def open_inputs(
     names: Sequence[str], open_source: Callable[[List[str]], Any], skip_unreadable: bool, unreadable: Dict[int, str]
-) -> Tuple[Samples, Sequence[str]]:  # fmt: skip
+) -> Tuple[Samples, Sequence[str]]:
     """Returns the content of files and folders as a source, and the location of each image; see
     `BaseDataset.open_inputs`.
 
@@ -193,7 +213,7 @@ class Readable:
 
     def __init__(
         self, source: Union[DecodedSource, MaskedImages, BoxedImages, KeyPointImages], unreadable: Dict[int, str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Wraps a source.
 
         Args:

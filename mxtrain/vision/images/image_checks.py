@@ -29,12 +29,23 @@ if TYPE_CHECKING:
     from mxtrain.vision.segmentation.masked_images import MaskedImages
 
 _FORMATS = {
-    ".jpg": ("JPEG", "MPO"), ".jpeg": ("JPEG", "MPO"), ".jfif": ("JPEG", "MPO"), ".jpe": ("JPEG", "MPO"),
-    ".png": ("PNG",), ".bmp": ("BMP", "DIB"), ".webp": ("WEBP",),
-    ".gif": ("GIF",), ".tif": ("TIFF",), ".tiff": ("TIFF",), ".ppm": ("PPM",), ".pgm": ("PPM",),
-    ".pbm": ("PPM",), ".pnm": ("PPM",),
-    ".dcm": ("DICOM",), ".dicom": ("DICOM",),
-}  # fmt: skip
+    ".jpg": ("JPEG", "MPO"),
+    ".jpeg": ("JPEG", "MPO"),
+    ".jfif": ("JPEG", "MPO"),
+    ".jpe": ("JPEG", "MPO"),
+    ".png": ("PNG",),
+    ".bmp": ("BMP", "DIB"),
+    ".webp": ("WEBP",),
+    ".gif": ("GIF",),
+    ".tif": ("TIFF",),
+    ".tiff": ("TIFF",),
+    ".ppm": ("PPM",),
+    ".pgm": ("PPM",),
+    ".pbm": ("PPM",),
+    ".pnm": ("PPM",),
+    ".dcm": ("DICOM",),
+    ".dicom": ("DICOM",),
+}
 """Extension -> Pillow's names of the allowed formats; MPO is a JPEG file with several images."""
 
 

@@ -67,12 +67,17 @@ class Loader(BatchLoader):
         self._scale_interval = settings.scale_interval
         self._readers = [
             SampleReader(
-                scale.source, scale.encode, augment=settings.augment if options.train else Augment(),
+                scale.source,
+                scale.encode,
+                augment=settings.augment if options.train else Augment(),
                 chain=settings.chain if options.train else TransformChain(),
                 fill_C=fill_of(settings.mean, source.shape[0]),
-                num_classes=options.num_classes, seed=options.seed, train=options.train,
-            ) for scale in options.scales or (Scale(source, options.encode),)
-        ]  # fmt: skip
+                num_classes=options.num_classes,
+                seed=options.seed,
+                train=options.train,
+            )
+            for scale in options.scales or (Scale(source, options.encode),)
+        ]
         self._placer = Placer(
             source.shape[0], settings.input_shape, settings.mean, settings.std, self._device, settings.keeps_size
         )
@@ -105,7 +110,7 @@ class Loader(BatchLoader):
 
     def _read_batches(
         self, batches: Sequence[np.ndarray], reads: Sequence[Callable[[np.ndarray], ReadBatch]]
-    ) -> Iterator[ReadBatch]:  # fmt: skip
+    ) -> Iterator[ReadBatch]:
         """Yields the samples of batches, in order. Sources that decode are read by several threads.
 
         Args:

@@ -73,7 +73,7 @@ class ImageReader:
 
     def resized(
         self, box: Sequence[float], size: Tuple[int, int], channels: int, *, bicubic: bool = False
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Returns a part of the image in another size.
 
         Args:
@@ -120,8 +120,9 @@ def read_error(name: str, error: Exception, what: str = "an image") -> str:
 
 def unreadable(name: str, error: Exception, what: str = "an image", kind: str = UNREADABLE_IMAGE) -> LoaderError:
     """Returns the error for an image that cannot be read: `read_error`, the remedy and the kind of problem."""
-    return LoaderError(read_error(name, error, what), REPLACE, IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge)
-                       else kind)  # fmt: skip
+    return LoaderError(
+        read_error(name, error, what), REPLACE, IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge) else kind
+    )
 
 
 def _draft(
@@ -252,9 +253,7 @@ def _scale_to_255(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
     maximum = (1 << (bits - 1 if "S" in flags else bits)) - 1
     low, high = int(array_HW.min()), int(array_HW.max())
     if low < 0:
-        raise ValueError(
-            f"its pixels are whole numbers from {low} to {high}; none may be below 0, black{_UNLESS}"
-        )
+        raise ValueError(f"its pixels are whole numbers from {low} to {high}; none may be below 0, black{_UNLESS}")
     if bits > 16 and 0 < high * 510 < maximum:
         raise ValueError(
             f"its pixels have {bits} bits, and the brightest is {high} of {maximum}, which is black. Save it with 16 "

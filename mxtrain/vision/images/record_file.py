@@ -223,8 +223,10 @@ class RecordFile:
         if overlaps or (end < self._size and os.pread(self._file, 4, end) != _FRAME.pack(_MAGIC, 0)[:4]):
             raise LoaderError(
                 f"{self.name(index)} has a length that cannot be right: it ends at byte {end}, and the next record "
-                f"begins elsewhere.", "Copy or make the file again.", DAMAGED_RECORD,
-            )  # fmt: skip
+                f"begins elsewhere.",
+                "Copy or make the file again.",
+                DAMAGED_RECORD,
+            )
 
     def _read_frame(self, index: int, position: int) -> Tuple[int, int]:
         """Returns the kind and the length of the part that begins at a byte position."""
@@ -233,8 +235,9 @@ class RecordFile:
             raise LoaderError(
                 f"Record {index} of '{self.path}' does not begin at byte {position}: the file is damaged, or is no "
                 "RecordIO file, or its .idx belongs to another.",
-                "Make it again: python -m mxtrain.vision.images.make_record.", DAMAGED_RECORD,
-            )  # fmt: skip
+                "Make it again: python -m mxtrain.vision.images.make_record.",
+                DAMAGED_RECORD,
+            )
         kind, length = word >> 29, word & _LENGTH_MASK
         self._require_inside(index, position + _FRAME.size + length)
         return kind, length
@@ -251,8 +254,9 @@ class RecordFile:
         if end > self._size:
             raise LoaderError(
                 f"'{self.path}' is truncated: record {index} ends at byte {end}, the file at {self._size}.",
-                "Copy or make it again.", DAMAGED_RECORD,
-            )  # fmt: skip
+                "Copy or make it again.",
+                DAMAGED_RECORD,
+            )
 
     def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
         """Returns the class index, and the number of bytes before the image. `content` has at least the header."""

@@ -37,9 +37,17 @@ class SampleReader:
     """Reads samples of one source. Safe to call from several threads at once."""
 
     def __init__(
-        self, source: Source, encode: Optional[Encode], *, augment: Augment, chain: TransformChain, fill_C: np.ndarray,
-        num_classes: int, seed: int, train: bool,
-    ) -> None:  # fmt: skip
+        self,
+        source: Source,
+        encode: Optional[Encode],
+        *,
+        augment: Augment,
+        chain: TransformChain,
+        fill_C: np.ndarray,
+        num_classes: int,
+        seed: int,
+        train: bool,
+    ) -> None:
         """Stores the source and the settings.
 
         Args:
@@ -104,18 +112,22 @@ class SampleReader:
         if not self._augment.mixes:
             return self._fetch(index_B, epoch, seed)
         return mix_batch(
-            lambda index: self._fetch(index, epoch, seed), index_B, self._augment, num_samples=len(self._source),
-            num_classes=self._num_classes, seed=seed, epoch=epoch, partner_N=partner_N,
-        )  # fmt: skip
+            lambda index: self._fetch(index, epoch, seed),
+            index_B,
+            self._augment,
+            num_samples=len(self._source),
+            num_classes=self._num_classes,
+            seed=seed,
+            epoch=epoch,
+            partner_N=partner_N,
+        )
 
     def _fetch(self, index_B: np.ndarray, epoch: int, seed: int) -> Arrays:
         """Fetches samples, and augments them in training."""
         image_BCHW, label, *meta = self._source.fetch(index_B, seed=seed, epoch=epoch, train=self._train)
         if self._train:
             image_BCHW = augment_batch(image_BCHW, index_B, self._augment, seed=seed, epoch=epoch)
-            image_BCHW, label = self._chain.apply(
-                image_BCHW, label, index_B, self._fill_C, seed=seed, epoch=epoch
-            )  # fmt: skip
+            image_BCHW, label = self._chain.apply(image_BCHW, label, index_B, self._fill_C, seed=seed, epoch=epoch)
         return (image_BCHW, label, *meta)
 
 

@@ -88,8 +88,9 @@ class FileAugment(Augment):
     """Random changes of training images that are decoded when they are read."""
 
     dataset_transforms: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
-        "resized_crop": FileCrop, **Augment.dataset_transforms,
-    }  # fmt: skip
+        "resized_crop": FileCrop,
+        **Augment.dataset_transforms,
+    }
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,12 @@ class Decoding:
         except ValueError as error:
             raise DamagedCheckpoint(f"The checkpoint cannot be used: in its decoding, {error}.") from error
         return cls(
-            tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame),
-            window, values.get("fit", ""),
-        )  # fmt: skip
+            tuple(values["shape"]),
+            float(values["central_crop"]),
+            None if frame is None else tuple(frame),
+            window,
+            values.get("fit", ""),
+        )
 
 
 def window_setting(window: Window) -> Union[str, List[float]]:

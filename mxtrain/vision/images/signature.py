@@ -34,10 +34,15 @@ class ImageSignature(Signature):
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {
-        **Signature.form, "decoding": {
-            "shape": [int], "central_crop": NUMBER, "frame?": [int], "window?": [(str, *NUMBER)], "fit?": str,
+        **Signature.form,
+        "decoding": {
+            "shape": [int],
+            "central_crop": NUMBER,
+            "frame?": [int],
+            "window?": [(str, *NUMBER)],
+            "fit?": str,
         },
-    }  # fmt: skip
+    }
 
     exported_reader: ClassVar[str] = "mxtrain.vision.exported_images"
 

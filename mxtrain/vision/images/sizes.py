@@ -29,7 +29,7 @@ def square(size: object, field: pydantic.ValidationInfo) -> object:
 
 def refuse_large_batch(
     field: str, size: Sequence[int], channels: Union[str, int], batch_size: int, batch_field: str = "batch_size"
-) -> None:  # fmt: skip
+) -> None:
     """Rejects a batch of images that would not fit into memory.
 
     Args:

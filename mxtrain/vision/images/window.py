@@ -82,6 +82,8 @@ def require_grey(kind: str, window: Window) -> None:
 
 
 FUNCTIONS: Dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
-    "LINEAR": linear, "LINEAR_EXACT": linear_exact, "SIGMOID": sigmoid,
-}  # fmt: skip
+    "LINEAR": linear,
+    "LINEAR_EXACT": linear_exact,
+    "SIGMOID": sigmoid,
+}
 """Functions by the names in DICOM files."""

@@ -119,9 +119,7 @@ def _read_polygons(polygons: List[Any], size: Optional[Tuple[int, int]]) -> Tupl
         raise BadMask(EMPTY_MASK, "has polygons of no area")
     if size is not None:
         height, width = size
-        overhang = max(
-            max(-float(point_K2.min()), float((point_K2 - (width, height)).max())) for point_K2 in points
-        )  # fmt: skip
+        overhang = max(max(-float(point_K2.min()), float((point_K2 - (width, height)).max())) for point_K2 in points)
         if overhang > TOLERANCE:
             fact = f"has a polygon that reaches {overhang:.4g} pixels beyond its image of {width} x {height}"
             faults.append(BadMask(MASK_OUTSIDE, fact))
@@ -200,7 +198,7 @@ def _require_in_box(outline: Union[Runs, Polygons], edge_4: np.ndarray) -> None:
 
 def find_mask_problems(
     contents: CocoContents, numbers: np.ndarray, mends: bool
-) -> Tuple[np.ndarray, List[Problem], List[Problem]]:  # fmt: skip
+) -> Tuple[np.ndarray, List[Problem], List[Problem]]:
     """Checks the masks of some annotations.
 
     Args:
@@ -266,8 +264,9 @@ class CocoOutlines:
         except (OSError, JsonTextError, KeyError, TypeError) as error:
             raise LoaderError(
                 f"'{self.file.path}' has changed since it was opened, or cannot be read any more: {error}.",
-                "Begin again.", UNREADABLE_MASK,
-            ) from error  # fmt: skip
+                "Begin again.",
+                UNREADABLE_MASK,
+            ) from error
         return outlines
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:

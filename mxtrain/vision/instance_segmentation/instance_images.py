@@ -88,7 +88,7 @@ class InstanceImages(BoxedImages):
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, objects with masks (B, M, R) float32, and metadata; see `BoxedImages.fetch`."""
         image_BCHW, row_BMR, fitted_B4 = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
         codes: List[Sequence[bytes]] = [()] * len(index_B)
@@ -131,7 +131,7 @@ class InstanceImages(BoxedImages):
 
     def objects(
         self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Returns the boxes with the masks of their visible parts, (M, R); arguments as in `BoxedImages.objects`. An
         object without a visible pixel is left out. Masks of crowd regions stay empty: these are not trained on."""
         mask_MSS = np.zeros((len(moved_MD), TRUE_SIDE, TRUE_SIDE), bool)

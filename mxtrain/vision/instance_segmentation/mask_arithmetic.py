@@ -31,7 +31,7 @@ def resample_masks(F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4
 
 def _overlaps(
     F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4: Array, like_TPP: Array, axis: int
-) -> Array:  # fmt: skip
+) -> Array:
     """Returns the share of each cell of a region that lies in each cell of a box, along one axis, (T, P, S).
 
     Args:

@@ -90,9 +90,14 @@ class MaskedRegionCoding(RegionCoding):
     """
 
     def __init__(
-        self, num_classes: int, input_shape: Shape, maps: Sequence[RegionAnchors], settings: ProposalSettings,
-        suppression: Suppression, side: int,
-    ):  # fmt: skip
+        self,
+        num_classes: int,
+        input_shape: Shape,
+        maps: Sequence[RegionAnchors],
+        settings: ProposalSettings,
+        suppression: Suppression,
+        side: int,
+    ):
         super().__init__(num_classes, input_shape, maps, settings, suppression)
         max_masks = suppression.count(num_classes, self._count)
         self.output_shapes: Sequence[Shape] = (*self.output_shapes, (max_masks, 6), (max_masks, side, side))

@@ -34,14 +34,23 @@ class CollectedMasks(CollectedBoxes):
         for index, detection_NR, true_MR, meta in zip(index_B, prediction_B, target_B, meta_B):
             detection_NR = detection_NR[detection_NR[:, 0] >= 0]
             self.add_masks(
-                int(index), (int(meta[0]), int(meta[1])), true_boxes(true_MR, meta), meta[-1], detection_NR[:, :6],
+                int(index),
+                (int(meta[0]), int(meta[1])),
+                true_boxes(true_MR, meta),
+                meta[-1],
+                detection_NR[:, :6],
                 encode_masks(detection_masks(detection_NR)),
-            )  # fmt: skip
+            )
 
     def add_masks(
-        self, index: int, size: Tuple[int, int], true_GD: np.ndarray, true_codes: Sequence[bytes],
-        detection_N6: np.ndarray, detection_codes: Sequence[bytes],
-    ) -> None:  # fmt: skip
+        self,
+        index: int,
+        size: Tuple[int, int],
+        true_GD: np.ndarray,
+        true_codes: Sequence[bytes],
+        detection_N6: np.ndarray,
+        detection_codes: Sequence[bytes],
+    ) -> None:
         """Adds an image.
 
         Args:
@@ -89,7 +98,7 @@ class CollectedMasks(CollectedBoxes):
         )
         return lambda number, candidates: coco_mask.iou(
             [detected[number]], [true[candidate] for candidate in candidates.tolist()], [0] * len(candidates)
-        )[0]  # fmt: skip
+        )[0]
 
     def mask_coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation of masks; computed once for all metrics."""

@@ -39,12 +39,15 @@ class InstanceReport(DetectionReport):
         figures = [list(row) for row in zip(FIGURE_NAMES, coco_figures(masks), coco_figures(boxes))]
         curves = curves_of(masks)
         return [
-            Table("classes", ["class", "mask AP50", "mask AP", "mask AR", "box AP", "objects", "found"],
-                  self._mask_rows(true_G8, detection_N8, masks, boxes)),
+            Table(
+                "classes",
+                ["class", "mask AP50", "mask AP", "mask AR", "box AP", "objects", "found"],
+                self._mask_rows(true_G8, detection_N8, masks, boxes),
+            ),
             Table("coco", ["figure", "masks", "boxes"], figures),
             Figure("curves", lambda most: draw_curves(curves, self._names, title)),
             *([Figure("mistakes", mistakes)] if mistakes is not None else []),
-        ]  # fmt: skip
+        ]
 
     def _mask_rows(
         self, true_G8: np.ndarray, detection_N8: np.ndarray, masks: CocoResult, boxes: CocoResult
@@ -54,9 +57,11 @@ class InstanceReport(DetectionReport):
         for number, name in enumerate(self._names):
             count = int((true_G8[:, 1] == number).sum())
             values = [
-                masks.precision(0.5, "all", 100, number), masks.precision(None, "all", 100, number),
-                masks.recall(None, "all", 100, number), boxes.precision(None, "all", 100, number),
-            ]  # fmt: skip
+                masks.precision(0.5, "all", 100, number),
+                masks.precision(None, "all", 100, number),
+                masks.recall(None, "all", 100, number),
+                boxes.precision(None, "all", 100, number),
+            ]
             # NaN if a class has only crowd regions.
             cells = ["" if np.isnan(value) else value for value in values]
             rows.append([name, *cells, count, int((is_confident_N & (detection_N8[:, 1] == number)).sum())])
@@ -84,5 +89,6 @@ def curves_of(coco: CocoResult) -> Dict[int, Tuple[float, np.ndarray, np.ndarray
     precision_RK = coco.precision_TRKAM[0, :, :, AREA_NAMES.index("all"), coco.max_detections.index(100)]
     return {
         number: (float(precision_R.mean()), RECALLS, precision_R, RECALLS)
-        for number, precision_R in zip(coco.class_K, precision_RK.T) if precision_R.min() > -1
-    }  # fmt: skip
+        for number, precision_R in zip(coco.class_K, precision_RK.T)
+        if precision_R.min() > -1
+    }

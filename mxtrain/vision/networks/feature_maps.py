@@ -50,7 +50,7 @@ def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int
 
 def find_features(
     symbol: Symbol, prefix: str, backbone: str, count: int, requested: Optional[Sequence[str]] = None, at_least: int = 0
-) -> List[str]:  # fmt: skip
+) -> List[str]:
     """Returns the names of the outputs of a backbone that a detector uses as feature maps.
 
     Args:
@@ -69,9 +69,10 @@ def find_features(
     nodes = trace_symbol(symbol, {"data": (1, 3, side, side)}).nodes
     counts = Counter(node.name for node in nodes)
     maps = {
-        node.name: index for index, node in enumerate(nodes)
+        node.name: index
+        for index, node in enumerate(nodes)
         if node.op not in ("null", "Pad") and node.shape and len(node.shape) == 4 and counts[node.name] == 1
-    }  # fmt: skip
+    }
     if requested is not None:
         known = {name[len(prefix) :]: name for name in maps if name.startswith(prefix)}
         for name in requested:

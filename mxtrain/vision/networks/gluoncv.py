@@ -17,8 +17,10 @@ with warnings.catch_warnings():
 CLASSES_ARGUMENT = {"hrnet": "num_classes"}
 """Prefix of a name -> argument for the number of classes, if it is not `classes`."""
 DEFAULT_ARGUMENTS = {
-    "nasnet": {"use_aux": False}, "resnext101e": {"pretrained": False}, "se_resnext101e": {"pretrained": False},
-}  # fmt: skip
+    "nasnet": {"use_aux": False},
+    "resnext101e": {"pretrained": False},
+    "se_resnext101e": {"pretrained": False},
+}
 """Prefix of a name -> arguments that disable auxiliary outputs and downloaded weights, which are on by default."""
 
 

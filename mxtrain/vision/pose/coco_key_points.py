@@ -158,7 +158,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
 
     def _read_points(
         self, contents: CocoContents, numbers: np.ndarray, count: int, findings: Findings
-    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Returns the annotations with a key point, and their key points (N, J, 3)."""
         usable: List[int] = []
         points: List[np.ndarray] = []
@@ -199,9 +199,12 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
         return np.array(usable, np.int64), np.array(points).reshape(-1, count, 3)
 
     def make_splits(
-        self, splits: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        self,
+        splits: Mapping[str, Optional[BoxedSplit]],
+        class_names: Sequence[str],
+        category_ids: Sequence[int],
         findings: Findings = STRICT,
-    ) -> Splits:  # fmt: skip
+    ) -> Splits:
         """Builds the splits; arguments as in `BoxedFiles.make_splits`. All objects of an image are in the same
         split."""
         train, val, test = (self._as_split(splits.get(split)) for split in ("train", "val", "test"))
@@ -217,24 +220,33 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
                 )
         parts, (mean, std) = self.hold_out(train, val, test, has_val, findings)
         sources: Dict[str, Optional[KeyPointImages]] = {
-            name: None if split is None else KeyPointImages(
+            name: None
+            if split is None
+            else KeyPointImages(
                 split.encoded, split.objects, len(split.names), split.points, self.decoding(), mean, self.augment
-            ) for name, split in (("train", train), ("val", val), ("test", test))
-        }  # fmt: skip
+            )
+            for name, split in (("train", train), ("val", val), ("test", test))
+        }
         train_source, val_source, test_source = sources["train"], sources["val"], sources["test"]
         assert train_source is not None
         if val_source is None:
-            held_out = [
-                Subset(train_source, np.flatnonzero(np.isin(train.objects.image_N, part))) for part in parts
-            ]  # fmt: skip
+            held_out = [Subset(train_source, np.flatnonzero(np.isin(train.objects.image_N, part))) for part in parts]
             train_source, val_source = held_out[:2]  # type: ignore[assignment]
             test_source = test_source or (held_out[2] if len(held_out[2]) else None)  # type: ignore[assignment]
         assert val_source is not None
         refuse_empty(f"{self.option} in '{self.root}'", len(train_source), len(val_source), self.val_fraction)
         return KeyPointSplits(
-            train_source, val_source, test_source, train.names, self.cut_shape(), mean, std, self.decoding(),
-            category_ids=category_ids, key_points=train.points,
-        )  # fmt: skip
+            train_source,
+            val_source,
+            test_source,
+            train.names,
+            self.cut_shape(),
+            mean,
+            std,
+            self.decoding(),
+            category_ids=category_ids,
+            key_points=train.points,
+        )
 
     @staticmethod
     def _as_split(split: Optional[BoxedSplit]) -> Optional[KeyPointSplit]:
@@ -251,7 +263,7 @@ def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
 
 def _warn_of_unmarked(
     contents: CocoContents, point_names: Sequence[str], point_NJ3: np.ndarray, findings: Findings
-) -> None:  # fmt: skip
+) -> None:
     """Warns of key points that no object of a file has: they are neither learned nor evaluated."""
     absent = [name for name, is_there in zip(point_names, (point_NJ3[..., 2] > 0).any(axis=0)) if not is_there]
     if not absent:

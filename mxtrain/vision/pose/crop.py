@@ -40,9 +40,13 @@ class Crop:
 
     @classmethod
     def around(
-        cls, box_4: Sequence[float], size: Sequence[int], factor: float = 1.0, degrees: float = 0.0,
+        cls,
+        box_4: Sequence[float],
+        size: Sequence[int],
+        factor: float = 1.0,
+        degrees: float = 0.0,
         is_flipped: bool = False,
-    ) -> Crop:  # fmt: skip
+    ) -> Crop:
         """Returns the crop around a box with the aspect ratio of the network's input.
 
         Args:

@@ -103,7 +103,7 @@ class KeyPointScenes(Scenes):
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns crops, key points (B, J, 3) in pixels of the network's input, and rows of `KeypointMeta`; see
         `Source.fetch`."""
         scenes = self._make(index_B, seed=seed, epoch=epoch, train=train)
@@ -115,10 +115,13 @@ class KeyPointScenes(Scenes):
             image = Image.fromarray(np.ascontiguousarray(image_CHW.transpose(1, 2, 0)))
             crop_CHW = crop.draw(functools.partial(_resized, image), image.size, self.fill_C)
             input_J3 = crop.points(point_J3, self._order_J)
-            samples.append((
-                crop_CHW, input_J3.astype(np.float32),
-                meta_row(crop, image.size, box_4, float(is_ink_HW.sum()), index, 1.0, KEY_POINTS.sigmas),
-            ))  # fmt: skip
+            samples.append(
+                (
+                    crop_CHW,
+                    input_J3.astype(np.float32),
+                    meta_row(crop, image.size, box_4, float(is_ink_HW.sum()), index, 1.0, KEY_POINTS.sigmas),
+                )
+            )
         return tuple(map(np.stack, zip(*samples)))  # type: ignore[return-value]
 
 
@@ -140,10 +143,12 @@ def ink_points(is_ink_HW: np.ndarray) -> np.ndarray:
     # The weight of each pixel in each key point. Rows and columns at the border of a part have a weight between 0 and
     # 1: otherwise a key point would jump by a pixel when the ink grows by one.
     weights = (
-        np.clip(top + OUTER * (bottom - top) - rows, 0, 1), np.clip(rows + 1 - bottom + OUTER * (bottom - top), 0, 1),
+        np.clip(top + OUTER * (bottom - top) - rows, 0, 1),
+        np.clip(rows + 1 - bottom + OUTER * (bottom - top), 0, 1),
         np.clip(left + OUTER * (right - left) - columns, 0, 1),
-        np.clip(columns + 1 - right + OUTER * (right - left), 0, 1), np.ones(len(rows)),
-    )  # fmt: skip
-    return np.array([
-        (weight_P @ x_P / weight_P.sum(), weight_P @ y_P / weight_P.sum(), Visibility.VISIBLE) for weight_P in weights
-    ])  # fmt: skip
+        np.clip(columns + 1 - right + OUTER * (right - left), 0, 1),
+        np.ones(len(rows)),
+    )
+    return np.array(
+        [(weight_P @ x_P / weight_P.sum(), weight_P @ y_P / weight_P.sum(), Visibility.VISIBLE) for weight_P in weights]
+    )

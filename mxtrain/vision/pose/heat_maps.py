@@ -73,9 +73,7 @@ class HeatMaps:
         x_BJ, y_BJ = (cell_BJ * float(stride) + 0.5 for cell_BJ, stride in zip((x_BJ, y_BJ), self._stride_2))
         return nd.stack(x_BJ.astype("float32"), y_BJ.astype("float32"), top_BJ1.squeeze(axis=2), axis=-1)
 
-    def _shift(
-        self, map_BJP: NDArray, index_BJ: NDArray, cell_BJ: NDArray, length: int, step: int
-    ) -> NDArray:  # fmt: skip
+    def _shift(self, map_BJP: NDArray, index_BJ: NDArray, cell_BJ: NDArray, length: int, step: int) -> NDArray:
         """Returns the shift of maxima towards the higher of their two neighbours along an axis, in cells; 0 at the
         border of the map.
 

@@ -85,7 +85,7 @@ class KeyPointDataset(Dataset):
         count = len(signature.class_names)
         source = KeyPointImages(
             ImageFiles(files), objects, count, signature.key_points, signature.decoding, signature.mean
-        )  # fmt: skip
+        )
         places = [files[number] for number in objects.image_N]
         return Readable(source, unreadable) if skip_unreadable else source, places
 

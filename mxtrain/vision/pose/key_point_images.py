@@ -59,9 +59,15 @@ class KeyPointImages(EncodedImageSource):
     samples_per_task = 4
 
     def __init__(
-        self, encoded: EncodedImages, objects: PosedObjects, num_points: int, key_points: KeyPointSet,
-        decoding: Decoding, mean: Sequence[float], augment: Optional[KeyPointAugment] = None,
-    ) -> None:  # fmt: skip
+        self,
+        encoded: EncodedImages,
+        objects: PosedObjects,
+        num_points: int,
+        key_points: KeyPointSet,
+        decoding: Decoding,
+        mean: Sequence[float],
+        augment: Optional[KeyPointAugment] = None,
+    ) -> None:
         """Stores the settings; no image is read yet.
 
         Args:
@@ -87,7 +93,7 @@ class KeyPointImages(EncodedImageSource):
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns crops, key points (B, J, 3) float32, and metadata (B, F); see `Source.fetch`."""
         augment = self._augment if train else None
         samples = [self._read(index, augment, seed, epoch) for index in index_B.tolist()]
@@ -104,7 +110,7 @@ class KeyPointImages(EncodedImageSource):
 
     def _read(
         self, index: int, augment: Optional[KeyPointAugment], seed: int, epoch: int
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         image, objects = self.open(index), self.objects
         if objects.size_P2 is not None:
             self.warn_of_size(index, image.size, objects.size_P2[self.number(index)])
@@ -115,7 +121,12 @@ class KeyPointImages(EncodedImageSource):
         image_CHW = crop.draw(functools.partial(self.resize, index, image), image.size, self._fill_C)
         point_J3 = np.zeros((self.num_points, 3)) if objects.point_NJ3 is None else objects.point_NJ3[index]
         meta_F = meta_row(
-            crop, image.size, box_4, objects.area_N[index], self.number(index), objects.score_N[index],
+            crop,
+            image.size,
+            box_4,
+            objects.area_N[index],
+            self.number(index),
+            objects.score_N[index],
             self._sigma_J,
-        )  # fmt: skip
+        )
         return image_CHW, crop.points(point_J3, self._order_J), meta_F

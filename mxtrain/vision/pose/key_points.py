@@ -84,9 +84,11 @@ class KeyPointSet:
     def to_json(self) -> Dict[str, Json]:
         """Returns the set as JSON values for a checkpoint."""
         return {
-            "flip_pairs": [list(pair) for pair in self.flip_pairs], "skeleton": [list(pair) for pair in self.skeleton],
-            "sigmas": list(self.sigmas), "thing_names": list(self.object_names),
-        }  # fmt: skip
+            "flip_pairs": [list(pair) for pair in self.flip_pairs],
+            "skeleton": [list(pair) for pair in self.skeleton],
+            "sigmas": list(self.sigmas),
+            "thing_names": list(self.object_names),
+        }
 
     @classmethod
     def from_json(cls, values: JsonObject, count: int) -> KeyPointSet:
@@ -131,9 +133,14 @@ class KeyPointAnnotations(Annotations):
 
 
 def meta_row(
-    crop: Crop, image_size: Tuple[int, int], box_4: Sequence[float], area: float, image: int, score: float,
+    crop: Crop,
+    image_size: Tuple[int, int],
+    box_4: Sequence[float],
+    area: float,
+    image: int,
+    score: float,
     sigma_J: Union[Sequence[float], np.ndarray],
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Builds a row of `Batch.meta`, see `KeypointMeta`.
 
     Args:
@@ -148,15 +155,44 @@ def meta_row(
 
 
 PERSON_NAMES = (
-    "nose", "left_eye", "right_eye", "left_ear", "right_ear", "left_shoulder", "right_shoulder", "left_elbow",
-    "right_elbow", "left_wrist", "right_wrist", "left_hip", "right_hip", "left_knee", "right_knee", "left_ankle",
+    "nose",
+    "left_eye",
+    "right_eye",
+    "left_ear",
+    "right_ear",
+    "left_shoulder",
+    "right_shoulder",
+    "left_elbow",
+    "right_elbow",
+    "left_wrist",
+    "right_wrist",
+    "left_hip",
+    "right_hip",
+    "left_knee",
+    "right_knee",
+    "left_ankle",
     "right_ankle",
-)  # fmt: skip
+)
 """COCO's key points of a person."""
 PERSON_SIGMAS = (
-    0.026, 0.025, 0.025, 0.035, 0.035, 0.079, 0.079, 0.072, 0.072, 0.062, 0.062, 0.107, 0.107, 0.087, 0.087, 0.089,
+    0.026,
+    0.025,
+    0.025,
+    0.035,
+    0.035,
+    0.079,
+    0.079,
+    0.072,
+    0.072,
+    0.062,
+    0.062,
+    0.107,
+    0.107,
+    0.087,
+    0.087,
     0.089,
-)  # fmt: skip
+    0.089,
+)
 """Source: COCO's key point evaluation, as pycocotools has them."""
 
 

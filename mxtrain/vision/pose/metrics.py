@@ -98,14 +98,25 @@ class CollectedPoses(Collected):
             back_23 = fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
             true_J3 = np.column_stack([transform_points(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
             self.add_object(
-                int(index), int(fact[KeypointMeta.IMAGE]), fact[KeypointMeta.LEFT : KeypointMeta.AREA],
-                fact[KeypointMeta.AREA], true_J3, Pose.from_prediction(prediction), fact[KeypointMeta.SIGMA :],
-            )  # fmt: skip
+                int(index),
+                int(fact[KeypointMeta.IMAGE]),
+                fact[KeypointMeta.LEFT : KeypointMeta.AREA],
+                fact[KeypointMeta.AREA],
+                true_J3,
+                Pose.from_prediction(prediction),
+                fact[KeypointMeta.SIGMA :],
+            )
 
     def add_object(
-        self, index: int, image: int, box_4: Sequence[float], area: float, true_J3: np.ndarray, pose: Pose,
+        self,
+        index: int,
+        image: int,
+        box_4: Sequence[float],
+        area: float,
+        true_J3: np.ndarray,
+        pose: Pose,
         sigma_J: Sequence[float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Adds an object.
 
         Args:
@@ -131,9 +142,15 @@ class CollectedPoses(Collected):
         point_NJW = rows[~is_first, 2:].reshape(count, -1, self.width) if count else np.zeros((0, 0, self.width))
         sigma_J = point_NJW[0, :, 6] if count else np.zeros(0)
         return Poses(
-            object_NW[:, 0].astype(np.int64), object_NW[:, 2].astype(np.int64), object_NW[:, 3:7], object_NW[:, 7],
-            point_NJW[..., :3], point_NJW[..., 3:6], object_NW[:, 8], sigma_J,
-        )  # fmt: skip
+            object_NW[:, 0].astype(np.int64),
+            object_NW[:, 2].astype(np.int64),
+            object_NW[:, 3:7],
+            object_NW[:, 7],
+            point_NJW[..., :3],
+            point_NJW[..., 3:6],
+            object_NW[:, 8],
+            sigma_J,
+        )
 
     def coco(self, sigmas: Sequence[float] = ()) -> Optional[CocoResult]:
         """Returns the result of COCO's evaluation, computed once for equal sigmas; None if nothing was collected.
@@ -161,12 +178,17 @@ def _coco_annotations(poses: Poses) -> List[Dict[str, Any]]:
     edges = zip(poses.box_N4.tolist(), poses.area_N.tolist(), poses.image_N.tolist(), poses.true_NJ3)
     return [
         {
-            "id": number, "image_id": image, "category_id": 1, "iscrowd": 0, "area": area,
-            "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
+            "id": number,
+            "image_id": image,
+            "category_id": 1,
+            "iscrowd": 0,
+            "area": area,
+            "bbox": [left, top, right - left, bottom - top],
+            "keypoints": point_J3.ravel().tolist(),
             "num_keypoints": int((point_J3[:, 2] > Visibility.UNKNOWN).sum()),
         }
         for number, ((left, top, right, bottom), area, image, point_J3) in enumerate(edges, start=1)
-    ]  # fmt: skip
+    ]
 
 
 def _coco_results(poses: Poses) -> List[Dict[str, Any]]:
@@ -176,11 +198,17 @@ def _coco_results(poses: Poses) -> List[Dict[str, Any]]:
     for number, (image, point_J3, score) in enumerate(rows, start=1):
         # pycocotools derives the boxes of results without boxes in the same way.
         (left, top), (right, bottom) = point_J3[:, :2].min(axis=0).tolist(), point_J3[:, :2].max(axis=0).tolist()
-        results.append({
-            "id": number, "image_id": image, "category_id": 1, "score": score,
-            "area": (right - left) * (bottom - top),
-            "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
-        })  # fmt: skip
+        results.append(
+            {
+                "id": number,
+                "image_id": image,
+                "category_id": 1,
+                "score": score,
+                "area": (right - left) * (bottom - top),
+                "bbox": [left, top, right - left, bottom - top],
+                "keypoints": point_J3.ravel().tolist(),
+            }
+        )
     return results
 
 

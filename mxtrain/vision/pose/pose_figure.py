@@ -63,9 +63,7 @@ def posed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
     return samples
 
 
-def draw_on_image(
-    source: Any, index: int, pose: Pose, signature: Signature, threshold: float
-) -> Image.Image:  # fmt: skip
+def draw_on_image(source: Any, index: int, pose: Pose, signature: Signature, threshold: float) -> Image.Image:
     """Draws the key points of one object on its whole image, with their names and scores.
 
     Args:
@@ -91,7 +89,7 @@ def draw_on_image(
 
 def draw_points(
     image: Image.Image, point_J3: np.ndarray, is_shown_J: np.ndarray, signature: Signature, scale: float
-) -> None:  # fmt: skip
+) -> None:
     """Draws key points and the lines between them into an image.
 
     Args:
@@ -115,7 +113,7 @@ def draw_points(
 
 def draw_gallery(
     samples: Sequence[PosedSample], signature: Signature, threshold: float, captions: Optional[Sequence[str]] = None
-) -> Image.Image:  # fmt: skip
+) -> Image.Image:
     """Draws samples in a grid: the true key points, and beside them the predicted ones. Below is a legend of their
     names.
 

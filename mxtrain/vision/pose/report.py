@@ -25,11 +25,17 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 16
 COCO_FIGURES = (
-    ("AP", None, "all", MAX_POSES), ("AP50", 0.5, "all", MAX_POSES), ("AP75", 0.75, "all", MAX_POSES),
-    ("AP medium", None, "medium", MAX_POSES), ("AP large", None, "large", MAX_POSES), ("AR", None, "all", MAX_POSES),
-    ("AR50", 0.5, "all", MAX_POSES), ("AR75", 0.75, "all", MAX_POSES), ("AR medium", None, "medium", MAX_POSES),
+    ("AP", None, "all", MAX_POSES),
+    ("AP50", 0.5, "all", MAX_POSES),
+    ("AP75", 0.75, "all", MAX_POSES),
+    ("AP medium", None, "medium", MAX_POSES),
+    ("AP large", None, "large", MAX_POSES),
+    ("AR", None, "all", MAX_POSES),
+    ("AR50", 0.5, "all", MAX_POSES),
+    ("AR75", 0.75, "all", MAX_POSES),
+    ("AR medium", None, "medium", MAX_POSES),
     ("AR large", None, "large", MAX_POSES),
-)  # fmt: skip
+)
 """COCO's ten figures of key points: name, threshold of OKS, sizes of objects, and number of detections per image."""
 
 
@@ -59,7 +65,8 @@ class PoseReport(CollectingReport):
         poses = self._collected.poses()
         heads = ["key point", f"PCK {self._fraction:g}", "median error", "marked", "mean score"]
         return [
-            Table("key_points", heads, self._rows(poses)), Table("coco", ["figure", "value"], self._figures()),
+            Table("key_points", heads, self._rows(poses)),
+            Table("coco", ["figure", "value"], self._figures()),
             *self._worst(poses),
         ]
 
@@ -69,11 +76,15 @@ class PoseReport(CollectingReport):
             known_N = poses.known_NJ[:, number]
             error_N = poses.error_NJ[known_N, number]
             is_marked = len(error_N) > 0
-            rows.append([
-                name, float((error_N <= self._fraction).mean()) if is_marked else "",
-                float(np.median(error_N)) if is_marked else "", int(known_N.sum()),
-                float(poses.predicted_NJ3[:, number, 2].mean()) if len(poses.index_N) else "",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    float((error_N <= self._fraction).mean()) if is_marked else "",
+                    float(np.median(error_N)) if is_marked else "",
+                    int(known_N.sum()),
+                    float(poses.predicted_NJ3[:, number, 2].mean()) if len(poses.index_N) else "",
+                ]
+            )
         return rows
 
     def _figures(self) -> List[List[Any]]:
@@ -96,9 +107,10 @@ class PoseReport(CollectingReport):
         def draw(most: int) -> Image.Image:
             selected = order[:most]
             samples = posed_samples(
-                self._source, [int(poses.index_N[number]) for number in selected],
+                self._source,
+                [int(poses.index_N[number]) for number in selected],
                 [poses.predicted_NJ3[number] for number in selected],
-            )  # fmt: skip
+            )
             captions = [f"mean error {error_N[number]:.2f} of the longer side" for number in selected]
             return draw_gallery(samples, self._signature, self._task.score_threshold, captions)
 

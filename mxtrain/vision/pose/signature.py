@@ -36,7 +36,7 @@ class KeyPointSignature(BoxSignature):
     form: ClassVar[Dict[str, JsonForm]] = {
         **BoxSignature.form,
         "key_points": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [NUMBER], "thing_names": [str]},
-    }  # fmt: skip
+    }
 
     key_points: KeyPointSet = REQUIRED
 

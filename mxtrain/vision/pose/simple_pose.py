@@ -16,15 +16,24 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 NAMES = (
-    "simple_pose_resnet18_v1b", "simple_pose_resnet50_v1b", "simple_pose_resnet101_v1b", "simple_pose_resnet152_v1b",
-    "simple_pose_resnet50_v1d", "simple_pose_resnet101_v1d", "simple_pose_resnet152_v1d",
-)  # fmt: skip
+    "simple_pose_resnet18_v1b",
+    "simple_pose_resnet50_v1b",
+    "simple_pose_resnet101_v1b",
+    "simple_pose_resnet152_v1b",
+    "simple_pose_resnet50_v1d",
+    "simple_pose_resnet101_v1d",
+    "simple_pose_resnet152_v1d",
+)
 """Source: gluoncv 0.10.5.post0, model_zoo/model_zoo.py."""
 DATASETS = ("coco", "custom")
 """Suffixes of names that are ignored: key points come from the dataset."""
 OPTIONS = (
-    "num_deconv_layers", "num_deconv_filters", "num_deconv_kernels", "final_conv_kernel", "deconv_with_bias",
-)  # fmt: skip
+    "num_deconv_layers",
+    "num_deconv_filters",
+    "num_deconv_kernels",
+    "final_conv_kernel",
+    "deconv_with_bias",
+)
 """Arguments of GluonCV's class, which silently ignores unknown ones."""
 STRIDE = 32
 """Stride of the backbone; each deconvolution halves it."""

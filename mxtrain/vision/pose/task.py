@@ -81,9 +81,7 @@ class PoseEstimation(Task):
         return description.model.map_size(shapes_of(signature.shape)[0])
 
     def _maps(self, description: Description, signature: Signature) -> HeatMaps:
-        return HeatMaps(
-            self._map_size(description, signature), shapes_of(signature.shape)[0][1:], self.sigma
-        )  # fmt: skip
+        return HeatMaps(self._map_size(description, signature), shapes_of(signature.shape)[0][1:], self.sigma)
 
     def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
         maps = self._maps(description, signature)
@@ -91,7 +89,7 @@ class PoseEstimation(Task):
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:  # fmt: skip
+    ) -> Meter:
         """Builds the meter; see `Task.build_meter`.
 
         Raises:
@@ -149,20 +147,22 @@ class PoseEstimation(Task):
         poses = collected.poses()
         error = poses.error_NJ[poses.known_NJ]
         return {
-            "score": float(poses.score_N[0]), "key_points": len(error),
+            "score": float(poses.score_N[0]),
+            "key_points": len(error),
             "mean_error": float(error.mean()) if len(error) else 0.0,
-        }  # fmt: skip
+        }
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns box and score of the object, and x, y and score of each key point by name."""
         pose = Pose.from_prediction(prediction)
         return {
-            "score": round(pose.score, 6), "box": [round(edge, 2) for edge in pose.box_4.tolist()],
+            "score": round(pose.score, 6),
+            "box": [round(edge, 2) for edge in pose.box_4.tolist()],
             "key_points": {
                 name: [round(x, 2), round(y, 2), round(score, 6)]
                 for name, (x, y, score) in zip(signature.class_names, pose.point_J3.tolist())
             },
-        }  # fmt: skip
+        }
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """Returns the cells of a table: score, edges, and three columns for each key point."""
@@ -184,9 +184,11 @@ class PoseEstimation(Task):
         def result(row: JsonObject) -> JsonObject:
             points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
             return {
-                "image_id": row["sample_id"], "category_id": category_id,
-                "keypoints": [number for point in points for number in point], "score": row["score"],
-            }  # fmt: skip
+                "image_id": row["sample_id"],
+                "category_id": category_id,
+                "keypoints": [number for point in points for number in point],
+                "score": row["score"],
+            }
 
         return as_list(map(result, rows))
 
@@ -204,7 +206,7 @@ class PoseEstimation(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         from mxtrain.vision.pose.pose_figure import draw_gallery, posed_samples
 
         poses = [Pose.from_prediction(prediction) for prediction in predictions]
@@ -241,9 +243,11 @@ class PoseEstimation(Task):
         return Explained(
             lambda outputs: nd.pick(outputs[0].astype("float32").reshape((0, -1)), index_B),
             [names[number] if is_near else "" for number, is_near in zip(nearest_B, is_near_B)],
-            [names[number] for number in best_B], point_B3[:, 2], (nearest_B == best_B) & is_near_B,
+            [names[number] for number in best_B],
+            point_B3[:, 2],
+            (nearest_B == best_B) & is_near_B,
             is_of_one_place=True,
-        )  # fmt: skip
+        )
 
 
 def _moved_back(point_BJ3: NDArray, back_B6: NDArray) -> NDArray:

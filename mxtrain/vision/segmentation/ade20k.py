@@ -44,11 +44,14 @@ class Ade20k(PublicDataset, MaskedFiles):
         if not (root / "images").is_dir() or not (root / "annotations").is_dir():
             raise DataError(f"{self.option}: '{root}' holds no images/ and annotations/. {_LAYOUT}")
         train, val = (
-            pair(list_images(root / "images" / part, findings=findings),
-                 list_masks(root / "annotations" / part, findings=findings), root / "annotations" / part,
-                 findings=findings)
+            pair(
+                list_images(root / "images" / part, findings=findings),
+                list_masks(root / "annotations" / part, findings=findings),
+                root / "annotations" / part,
+                findings=findings,
+            )
             for part in ("training", "validation")
-        )  # fmt: skip
+        )
         names = read_object_names(root / "objectInfo150.txt")
         coding = MaskCoding(range(1, _CLASSES + 1), [0])
         return self.make_splits(train, val, None, names, coding, findings=findings)

@@ -16,10 +16,26 @@ from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 LABELS = {
-    7: "road", 8: "sidewalk", 11: "building", 12: "wall", 13: "fence", 17: "pole", 19: "traffic light",
-    20: "traffic sign", 21: "vegetation", 22: "terrain", 23: "sky", 24: "person", 25: "rider", 26: "car", 27: "truck",
-    28: "bus", 31: "train", 32: "motorcycle", 33: "bicycle",
-}  # fmt: skip
+    7: "road",
+    8: "sidewalk",
+    11: "building",
+    12: "wall",
+    13: "fence",
+    17: "pole",
+    19: "traffic light",
+    20: "traffic sign",
+    21: "vegetation",
+    22: "terrain",
+    23: "sky",
+    24: "person",
+    25: "rider",
+    26: "car",
+    27: "truck",
+    28: "bus",
+    31: "train",
+    32: "motorcycle",
+    33: "bicycle",
+}
 """Value in *_labelIds.png -> class. Source: the benchmark, cityscapesscripts/helpers/labels.py."""
 IGNORED = sorted(set(range(34)) - set(LABELS))
 """Ignored values. Other values, such as 255 in *_labelTrainIds.png, are errors."""

@@ -131,9 +131,7 @@ class GluonCVSegmentation(GluonCVModel):
         def build() -> gluon.HybridBlock:
             from mxtrain.vision.segmentation import networks as gluoncv_segmentation_zoo
 
-            return gluoncv_segmentation_zoo.build(
-                without_dataset(self.name), num_classes, self.aux, dict(self.options)
-            )  # fmt: skip
+            return gluoncv_segmentation_zoo.build(without_dataset(self.name), num_classes, self.aux, dict(self.options))
 
         return self._built(self.name, build)
 

@@ -99,9 +99,12 @@ def list_masks(
 
 
 def _listed(
-    folder: Path, files: Sequence[Tuple[Path, FileId]], key_of: Callable[[str], Optional[str]], kind: str,
+    folder: Path,
+    files: Sequence[Tuple[Path, FileId]],
+    key_of: Callable[[str], Optional[str]],
+    kind: str,
     findings: Findings,
-) -> Files:  # fmt: skip
+) -> Files:
     """Returns files by key; arguments as in `list_images`. The paths of `files` begin with `folder`."""
     files_by_key: Files = {}
     start = len(str(folder)) + 1
@@ -119,7 +122,7 @@ def _listed(
 
 def pair(
     images: Files, masks: Files, mask_folder: Path, ending: str = ".png", findings: Findings = STRICT
-) -> MaskPairs:  # fmt: skip
+) -> MaskPairs:
     """Pairs every image with its mask.
 
     Args:
@@ -133,28 +136,37 @@ def pair(
         DataError: an image has no mask, or a mask no image; the message names the first one and their number.
     """
     # Folders list a file with several names (links) once, but images may share a mask, e.g. one without objects.
-    masks = {**masks, **{name: (path, (0, 0)) for name in images if name not in masks
-                         if exists(path := mask_folder / f"{name}{ending}")}}  # fmt: skip
+    masks = {
+        **masks,
+        **{
+            name: (path, (0, 0))
+            for name in images
+            if name not in masks
+            if exists(path := mask_folder / f"{name}{ending}")
+        },
+    }
     unmatched = [name for name in images if name not in masks]
     refuse_unpaired(
         [DataPlace(str(images[name][0])) for name in unmatched],
         [f"'{images[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in unmatched],
         f"({len(unmatched):,} of {len(images):,} images without)",
-        "Add the masks, or move these images elsewhere.", findings,
-    )  # fmt: skip
+        "Add the masks, or move these images elsewhere.",
+        findings,
+    )
     masks_alone = [name for name in masks if name not in images]
     refuse_unpaired(
         [DataPlace(str(masks[name][0])) for name in masks_alone],
         [f"'{masks[name][0]}' is the mask of no image" for name in masks_alone],
         f"({len(masks_alone):,} of {len(masks):,} masks without)",
-        "Add the images, or move these masks elsewhere.", findings,
-    )  # fmt: skip
+        "Add the images, or move these masks elsewhere.",
+        findings,
+    )
     return chosen([name for name in images if name in masks], images, masks)
 
 
 def refuse_unpaired(
     places: Sequence[DataPlace], facts: Sequence[str], count: str, remedy: str, findings: Findings
-) -> None:  # fmt: skip
+) -> None:
     """Rejects files without a counterpart.
 
     Args:
@@ -171,9 +183,10 @@ def refuse_unpaired(
 def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
     """Returns the images and masks with these keys, all of which must exist."""
     return MaskPairs(
-        [str(images[name][0]) for name in names], [str(masks[name][0]) for name in names],
+        [str(images[name][0]) for name in names],
+        [str(masks[name][0]) for name in names],
         [images[name][1] for name in names],
-    )  # fmt: skip
+    )
 
 
 class ListedImages(Protocol):
@@ -190,7 +203,7 @@ class ListedImages(Protocol):
 
 def refuse_shared_images(
     splits: Mapping[str, Optional[ListedImages]], remedy: str, findings: Findings = STRICT
-) -> None:  # fmt: skip
+) -> None:
     """Rejects images that belong to two splits.
 
     Args:

@@ -81,9 +81,15 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
         return dataset, signature
 
     def make_splits(
-        self, train: MaskPairs, val: Optional[MaskPairs], test: Optional[MaskPairs], class_names: Sequence[str],
-        coding: MaskCoding, remedy: str = "Move it out of one of them.", findings: Findings = STRICT,
-    ) -> Splits:  # fmt: skip
+        self,
+        train: MaskPairs,
+        val: Optional[MaskPairs],
+        test: Optional[MaskPairs],
+        class_names: Sequence[str],
+        coding: MaskCoding,
+        remedy: str = "Move it out of one of them.",
+        findings: Findings = STRICT,
+    ) -> Splits:
         """Builds the splits. A missing validation split is held out of the training samples.
 
         Args:
@@ -120,9 +126,16 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
         refuse_empty(f"{self.option} in '{self.root}'", len(sources[0]), len(sources[1]), self.val_fraction)
         train_source, val_source, test_source = sources
         return MaskSplits(
-            train_source, val_source, test_source, class_names, shape, mean, std, decoding,
+            train_source,
+            val_source,
+            test_source,
+            class_names,
+            shape,
+            mean,
+            std,
+            decoding,
             mask_values=list(coding.values),
-        )  # fmt: skip
+        )
 
     def remedy_if_ignored(self, coding: MaskCoding) -> str:
         """Names the settings to type if a class has the ignored value in all masks."""
@@ -130,15 +143,18 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
 
     def _choose_statistics(
         self, train: MaskPairs, in_train: np.ndarray, coding: MaskCoding, decoding: Decoding
-    ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+    ) -> Tuple[Sequence[float], Sequence[float]]:
         source = MaskedImages(train.images, train.masks, coding, decoding, self.known_mean())
         return self.measure_statistics(source, in_train)
 
 
 def refuse_ignored_class(
-    source: MaskedImages, first_mask_HW: Optional[np.ndarray], class_names: Sequence[str], remedy: str,
+    source: MaskedImages,
+    first_mask_HW: Optional[np.ndarray],
+    class_names: Sequence[str],
+    remedy: str,
     findings: Findings,
-) -> None:  # fmt: skip
+) -> None:
     """Searches a few training masks for a class whose pixels have an ignored value, as in masks of 0 and 255 with two
     classes: training would succeed, but never learn that class.
 

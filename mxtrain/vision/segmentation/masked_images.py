@@ -103,9 +103,14 @@ class MaskedImages(EncodedImageSource):
     samples_per_task = 4
 
     def __init__(
-        self, images: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
-        mean: Sequence[float], augment: Optional[JointAugment] = None,
-    ) -> None:  # fmt: skip
+        self,
+        images: Sequence[str],
+        masks: Optional[Sequence[str]],
+        coding: MaskCoding,
+        decoding: Decoding,
+        mean: Sequence[float],
+        augment: Optional[JointAugment] = None,
+    ) -> None:
         """Stores the settings; reads no file yet.
 
         Args:
@@ -127,7 +132,7 @@ class MaskedImages(EncodedImageSource):
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, masks (B, H, W) int16, and the height and width of each image in its file and in the frame,
         (B, 4); see `Source.fetch`."""
         streams = (VisionDraw.SCALE, VisionDraw.CROP_TOP, VisionDraw.CROP_LEFT, VisionDraw.FLIP)
@@ -203,9 +208,10 @@ class MaskedImages(EncodedImageSource):
             hint = " EXIF rotates the image: rotate the mask in the same way." if is_rotated else ""
             raise LoaderError(
                 f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {expected_width} x "
-                f"{expected_height}: a mask must be as large as its image.{hint}", REPLACE,
+                f"{expected_height}: a mask must be as large as its image.{hint}",
+                REPLACE,
                 MASK_SIZE,
-            )  # fmt: skip
+            )
 
     def require_known(self, index: int, image: Image.Image) -> None:
         """Raises a `LoaderError` if a mask has values that are neither a class nor ignored."""
@@ -220,8 +226,9 @@ class MaskedImages(EncodedImageSource):
             raise LoaderError(
                 f"'{self.masks[index]}' holds the value {_listed(stray_V, 5)}, which is no class.",
                 f"Classes have {_listed(self.coding.values, 20)}{clause}. Replace the mask, or change what values "
-                "mean (dataset.mask_values, dataset.ignored).", STRAY_MASK_VALUE,
-            )  # fmt: skip
+                "mean (dataset.mask_values, dataset.ignored).",
+                STRAY_MASK_VALUE,
+            )
 
     def classes_in(self, image: Image.Image) -> List[int]:
         """Returns the classes that occur in a mask, ascending."""
@@ -234,7 +241,7 @@ class MaskedImages(EncodedImageSource):
 
     def _read(
         self, index: int, draws_4: Optional[np.ndarray]
-    ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:
         """Reads a sample: image, mask, and sizes; see `fetch`.
 
         Args:
@@ -295,7 +302,7 @@ class _Crop:
 
 def choose_crop(
     original: Sequence[int], resized: Sequence[int], size: Sequence[int], down: float, right: float
-) -> _Crop:  # fmt: skip
+) -> _Crop:
     """Returns a random crop of a resized image. An image that is smaller than the crop is placed at random inside it.
 
     Args:

@@ -201,8 +201,9 @@ def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
         return {"train": (images, masks)}
     return {
         split: (image_splits.get(split, images / split), mask_splits.get(split, masks / split))
-        for split in ("train", "val", "test") if split in image_splits or split in mask_splits
-    }  # fmt: skip
+        for split in ("train", "val", "test")
+        if split in image_splits or split in mask_splits
+    }
 
 
 def _find_folder(folder: Path, names: Sequence[str]) -> Path:

@@ -138,7 +138,7 @@ class Segmentation(Task):
 
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:  # fmt: skip
+    ) -> List[Artifact]:
         from mxtrain.vision.segmentation.mask_figure import draw_masks, masked_samples
 
         samples = masked_samples(source, range(len(source)), predictions)
@@ -169,8 +169,10 @@ class Segmentation(Task):
                 predicted_HW[height:], predicted_HW[:, width:] = -1, -1
         chosen_B = np.array([largest_class(predicted_HW, names) for predicted_HW in predicted_BHW])
         region_BHW = predicted_BHW == chosen_B[:, None, None]
-        true_B = [largest_class(mask_HW[region_HW], ()) for mask_HW, region_HW in
-                  zip(batch.targets[0].asnumpy().astype(np.int64), region_BHW)]  # fmt: skip
+        true_B = [
+            largest_class(mask_HW[region_HW], ())
+            for mask_HW, region_HW in zip(batch.targets[0].asnumpy().astype(np.int64), region_BHW)
+        ]
         class_BHW, is_in_region_BHW = (
             nd.array(array, ctx=score_BKHW.context, dtype="float32")
             for array in (np.where(region_BHW, chosen_B[:, None, None], 0), region_BHW)
@@ -182,9 +184,13 @@ class Segmentation(Task):
 
         return Explained(
             lambda outputs: mean_over_region(outputs[0]),
-            ["" if true < 0 else names[true] for true in true_B], [names[chosen] for chosen in chosen_B],
-            mean_over_region(nd.softmax(score_BKHW, axis=1)).asnumpy(), chosen_B == true_B, region_BHW, extent_B2,
-        )  # fmt: skip
+            ["" if true < 0 else names[true] for true in true_B],
+            [names[chosen] for chosen in chosen_B],
+            mean_over_region(nd.softmax(score_BKHW, axis=1)).asnumpy(),
+            chosen_B == true_B,
+            region_BHW,
+            extent_B2,
+        )
 
 
 def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
@@ -239,9 +245,10 @@ class MaskReport(Report):
             height, width = prediction.shape
             # Only the masks of images that were scaled down must be read again.
             mask_hw = (
-                framed_BHW[row, :height, :width] if is_whole_B[row]
+                framed_BHW[row, :height, :width]
+                if is_whole_B[row]
                 else own_mask(self._source, int(index), prediction.shape)
-            )  # fmt: skip
+            )
             is_used_hw = mask_hw >= 0
             cell_P = mask_hw[is_used_hw].astype(np.int64) * num_classes + prediction[is_used_hw].astype(np.int64)
             confusion_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
@@ -281,9 +288,10 @@ class MaskReport(Report):
         recall_K = np.diag(self._confusion_KK) / np.maximum(pixels_K, 1)
         rows = [
             [name, float(iou) if is_present else "", float(recall) if pixels else "", int(pixels)]
-            for name, iou, is_present, recall, pixels in
-            zip(self._signature.class_names, iou_K, is_present_K, recall_K, pixels_K)
-        ]  # fmt: skip
+            for name, iou, is_present, recall, pixels in zip(
+                self._signature.class_names, iou_K, is_present_K, recall_K, pixels_K
+            )
+        ]
         samples = masked_samples(
             self._source, [index for _, index, _ in self._worst], [prediction for _, _, prediction in self._worst]
         )
@@ -291,8 +299,10 @@ class MaskReport(Report):
         return [
             Table("classes", ["class", "IoU", "accuracy", "pixels"], rows),
             Table(
-                "confusion", ["", *names], [[name, *map(int, row)] for name, row in zip(names, self._confusion_KK)],
+                "confusion",
+                ["", *names],
+                [[name, *map(int, row)] for name, row in zip(names, self._confusion_KK)],
                 is_shown=False,
             ),
             Figure("worst", lambda most: draw_masks(samples[:most], names)),
-        ]  # fmt: skip
+        ]

@@ -102,11 +102,14 @@ class VocOutlines:
         num_objects = int(self.count_P[image])
         problems = [
             Problem(
-                STRAY_MASK_VALUE, place, f"{place} holds the value {value}; its annotation has {num_objects} objects.",
+                STRAY_MASK_VALUE,
+                place,
+                f"{place} holds the value {value}; its annotation has {num_objects} objects.",
                 _REMEDY,
             )
-            for value in sorted(values - {0, OUTLINE_VALUE}) if value > num_objects
-        ]  # fmt: skip
+            for value in sorted(values - {0, OUTLINE_VALUE})
+            if value > num_objects
+        ]
         begin = int(self.begin_P1[image])
         for number in self.object_R[begin : begin + count].tolist():
             if number + 1 not in values:

@@ -56,11 +56,15 @@ class VocSegmentation(PublicDataset, MaskedFiles):
             return read_split(lists, name, split, images, masks, findings) if name else None
 
         return self.make_splits(
-            read_split(lists, self.train_split, "train", images, masks, findings), read(self.val_split, "val"),
-            read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [OUTLINE_VALUE]),
+            read_split(lists, self.train_split, "train", images, masks, findings),
+            read(self.val_split, "val"),
+            read(self.test_split, "test"),
+            list(VOC_NAMES),
+            MaskCoding(range(len(VOC_NAMES)), [OUTLINE_VALUE]),
             "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of the "
-            "training images.", findings,
-        )  # fmt: skip
+            "training images.",
+            findings,
+        )
 
 
 def _find_devkit(root: Path) -> Path:
@@ -82,7 +86,7 @@ def _find_devkit(root: Path) -> Path:
 
 def read_split(
     folder: Path, name: str, split: str, images: Files, masks: Files, findings: Findings = STRICT
-) -> MaskPairs:  # fmt: skip
+) -> MaskPairs:
     """Returns the images and masks that the list of a split names.
 
     Args:
@@ -103,8 +107,12 @@ def read_split(
         parent = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
         refuse_unpaired(
             [DataPlace(str(path), line_of[stem]) for stem in missing],
-            [f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{parent}'"
-             for stem in missing],
-            f"({len(missing):,} of {len(stems):,} are missing)", "Add them, or remove these lines.", findings,
-        )  # fmt: skip
+            [
+                f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{parent}'"
+                for stem in missing
+            ],
+            f"({len(missing):,} of {len(stems):,} are missing)",
+            "Add them, or remove these lines.",
+            findings,
+        )
     return chosen([stem for stem in stems if stem in images and stem in masks], images, masks)

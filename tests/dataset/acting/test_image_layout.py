@@ -20,27 +20,30 @@ def box(*shape: int, dtype: Any = np.uint8, low: float = 0, high: float = 255) -
     return Box(low, high, shape, dtype)
 
 
-@pytest.mark.parametrize("space, channels, shape, order", [
-    (box(210, 160, 3), "auto", (3, 210, 160), (2, 0, 1)),
-    (box(4, 84, 84), "auto", (4, 84, 84), (0, 1, 2)),
-    (box(3, 36, 40), "auto", (3, 36, 40), (0, 1, 2)),
-    (box(32, 33, 33), "auto", (32, 33, 33), (0, 1, 2)),
-    (box(33, 34, 34), "auto", (34, 33, 34), (2, 0, 1)),
-    (box(84, 84, 1), "auto", (1, 84, 84), (2, 0, 1)),
-    (box(84, 84), "auto", (1, 84, 84), (0, 1)),
-    (box(7, 7), "auto", (1, 7, 7), (0, 1)),
-    (box(4, 84, 80, 3), "auto", (12, 84, 80), (0, 3, 1, 2)),
-    (box(4, 84, 80, 1), "auto", (4, 84, 80), (0, 3, 1, 2)),
-    (box(4, 3, 84, 80), "auto", (12, 84, 80), (0, 1, 2, 3)),
-    (box(4, 5, 3), "auto", (3, 4, 5), (2, 0, 1)),
-    (box(5, 5, 5), "auto", (5, 5, 5), (2, 0, 1)),
-    (box(4, 84, 4), "auto", (4, 4, 84), (2, 0, 1)),
-    (box(84, 84, 84), "first", (84, 84, 84), (0, 1, 2)),
-    (box(4, 84, 84), "last", (84, 4, 84), (2, 0, 1)),
-    (box(84, 84, dtype=np.float32, high=1), "auto", (1, 84, 84), (0, 1)),
-    (box(4, 84, 84, dtype=np.float32, high=1), "auto", (4, 84, 84), (0, 1, 2)),
-    (box(84, 84, 3, dtype=np.float32), "auto", (3, 84, 84), (2, 0, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "space, channels, shape, order",
+    [
+        (box(210, 160, 3), "auto", (3, 210, 160), (2, 0, 1)),
+        (box(4, 84, 84), "auto", (4, 84, 84), (0, 1, 2)),
+        (box(3, 36, 40), "auto", (3, 36, 40), (0, 1, 2)),
+        (box(32, 33, 33), "auto", (32, 33, 33), (0, 1, 2)),
+        (box(33, 34, 34), "auto", (34, 33, 34), (2, 0, 1)),
+        (box(84, 84, 1), "auto", (1, 84, 84), (2, 0, 1)),
+        (box(84, 84), "auto", (1, 84, 84), (0, 1)),
+        (box(7, 7), "auto", (1, 7, 7), (0, 1)),
+        (box(4, 84, 80, 3), "auto", (12, 84, 80), (0, 3, 1, 2)),
+        (box(4, 84, 80, 1), "auto", (4, 84, 80), (0, 3, 1, 2)),
+        (box(4, 3, 84, 80), "auto", (12, 84, 80), (0, 1, 2, 3)),
+        (box(4, 5, 3), "auto", (3, 4, 5), (2, 0, 1)),
+        (box(5, 5, 5), "auto", (5, 5, 5), (2, 0, 1)),
+        (box(4, 84, 4), "auto", (4, 4, 84), (2, 0, 1)),
+        (box(84, 84, 84), "first", (84, 84, 84), (0, 1, 2)),
+        (box(4, 84, 84), "last", (84, 4, 84), (2, 0, 1)),
+        (box(84, 84, dtype=np.float32, high=1), "auto", (1, 84, 84), (0, 1)),
+        (box(4, 84, 84, dtype=np.float32, high=1), "auto", (4, 84, 84), (0, 1, 2)),
+        (box(84, 84, 3, dtype=np.float32), "auto", (3, 84, 84), (2, 0, 1)),
+    ],
+)
 def test_axes_of_images(space: Box, channels: Any, shape: Any, order: Any) -> None:
     found = find_images(space, channels, "E-v0")
     assert found is not None and (found.shape, found.order) == (shape, order)
@@ -51,11 +54,19 @@ def test_axes_of_images(space: Box, channels: Any, shape: Any, order: Any) -> No
         found.read(number.reshape((space.shape[-1], *space.shape[:-1], 1)))
 
 
-@pytest.mark.parametrize("space", [
-    box(128), box(9, 9, high=9), box(10, 10, 4, dtype=np.bool_, high=1), box(10, 10, 4, dtype=np.float32, high=1),
-    box(84, 84, dtype=np.float32, low=-1, high=1), box(84, 84, 3, dtype=np.float32, high=np.inf),
-    box(84, 84, 3, 4), box(2, 3, 40, 40, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "space",
+    [
+        box(128),
+        box(9, 9, high=9),
+        box(10, 10, 4, dtype=np.bool_, high=1),
+        box(10, 10, 4, dtype=np.float32, high=1),
+        box(84, 84, dtype=np.float32, low=-1, high=1),
+        box(84, 84, 3, dtype=np.float32, high=np.inf),
+        box(84, 84, 3, 4),
+        box(2, 3, 40, 40, 3),
+    ],
+)
 def test_numbers_that_are_no_images(space: Box) -> None:
     assert find_images(space, "auto", "E-v0") is None
 
@@ -100,10 +111,15 @@ def registered() -> Iterator[None]:
     del gymnasium.registry["Showing-v0"]
 
 
-@pytest.mark.parametrize("space, stack, shape", [
-    (box(84, 84), 4, (4, 84, 84)), (box(84, 84, 3), 2, (6, 84, 84)), (box(84, 84, 1), 4, (4, 84, 84)),
-    (box(84, 84), 0, (1, 84, 84)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "space, stack, shape",
+    [
+        (box(84, 84), 4, (4, 84, 84)),
+        (box(84, 84, 3), 2, (6, 84, 84)),
+        (box(84, 84, 1), 4, (4, 84, 84)),
+        (box(84, 84), 0, (1, 84, 84)),
+    ],
+)
 def test_stacks_of_gymnasium_enter_as_channels(space: Any, stack: int, shape: Any) -> None:
     maker = EnvironmentFactory("Showing-v0", {"space": space, "stack": stack})
     environment = maker.make()

@@ -65,8 +65,9 @@ def fact(rows: np.ndarray, name: str) -> np.ndarray:
 
 
 def test_facts_are_what_an_environment_gives_for_these_actions() -> None:
-    settings = Gymnasium(**{**SMALL, "rollout_steps": 60, "batch_size": 240}, gamma=0.9, gae_lambda=1.0,
-                         normalize_advantages=False)  # fmt: skip
+    settings = Gymnasium(
+        **{**SMALL, "rollout_steps": 60, "batch_size": 240}, gamma=0.9, gae_lambda=1.0, normalize_advantages=False
+    )
     loader = loader_of(settings)
     rollout = first_rollout(loader)
     weight = acting(loader).values["weight"].asnumpy()
@@ -98,8 +99,9 @@ def test_facts_are_what_an_environment_gives_for_these_actions() -> None:
 
 
 def test_an_episode_that_is_cut_off_has_the_value_of_its_last_observation_behind_it() -> None:
-    settings = Gymnasium(**SMALL, id="Counting-v0", max_episode_steps=2, gamma=0.5, gae_lambda=0.0,
-                         normalize_advantages=False)  # fmt: skip
+    settings = Gymnasium(
+        **SMALL, id="Counting-v0", max_episode_steps=2, gamma=0.5, gae_lambda=0.0, normalize_advantages=False
+    )
     loader = loader_of(settings)
     rollout = first_rollout(loader)
     weight = acting(loader).values["weight"].asnumpy()
@@ -195,12 +197,18 @@ def test_workers_that_come_or_go_make_all_environments_begin_anew() -> None:
     assert len(observations) == 4
 
 
-@pytest.mark.parametrize("wrong, said", [
-    ("raises", "environment 0 of Counting-v0 failed in step 3 of its episode, which began with the seed "),
-    ("raises", "RuntimeError: the cart fell off."), ("reward", "its reward is inf."),
-    ("observation", "its observation is not finite: [nan  3."), ("exits", "SystemExit: 3."),
-    ("shape", "its observation has the shape (1,), and not (3,)."), ("no reward", "float() argument must be a string"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ("raises", "environment 0 of Counting-v0 failed in step 3 of its episode, which began with the seed "),
+        ("raises", "RuntimeError: the cart fell off."),
+        ("reward", "its reward is inf."),
+        ("observation", "its observation is not finite: [nan  3."),
+        ("exits", "SystemExit: 3."),
+        ("shape", "its observation has the shape (1,), and not (3,)."),
+        ("no reward", "float() argument must be a string"),
+    ],
+)
 def test_an_environment_that_goes_wrong_is_named_with_its_step(wrong: str, said: str) -> None:
     loader = loader_of(Gymnasium(**SMALL, id="Counting-v0", kwargs={"goes_wrong": wrong}))
     with pytest.raises(LoaderError) as caught:
@@ -208,15 +216,21 @@ def test_an_environment_that_goes_wrong_is_named_with_its_step(wrong: str, said:
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("settings, said", [
-    ({"id": "CartPol-v1"}, "dataset.id=CartPol-v1: gymnasium knows no such environment. Did you mean 'CartPole-v1'?"),
-    ({"id": "Choosing-v0"}, "its actions are MultiBinary(3), and policies are for Discrete (one of some) and Box"),
-    ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "the environment cannot be opened: TypeError: "),
-    ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "Correct dataset.kwargs, or install what it needs."),
-    ({"id": "Lacking-v0"}, "No module named 'box2d_of_tests'. Install that."),
-    ({"id": "ALE/Breakout-v5"}, "dataset.id=ALE/Breakout-v5 needs the package ale_py"),
-    ({"id": "BreakoutNoFrameskip-v4"}, "pip install ale-py"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        (
+            {"id": "CartPol-v1"},
+            "dataset.id=CartPol-v1: gymnasium knows no such environment. Did you mean 'CartPole-v1'?",
+        ),
+        ({"id": "Choosing-v0"}, "its actions are MultiBinary(3), and policies are for Discrete (one of some) and Box"),
+        ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "the environment cannot be opened: TypeError: "),
+        ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "Correct dataset.kwargs, or install what it needs."),
+        ({"id": "Lacking-v0"}, "No module named 'box2d_of_tests'. Install that."),
+        ({"id": "ALE/Breakout-v5"}, "dataset.id=ALE/Breakout-v5 needs the package ale_py"),
+        ({"id": "BreakoutNoFrameskip-v4"}, "pip install ale-py"),
+    ],
+)
 def test_an_environment_that_cannot_be_opened_is_refused(settings: Any, said: str, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(DataError) as caught:
@@ -236,11 +250,15 @@ def test_without_gymnasium_it_is_said_what_to_install(monkeypatch: Any) -> None:
         Gymnasium().open()
 
 
-@pytest.mark.parametrize("settings, said", [
-    ({"batch_size": 100}, "it can be 8, 16, 32, 64, 128, 256"), ({"id": "mine:Env-v0"}, "a module in front of an id"),
-    ({"kwargs": {"render_mode": "human"}}, "render_mode is chosen by what wants to draw"),
-    ({"prefetch": 2}, "prefetch"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"batch_size": 100}, "it can be 8, 16, 32, 64, 128, 256"),
+        ({"id": "mine:Env-v0"}, "a module in front of an id"),
+        ({"kwargs": {"render_mode": "human"}}, "render_mode is chosen by what wants to draw"),
+        ({"prefetch": 2}, "prefetch"),
+    ],
+)
 def test_wrong_settings_are_refused(settings: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Gymnasium(**settings)

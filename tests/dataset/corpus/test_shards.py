@@ -19,8 +19,10 @@ from mxtrain.data.corpus.shards import (
 )
 
 FORMS = {
-    "token": ArrayForm("uint16", (), True), "label": ArrayForm("int32"), "frame": ArrayForm("float32", (3,), True),
-}  # fmt: skip
+    "token": ArrayForm("uint16", (), True),
+    "label": ArrayForm("int32"),
+    "frame": ArrayForm("float32", (3,), True),
+}
 
 
 def records(first, count):

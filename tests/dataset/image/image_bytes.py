@@ -33,11 +33,18 @@ def tiff(pixels_HWC: np.ndarray, orientation: int = 1, is_white_zero: bool = Fal
     begin = lists + 4 * channels
     several = channels > 1
     tags = [
-        (256, 4, 1, width), (257, 4, 1, height), (258, 3, channels, lists if several else bits), (259, 3, 1, 1),
-        (262, 3, 1, 2 if several else 1 - is_white_zero), (273, 4, 1, begin), (274, 3, 1, orientation),
-        (277, 3, 1, channels), (278, 4, 1, height), (279, 4, 1, len(data)),
+        (256, 4, 1, width),
+        (257, 4, 1, height),
+        (258, 3, channels, lists if several else bits),
+        (259, 3, 1, 1),
+        (262, 3, 1, 2 if several else 1 - is_white_zero),
+        (273, 4, 1, begin),
+        (274, 3, 1, orientation),
+        (277, 3, 1, channels),
+        (278, 4, 1, height),
+        (279, 4, 1, len(data)),
         (339, 3, channels, lists + 2 * channels if several else kind),
-    ]  # fmt: skip
+    ]
     table = b"".join(struct.pack("<2H2I", *tag) for tag in tags)
     both = struct.pack(f"<{channels}H", *[bits] * channels) + struct.pack(f"<{channels}H", *[kind] * channels)
     return struct.pack("<2sHIH", b"II", 42, 8, num_tags) + table + bytes(4) + both + data

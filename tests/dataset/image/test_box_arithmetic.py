@@ -45,8 +45,9 @@ def test_offsets_move_boxes_to_where_they_should_be(nd):
     begin_2N2, size_2N2 = draw.uniform(0, 50, (2, 7, 2)), draw.uniform(1, 40, (2, 7, 2))
     box_14, true_14 = (nd.array(one[None]) for one in np.concatenate([begin_2N2, begin_2N2 + size_2N2], axis=2))
     offset = offsets_to(nd, box_14, true_14, REGION_VARIANCES)
-    np.testing.assert_allclose(apply_offsets(nd, box_14, offset, REGION_VARIANCES, 80.0).asnumpy(), true_14.asnumpy(),
-                               atol=1e-3)  # fmt: skip
+    np.testing.assert_allclose(
+        apply_offsets(nd, box_14, offset, REGION_VARIANCES, 80.0).asnumpy(), true_14.asnumpy(), atol=1e-3
+    )
 
 
 def test_sides_grow_and_shrink_by_a_limited_factor(nd):
@@ -60,9 +61,10 @@ def test_sides_grow_and_shrink_by_a_limited_factor(nd):
     [
         (4, 0.5, [0, 1, 4, 5]),  # two of three positives, by their numbers, and the negatives
         (5, 0.5, [0, 1, 3, 4, 5]),  # a positive beyond the quota before what is neither
-        (1, 0.25, [1]), (2, 0.25, [1, 5]),  # of quotas below 1, one
+        (1, 0.25, [1]),
+        (2, 0.25, [1, 5]),  # of quotas below 1, one
     ],
-)  # fmt: skip
+)
 def test_samples_have_a_quota_of_positives(nd, num_samples, share, chosen):
     positive, negative = nd.array([[1, 1, 0, 1, 0, 0]]), nd.array([[0, 0, 0, 0, 1, 1]])
     noise = nd.array([[0.6, 0.7, 0.99, 0.1, 0.2, 0.3]])

@@ -49,11 +49,14 @@ def voc(tmp_path, **settings):
 @pytest.mark.parametrize(
     "model, side",
     [
-        (SSD(name="ssd_300_vgg16_atrous"), 300), (SSD(name="ssd_512_resnet50_v1_voc"), 512), (YOLO3(), 416),
+        (SSD(name="ssd_300_vgg16_atrous"), 300),
+        (SSD(name="ssd_512_resnet50_v1_voc"), 512),
+        (YOLO3(), 416),
         (GluonCVCenterNet(), 512),
-        (SSD(name="ssd_custom", backbone="resnet18_v1"), 64), (CenterNetFPN(), 64),  # as large as the images
+        (SSD(name="ssd_custom", backbone="resnet18_v1"), 64),
+        (CenterNetFPN(), 64),  # as large as the images
     ],
-)  # fmt: skip
+)
 def test_a_network_has_the_size_that_it_was_published_for(tmp_path, model, side):
     dataset = voc(tmp_path).for_model(model)
     assert dataset.infer_signature(dataset.open(), model).shape == (3, side, side)
@@ -76,8 +79,9 @@ def test_a_run_is_not_continued_in_another_size(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "sizes", ["64", [[64, 64, 64]], [0], [True], [[64]], ["a"], [100_000]],
-)  # fmt: skip
+    "sizes",
+    ["64", [[64, 64, 64]], [0], [True], [[64]], ["a"], [100_000]],
+)
 def test_wrong_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="image_sizes"):
         Voc(image_sizes=sizes)

@@ -164,10 +164,17 @@ def test_a_mosaic_has_the_boxes_of_four_images(image_paths):
 
 def test_crowds_keep_their_visible_part_and_decide_on_no_cut(tmp_path):
     path = write_image(tmp_path / "crowd.png", (200, 100), [(0, 0, 100, 100)], COLOURS)
-    single = source_of([path], [[(0, 0, 200, 100)]], BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4],
-                       crop_min_iou=[0.0], min_visible=0.5))  # fmt: skip
-    crowd = source_of([path], [[(0, 0, 200, 100)]], BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4],
-                      crop_min_iou=[0.9], min_visible=0.5), flags=Flag.CROWD)  # fmt: skip
+    single = source_of(
+        [path],
+        [[(0, 0, 200, 100)]],
+        BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4], crop_min_iou=[0.0], min_visible=0.5),
+    )
+    crowd = source_of(
+        [path],
+        [[(0, 0, 200, 100)]],
+        BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4], crop_min_iou=[0.9], min_visible=0.5),
+        flags=Flag.CROWD,
+    )
     kept = cut = 0
     shares = set()
     for epoch in range(30):
@@ -227,8 +234,13 @@ def test_a_cut_of_an_empty_image_shows_some_of_it():
 
 def test_images_of_a_mosaic_are_drawn_apart():
     augment = BoxAugment()
-    streams = [augment.draws(seed, epoch, index, number).tolist() for seed in (0, 1) for epoch in (0, 1)
-               for index in (0, 1) for number in range(4)]  # fmt: skip
+    streams = [
+        augment.draws(seed, epoch, index, number).tolist()
+        for seed in (0, 1)
+        for epoch in (0, 1)
+        for index in (0, 1)
+        for number in range(4)
+    ]
     assert len(set(map(tuple, streams))) == 32
     values = np.concatenate(streams)
     assert 0 <= values.min() and values.max() < 1 and abs(values.mean() - 0.5) < 0.02
@@ -294,8 +306,6 @@ def test_a_view_inside_of_a_frame(flipped):
     assert image[0, 20:50, left:right].all() and image.sum() == 120
 
 
-
-
 def test_images_of_all_kinds_have_their_boxes_where_they_are_seen(tmp_path):
     """A photograph whose camera lay on its side, grey, 16 bits, transparent: the box is that of what a person sees."""
     seen = np.zeros((60, 40), np.uint8)
@@ -323,11 +333,19 @@ def test_images_of_all_kinds_have_their_boxes_where_they_are_seen(tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"expand": 0.5}, {"crop_scale": [0.0, 1.0]}, {"crop_scale": [0.9, 0.5]}, {"crop_min_iou": [1.5]},
-        {"hue": 0.6}, {"mosaic": 2.0}, {"mosaic_scale": [0.0, 1.0]}, {"mosaic_scale": [0.5, 1.5]}, {"crop_padding": 4},
-        {"mixup": -1.0}, {"mix_epochs": 0},
+        {"expand": 0.5},
+        {"crop_scale": [0.0, 1.0]},
+        {"crop_scale": [0.9, 0.5]},
+        {"crop_min_iou": [1.5]},
+        {"hue": 0.6},
+        {"mosaic": 2.0},
+        {"mosaic_scale": [0.0, 1.0]},
+        {"mosaic_scale": [0.5, 1.5]},
+        {"crop_padding": 4},
+        {"mixup": -1.0},
+        {"mix_epochs": 0},
     ],
-)  # fmt: skip
+)
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError):
         BoxAugment(**wrong)

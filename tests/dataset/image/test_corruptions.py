@@ -42,8 +42,9 @@ def test_each_severity_changes_more_and_moves_nothing(name: str) -> None:
     inner, found = image_NCHW[0, 0, 6:-6, 6:-6].astype(float), corrupted(name, 2, image_NCHW)[0, 0].astype(float)
     fits = {
         (down, right): np.corrcoef(inner.ravel(), found[6 + down : 34 + down, 6 + right : 50 + right].ravel())[0, 1]
-        for down in range(-5, 6) for right in range(-5, 6)
-    }  # fmt: skip
+        for down in range(-5, 6)
+        for right in range(-5, 6)
+    }
     best = max(fits, key=lambda place: fits[place])
     assert max(map(abs, best)) <= (2 if name == "motion_blur" else 1), best
 

@@ -60,8 +60,12 @@ def test_values_are_rescaled_and_shown_as_chosen(kind, bits, slope, intercept, s
     stored = draw(kind, low, high)
     units = stored * float(slope or 1) + float(intercept or 0)
     bounds = sorted(bound * float(slope or 1) + float(intercept or 0) for bound in (low, high))
-    options = {"BitsStored": bits, "PhotometricInterpretation": photometric, "RescaleSlope": slope,
-               "RescaleIntercept": intercept}  # fmt: skip
+    options = {
+        "BitsStored": bits,
+        "PhotometricInterpretation": photometric,
+        "RescaleSlope": slope,
+        "RescaleIntercept": intercept,
+    }
     plain = dicom(stored, syntax, **options)
     # The centre is the first of several, as the standard says; so is the width.
     own = dicom(stored, syntax, WindowCenter=["100", "-600"], WindowWidth=["300", "1500"], **options)
@@ -70,12 +74,15 @@ def test_values_are_rescaled_and_shown_as_chosen(kind, bits, slope, intercept, s
     with np.errstate(over="ignore"):
         sigmoid = 255 / (1 + np.exp(-4 * (units - 100) / 300))
     for content, window, expected in (
-        (plain, "auto", ramp(units, *bounds)), (plain, "full", ramp(units, *bounds)),
+        (plain, "auto", ramp(units, *bounds)),
+        (plain, "full", ramp(units, *bounds)),
         (own, "full", ramp(units, *bounds)),
-        (own, "auto", ramp(units, 99.5 - 149.5, 99.5 + 149.5)), (exact, "auto", ramp(units, -50, 250)),
-        (curve, "auto", sigmoid), (own, (40.0, 400.0), ramp(units, -160, 240)),
+        (own, "auto", ramp(units, 99.5 - 149.5, 99.5 + 149.5)),
+        (exact, "auto", ramp(units, -50, 250)),
+        (curve, "auto", sigmoid),
+        (own, (40.0, 400.0), ramp(units, -160, 240)),
         (plain, (40.0, 400.0), ramp(units, -160, 240)),
-    ):  # fmt: skip
+    ):
         found = read(content, window)
         expected = 255 - expected if photometric == "MONOCHROME1" else expected
         assert found.dtype == np.float32 and np.abs(found[0] - expected).max() < 1e-4, window
@@ -178,8 +185,12 @@ def test_jpeg_2000(kind):
 
 def start_of_frame(width, height, samples=1, precision=16, marker=0xC3):
     """The beginning of a JPEG stream."""
-    return b"\xff\xd8\xff" + bytes([marker, 0, 17, precision]) + bytes(
-        [height >> 8, height & 255, width >> 8, width & 255, samples]) + bytes(9)  # fmt: skip
+    return (
+        b"\xff\xd8\xff"
+        + bytes([marker, 0, 17, precision])
+        + bytes([height >> 8, height & 255, width >> 8, width & 255, samples])
+        + bytes(9)
+    )
 
 
 @pytest.mark.parametrize("syntax, name", [(LOSSLESS, "JPEG Lossless"), (JPEG_LS, "JPEG-LS"), (EXTENDED, "Extended")])
@@ -222,7 +233,7 @@ REFUSED = {
     "cut off": (lambda: dicom(GREY)[:-200], "cut off: its pixels take 384 bytes, and 184 follow"),
     "half a header": (lambda: dicom(GREY)[:160], "ends before its data set"),
     "long header": (lambda: dicom(GREY, TextValue="x" * (17 << 20)), "header takes more than 16 MiB"),
-}  # fmt: skip
+}
 
 
 def _enhanced():
@@ -303,10 +314,12 @@ def test_damaged_files_are_refused_and_nothing_else():
     nested["ReferencedImageSequence"].is_undefined_length = True
     whole = [
         dicom(draw(), RescaleSlope="1", RescaleIntercept="-1024", WindowCenter="40", WindowWidth="400"),
-        dicom(draw("uint8", shape=(HEIGHT, WIDTH, 3)), IMPLICIT), rle(draw()), encode(nested),
+        dicom(draw("uint8", shape=(HEIGHT, WIDTH, 3)), IMPLICIT),
+        rle(draw()),
+        encode(nested),
         compressed(smooth, JPEG, saved(Image.fromarray(smooth), "JPEG")),
         compressed(smooth, JPEG2000, saved(Image.fromarray(smooth), "JPEG2000", no_jp2=True)),
-    ]  # fmt: skip
+    ]
     refused = 0
     for number in range(500):
         content = bytearray(whole[number % len(whole)])
@@ -386,8 +399,9 @@ def test_grey_in_a_window_is_measured(tmp_path):
     settings = {"root": str(root), "channels": 1, "image_size": [24, 32], "central_crop": 1.0}
     for window in ("auto", [40, 400]):
         splits = ImageFolder(window=window, **settings).open()
-        seen = np.concatenate([splits.train.fetch(np.array([i]), seed=0, epoch=0, train=False)[0]
-                               for i in range(len(splits.train))])  # fmt: skip
+        seen = np.concatenate(
+            [splits.train.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in range(len(splits.train))]
+        )
         assert splits.mean == [pytest.approx(seen.mean() / 255, abs=1e-4)]
         assert splits.std == [pytest.approx(seen.std() / 255, abs=1e-4)]
     assert ImageFolder(mean=[0.3], **settings).open().mean == [0.3]

@@ -28,9 +28,12 @@ SIZE = (96, 64)
 BOX = (40.0, 30.0, 90.0, 110.0)
 FILL = np.array([7, 9, 11], np.uint8)
 CROPS = [
-    Crop.around(BOX, SIZE), Crop.around(BOX, SIZE, 0.8, 0.0, True), Crop.around(BOX, SIZE, 1.1, 25.0),
-    Crop.around(BOX, SIZE, 1.2, -50.0, True), Crop.around((-5.0, -10.0, 60.0, 40.0), SIZE, 1.0, 10.0),
-]  # fmt: skip
+    Crop.around(BOX, SIZE),
+    Crop.around(BOX, SIZE, 0.8, 0.0, True),
+    Crop.around(BOX, SIZE, 1.1, 25.0),
+    Crop.around(BOX, SIZE, 1.2, -50.0, True),
+    Crop.around((-5.0, -10.0, 60.0, 40.0), SIZE, 1.0, 10.0),
+]
 
 
 def resize_of(image: Image.Image) -> functools.partial:
@@ -110,11 +113,17 @@ def test_left_and_right_change_places_in_a_mirrored_image() -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ("n", "Left Eye", "Right Eye"), ("n", "LEFT_EYE", "RIGHT_EYE"), ("n", "eyeLeft", "eyeRight"),
-        ("n", "eye_l", "eye_r"), ("N", "L_F_Paw", "R_F_Paw"), ("n", "eyeL", "eyeR"), ("n", "LEye", "REye"),
-        ("n", "left1", "right1"), ("n", "l.eye", "r.eye"),
+        ("n", "Left Eye", "Right Eye"),
+        ("n", "LEFT_EYE", "RIGHT_EYE"),
+        ("n", "eyeLeft", "eyeRight"),
+        ("n", "eye_l", "eye_r"),
+        ("N", "L_F_Paw", "R_F_Paw"),
+        ("n", "eyeL", "eyeR"),
+        ("n", "LEye", "REye"),
+        ("n", "left1", "right1"),
+        ("n", "l.eye", "r.eye"),
     ],
-)  # fmt: skip
+)
 def test_left_and_right_are_known_in_any_spelling(names: Tuple[str, ...]) -> None:
     assert left_right_pairs(names) == [(1, 2)]
 
@@ -151,9 +160,14 @@ def test_draws_are_a_function_of_seed_epoch_and_sample() -> None:
 def test_a_checkpoint_keeps_them_as_plain_json_and_damaged_ones_are_refused() -> None:
     points = KeyPointSet([(0, 1)], [(0, 2), (1, 2)], [0.1, 0.1, 0.2], ["cat"])
     signature = KeyPointSignature(
-        (3, 8, 8), [0.5], [0.5], ["left", "right", "tail"], category_ids=[4], key_points=points,
+        (3, 8, 8),
+        [0.5],
+        [0.5],
+        ["left", "right", "tail"],
+        category_ids=[4],
+        key_points=points,
         decoding=Decoding((3, 8, 8)),
-    )  # fmt: skip
+    )
     kept = json.loads(json.dumps(signature.to_json()))
     assert kept["key_points"]["flip_pairs"] == [[0, 1]]
     assert KeyPointSignature.from_json(kept) == signature

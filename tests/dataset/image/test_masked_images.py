@@ -108,13 +108,24 @@ def test_a_draw_is_a_function_of_seed_epoch_and_index(tmp_path):
     batches = {}
     for threads, batch_size in ((1, 7), (3, 2), (2, 5)):
         loader = image_loader(
-            source, batch_size=batch_size, input_shape=(3, 64, 80), mean=[0.5], std=[0.5], num_classes=4, seed=5,
-            num_workers=threads, train=True, keeps_size=True,
-        )  # fmt: skip
+            source,
+            batch_size=batch_size,
+            input_shape=(3, 64, 80),
+            mean=[0.5],
+            std=[0.5],
+            num_classes=4,
+            seed=5,
+            num_workers=threads,
+            train=True,
+            keeps_size=True,
+        )
         rows = [
-            (int(index), image, mask, size) for batch in loader.epoch(1) for index, image, mask, size in
-            zip(batch.index_B, batch.inputs[0].asnumpy(), batch.targets[0].asnumpy(), batch.meta)
-        ]  # fmt: skip
+            (int(index), image, mask, size)
+            for batch in loader.epoch(1)
+            for index, image, mask, size in zip(
+                batch.index_B, batch.inputs[0].asnumpy(), batch.targets[0].asnumpy(), batch.meta
+            )
+        ]
         for index, *parts in rows:
             for before, part in zip(batches.setdefault(index, parts), parts):
                 assert np.array_equal(before, part)
@@ -238,9 +249,7 @@ def test_sixteen_bits_hold_larger_values_and_palettes_their_indices(tmp_path):
     Image.fromarray(mask.astype(np.uint16) * 20_000).save(tmp_path / "m.png")
     coding = MaskCoding([0, 20_000, 40_000, 60_000])
     decoding = Decoding((3, 64, 80), frame=(75, 101))
-    source = MaskedImages(
-        [str(tmp_path / "a.png")], [str(tmp_path / "m.png")], coding, decoding, MEAN, JointAugment()
-    )
+    source = MaskedImages([str(tmp_path / "a.png")], [str(tmp_path / "m.png")], coding, decoding, MEAN, JointAugment())
     assert np.array_equal(source.mask(0, (101, 75)), mask)
     image, found, _ = source.fetch(np.array([0]), seed=0, epoch=1, train=True)
     assert (shown_class(image[0])[0] == found[0])[away_from_borders(found[0])].all()
@@ -262,9 +271,7 @@ def test_grey_deep_and_one_channel_images(tmp_path):
     Image.fromarray(mask).save(tmp_path / "m.png")
     images = [str(tmp_path / "grey.png"), str(tmp_path / "deep.png")]
     for channels in (1, 3):
-        source = open_source(
-            images, [str(tmp_path / "m.png")] * 2, channels=channels, augment=JointAugment(flip=False)
-        )
+        source = open_source(images, [str(tmp_path / "m.png")] * 2, channels=channels, augment=JointAugment(flip=False))
         image, found, _ = source.fetch(np.arange(2), seed=0, epoch=0, train=False)
         assert image.shape == (2, channels, 96, 128) and image.dtype == np.float32
         assert np.array_equal(image[0], np.rint(image[1])) and np.array_equal(found[0], found[1])
@@ -284,8 +291,9 @@ def test_ignored_values_and_the_rest(tmp_path):
     assert np.array_equal(source.mask(0, (128, 96)), np.array([0, 1, -1, -1])[mask])
     strict = MaskedImages(*files, MaskCoding([7, 11], [255]), decoding, MEAN)
     for train in (True, False):
-        with pytest.raises(LoaderError, match="m.png' holds the value 9, which is no class. Classes have 7, 11, and "
-                           "ignored pixels 255"):  # fmt: skip
+        with pytest.raises(
+            LoaderError, match="m.png' holds the value 9, which is no class. Classes have 7, 11, and ignored pixels 255"
+        ):
             strict.fetch(np.array([0]), seed=0, epoch=0, train=train)
 
 
@@ -305,8 +313,8 @@ def test_a_stray_value_is_found_wherever_it_is(tmp_path):
     ("save", "said"),
     [
         (lambda path: Image.new("RGB", (30, 20), (9, 0, 0)).save(path), "it has colours, such as .9, 0, 0.: a mask"),
-            (lambda path: Image.new("RGBA", (30, 20)).save(path), "it has transparent pixels: a mask has one value"),
-            (lambda path: Image.new("CMYK", (30, 20)).save(path, "TIFF"), "its pixels are CMYK: a mask has one value"),
+        (lambda path: Image.new("RGBA", (30, 20)).save(path), "it has transparent pixels: a mask has one value"),
+        (lambda path: Image.new("CMYK", (30, 20)).save(path, "TIFF"), "its pixels are CMYK: a mask has one value"),
         (lambda path: Image.new("L", (30, 20)).save(path, "JPEG"), "JPEG changes values: save masks as PNG"),
         (lambda path: Image.new("L", (31, 20)).save(path), "has 31 x 20 pixels, and its image .*a.png' 30 x 20"),
         (lambda path: path.write_bytes(image_bytes.png(np.full((20, 30, 3), 1, np.uint16))), "it has 16 bits in each"),

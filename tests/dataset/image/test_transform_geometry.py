@@ -30,7 +30,7 @@ GEOMETRIC = {
     "affine": [Affine(degrees=20.0, translate=[0.1, 0.1], scale=[0.8, 1.2], shear=[10.0, 10.0])],
     "drawn in between": [Rotation(degrees=20.0), ColorJitter(), Flip(horizontal=1.0), Erasing(share=0.0), PaddedCrop()],
     "rand_augment": [RandAugment(num_ops=3)],
-}  # fmt: skip
+}
 
 
 def image_of(count=6):
@@ -46,8 +46,10 @@ def apply(transforms, image_BCHW, label_B, annotations=None, seed=0, epoch=0, in
 def test_flip_is_exact():
     image_BCHW, label_B = image_of(), np.arange(6)
     for horizontal, vertical, expected in (
-        (1.0, 0.0, image_BCHW[..., ::-1]), (0.0, 1.0, image_BCHW[:, :, ::-1]), (1.0, 1.0, image_BCHW[:, :, ::-1, ::-1])
-    ):  # fmt: skip
+        (1.0, 0.0, image_BCHW[..., ::-1]),
+        (0.0, 1.0, image_BCHW[:, :, ::-1]),
+        (1.0, 1.0, image_BCHW[:, :, ::-1, ::-1]),
+    ):
         found, labels = apply([Flip(horizontal=horizontal, vertical=vertical)], image_BCHW, label_B)
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(labels, label_B)
@@ -236,9 +238,13 @@ def test_whole_pixels_are_moved_as_opencv_does():
                 middle_23 = matrix_23.copy()
                 middle_23[:, 2] += 0.5 * matrix_23[:, :2].sum(axis=1) - 0.5
                 expected = cv2.warpAffine(
-                    np.ascontiguousarray(image_CHW.transpose(1, 2, 0)), middle_23, size[::-1], flags=cv2.INTER_NEAREST,
-                    borderMode=cv2.BORDER_CONSTANT, borderValue=fill_C.tolist(),
-                )  # fmt: skip
+                    np.ascontiguousarray(image_CHW.transpose(1, 2, 0)),
+                    middle_23,
+                    size[::-1],
+                    flags=cv2.INTER_NEAREST,
+                    borderMode=cv2.BORDER_CONSTANT,
+                    borderValue=fill_C.tolist(),
+                )
                 np.testing.assert_array_equal(warp(image_CHW, matrix_23, size, fill_C), expected.transpose(2, 0, 1))
 
 
@@ -304,12 +310,15 @@ def test_mistakes_of_own_transforms_are_sentences():
         apply([Array()], image_of(1), np.zeros(1))
 
 
-@pytest.mark.parametrize("matrix, said", [
-    (np.eye(4), r"matrix of \(4, 4\): write an affine map as \(2, 3\)"),
-    (np.diag([1.0, 1.0, 2.0]), "the last row"),
-    ([[np.nan, 0, 0], [0, 1, 0]], "NaN or infinite"),
-    ([[1, 1, 0], [1, 1, 0]], "to a line or a point"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "matrix, said",
+    [
+        (np.eye(4), r"matrix of \(4, 4\): write an affine map as \(2, 3\)"),
+        (np.diag([1.0, 1.0, 2.0]), "the last row"),
+        ([[np.nan, 0, 0], [0, 1, 0]], "NaN or infinite"),
+        ([[1, 1, 0], [1, 1, 0]], "to a line or a point"),
+    ],
+)
 def test_matrices_of_own_transforms_are_checked(matrix, said):
     class Own(Transform):
         def __call__(self, image, draw):

@@ -44,9 +44,15 @@ class Memory:
 def read(augment, index=(5, 1, 39, 45, 7, 20), train=True):
     """45 is sample 5 a second time."""
     reader = SampleReader(
-        Memory(), None, augment=augment, chain=TransformChain(augment.transforms or ()), fill_C=np.zeros(3, np.uint8),
-        num_classes=40, seed=3, train=train,
-    )  # fmt: skip
+        Memory(),
+        None,
+        augment=augment,
+        chain=TransformChain(augment.transforms or ()),
+        fill_C=np.zeros(3, np.uint8),
+        num_classes=40,
+        seed=3,
+        train=train,
+    )
     return reader.read(np.array(index), epoch=2, partner_N=None)
 
 
@@ -117,10 +123,19 @@ def test_a_crop_of_a_file_comes_first():
 
 
 def test_lists_of_other_tasks():
-    boxes = BoxAugment.model_validate({
-        "transforms": [{"mosaic": {"share": 0.3, "epochs": 7}}, {"mixup": {"epochs": 7}}, "expand", "box_crop", "flip"],
-        "min_visible": 0.4, "flip": True,
-    })  # fmt: skip
+    boxes = BoxAugment.model_validate(
+        {
+            "transforms": [
+                {"mosaic": {"share": 0.3, "epochs": 7}},
+                {"mixup": {"epochs": 7}},
+                "expand",
+                "box_crop",
+                "flip",
+            ],
+            "min_visible": 0.4,
+            "flip": True,
+        }
+    )
     assert (boxes.mosaic, boxes.mixup, boxes.mix_epochs, boxes.expand, boxes.min_visible) == (0.3, 1.5, 7, 4.0, 0.4)
     assert not boxes.flip and not boxes.brightness and boxes.transforms == (Flip(),) and not boxes.mixes
     off = BoxAugment.model_validate({"transforms": []})

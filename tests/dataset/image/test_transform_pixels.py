@@ -55,9 +55,12 @@ OFF = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0}
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(
     "name, place, enhance",
-    [("brightness", 0, ImageEnhance.Brightness), ("contrast", 1, ImageEnhance.Contrast),
-     ("saturation", 2, ImageEnhance.Color)],
-)  # fmt: skip
+    [
+        ("brightness", 0, ImageEnhance.Brightness),
+        ("contrast", 1, ImageEnhance.Contrast),
+        ("saturation", 2, ImageEnhance.Color),
+    ],
+)
 def test_color_jitter_is_pillows(name, place, enhance, share):
     array = random_image()
     shares = [0.5, 0.5, 0.5, 0.5]
@@ -139,18 +142,29 @@ def pillow_of(name, strength, array):
         return ImageOps.solarize(image, 255 * (1 - abs(strength)))
     plain = {"auto_contrast": ImageOps.autocontrast, "equalize": ImageOps.equalize, "invert": ImageOps.invert}
     enhanced = {
-        "brightness": ImageEnhance.Brightness, "color": ImageEnhance.Color, "contrast": ImageEnhance.Contrast,
+        "brightness": ImageEnhance.Brightness,
+        "color": ImageEnhance.Color,
+        "contrast": ImageEnhance.Contrast,
         "sharpness": ImageEnhance.Sharpness,
-    }  # fmt: skip
+    }
     return plain[name](image) if name in plain else enhanced[name](image).enhance(1 + 0.9 * strength)
 
 
 @pytest.mark.parametrize("strength", [-1.0, -0.3, 0.3, 0.7, 1.0])
 @pytest.mark.parametrize(
     "name, atol",
-    [("posterize", 0), ("solarize", 0), ("auto_contrast", 0), ("equalize", 0), ("invert", 0), ("brightness", 1),
-     ("color", 2), ("contrast", 2), ("sharpness", 2)],
-)  # fmt: skip
+    [
+        ("posterize", 0),
+        ("solarize", 0),
+        ("auto_contrast", 0),
+        ("equalize", 0),
+        ("invert", 0),
+        ("brightness", 1),
+        ("color", 2),
+        ("contrast", 2),
+        ("sharpness", 2),
+    ],
+)
 def test_operations_are_pillows(name, atol, strength):
     array = random_image()
     image = LazyImage(np.ascontiguousarray(array.transpose(2, 0, 1)), FILL)

@@ -48,8 +48,9 @@ STANDARD = {"LINEAR": linear, "LINEAR_EXACT": linear_exact, "SIGMOID": sigmoid}
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_windows_are_those_of_the_standard(name, centre, width):
     value = np.unique(np.r_[np.arange(-1500, 4000, 7), centre + np.arange(-3, 4) / 2, centre - width / 2, centre])
-    expected = [STANDARD[name](float(x), centre, width) if abs(x - centre) < 150 * width else 255 * (x > centre)
-                for x in value]  # fmt: skip
+    expected = [
+        STANDARD[name](float(x), centre, width) if abs(x - centre) < 150 * width else 255 * (x > centre) for x in value
+    ]
     assert np.abs(FUNCTIONS[name](value, centre, width) - expected).max() < 1e-9
 
 
@@ -67,8 +68,18 @@ def windowed(write, pixels, window, *options):
     return image.resized((0, 0, *image.size), image.size, 1)[0]
 
 
-@pytest.mark.parametrize("write, kind", [("png", "uint16"), ("png", "uint8"), ("tiff", "uint16"), ("tiff", "int16"),
-                                         ("tiff", "int32"), ("tiff", "uint32"), ("tiff", "float32")])  # fmt: skip
+@pytest.mark.parametrize(
+    "write, kind",
+    [
+        ("png", "uint16"),
+        ("png", "uint8"),
+        ("tiff", "uint16"),
+        ("tiff", "int16"),
+        ("tiff", "int32"),
+        ("tiff", "uint32"),
+        ("tiff", "float32"),
+    ],
+)
 def test_a_window_is_in_the_values_of_other_files_too(write, kind):
     pixels = (np.random.RandomState(0).rand(HEIGHT, WIDTH, 1) * 200 - 100 * (kind[0] in "if")).astype(kind)
     found = windowed(write, pixels, (40.0, 80.0))

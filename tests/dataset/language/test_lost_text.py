@@ -78,7 +78,7 @@ def test_data_check_lists_each_text(vocab: Any, check: Any, tmp_path: Path) -> N
 
 def test_each_side_of_a_pair_and_words_with_tags_have_their_own_vocabulary(
     vocab: Any, check: Any, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     (tmp_path / "x.tsv").write_text("a\tb\n" + "".join(f"word {n} Z\tword {n} z\n" for n in range(10)))
     (tmp_path / "whole.json").write_text(Path(vocab(b"")).read_text())
     words = dict(train=str(tmp_path / "x.tsv"), source="a", target="b", val_fraction=0.2, joint_vocabulary=False)

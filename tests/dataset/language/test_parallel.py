@@ -53,16 +53,19 @@ def test_pairs_become_tokens_with_ends() -> None:
     special, piece = tokenizer.special, {letter: tokenizer.find(letter) for letter in "abc"}
     source, length = tokens.source(np.array([0, 1]), 4)
     assert source.tolist() == [
-        [piece["a"], piece["b"], special.eos, special.pad], [piece["a"], special.eos, special.pad, special.pad]
-    ]  # fmt: skip
+        [piece["a"], piece["b"], special.eos, special.pad],
+        [piece["a"], special.eos, special.pad, special.pad],
+    ]
     assert length.tolist() == [3, 2]
     target, label = tokens.target(np.array([1, 0]), 4)
     assert target.tolist() == [
-        [special.bos, piece["b"], piece["c"], piece["a"]], [special.bos, piece["c"], special.pad, special.pad]
-    ]  # fmt: skip
+        [special.bos, piece["b"], piece["c"], piece["a"]],
+        [special.bos, piece["c"], special.pad, special.pad],
+    ]
     assert label.tolist() == [
-        [piece["b"], piece["c"], piece["a"], special.eos], [piece["c"], special.eos, IGNORED_LABEL, IGNORED_LABEL]
-    ]  # fmt: skip
+        [piece["b"], piece["c"], piece["a"], special.eos],
+        [piece["c"], special.eos, IGNORED_LABEL, IGNORED_LABEL],
+    ]
     assert tokens.source_fits_N.tolist() == [True, True, False]
     assert InMemoryPairs([("a", "bcabcabcabcabca")]).tokens(configs).source_fits_N.tolist() == [True]
     assert tokens.fits_N.tolist() == [True, True, False] and tokens.size_N.tolist() == [3, 4, LONGEST]
@@ -173,6 +176,8 @@ def test_without_tokens_batches_have_as_many_pairs() -> None:
 def test_pairs_that_are_shown_keep_their_order_and_one_length() -> None:
     found = list(loader(train=False, in_order=True, batch_size=40).epoch())
     assert [batch.index_B.tolist() for batch in found] == [  # type: ignore[union-attr]
-        list(range(40)), list(range(40, 80)), list(range(80, 97))
-    ]  # fmt: skip
+        list(range(40)),
+        list(range(40, 80)),
+        list(range(80, 97)),
+    ]
     assert len({batch.targets[0].shape[1] for batch in found}) == 1

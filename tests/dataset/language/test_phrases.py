@@ -27,7 +27,7 @@ def test_they_are_translations() -> None:
         ("money", [4200, 3, 1, 0], "four thousand, two hundred US dollars", "viertausendzweihundert US-Dollar"),
         ("relative", [3, 4, 1, 0], "in 5 days", "in 5 Tagen"),
         ("relative", [2, 0, 0, 0], "1 hour ago", "vor 1 Stunde"),
-    ]  # fmt: skip
+    ]
     for kind, drawn, source, target in cases:
         assert (made[kind](list(drawn)), found[kind](list(drawn))) == (source, target)
 

@@ -48,7 +48,7 @@ def test_documents_keep_their_white_space_and_end_once(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     "keeps_empty, wanted", [(False, "a <unk> <eos> b <eos>"), (True, "a <unk> <eos> <eos> b <eos>")]
-)  # fmt: skip
+)
 def test_each_line_ends_in_eos_as_in_ptb(tmp_path: Path, keeps_empty: bool, wanted: str) -> None:
     file = tmp_path / "wiki.train.tokens"
     file.write_text(" a <unk> \n \n b \n")

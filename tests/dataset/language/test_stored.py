@@ -83,10 +83,16 @@ def paragraphs(path):
 @pytest.mark.parametrize(
     "text",
     [
-        "a\n\nb\nc\n\n\n\nd\n", "a\n\t\nb\r\n \r\nc\n\xa0\nd", " \n = A = \n \n b \n \n c \n", "\n\n a\n \nb\n\n\nc",
-        "a\r\n\r\nb\rc\r\rd", "", " \n\n\t\n", "a\n\n \n\nb",
+        "a\n\nb\nc\n\n\n\nd\n",
+        "a\n\t\nb\r\n \r\nc\n\xa0\nd",
+        " \n = A = \n \n b \n \n c \n",
+        "\n\n a\n \nb\n\n\nc",
+        "a\r\n\r\nb\rc\r\rd",
+        "",
+        " \n\n\t\n",
+        "a\n\n \n\nb",
     ],
-)  # fmt: skip
+)
 def test_paragraphs_as_a_stream(tmp_path, text):
     (tmp_path / "a.txt").write_bytes(text.encode())
     assert list(stream_paragraphs(tmp_path / "a.txt")) == paragraphs(tmp_path / "a.txt")

@@ -21,9 +21,7 @@ def test_a_tag_stands_at_the_first_token_of_its_word() -> None:
     np.testing.assert_array_equal(token_BT, [[CLS, C, X, Y, SEP, PAD], [CLS, A, X, B, SEP, PAD]])
     np.testing.assert_array_equal(length_B, [5, 5])
     assert not type_BT.any()
-    np.testing.assert_array_equal(
-        found.labels(np.array([1, 0]), 6), [[-1, 2, -1, -1, -1, -1], [-1, 1, -1, 0, -1, -1]]
-    )
+    np.testing.assert_array_equal(found.labels(np.array([1, 0]), 6), [[-1, 2, -1, -1, -1, -1], [-1, 1, -1, 0, -1, -1]])
 
 
 def test_long_sentences_are_parts_of_whole_words_and_no_word_is_lost() -> None:

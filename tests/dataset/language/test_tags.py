@@ -75,23 +75,79 @@ def test_entities_end_with_their_sentence() -> None:
 
 
 OF_SEQEVAL = [
-    ("B-LOC E-PER | B-LOC B-PER O B-LOC B-LOC I-LOC", "B-LOC E-PER | B-LOC O O B-LOC B-LOC I-LOC",
-     1.0, 0.833333, 0.909091, 0.833333, 0.888889),
-    ("B-LOC E-PER S-PER | B-PER S-PER I-PER I-LOC O", "S-PER E-PER S-PER | B-PER S-PER I-PER I-LOC O",
-     0.857143, 0.857143, 0.857143, 0.787879, 0.839827),
-    ("B-PER S-PER B-LOC E-LOC B-LOC E-LOC S-LOC | O", "B-PER S-PER B-LOC S-PER B-LOC E-LOC I-PER | O",
-     0.5, 0.6, 0.545455, 0.533333, 0.506667),
-    ("E-PER | S-LOC O E-PER I-PER E-LOC B-LOC E-PER", "E-PER | S-LOC O E-PER I-LOC E-LOC B-LOC E-PER",
-     0.833333, 0.714286, 0.769231, 0.761905, 0.77551),
-    ("O E-LOC I-LOC B-LOC I-PER B-PER | S-LOC E-PER", "O B-PER I-LOC B-LOC I-PER B-PER | I-PER E-PER",
-     0.666667, 0.571429, 0.615385, 0.619048, 0.62585),
-    ("B-PER I-PER I-PER E-PER S-PER E-PER E-PER | S-LOC", "B-PER I-PER I-PER E-PER O O E-PER | S-LOC",
-     1.0, 0.6, 0.75, 0.833333, 0.733333),
-    ("O B-LOC E-LOC I-LOC E-LOC | E-PER B-LOC E-LOC", "O B-LOC B-LOC I-LOC E-LOC | E-PER B-LOC S-LOC",
-     0.2, 0.25, 0.222222, 0.5, 0.25),
-    ("I-LOC S-PER | B-LOC E-LOC I-PER I-LOC E-LOC S-LOC", "I-LOC O | S-PER E-LOC I-PER B-PER S-LOC S-LOC",
-     0.428571, 0.5, 0.461538, 0.45, 0.466667),
-]  # fmt: skip
+    (
+        "B-LOC E-PER | B-LOC B-PER O B-LOC B-LOC I-LOC",
+        "B-LOC E-PER | B-LOC O O B-LOC B-LOC I-LOC",
+        1.0,
+        0.833333,
+        0.909091,
+        0.833333,
+        0.888889,
+    ),
+    (
+        "B-LOC E-PER S-PER | B-PER S-PER I-PER I-LOC O",
+        "S-PER E-PER S-PER | B-PER S-PER I-PER I-LOC O",
+        0.857143,
+        0.857143,
+        0.857143,
+        0.787879,
+        0.839827,
+    ),
+    (
+        "B-PER S-PER B-LOC E-LOC B-LOC E-LOC S-LOC | O",
+        "B-PER S-PER B-LOC S-PER B-LOC E-LOC I-PER | O",
+        0.5,
+        0.6,
+        0.545455,
+        0.533333,
+        0.506667,
+    ),
+    (
+        "E-PER | S-LOC O E-PER I-PER E-LOC B-LOC E-PER",
+        "E-PER | S-LOC O E-PER I-LOC E-LOC B-LOC E-PER",
+        0.833333,
+        0.714286,
+        0.769231,
+        0.761905,
+        0.77551,
+    ),
+    (
+        "O E-LOC I-LOC B-LOC I-PER B-PER | S-LOC E-PER",
+        "O B-PER I-LOC B-LOC I-PER B-PER | I-PER E-PER",
+        0.666667,
+        0.571429,
+        0.615385,
+        0.619048,
+        0.62585,
+    ),
+    (
+        "B-PER I-PER I-PER E-PER S-PER E-PER E-PER | S-LOC",
+        "B-PER I-PER I-PER E-PER O O E-PER | S-LOC",
+        1.0,
+        0.6,
+        0.75,
+        0.833333,
+        0.733333,
+    ),
+    (
+        "O B-LOC E-LOC I-LOC E-LOC | E-PER B-LOC E-LOC",
+        "O B-LOC B-LOC I-LOC E-LOC | E-PER B-LOC S-LOC",
+        0.2,
+        0.25,
+        0.222222,
+        0.5,
+        0.25,
+    ),
+    (
+        "I-LOC S-PER | B-LOC E-LOC I-PER I-LOC E-LOC S-LOC",
+        "I-LOC O | S-PER E-LOC I-PER B-PER S-LOC S-LOC",
+        0.428571,
+        0.5,
+        0.461538,
+        0.45,
+        0.466667,
+    ),
+]
 """True tags, predicted ones, and what seqeval 1.2.2 (with scikit-learn 1.9.1) says of them: precision, recall, and F1
 as micro, macro and weighted mean."""
 OF_SEQEVAL_ON_RANDOM = (0.846322, 0.846554, 0.846438, 0.846412, 0.846397)
@@ -106,8 +162,10 @@ def random_sentences() -> Tuple[List[List[str]], List[List[str]]]:
 
 
 def test_scores_are_those_of_seqeval() -> None:
-    cases = [([some.split() for some in true.split(" | ")], [some.split() for some in guess.split(" | ")], expected)
-             for true, guess, *expected in OF_SEQEVAL]  # fmt: skip
+    cases = [
+        ([some.split() for some in true.split(" | ")], [some.split() for some in guess.split(" | ")], expected)
+        for true, guess, *expected in OF_SEQEVAL
+    ]
     for true, guess, expected in [*cases, (*random_sentences(), OF_SEQEVAL_ON_RANDOM)]:
         of_both = [CODES.code_K[[NAMES.index(tag) for tags in some for tag in tags]] for some in (true, guess)]
         collected = CollectedTags()

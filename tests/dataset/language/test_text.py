@@ -44,9 +44,7 @@ def sample(*texts):
 def test_texts_become_tokens_as_berts_do():
     one, kinds = sample("The cats SAT.")
     pair, pair_kinds = sample("the cat", "a dog")
-    assert [VOCAB[t] for t in one] == ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"] and set(kinds) == {
-        0
-    }
+    assert [VOCAB[t] for t in one] == ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"] and set(kinds) == {0}
     assert [VOCAB[t] for t in pair] == ["[CLS]", "the", "cat", "[SEP]", "[UNK]", "dog", "[SEP]"]
     assert pair_kinds == [0, 0, 0, 0, 1, 1, 1]
     long, _ = sample("the cat " * 9, "on mat")

@@ -9,20 +9,23 @@ import pytest
 from mxtrain.data.writing import is_unspaced, language_without_spaces, split_units
 
 
-@pytest.mark.parametrize("texts, name, language", [
-    (["我昨天去了北京大学。", "OK"], "", "zh"),
-    (["我用 iPhone 打电话给 ノキア"], "", "ja"),  # a third is kana
-    (["大学", "東京"], "ja_JP", "ja"),
-    (["大学", "東京"], "jargon", "zh"),
-    (["大学", "東京"], "en", "zh"),
-    (["カタカナ"], "", "ja"),
-    (["나는 어제"], "", "ko"),
-    (["សួស្តី"], "", "km"),
-    (["The city of 東京 is large and old."], "ja", ""),
-    (["Straße", "1999"], "zh", ""),
-    ([], "zh", ""),
-    (["", "123 ..."], "", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "texts, name, language",
+    [
+        (["我昨天去了北京大学。", "OK"], "", "zh"),
+        (["我用 iPhone 打电话给 ノキア"], "", "ja"),  # a third is kana
+        (["大学", "東京"], "ja_JP", "ja"),
+        (["大学", "東京"], "jargon", "zh"),
+        (["大学", "東京"], "en", "zh"),
+        (["カタカナ"], "", "ja"),
+        (["나는 어제"], "", "ko"),
+        (["សួស្តី"], "", "km"),
+        (["The city of 東京 is large and old."], "ja", ""),
+        (["Straße", "1999"], "zh", ""),
+        ([], "zh", ""),
+        (["", "123 ..."], "", ""),
+    ],
+)
 def test_language(texts: List[str], name: str, language: str) -> None:
     assert language_without_spaces(texts, name) == language
 

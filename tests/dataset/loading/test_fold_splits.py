@@ -24,14 +24,25 @@ Parts = List[Tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def folds_of(
-    label_N: Any, count: int, repeats: int = 1, test_fraction: float = 0.0, groups: Any = None, stratify: Any = "auto",
+    label_N: Any,
+    count: int,
+    repeats: int = 1,
+    test_fraction: float = 0.0,
+    groups: Any = None,
+    stratify: Any = "auto",
     seed: int = 0,
-) -> Parts:  # fmt: skip
+) -> Parts:
     return [
-        split_fold(np.asarray(label_N), Fold(count, number, stratify, None if groups is None else "g"), 0.1,
-                   test_fraction, seed, None if groups is None else np.asarray(groups))
+        split_fold(
+            np.asarray(label_N),
+            Fold(count, number, stratify, None if groups is None else "g"),
+            0.1,
+            test_fraction,
+            seed,
+            None if groups is None else np.asarray(groups),
+        )
         for number in range(1, count * repeats + 1)
-    ]  # fmt: skip
+    ]
 
 
 def require_partition(parts: Parts, total: int) -> None:
@@ -155,9 +166,10 @@ def test_columns_of_a_table_are_measured_on_the_training_folds(tmp_path: Path) -
     lines = ["town,size,target", *(f"t{row},{row * row},{row % 2}" for row in range(40))]
     (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
     dataset = FeatureTable(
-        train=str(tmp_path / "table.csv"), test_fraction=0.0,
+        train=str(tmp_path / "table.csv"),
+        test_fraction=0.0,
         columns={"town": {"kind": "category"}, "size": {"kind": "number"}},
-    )  # fmt: skip
+    )
     for number in range(1, 5):
         splits = opened(dataset, number).open()
         rows = splits.train.row_N
@@ -168,8 +180,10 @@ def test_columns_of_a_table_are_measured_on_the_training_folds(tmp_path: Path) -
 
 
 def test_the_vocabulary_is_of_the_training_folds(tmp_path: Path) -> None:
-    lines = ["doc,sentence,label", *(f"d{row // 2},word{'abcdefghijklmnopqrstuvwxyz'[row // 2]} text,c{row % 2}"
-                                     for row in range(40))]  # fmt: skip
+    lines = [
+        "doc,sentence,label",
+        *(f"d{row // 2},word{'abcdefghijklmnopqrstuvwxyz'[row // 2]} text,c{row % 2}" for row in range(40)),
+    ]
     (tmp_path / "texts.csv").write_text("\n".join(lines) + "\n")
     dataset = Text(train=str(tmp_path / "texts.csv"), test_fraction=0.0, val_fraction=0.1)
     for number in range(1, 5):

@@ -149,6 +149,8 @@ def test_a_file_that_is_trained_on_is_not_measured(write_images, tmp_path):
 
 def test_a_text_that_is_named_twice_counts_once(tmp_path):
     (tmp_path / "a.txt").write_text("one two\n\nthree four\n\nfive six\n\nseven eight\n")
-    once, twice = (MaskedText(train=given, val_fraction=0.25).open() for given in
-                   (str(tmp_path), [str(tmp_path), str(tmp_path / "a.txt")]))  # fmt: skip
+    once, twice = (
+        MaskedText(train=given, val_fraction=0.25).open()
+        for given in (str(tmp_path), [str(tmp_path), str(tmp_path / "a.txt")])
+    )
     assert once.train.documents == twice.train.documents

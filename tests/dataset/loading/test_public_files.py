@@ -82,7 +82,7 @@ def voc(year: str, split: str, names: List[str]) -> bytes:
     for name in names:
         files[f"{top}/JPEGImages/{name}.jpg"] = image("JPEG")
         files[f"{top}/Annotations/{name}.xml"] = xml.encode()
-    for part in (["train", "val", "trainval"] if split == "trainval" else [split]):
+    for part in ["train", "val", "trainval"] if split == "trainval" else [split]:
         listed = {"train": names[:1], "val": names[1:]}.get(part, names)
         files[f"{top}/ImageSets/Main/{part}.txt"] = "\n".join(listed).encode()
     return packed(files, is_zip=False)
@@ -108,18 +108,29 @@ def cifar() -> List[bytes]:
     return [packed({"cifar-100-binary/train.bin": rows, "cifar-100-binary/test.bin": rows}, is_zip=False)]
 
 
-@pytest.mark.parametrize("name, contents, build", [
-    ("fashion_mnist", mnist_like, lambda root: FashionMnist(root=root, download=True, verify_checksum=False)),
-    ("cifar100", cifar, lambda root: Cifar100(root=root, download=True, verify_checksum=False)),
-    ("movielens-100k", movielens, lambda root: MovieLens(root=root, download=True, version="100k", negatives=1)),
-    ("wikitext-2", wikitext, lambda root: WikiText(root=root, download=True)),
-    ("voc2007", lambda: [voc("2007", "trainval", ["a", "b"]), voc("2007", "test", ["c"])],
-     lambda root: Voc(root=root, download=True, test_split="test")),
-], ids=["fashion_mnist", "cifar100", "movielens", "wikitext", "voc"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, contents, build",
+    [
+        ("fashion_mnist", mnist_like, lambda root: FashionMnist(root=root, download=True, verify_checksum=False)),
+        ("cifar100", cifar, lambda root: Cifar100(root=root, download=True, verify_checksum=False)),
+        ("movielens-100k", movielens, lambda root: MovieLens(root=root, download=True, version="100k", negatives=1)),
+        ("wikitext-2", wikitext, lambda root: WikiText(root=root, download=True)),
+        (
+            "voc2007",
+            lambda: [voc("2007", "trainval", ["a", "b"]), voc("2007", "test", ["c"])],
+            lambda root: Voc(root=root, download=True, test_split="test"),
+        ),
+    ],
+    ids=["fashion_mnist", "cifar100", "movielens", "wikitext", "voc"],
+)
 def test_a_dataset_is_downloaded_unpacked_and_opened(
-    server: FaultyServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str,
-    contents: Callable[[], List[bytes]], build: Callable[[str], PublicDataset],
-) -> None:  # fmt: skip
+    server: FaultyServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    contents: Callable[[], List[bytes]],
+    build: Callable[[str], PublicDataset],
+) -> None:
     publish(server, monkeypatch, name, *contents())
     dataset = build(str(tmp_path / "data"))
     opened: List[Splits] = [dataset.open(), dataset.open()]
@@ -137,9 +148,15 @@ def test_archives_land_where_datasets_look(
 ) -> None:
     files = PUBLIC_FILES[name]
     inside = [f"{file.takes}/{Path(file.last).relative_to(file.takes) if file.last else 'a/file'}" for file in files]
-    publish(server, monkeypatch, name, *(
-        packed({inner: b"1", "elsewhere/file": b"2"}, file.name.endswith("zip")) for file, inner in zip(files, inside)
-    ))  # fmt: skip
+    publish(
+        server,
+        monkeypatch,
+        name,
+        *(
+            packed({inner: b"1", "elsewhere/file": b"2"}, file.name.endswith("zip"))
+            for file, inner in zip(files, inside)
+        ),
+    )
     fetch_public(name, tmp_path)
     assert all((tmp_path / (file.last or file.target or file.takes)).exists() for file in files)
     assert not (tmp_path / "elsewhere").exists()
@@ -153,25 +170,36 @@ def test_the_table_is_well_formed() -> None:
             assert not file.last or file.last.startswith(file.target or file.takes)
 
 
-@pytest.mark.parametrize("dataset, names", [
-    (Voc(), ["voc2007"]), (Voc(train_split=["2007/trainval", "VOC2012/trainval"]), ["voc2007", "voc2012"]),
-    (VocInstances(), ["voc2012"]), (VocSegmentation(), ["voc2012"]), (Coco(), ["coco"]), (Ade20k(), ["ade20k"]),
-    (LibriSpeech(test=None, val="dev-other"), ["librispeech-train-clean-100", "librispeech-dev-other"]),
-    (WikiText(version="103"), ["wikitext-103"]), (MovieLens(version="20m"), ["movielens-20m"]),
-], ids=lambda value: type(value).__name__ if isinstance(value, PublicDataset) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    "dataset, names",
+    [
+        (Voc(), ["voc2007"]),
+        (Voc(train_split=["2007/trainval", "VOC2012/trainval"]), ["voc2007", "voc2012"]),
+        (VocInstances(), ["voc2012"]),
+        (VocSegmentation(), ["voc2012"]),
+        (Coco(), ["coco"]),
+        (Ade20k(), ["ade20k"]),
+        (LibriSpeech(test=None, val="dev-other"), ["librispeech-train-clean-100", "librispeech-dev-other"]),
+        (WikiText(version="103"), ["wikitext-103"]),
+        (MovieLens(version="20m"), ["movielens-20m"]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, PublicDataset) else "",
+)
 def test_what_settings_read_is_downloaded(dataset: Any, names: List[str]) -> None:
     assert list(dataset.public_names) == names and set(names) <= set(PUBLIC_FILES)
 
 
-def test_without_a_network_the_message_says_what_to_put_where(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_network_the_message_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MXTRAIN_DATA_URL", "http://127.0.0.1:9/mirror/")
     with pytest.raises(DataError) as raised:
         Cifar100(root=str(tmp_path), download=True).open()
-    for said in ("http://127.0.0.1:9/mirror/cifar100/cifar-100-binary.tar.gz", "Connection refused",
-                 f"sha1 {PUBLIC_FILES['cifar100'][0].checksum}", f"to '{tmp_path}/cifar-100-binary'",
-                 "MXTRAIN_DATA_URL=URL"):  # fmt: skip
+    for said in (
+        "http://127.0.0.1:9/mirror/cifar100/cifar-100-binary.tar.gz",
+        "Connection refused",
+        f"sha1 {PUBLIC_FILES['cifar100'][0].checksum}",
+        f"to '{tmp_path}/cifar-100-binary'",
+        "MXTRAIN_DATA_URL=URL",
+    ):
         assert said in str(raised.value)
     monkeypatch.delenv("MXTRAIN_DATA_URL")
     monkeypatch.setenv("MXNET_GLUON_REPO", "http://127.0.0.1:9/gluon_repo")

@@ -114,9 +114,16 @@ def test_the_line_at_the_start() -> None:
 def loader(source: Any = None, chosen: Any = None, **changes: Any) -> Loader:
     image = np.random.RandomState(0).randint(0, 256, (200, 3, 8, 8), dtype=np.uint8)
     options: Dict[str, Any] = dict(
-        batch_size=16, input_shape=(3, 8, 8), mean=[0.5] * 3, std=[0.25] * 3, num_classes=4, seed=3, train=True,
-        sampler=chosen or sampler(), num_workers=2,
-    )  # fmt: skip
+        batch_size=16,
+        input_shape=(3, 8, 8),
+        mean=[0.5] * 3,
+        std=[0.25] * 3,
+        num_classes=4,
+        seed=3,
+        train=True,
+        sampler=chosen or sampler(),
+        num_workers=2,
+    )
     return image_loader(source or MemorySource(image, LABELS), **{**options, **changes})
 
 
@@ -162,9 +169,11 @@ def test_a_repeated_sample_is_changed_in_another_way_each_time() -> None:
     only = np.flatnonzero(LABELS == 0)[0]
     for augment, different in ((Augment(crop_padding=2, flip=True), 10), (Augment(), 1)):
         images = [
-            image.tobytes() for batch in read(loader(augment=augment).epoch(0))
-            for image, index in zip(batch[0], batch[2]) if index == only
-        ]  # fmt: skip
+            image.tobytes()
+            for batch in read(loader(augment=augment).epoch(0))
+            for image, index in zip(batch[0], batch[2])
+            if index == only
+        ]
         assert len(images) == 50 and len(set(images)) >= different and (different > 1 or len(set(images)) == 1)
 
 
@@ -228,8 +237,15 @@ def test_what_names_no_class_is_refused(describe_run: Any) -> None:
             describe_run(*wrong)
 
 
-@pytest.mark.parametrize("options", ["task=segmentation", "task=masked_language_modeling", "task=regression",
-                                     "task=regression dataset=glue dataset.task=stsb"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        "task=segmentation",
+        "task=masked_language_modeling",
+        "task=regression",
+        "task=regression dataset=glue dataset.task=stsb",
+    ],
+)
 def test_samples_without_a_class_are_refused(describe_run: Any, options: str) -> None:
     with pytest.raises(ConfigError) as caught:
         describe_run("dataset.sampler=balanced", *options.split())
@@ -260,9 +276,19 @@ def test_a_source_that_says_no_classes_is_refused() -> None:
 
 def test_a_run_is_balanced_and_goes_on_where_it_was(train_run: Any, tmp_path: Path, caplog: Any) -> None:
     """Broken off within an epoch and continued, it has the weights of a run that was not."""
-    small = ("model=mlp", "model.hidden=[8]", "dataset=synthetic", "dataset.num_samples=400", "trainer.max_epochs=2",
-             "dataset.shape=[1,6,6]", "dataset.batch_size=50", "dataset.sampler=weighted", "dataset.augment.flip=true",
-             "dataset.class_weights={class 1: 5}", "early_stopping=off")  # fmt: skip
+    small = (
+        "model=mlp",
+        "model.hidden=[8]",
+        "dataset=synthetic",
+        "dataset.num_samples=400",
+        "trainer.max_epochs=2",
+        "dataset.shape=[1,6,6]",
+        "dataset.batch_size=50",
+        "dataset.sampler=weighted",
+        "dataset.augment.flip=true",
+        "dataset.class_weights={class 1: 5}",
+        "early_stopping=off",
+    )
     with caplog.at_level("INFO"):
         run, whole = train_run(*small, run_dir=tmp_path / "whole")
     assert re.search(r"dataset.sampler=weighted: an epoch has 320 samples.*class 1 3\d -> 11[45]", caplog.text)

@@ -10,28 +10,51 @@ from mxtrain.data.loading.split_folders import find_splits, name_splits, parse_n
 from mxtrain.errors import DataError
 
 
-@pytest.mark.parametrize("name, parsed", [
-    ("train", ("", "train")), ("Train", ("", "train")), ("TRAINING", ("", "train")), ("training_set", ("", "train")),
-    ("Training Set", ("", "train")), ("trainset", ("", "train")), ("train_images", ("", "train")),
-    ("train2017", ("", "train")), ("val", ("", "val")), ("valid", ("", "val")), ("Validation", ("", "val")),
-    ("validation-set", ("", "val")), ("dev", ("", "val")), ("Test", ("", "test")), ("testing", ("", "test")),
-    ("test_set", ("", "test")), ("seg_train", ("seg", "train")), ("cats", None), ("trainer", None), ("2017", None),
-    ("images", None), ("train_7", None), ("test_bench", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, parsed",
+    [
+        ("train", ("", "train")),
+        ("Train", ("", "train")),
+        ("TRAINING", ("", "train")),
+        ("training_set", ("", "train")),
+        ("Training Set", ("", "train")),
+        ("trainset", ("", "train")),
+        ("train_images", ("", "train")),
+        ("train2017", ("", "train")),
+        ("val", ("", "val")),
+        ("valid", ("", "val")),
+        ("Validation", ("", "val")),
+        ("validation-set", ("", "val")),
+        ("dev", ("", "val")),
+        ("Test", ("", "test")),
+        ("testing", ("", "test")),
+        ("test_set", ("", "test")),
+        ("seg_train", ("seg", "train")),
+        ("cats", None),
+        ("trainer", None),
+        ("2017", None),
+        ("images", None),
+        ("train_7", None),
+        ("test_bench", None),
+    ],
+)
 def test_parse_name(name: str, parsed: Optional[Tuple[str, str]]) -> None:
     assert parse_name(name) == parsed
 
 
-@pytest.mark.parametrize("names, splits", [
-    (["train", "valid", "test"], {"train": "train", "val": "valid", "test": "test"}),
-    (["Training", "Testing"], {"train": "Training", "test": "Testing"}),
-    (["seg_pred", "seg_test", "seg_train"], {"train": "seg_train", "test": "seg_test"}),
-    (["cat", "dog"], {}),
-    (["val", "cat"], {}),
-    (["test"], {}),
-    (["bullet_train", "car"], {}),
-    (["train", "bullet_train", "bullet_test"], {"train": "train"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "names, splits",
+    [
+        (["train", "valid", "test"], {"train": "train", "val": "valid", "test": "test"}),
+        (["Training", "Testing"], {"train": "Training", "test": "Testing"}),
+        (["seg_pred", "seg_test", "seg_train"], {"train": "seg_train", "test": "seg_test"}),
+        (["cat", "dog"], {}),
+        (["val", "cat"], {}),
+        (["test"], {}),
+        (["bullet_train", "car"], {}),
+        (["train", "bullet_train", "bullet_test"], {"train": "train"}),
+    ],
+)
 def test_name_splits(names: List[str], splits: Dict[str, str]) -> None:
     assert name_splits(names, "dataset=x", "root") == splits
 

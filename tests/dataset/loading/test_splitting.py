@@ -87,19 +87,26 @@ def test_published_files_are_held_out_class_by_class(write_idx: Any) -> None:
     assert [np.bincount(class_labels(part)).tolist() for part in (splits.train, splits.val)] == [[7] * 10, [3] * 10]
 
 
-@pytest.mark.parametrize("count, fractions, room, held, said", [
-    (3, (0.1, 0.0), 2, (1, 0), "dataset.val_fraction=0.1 of 3 samples is less than one: 1 is held out"),
-    (6, (0.15, 0.05), 5, (1, 1), "dataset.test_fraction=0.05 of 6 samples is less than one: 1 is held out"),
-    (2, (0.1, 0.1), 1, (1, 0), "dataset.test_fraction=0.1 of 2 samples: none can be held out, so there is no test"),
-    (1, (0.1, 0.0), 0, (0, 0), ""),
-    (3, (0.9, 0.0), 2, (2, 0), ""),
-    (100, (0.15, 0.05), 98, (15, 5), ""),
-    (0, (0.1, 0.0), -1, (0, 0), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "count, fractions, room, held, said",
+    [
+        (3, (0.1, 0.0), 2, (1, 0), "dataset.val_fraction=0.1 of 3 samples is less than one: 1 is held out"),
+        (6, (0.15, 0.05), 5, (1, 1), "dataset.test_fraction=0.05 of 6 samples is less than one: 1 is held out"),
+        (2, (0.1, 0.1), 1, (1, 0), "dataset.test_fraction=0.1 of 2 samples: none can be held out, so there is no test"),
+        (1, (0.1, 0.0), 0, (0, 0), ""),
+        (3, (0.9, 0.0), 2, (2, 0), ""),
+        (100, (0.15, 0.05), 98, (15, 5), ""),
+        (0, (0.1, 0.0), -1, (0, 0), ""),
+    ],
+)
 def test_a_share_of_a_few_samples_is_one_sample_at_least(
-    caplog: pytest.LogCaptureFixture, count: int, fractions: Tuple[float, float], room: int, held: Tuple[int, int],
+    caplog: pytest.LogCaptureFixture,
+    count: int,
+    fractions: Tuple[float, float],
+    room: int,
+    held: Tuple[int, int],
     said: str,
-) -> None:  # fmt: skip
+) -> None:
     with caplog.at_level(logging.INFO):
         assert count_held_out(count, *fractions, room) == held
     assert (said in caplog.text) if said else not caplog.text
@@ -110,11 +117,19 @@ def test_every_class_is_trained_on() -> None:
     assert train.tolist() in ([0, 1, 3], [0, 2, 3]) and len(val) == 1 and not len(test)
 
 
-@pytest.mark.parametrize("num_train, num_val, fraction, said", [
-    (3, 0, 0.1, "At least one of each class is trained on, so none can be held out. Add samples, or give validation"),
-    (3, 0, 0.0, "dataset.val_fraction=0.0. Type dataset.val_fraction=0.2, or give validation data of their own"),
-    (0, 3, 0.9, "leaves no training samples: 3 samples, dataset.val_fraction=0.9. Type a smaller"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "num_train, num_val, fraction, said",
+    [
+        (
+            3,
+            0,
+            0.1,
+            "At least one of each class is trained on, so none can be held out. Add samples, or give validation",
+        ),
+        (3, 0, 0.0, "dataset.val_fraction=0.0. Type dataset.val_fraction=0.2, or give validation data of their own"),
+        (0, 3, 0.9, "leaves no training samples: 3 samples, dataset.val_fraction=0.9. Type a smaller"),
+    ],
+)
 def test_an_empty_split_is_refused_with_what_helps(num_train: int, num_val: int, fraction: float, said: str) -> None:
     with pytest.raises(DataError, match=re.escape(said)):
         refuse_empty("x.csv", num_train, num_val, fraction)

@@ -41,9 +41,18 @@ text = "from no import thing"
 def test_each_form_of_an_import() -> None:
     found = list(imported_names(SOURCE, ("top", "middle")))
     assert found == [
-        "os", "sys", "a.b.c", "typing.Any", "typing.Dict", "top.middle.near", "top.far.one", "top.far.two",
-        "long.first", "long.second", "inside.late",
-    ]  # fmt: skip
+        "os",
+        "sys",
+        "a.b.c",
+        "typing.Any",
+        "typing.Dict",
+        "top.middle.near",
+        "top.far.one",
+        "top.far.two",
+        "long.first",
+        "long.second",
+        "inside.late",
+    ]
 
 
 def parsed_names(path: Path, package: List[str]) -> Iterator[str]:

@@ -41,8 +41,10 @@ def found_in(dataset: InteractionDataset) -> Found:
 
 def pairs_of(source: Interactions) -> Set[Tuple[str, str, float]]:
     users, items = source.catalog.users, source.catalog.items
-    return {(users[user], items[item], float(rating))
-            for user, item, rating in zip(source.user_N, source.item_N, source.rating_N)}  # fmt: skip
+    return {
+        (users[user], items[item], float(rating))
+        for user, item, rating in zip(source.user_N, source.item_N, source.rating_N)
+    }
 
 
 EXPECTED: Found = {
@@ -89,9 +91,14 @@ def test_tables_with_named_columns(tmp_path: Path, form: str, feedback: str) -> 
     assert dataset.open().mean == [pytest.approx(np.mean([rating for _, _, rating in EXPECTED["train"]]))]
 
 
-@pytest.mark.parametrize("name, between, header", [
-    ("ratings.csv", ",", "userId,movieId,rating,timestamp\n"), ("u.data", "\t", ""), ("ratings.dat", "::", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, between, header",
+    [
+        ("ratings.csv", ",", "userId,movieId,rating,timestamp\n"),
+        ("u.data", "\t", ""),
+        ("ratings.dat", "::", ""),
+    ],
+)
 def test_movielens_in_each_form(tmp_path: Path, name: str, between: str, header: str) -> None:
     (tmp_path / name).write_text(header + "".join(between.join(map(str, row)) + "\n" for row in ROWS))
     for root in (tmp_path, tmp_path / name):
@@ -111,16 +118,20 @@ def test_without_movielens_it_says_what_it_looks_for(tmp_path: Path) -> None:
         MovieLens(root=str(tmp_path / "ml-2m")).open()
 
 
-@pytest.mark.parametrize("name, content, said", [
-    ("x.csv", "usr,item\n1,2\n", "dataset.user=user: .*no column 'user'. Did you mean 'usr'?"),
-    ("x.csv", "user,item,item\n1,2,3\n", "two columns are called 'item'"),
-    ("x.csv", "user;item\n1;2\n", "no user has 3 items, so none can be held out"),
-    ("x.tsv", "user,item\n1,2\n", "It seems to be separated by commas"),
-    ("x.jsonl", '{"usr": 1, "item": 2}\n', "x.jsonl, line 1: there is no column 'user'. Did you mean 'usr'?"),
-    ("x.jsonl", '\n{"user": 1, \n', "line 2 is no JSON object: Expecting property name enclosed in double quotes."),
-    ("x.jsonl", "[1, 2]\n", "line 1 is no JSON object: it is [1, 2]."), ("x.txt", "", "rows are read from files that"),
-    ("gone/x.csv", "", "x.csv: there is no such file. Did you mean 'gone.csv'?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, content, said",
+    [
+        ("x.csv", "usr,item\n1,2\n", "dataset.user=user: .*no column 'user'. Did you mean 'usr'?"),
+        ("x.csv", "user,item,item\n1,2,3\n", "two columns are called 'item'"),
+        ("x.csv", "user;item\n1;2\n", "no user has 3 items, so none can be held out"),
+        ("x.tsv", "user,item\n1,2\n", "It seems to be separated by commas"),
+        ("x.jsonl", '{"usr": 1, "item": 2}\n', "x.jsonl, line 1: there is no column 'user'. Did you mean 'usr'?"),
+        ("x.jsonl", '\n{"user": 1, \n', "line 2 is no JSON object: Expecting property name enclosed in double quotes."),
+        ("x.jsonl", "[1, 2]\n", "line 1 is no JSON object: it is [1, 2]."),
+        ("x.txt", "", "rows are read from files that"),
+        ("gone/x.csv", "", "x.csv: there is no such file. Did you mean 'gone.csv'?"),
+    ],
+)
 def test_tables_that_are_not_as_described(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / "gone.csv").touch()
     if content or name == "x.txt":
@@ -190,9 +201,7 @@ WRONG: List[Tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize("name, content, said", WRONG)
-def test_what_is_wrong_is_said_by_file_and_line(
-    tmp_path: Path, name: str, content: str, said: str
-) -> None:  # fmt: skip
+def test_what_is_wrong_is_said_by_file_and_line(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError) as error:
         MovieLens(root=str(tmp_path)).open()
@@ -215,16 +224,29 @@ def test_a_check_lists_all_that_is_wrong_and_goes_on(tmp_path: Path, capsys: Any
     assert run(["data", "check", *words]) == 0
 
 
-@pytest.mark.parametrize("words, said", [
-    (("dataset.feedback=explicit",), "feedback=explicit needs rating=COLUMN"),
-    (("dataset.min_rating=3",), "min_rating needs rating=COLUMN"),
-    (("dataset.negatives=0",), "dataset.negatives"),
-    (("dataset.header=false", "dataset.user=3"), "Type e.g. dataset.user=0 dataset.item=1"),
-    (("dataset.feedback=explicit", "dataset.rating=r"),
-     "type loss=l2 metric=[root_mean_squared_error,mean_absolute_error] trainer.monitor=val/root_mean_squared_error."),
-    (("dataset.feedback=explicit", "dataset.rating=r", "metric=[mean_absolute_error]",
-      "trainer.monitor=val/mean_absolute_error"), "have no sampled items: type loss=l2."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("dataset.feedback=explicit",), "feedback=explicit needs rating=COLUMN"),
+        (("dataset.min_rating=3",), "min_rating needs rating=COLUMN"),
+        (("dataset.negatives=0",), "dataset.negatives"),
+        (("dataset.header=false", "dataset.user=3"), "Type e.g. dataset.user=0 dataset.item=1"),
+        (
+            ("dataset.feedback=explicit", "dataset.rating=r"),
+            "type loss=l2 metric=[root_mean_squared_error,mean_absolute_error] "
+            "trainer.monitor=val/root_mean_squared_error.",
+        ),
+        (
+            (
+                "dataset.feedback=explicit",
+                "dataset.rating=r",
+                "metric=[mean_absolute_error]",
+                "trainer.monitor=val/mean_absolute_error",
+            ),
+            "have no sampled items: type loss=l2.",
+        ),
+    ],
+)
 def test_settings_that_cannot_be_are_refused(describe_run: Any, words: Tuple[str, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         describe_run("dataset=interactions", *words)

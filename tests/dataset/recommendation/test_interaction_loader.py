@@ -30,13 +30,17 @@ def splits() -> List[Interactions]:
 
 
 def batches(
-    source: Interactions, train: bool = False, num_others: Optional[int] = OTHERS, seed: int = 3, epoch: int = 0,
-    world: Any = None, split_seed: int = 0, batch_size: int = 8,
-) -> List[Any]:  # fmt: skip
+    source: Interactions,
+    train: bool = False,
+    num_others: Optional[int] = OTHERS,
+    seed: int = 3,
+    epoch: int = 0,
+    world: Any = None,
+    split_seed: int = 0,
+    batch_size: int = 8,
+) -> List[Any]:
     options = LoaderOptions(batch_size=batch_size, seed=seed, train=train, prefetch=0, world=world or World())
-    loader = InteractionLoader(
-        source, options, num_negatives=num_others, max_history=HISTORY, split_seed=split_seed
-    )  # fmt: skip
+    loader = InteractionLoader(source, options, num_negatives=num_others, max_history=HISTORY, split_seed=split_seed)
     return list(loader.epoch(epoch))
 
 
@@ -105,8 +109,11 @@ def test_workers_have_the_parts_of_the_same_batches(splits: List[Interactions], 
     shares = [batches(source, train=train, world=World(rank, 3)) for rank in range(3)]
     for number, batch in enumerate(whole):
         for place, array in enumerate((*batch.inputs, *batch.targets)):
-            parts = [(*share[number].inputs, *share[number].targets)[place].asnumpy() for share in shares
-                     if share[number].size]  # fmt: skip
+            parts = [
+                (*share[number].inputs, *share[number].targets)[place].asnumpy()
+                for share in shares
+                if share[number].size
+            ]
             assert (np.concatenate(parts) == array.asnumpy()).all()
 
 

@@ -36,12 +36,16 @@ def settings(tmp_path: Path) -> Dict[str, Any]:
     rows = [f"i{item}\t{price}\tkind{item % 3}" for item, price in enumerate(PRICES)]
     (tmp_path / "items.tsv").write_text("\n".join(["name\tprice\tsort", *rows]) + "\n")
     return {
-        "path": str(tmp_path / "x.csv"), "sampled_negatives": 3, "negatives": 2,
-        "user_features": f"{tmp_path}/users.csv", "item_features": f"{tmp_path}/items.tsv",
-        "item_id": "name", "batch_size": 4,
+        "path": str(tmp_path / "x.csv"),
+        "sampled_negatives": 3,
+        "negatives": 2,
+        "user_features": f"{tmp_path}/users.csv",
+        "item_features": f"{tmp_path}/items.tsv",
+        "item_id": "name",
+        "batch_size": 4,
         "user_columns": {"town": "category", "age": "number"},
         "item_columns": {"price": "count", "sort": {"kind": "hashed", "buckets": 5}},
-    }  # fmt: skip
+    }
 
 
 def batches(dataset: InteractionTable, source: Any, signature: Signature, train: bool) -> List[Any]:
@@ -107,7 +111,7 @@ def test_columns_that_are_not_described_are_guessed_and_kept(settings: Dict[str,
         ({"item_features": "nothing.csv"}, "nothing.csv: there is no such file"),
         ({"user_columns": {"town": "ignore", "age": "ignore"}}, "no column beside 'user' that is not ignored"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_said(settings: Dict[str, Any], change: Any, said: str) -> None:
     dataset = InteractionTable(**{**settings, **change})
     with pytest.raises(DataError, match=said):
@@ -119,8 +123,9 @@ def test_duplicate_and_empty_user_ids_are_refused_by_line(settings: Dict[str, An
     path.write_text(path.read_text() + "Ulm,u3,50\nUlm,,51\n")
     dataset = InteractionTable(**settings)
     assert [one[:3] for one in check(dataset) if one[0] != "few_items"] == [
-        ("unreadable_row", "users.csv", 11), ("duplicate", "users.csv", 10),
-    ]  # fmt: skip
+        ("unreadable_row", "users.csv", 11),
+        ("duplicate", "users.csv", 10),
+    ]
     with pytest.raises(DataError, match="users.csv, line 11: its 'user' is empty"):
         dataset.infer_signature(dataset.open(), DeepFM())
 
@@ -132,12 +137,15 @@ def test_duplicate_and_empty_user_ids_are_refused_by_line(settings: Dict[str, An
         (("model=deepfm", "dataset.user_features=null"), "user_columns describe user_features=FILE, which"),
         (("model=deepfm", "dataset.user_columns={user: hashed}"), "'user', which says which user a row is of"),
     ],
-)  # fmt: skip
-def test_unused_features_are_refused(
-    describe_run: Any, settings: Dict[str, Any], words: Any, said: str
-) -> None:
-    given = ("task=recommendation", "dataset=interactions", f"dataset.path={settings['path']}",
-             f"dataset.user_features={settings['user_features']}", "dataset.user_columns={town: category}")  # fmt: skip
+)
+def test_unused_features_are_refused(describe_run: Any, settings: Dict[str, Any], words: Any, said: str) -> None:
+    given = (
+        "task=recommendation",
+        "dataset=interactions",
+        f"dataset.path={settings['path']}",
+        f"dataset.user_features={settings['user_features']}",
+        "dataset.user_columns={town: category}",
+    )
     with pytest.raises(ConfigError, match=said):
         describe_run(*given, *words)
 
@@ -194,9 +202,19 @@ def tastes(tmp_path: Path) -> Any:
     for name, count in (("users", 60), ("items", 200)):
         rows = [f"{name[0]}{number},t{number % TASTES}" for number in range(count)]
         (tmp_path / f"{name}.csv").write_text("\n".join([f"{name[:-1]},taste", *rows]) + "\n")
-    return ("task=recommendation", "dataset=interactions", f"dataset.path={tmp_path}/x.csv",
-            "dataset.sampled_negatives=30", "dataset.batch_size=32", "model.units=8", "optimizer.lr=0.05",
-            "trainer.max_epochs=15", "trainer.val_interval=15", "logger=[]", "early_stopping=off")  # fmt: skip
+    return (
+        "task=recommendation",
+        "dataset=interactions",
+        f"dataset.path={tmp_path}/x.csv",
+        "dataset.sampled_negatives=30",
+        "dataset.batch_size=32",
+        "model.units=8",
+        "optimizer.lr=0.05",
+        "trainer.max_epochs=15",
+        "trainer.val_interval=15",
+        "logger=[]",
+        "early_stopping=off",
+    )
 
 
 @pytest.mark.parametrize(

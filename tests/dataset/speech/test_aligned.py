@@ -73,10 +73,14 @@ def test_each_frame_has_the_tone_of_its_symbol(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "durations, frames, tolerance, wanted",
     [
-        ([3, 4], 7, 0, [3, 4]), ([3, 4], 9, 2, [3, 6]), ([3, 4], 6, 2, [3, 3]), ([3, 1], 2, 2, [2, 0]),
-        ([3, 4], 10, 2, None), ([3, 4], 4, 2, None),
+        ([3, 4], 7, 0, [3, 4]),
+        ([3, 4], 9, 2, [3, 6]),
+        ([3, 4], 6, 2, [3, 3]),
+        ([3, 1], 2, 2, [2, 0]),
+        ([3, 4], 10, 2, None),
+        ([3, 4], 4, 2, None),
     ],
-)  # fmt: skip
+)
 def test_small_differences_go_to_the_end(durations: List[int], frames: int, tolerance: int, wanted: Any) -> None:
     found = fit_to_length(np.array(durations), frames, tolerance)
     assert (None if found is None else found.tolist()) == wanted
@@ -85,8 +89,11 @@ def test_small_differences_go_to_the_end(durations: List[int], frames: int, tole
 def test_seconds_are_rounded_where_symbols_end(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "long.wav", sound("ab", [30, 20]), RATE)
     seconds = [0.0179] * 35  # 1.43 frames each: 35 and not 50 frames, where each was rounded
-    row = {"audio_filepath": "long.wav", "phonemes": " ".join("ab"[place % 2] for place in range(35)),
-           "durations_s": seconds}  # fmt: skip
+    row = {
+        "audio_filepath": "long.wav",
+        "phonemes": " ".join("ab"[place % 2] for place in range(35)),
+        "durations_s": seconds,
+    }
     train: Any = dataset(manifest(tmp_path, row), val_fraction=0.1).open().train
     index = int(np.argmax(np.diff(train.symbol.begin)))
     end_L = np.cumsum(train.durations_of(index))
@@ -107,12 +114,14 @@ WRONG = [
     ({"audio_filepath": "0.wav", "durations_frames": [1, 2]}, "has no symbols: neither 'phonemes' nor a text"),
     ({"text": "a", "durations_frames": [11]}, "names no recording"),
     ("{nonsense", "is not JSON"),
-    ({"audio_filepath": "0.wav", "text": "ba", "durations_frames": [4, 4]},
-     "its durations add up to 8 frames (0.10 s), and"),
+    (
+        {"audio_filepath": "0.wav", "text": "ba", "durations_frames": [4, 4]},
+        "its durations add up to 8 frames (0.10 s), and",
+    ),
     ({"audio_filepath": "gone.wav", "text": "ba", "durations_frames": [4, 7]}, "which cannot be read"),
     ({"audio_filepath": "silent.wav", "text": "a", "durations_frames": [20]}, "is silent"),
     ({"audio_filepath": "0.wav", "text": "ba", "durations_frames": [4, 7], "duration": 9.0}, "is cut: it has 0.14 s"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("row, said", WRONG)
@@ -132,8 +141,14 @@ def test_all_that_is_wrong_is_listed_and_can_be_left_out(tmp_path: Path, caplog:
     splits = dataset(path, symbols=["a", "b", " "]).examine(findings)
     assert sorted(problem.place.line or 0 for problem in problems) == list(range(13, 14 + len(WRONG)))
     kinds = {problem.kind for problem in problems}
-    assert kinds == {"unreadable_row", "duration_mismatch", "unreadable_audio", "silent_audio", "cut_audio",
-                     "unknown_symbol"}  # fmt: skip
+    assert kinds == {
+        "unreadable_row",
+        "duration_mismatch",
+        "unreadable_audio",
+        "silent_audio",
+        "cut_audio",
+        "unknown_symbol",
+    }
     assert len(splits.train) + len(splits.val) == 12
     with caplog.at_level("WARNING"):
         dataset(path, symbols=["a", "b", " "], skip_unreadable=True).open()

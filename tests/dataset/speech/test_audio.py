@@ -149,20 +149,25 @@ def wrong_manifest(folder: Path) -> str:
     noise(folder / "odd.wav", 1.0, 53)
     text = "ab c"
     return manifest(
-        folder, missing={"audio_filepath": "missing.wav", "text": text},
-        silent={"audio_filepath": "silent.wav", "text": text}, cut={"audio_filepath": "cut.wav", "text": text},
+        folder,
+        missing={"audio_filepath": "missing.wav", "text": text},
+        silent={"audio_filepath": "silent.wav", "text": text},
+        cut={"audio_filepath": "cut.wav", "text": text},
         said={"audio_filepath": "short.flac", "duration": 2.5, "text": text},
         long={"audio_filepath": "long.wav", "text": "abababababababab"},
-        odd={"audio_filepath": "odd.wav", "text": "ab é7"}, empty={"audio_filepath": "odd.wav", "text": "  "},
-    )  # fmt: skip
+        odd={"audio_filepath": "odd.wav", "text": "ab é7"},
+        empty={"audio_filepath": "odd.wav", "text": "  "},
+    )
 
 
 KINDS = {
     "unreadable_audio": (13, "missing.wav', which cannot be read: No such file"),
-    "silent_audio": (14, "silent.wav' is silent"), "cut_audio": (15, "cut.wav' is cut: 88% of what its header says"),
+    "silent_audio": (14, "silent.wav' is silent"),
+    "cut_audio": (15, "cut.wav' is cut: 88% of what its header says"),
     "short_audio": (17, "has 18 frames, of which the network makes 5, and CTC needs 16"),
-    "unknown_character": (18, "holds 'é', '7', which are not in the alphabet"), "empty_text": (19, "empty transcript"),
-}  # fmt: skip
+    "unknown_character": (18, "holds 'é', '7', which are not in the alphabet"),
+    "empty_text": (19, "empty transcript"),
+}
 
 
 def test_a_check_lists_all_that_is_wrong_by_file_and_line(tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ def by_definition(sound: List[float], features: Features) -> List[List[float]]:
     corners = [700 * (10 ** ((to_mel[0] + number * step) / 2595) - 1) for number in range(features.num_mels + 2)]
     rows = []
     for begin in range(0, len(sound) - features.window + 1, features.step):
-        part = [emphasized[begin + n] * (0.5 - 0.5 * math.cos(2 * pi * n / features.window)) for n in
-                range(features.window)]  # fmt: skip
+        part = [
+            emphasized[begin + n] * (0.5 - 0.5 * math.cos(2 * pi * n / features.window)) for n in range(features.window)
+        ]
         power = []
         for number in range(size // 2 + 1):
             real = sum(x * math.cos(2 * pi * number * n / size) for n, x in enumerate(part))

@@ -49,8 +49,9 @@ def test_spectra_are_those_of_scipy_and_come_back() -> None:
 @pytest.mark.parametrize("sound_S", [chirp(), speech()], ids=["chirp", "speech"])
 def test_each_iteration_is_nearer_to_the_magnitudes(sound_S: np.ndarray) -> None:
     wanted_TP = np.abs(stft(sound_S, FEATURES))
-    found = [spectral_convergence(griffin_lim(wanted_TP, FEATURES, count), wanted_TP, FEATURES)
-             for count in (0, 1, 5, 30)]  # fmt: skip
+    found = [
+        spectral_convergence(griffin_lim(wanted_TP, FEATURES, count), wanted_TP, FEATURES) for count in (0, 1, 5, 30)
+    ]
     assert found == sorted(found, reverse=True) and found[0] > 0.4 and found[-1] < 0.15
     assert spectral_convergence(sound_S, wanted_TP, FEATURES) < 1e-6
 

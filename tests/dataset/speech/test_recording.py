@@ -64,14 +64,18 @@ def piped_wav(path: Path) -> None:
         ("a.wav", lambda path: soundfile.write(path, np.zeros(800), 8000), "silent_audio", "are the same"),
         ("a.wav", lambda path: soundfile.write(path, np.full(800, 0.25), 8000), "silent_audio", "are the same"),
         ("a.wav", lambda path: soundfile.write(path, np.zeros(0), 8000), "silent_audio", "holds no sound"),
-        ("a.wav", lambda path: soundfile.write(path, np.array([0.1, np.nan, 0.2]), 8000, subtype="FLOAT"),
-         "unreadable_audio", "no finite numbers"),
+        (
+            "a.wav",
+            lambda path: soundfile.write(path, np.array([0.1, np.nan, 0.2]), 8000, subtype="FLOAT"),
+            "unreadable_audio",
+            "no finite numbers",
+        ),
         ("a.wav", cut_wav, "cut_audio", "75% of what its header says is there"),
         ("a.wav", cut_behind_an_odd_chunk, "cut_audio", "75% of what its header says is there"),
         ("a.wav", lambda path: soundfile.write(path, np.zeros((9, 65)), 8000), "unreadable_audio", "65 channels"),
         ("a.flac", cut_flac, "", ""),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_used_is_refused_by_its_kind(tmp_path: Path, name: str, write, kind: str, said: str) -> None:
     write(tmp_path / name)
     with pytest.raises(RecordingError) as caught:
@@ -83,11 +87,21 @@ def test_what_cannot_be_used_is_refused_by_its_kind(tmp_path: Path, name: str, w
 @pytest.mark.parametrize(
     "audio_format, subtype",
     [
-        ("WAV", "PCM_24"), ("WAVEX", "PCM_16"), ("RF64", "PCM_16"), ("W64", "PCM_16"), ("FLAC", "PCM_16"),
-        ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III"), ("AIFF", "PCM_16"), ("AIFF", "FLOAT"),
-        ("AU", "PCM_16"), ("CAF", "PCM_16"), ("NIST", "PCM_16"),
+        ("WAV", "PCM_24"),
+        ("WAVEX", "PCM_16"),
+        ("RF64", "PCM_16"),
+        ("W64", "PCM_16"),
+        ("FLAC", "PCM_16"),
+        ("OGG", "VORBIS"),
+        ("OGG", "OPUS"),
+        ("MP3", "MPEG_LAYER_III"),
+        ("AIFF", "PCM_16"),
+        ("AIFF", "FLOAT"),
+        ("AU", "PCM_16"),
+        ("CAF", "PCM_16"),
+        ("NIST", "PCM_16"),
     ],
-)  # fmt: skip
+)
 def test_formats_of_speech_are_read(tmp_path: Path, audio_format: str, subtype: str) -> None:
     for endian in ("FILE", "LITTLE", "BIG"):
         if soundfile.check_format(audio_format, subtype, endian):

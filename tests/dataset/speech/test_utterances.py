@@ -21,17 +21,28 @@ def write(path: Path, *lines: str) -> str:
 
 
 def test_manifests_say_by_their_content_what_they_are(tmp_path: Path) -> None:
-    nemo = write(tmp_path / "a", json.dumps({"audio_filepath": "x/1.wav", "duration": 1.5, "text": "one"}), "",
-                 json.dumps({"audio_filepath": "/2.wav", "offset": 2, "duration": 0.5, "text": "two"}))  # fmt: skip
+    nemo = write(
+        tmp_path / "a",
+        json.dumps({"audio_filepath": "x/1.wav", "duration": 1.5, "text": "one"}),
+        "",
+        json.dumps({"audio_filepath": "/2.wav", "offset": 2, "duration": 0.5, "text": "two"}),
+    )
     baidu = write(tmp_path / "b", json.dumps({"key": "1.wav", "duration": "1.5", "text": "one"}))
     mozilla = write(tmp_path / "c", "wav_filename,wav_filesize,transcript", '1.wav,10,"one, two"')
     first, second = read_manifest(nemo, STRICT)
     assert (first.path, first.text, first.stated_s, first.begin_s, first.duration_s) == (
-        str(tmp_path / "x/1.wav"), "one", 1.5, 0.0, None,
-    )  # fmt: skip
+        str(tmp_path / "x/1.wav"),
+        "one",
+        1.5,
+        0.0,
+        None,
+    )
     assert (second.path, second.begin_s, second.duration_s, str(second.place)) == (
-        "/2.wav", 2.0, 0.5, f"{nemo}, line 3",
-    )  # fmt: skip
+        "/2.wav",
+        2.0,
+        0.5,
+        f"{nemo}, line 3",
+    )
     assert [(one.path, one.text) for one in read_manifest(baidu, STRICT)] == [(str(tmp_path / "1.wav"), "one")]
     (only,) = read_manifest(mozilla, STRICT)
     assert (only.text, only.place.line) == ("one, two", 2)
@@ -84,8 +95,9 @@ def test_librispeech_lines_name_recordings_beside_them(tmp_path: Path) -> None:
     findings = CollectedFindings()
     found = read_librispeech(str(tmp_path), findings)
     assert [(Path(one.path).name, one.text, one.place.line) for one in found] == [
-        ("84-1-0000.flac", "ONE TWO", 1), ("84-1-0001.wav", "THREE", 2),
-    ]  # fmt: skip
+        ("84-1-0000.flac", "ONE TWO", 1),
+        ("84-1-0001.wav", "THREE", 2),
+    ]
     facts = [one.fact for one in findings.shown["missing_counterpart"]]
     assert len(facts) == 2 and "line 3 is about '84-1-0002'" in facts[0] and "84-1-0009.flac' has no line" in facts[1]
     with pytest.raises(DataError, match="line 3 is about '84-1-0002', and there is no"):
@@ -181,10 +193,10 @@ def test_list_of_rows_is_refused_as_such(tmp_path: Path, indent: Optional[int]) 
 def test_tables_of_common_voice(tmp_path: Path) -> None:
     write(tmp_path / "clips/c1.mp3")
     write(tmp_path / "beside.wav")
-    rows = ["client_id\tpath\tsentence\tup_votes", 'a\tc1.mp3\t"quoted, once\t2', "a\tbeside.wav\tsay \'no\'\t0"]
+    rows = ["client_id\tpath\tsentence\tup_votes", 'a\tc1.mp3\t"quoted, once\t2', "a\tbeside.wav\tsay 'no'\t0"]
     (tmp_path / "train.tsv").write_bytes("\ufeff".encode() + "\r\n".join([*rows, ""]).encode())
     first, second = read_manifest(str(tmp_path / "train.tsv"), STRICT)
     assert (first.path, first.text, first.place.line) == (str(tmp_path / "clips/c1.mp3"), '"quoted, once', 2)
-    assert (second.path, second.text) == (str(tmp_path / "beside.wav"), "say \'no\'")
+    assert (second.path, second.text) == (str(tmp_path / "beside.wav"), "say 'no'")
     with pytest.raises(DataError, match="path and sentence, with tabs, as in Common Voice"):
         read_manifest(write(tmp_path / "b.tsv", "file\tsaid", "a\tb"), STRICT)

@@ -12,12 +12,14 @@ from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import problems_of, unknown_keys
 
-COLUMNS = FeatureColumns((
-    FeatureColumn("age", "number", mean=40.0, std=12.5, indicator=True),
-    FeatureColumn("town", "category", vocabulary=("Rome", "Oslo")),
-    FeatureColumn("page", "hashed", buckets=100),
-    FeatureColumn("visits", "number", mean=1.5, std=0.5, log=True),
-))  # fmt: skip
+COLUMNS = FeatureColumns(
+    (
+        FeatureColumn("age", "number", mean=40.0, std=12.5, indicator=True),
+        FeatureColumn("town", "category", vocabulary=("Rome", "Oslo")),
+        FeatureColumn("page", "hashed", buckets=100),
+        FeatureColumn("visits", "number", mean=1.5, std=0.5, log=True),
+    )
+)
 
 
 def test_fields_have_ids_for_what_is_missing_and_for_what_is_unseen() -> None:
@@ -40,9 +42,17 @@ def test_they_come_back_from_a_checkpoint() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"kind": "text"}, {"buckets": 0}, {"buckets": -3}, {"kind": "number", "buckets": 0, "std": 0.0}, {"name": "age"},
-     {"buckets": 2**31}, {"length": 3}, {"kind": "indexed"}],
-)  # fmt: skip
+    [
+        {"kind": "text"},
+        {"buckets": 0},
+        {"buckets": -3},
+        {"kind": "number", "buckets": 0, "std": 0.0},
+        {"name": "age"},
+        {"buckets": 2**31},
+        {"length": 3},
+        {"kind": "indexed"},
+    ],
+)
 def test_what_is_no_column_is_damage(change: Dict[str, Any]) -> None:
     values: Any = json.loads(json.dumps(COLUMNS.to_json()))
     values[2].update(change)

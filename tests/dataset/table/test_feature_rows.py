@@ -36,12 +36,16 @@ def rows_of(count: int, seed: int) -> List[Dict[str, str]]:
     draw = np.random.RandomState(seed)
     rows = []
     for number in range(count):
-        rows.append({
-            "age": "" if draw.rand() < 0.2 else f"{draw.randn() * 10 + 40:.2f}",
-            "town": ["Rome", "Oslo", "Bonn, am Rhein", "", f"rare {number}"][draw.randint(5)],
-            "page": "" if draw.rand() < 0.1 else f"/page/{draw.randint(50)}", "visits": str(draw.randint(-1, 1000)),
-            "note": "x", "target": str(int(draw.rand() < 0.3)),
-        })  # fmt: skip
+        rows.append(
+            {
+                "age": "" if draw.rand() < 0.2 else f"{draw.randn() * 10 + 40:.2f}",
+                "town": ["Rome", "Oslo", "Bonn, am Rhein", "", f"rare {number}"][draw.randint(5)],
+                "page": "" if draw.rand() < 0.1 else f"/page/{draw.randint(50)}",
+                "visits": str(draw.randint(-1, 1000)),
+                "note": "x",
+                "target": str(int(draw.rand() < 0.3)),
+            }
+        )
     return rows
 
 
@@ -147,8 +151,11 @@ def test_unnamed_columns_are_guessed_and_reported(tmp_path: Path, caplog: pytest
         columns = dataset.infer_signature(dataset.open(), None).columns
     assert columns is not None
     assert [(column.name, column.kind, column.log) for column in columns.columns] == [
-        ("age", "number", False), ("town", "category", False), ("page", "hashed", False), ("visits", "number", True),
-    ]  # fmt: skip
+        ("age", "number", False),
+        ("town", "category", False),
+        ("page", "hashed", False),
+        ("visits", "number", True),
+    ]
     (said,) = [record.getMessage() for record in caplog.records if "guessed" in record.getMessage()]
     assert said.endswith("t.csv: {age: number, town: category, page: hashed, note: ignore}")
 
@@ -202,9 +209,14 @@ def _row(*cells: str) -> str:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("columns, said", [
-    ({"age": {"kind": "numbr"}}, "columns.age.kind"), ("{a: [}", "columns is no YAML"), ("word", "valid dictionary"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "columns, said",
+    [
+        ({"age": {"kind": "numbr"}}, "columns.age.kind"),
+        ("{a: [}", "columns is no YAML"),
+        ("word", "valid dictionary"),
+    ],
+)
 def test_columns_that_cannot_be_are_refused_by_name(columns: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         FeatureTable(columns=columns)
@@ -241,7 +253,7 @@ def test_rows_of_one_class_are_said(tmp_path: Path) -> None:
         (at(1, "age;town;page;visits;note;target"), {}, "line 2: it has 1 column, so there is none for 'town'"),
         (lambda lines: None, {"columns": {}, "others": "ignore"}, "no column is left to predict 'target' from"),
     ],
-)  # fmt: skip
+)
 def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, change: Any, given: Any, words: str) -> None:
     path = broken(tmp_path, change)
     with pytest.raises(DataError, match=words):
@@ -312,8 +324,9 @@ def test_too_many_values_to_count_are_refused_with_what_to_type(
 
 def criteo_line(number: int, label: str = "1") -> str:
     counts = ["" if place == number % 13 else str(place * number - 1) for place in range(13)]
-    categories = ["" if place == number % 26 else f"{(place + number % 3) * 2654435761 % 2**32:08x}"
-                  for place in range(26)]  # fmt: skip
+    categories = [
+        "" if place == number % 26 else f"{(place + number % 3) * 2654435761 % 2**32:08x}" for place in range(26)
+    ]
     return "\t".join([label, *counts, *categories])
 
 
@@ -323,8 +336,14 @@ def test_criteos_lines(tmp_path: Path, categories: Any) -> None:
     (tmp_path / "train.txt").write_text("\n".join(lines[:40]) + "\n")
     with gzip.open(tmp_path / "day_0.gz", "wt") as stream:
         stream.write("\n".join(lines[40:]) + "\n")
-    dataset = Criteo(train=[str(tmp_path / "train.txt"), str(tmp_path / "day_0.gz")], val_fraction=0.5,
-                     test_fraction=0.0, categories=categories, buckets=11, min_count=2)  # fmt: skip
+    dataset = Criteo(
+        train=[str(tmp_path / "train.txt"), str(tmp_path / "day_0.gz")],
+        val_fraction=0.5,
+        test_fraction=0.0,
+        categories=categories,
+        buckets=11,
+        min_count=2,
+    )
     splits = dataset.open()
     columns, id_BF, number_BN = encoded(dataset, splits.val)
     assert [column.name for column in columns.columns] == [*COUNTS, *CATEGORIES] and splits.test is None
@@ -337,8 +356,9 @@ def test_criteos_lines(tmp_path: Path, categories: Any) -> None:
             own = [1 + zlib.crc32(text.encode()) % 11 if text else 0 for text in texts]
         else:
             vocabulary = columns.fields[place].vocabulary
-            assert set(vocabulary) == {v for v in {r[14 + place] for r in trained} - {""}
-                                       if [r[14 + place] for r in trained].count(v) >= 2}  # fmt: skip
+            assert set(vocabulary) == {
+                v for v in {r[14 + place] for r in trained} - {""} if [r[14 + place] for r in trained].count(v) >= 2
+            }
             own = [0 if not text else 2 + vocabulary.index(text) if text in vocabulary else 1 for text in texts]
         assert (id_BF[:, place] - begin[place]).tolist() == own
     second = np.array([np.log1p(max(float(row[2]), 0)) for row in trained if row[2]])
@@ -371,8 +391,9 @@ def test_criteos_lines_to_predict_for_may_have_no_label(tmp_path: Path, begin: i
 def test_a_vocabulary_has_values_that_come_often_enough_the_most_frequent_first(tmp_path: Path) -> None:
     towns = [town for town, count in (("two", 2), ("b three", 3), ("a three", 3), ("four", 4)) for _ in range(count)]
     rows = [{**row, "town": towns[n % len(towns)] if n < len(towns) else ""} for n, row in enumerate(rows_of(60, 0))]
-    dataset = table(train=write_csv(tmp_path / "t.csv", rows), val=write_csv(tmp_path / "v.csv", rows_of(9, 1)),
-                    test_fraction=0.0)  # fmt: skip
+    dataset = table(
+        train=write_csv(tmp_path / "t.csv", rows), val=write_csv(tmp_path / "v.csv", rows_of(9, 1)), test_fraction=0.0
+    )
     for min_count, wanted_towns in ((3, ("four", "a three", "b three")), (2, ("four", "a three", "b three", "two"))):
         dataset = dataset.model_copy(update={"min_count": min_count})
         columns = dataset.infer_signature(dataset.open(), None).columns
@@ -386,8 +407,12 @@ def test_criteos_lines_that_cannot_be_used(tmp_path: Path, check: Any) -> None:
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
     dataset = Criteo(train=str(tmp_path / "train.txt"))
     found = check(dataset)
-    assert found == [("long_row", "train.txt", 4), ("short_row", "train.txt", 8), ("not_a_number", "train.txt", 4),
-                     ("label_range", "train.txt", 6)]  # fmt: skip
+    assert found == [
+        ("long_row", "train.txt", 4),
+        ("short_row", "train.txt", 8),
+        ("not_a_number", "train.txt", 4),
+        ("label_range", "train.txt", 6),
+    ]
     with pytest.raises(DataError, match="line 8: it has 39 columns|line 4: the row has 41 cells, and the first row 40"):
         dataset.open()
     (tmp_path / "train.txt").write_text("\n".join([*lines[:3], lines[5]]) + "\n")
@@ -426,10 +451,20 @@ def test_missing_spellings_leave_a_column_of_numbers(tmp_path: Path, missing: st
     assert np.isnan(found[3::4]).all() and found[:3] == [0.5, 1.5, 2.5]
 
 
-@pytest.mark.parametrize("text, value", [
-    ('"$1,013.15"', 1013.15), ("12.5%", 12.5), ('"1,234"', 1234.0), ("\u22123.5", -3.5), ('"(1,200)"', -1200.0),
-    ("€5", 5.0), ("-$5.5", -5.5), ("1'234.5", 1234.5), ("1\u00a0234", 1234.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ('"$1,013.15"', 1013.15),
+        ("12.5%", 12.5),
+        ('"1,234"', 1234.0),
+        ("\u22123.5", -3.5),
+        ('"(1,200)"', -1200.0),
+        ("€5", 5.0),
+        ("-$5.5", -5.5),
+        ("1'234.5", 1234.5),
+        ("1\u00a0234", 1234.0),
+    ],
+)
 def test_written_numbers_are_read_and_said(tmp_path: Path, text: str, value: float, caplog: Any) -> None:
     rows = [f"{text},{number % 2}" for number in range(30)]
     for _ in range(2):  # the second time from what was prepared
@@ -441,12 +476,20 @@ def test_written_numbers_are_read_and_said(tmp_path: Path, text: str, value: flo
     assert ("If the comma is a decimal sign" in caplog.text) == (text in ('"1,234"', '"(1,200)"'))
 
 
-@pytest.mark.parametrize("texts, kind", [
-    (["10_2", "11_3", "12_1"], "category"), (["1_0", "2_0"], "category"), (["02134", "10001"], "category"),
-    (["12", "12%"], "category"), (["$5", "€5"], "category"), (["１２", "３４"], "category"),
-    (["infinity", "1"], "category"),
-    (["1e5", "2E-3", "+.5", "7."], "number"), (["0x1F", "0x2A"], "category"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "texts, kind",
+    [
+        (["10_2", "11_3", "12_1"], "category"),
+        (["1_0", "2_0"], "category"),
+        (["02134", "10001"], "category"),
+        (["12", "12%"], "category"),
+        (["$5", "€5"], "category"),
+        (["１２", "３４"], "category"),
+        (["infinity", "1"], "category"),
+        (["1e5", "2E-3", "+.5", "7."], "number"),
+        (["0x1F", "0x2A"], "category"),
+    ],
+)
 def test_texts_that_only_python_takes_for_numbers_are_no_numbers(tmp_path: Path, texts: List[str], kind: str) -> None:
     rows = [f"{texts[number % len(texts)]},{number % 2}" for number in range(24)]
     found = FeatureTable(train=small_table(tmp_path, "code,target", rows)).kinds(str(tmp_path / "t.csv"))
@@ -492,11 +535,18 @@ def test_dates_and_numbers_with_words_are_warned_of(tmp_path: Path, caplog: Any)
     assert [record.levelname for record in caplog.records if "read as texts" in record.getMessage()] == ["WARNING"] * 2
 
 
-@pytest.mark.parametrize("texts, classes", [
-    (["no", "yes"], ["no", "yes"]), (["Yes", "no", "NO"], ["no", "Yes"]), (["2", "1"], ["1", "2"]),
-    (["-1", "1"], ["-1", "1"]),
-    (["0.0", "1"], ["0", "1"]), (["TRUE", "false"], ["0", "1"]), (["stay", "leave"], ["leave", "stay"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "texts, classes",
+    [
+        (["no", "yes"], ["no", "yes"]),
+        (["Yes", "no", "NO"], ["no", "Yes"]),
+        (["2", "1"], ["1", "2"]),
+        (["-1", "1"], ["-1", "1"]),
+        (["0.0", "1"], ["0", "1"]),
+        (["TRUE", "false"], ["0", "1"]),
+        (["stay", "leave"], ["leave", "stay"]),
+    ],
+)
 def test_two_texts_are_the_classes_of_a_target(
     tmp_path: Path, texts: List[str], classes: List[str], caplog: Any
 ) -> None:
@@ -515,13 +565,16 @@ def test_classes_are_found_where_rows_are_sorted_by_them(tmp_path: Path) -> None
     assert FeatureTable(train=small_table(tmp_path, "age,target", rows)).open().class_names == ["no", "yes"]
 
 
-@pytest.mark.parametrize("texts, given, words", [
-    (["no"], {}, "'target' has 1 value: 'no'. There is nothing to tell apart"),
-    ([f"n{number}" for number in range(101)], {}, "has 101 values: .* At most 100 .* List them in dataset.classes"),
-    ([f"n{number}" for number in range(1001)], {}, "has more than 1,000 values: .* dataset.classes"),
-    (["no", "yes"], {"classes": [0, 1]}, r"no row has the target '0' or '1'.*Type dataset.classes=\[no,yes\]"),
-    (["1.5", "2.5", "3.5"], {}, "has 3 values: .* Type task=regression to predict a number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "texts, given, words",
+    [
+        (["no"], {}, "'target' has 1 value: 'no'. There is nothing to tell apart"),
+        ([f"n{number}" for number in range(101)], {}, "has 101 values: .* At most 100 .* List them in dataset.classes"),
+        ([f"n{number}" for number in range(1001)], {}, "has more than 1,000 values: .* dataset.classes"),
+        (["no", "yes"], {"classes": [0, 1]}, r"no row has the target '0' or '1'.*Type dataset.classes=\[no,yes\]"),
+        (["1.5", "2.5", "3.5"], {}, "has 3 values: .* Type task=regression to predict a number"),
+    ],
+)
 def test_targets_without_classes_are_one_problem(
     tmp_path: Path, check: Any, texts: List[str], given: Any, words: str
 ) -> None:

@@ -48,8 +48,9 @@ def expected(rows: List[Line], length: int, num_ids: int) -> Any:
 def test_lines_become_ids_and_values(tmp_path: Path, fields: bool, most: Any) -> None:
     rows = lines_of(100)
     test = [*lines_of(20, 1), (1, [(1000, 2.0), (5, 1.5)])]  # no training row has the first
-    dataset = Libsvm(train=write(tmp_path / "a.txt", rows, "0", fields), test=write(tmp_path / "b.txt", test),
-                     max_features=most)  # fmt: skip
+    dataset = Libsvm(
+        train=write(tmp_path / "a.txt", rows, "0", fields), test=write(tmp_path / "b.txt", test), max_features=most
+    )
     splits = dataset.open()
     signature = dataset.infer_signature(splits, None)  # type: ignore[arg-type]
     columns, train = signature.columns, splits.train
@@ -157,8 +158,9 @@ def test_classes_are_the_targets_of_all_lines(tmp_path: Path, targets: List[str]
     labels = [names.index(f"{float(target):g}" if f"{float(target):g}" in names else "0") for target in targets]
     # Sorted, so that the first lines do not have all classes.
     assert labels_of(tmp_path / "a.txt", [target for target in targets for _ in range(600)]) == (
-        names, [label for label in labels for _ in range(600)],
-    )  # fmt: skip
+        names,
+        [label for label in labels for _ in range(600)],
+    )
 
 
 def test_given_classes_and_other_targets(tmp_path: Path) -> None:
@@ -236,8 +238,13 @@ def test_lines_to_predict_for_need_no_target(tmp_path: Path, train_run: Any, cap
     from mxtrain.cli import main
 
     rows = lines_of(120)
-    train_run("task=tabular", "dataset=libsvm", f"dataset.train={write(tmp_path / 'a.txt', rows)}",
-              "model=factorization_machine", "trainer.max_epochs=1")  # fmt: skip
+    train_run(
+        "task=tabular",
+        "dataset=libsvm",
+        f"dataset.train={write(tmp_path / 'a.txt', rows)}",
+        "model=factorization_machine",
+        "trainer.max_epochs=1",
+    )
     bare = "\n".join(" ".join(f"{one}:{value}" for one, value in pairs) for _, pairs in rows[:5])
     (tmp_path / "bare.txt").write_text("# a remark\n\n" + bare + "\n")
     write(tmp_path / "whole.txt", rows[:5])

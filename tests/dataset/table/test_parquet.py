@@ -68,10 +68,12 @@ def test_times_decimals_and_categories_are_texts(tmp_path):
     from decimal import Decimal
 
     for array, text in (
-        (pyarrow.array([18262], pyarrow.date32()), "2020-01-01"), (pyarrow.array([Decimal("12.50")]), "12.50"),
+        (pyarrow.array([18262], pyarrow.date32()), "2020-01-01"),
+        (pyarrow.array([Decimal("12.50")]), "12.50"),
         (pyarrow.array([10**18 + 1], pyarrow.timestamp("ns")), "2001-09-09 01:46:40.000000001"),
-        (pyarrow.array(["red"]).dictionary_encode(), "red"), (pyarrow.array([True]), "true"),
-    ):  # fmt: skip
+        (pyarrow.array(["red"]).dictionary_encode(), "red"),
+        (pyarrow.array([True]), "true"),
+    ):
         assert read_columns(write_column(tmp_path, array), ["day"], True).rows == [(text,)]
 
 
@@ -86,6 +88,6 @@ def test_cells_and_types_that_cannot_be_read_are_refused_with_file_and_column(tm
         (bad_text, "is no UTF-8: it holds the byte 0xff"),
         (pyarrow.array([[1, 2]]), "the column 'day' is of the type list"),
         (pyarrow.array([b"x"]), "'day' is bytes, which is no text"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(DataError, match=f"b.parquet.*{words}"):
             read_columns(write_column(tmp_path, array), ["day"], True)

@@ -116,9 +116,7 @@ def test_attention_to_another_text_is_that_to_itself_with_the_same_queries(dtype
 def plain_heads(query, key, value, lengths, heads, causal):
     """Attention by MXNet's operators: queries (T, B, U), keys and values (S, B, U)."""
     count, sources, width = len(query), len(key), query.shape[2] // heads
-    query, key, value = (
-        one.reshape((len(one), -1, width)).transpose((1, 0, 2)) for one in (query, key, value)
-    )  # fmt: skip
+    query, key, value = (one.reshape((len(one), -1, width)).transpose((1, 0, 2)) for one in (query, key, value))
     is_hidden = np.arange(sources) >= np.repeat(lengths, heads)[:, None, None]
     if causal:
         is_hidden = is_hidden | (np.arange(sources) > np.arange(count)[:, None])
@@ -284,8 +282,9 @@ def test_gradients_of_attention_know_what_was_dropped():
     draw, lengths = drawn(), nd.array([5, 3])
     numeric, slope = numeric_and_given_slope(
         lambda qkv: nd._internal._mxtrain_attention(qkv, lengths, draw, num_heads=2, p=0.3)[0],
-        arrays("float64", (5, 2, 48)), 0,
-    )  # fmt: skip
+        arrays("float64", (5, 2, 48)),
+        0,
+    )
     assert slope == pytest.approx(numeric, rel=1e-6)
 
 
@@ -350,10 +349,14 @@ def test_adamw_is_the_algorithm(dtype, clip):
     if clip is not None:
         options["clip_gradient"] = clip
     nd._internal._mxtrain_adamw(
-        *(array for one in zip(weights, grads, means, variances) for array in one), size=2, lrs=[1.5, 2.5],
-        etas=[0.1, 0.2], wds=[0.01, 0.02],
-        out=[array for one in zip(weights, means, variances) for array in one], **options,
-    )  # fmt: skip
+        *(array for one in zip(weights, grads, means, variances) for array in one),
+        size=2,
+        lrs=[1.5, 2.5],
+        etas=[0.1, 0.2],
+        wds=[0.01, 0.02],
+        out=[array for one in zip(weights, means, variances) for array in one],
+        **options,
+    )
     for i, (w, g, m, v) in enumerate(zip(*before)):
         g = np.clip(2 * g, -clip, clip) if clip else 2 * g
         m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g * g
@@ -384,9 +387,15 @@ def test_sgd_is_mxnets_to_the_bit_and_takes_a_factor(dtype, momentum, clip):
         given = [array for w, g, state in zip(made[0], grads, made[1]) for array in (w, g, state)[: kept + 1]]
         scale = [] if factor is None else [nd.array([factor], dtype=dtype)]
         nd._internal._mxtrain_sgd(
-            *given, *scale, size=2, lrs=rates, wds=decays, scaled=len(scale), **own,
+            *given,
+            *scale,
+            size=2,
+            lrs=rates,
+            wds=decays,
+            scaled=len(scale),
+            **own,
             out=[array for one in zip(*made) for array in one[:kept]],
-        )  # fmt: skip
+        )
         for found, right in zip([*made[0], *made[1]], [*wanted[0], *wanted[1]]):
             # MXNet's operators have their rates in float32, whatever the arrays are in.
             tolerance = 0 if dtype == "float32" else 1e-6
@@ -529,9 +538,12 @@ def output_of(code: str, threads: str) -> str:
     """What a program prints in a process of its own with so many threads, whatever other tests say of operators."""
     environment = {name: value for name, value in os.environ.items() if name not in ("MXTRAIN_OPERATORS", "CXX")}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**environment, "OMP_NUM_THREADS": threads},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -36,7 +36,7 @@ def theirs(box_BMD, num_classes=4):
         offsets.append(nd.array(np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1)[None, None]))
     found = YOLOV3PrefetchTargetGenerator(num_classes)(
         nd.zeros((1, 3, HEIGHT, WIDTH)), maps, anchors, offsets, nd.array(box_BMD[..., :4]), nd.array(box_BMD[..., 4:5])
-    )  # fmt: skip
+    )
     return [array.asnumpy() for array in found]
 
 

@@ -34,9 +34,7 @@ def test_boxes_are_gluoncvs_for_its_own_size(name):
     made_of = ssd_parts(name)
     sizes = [(height, height + 2) for height in range(len(made_of.ratios) + 2, 2, -1)]
     side = made_of.base_size
-    maps = anchor_maps(
-        sizes, (3, side, side), side, made_of.sizes, made_of.ratios, made_of.steps, made_of.lite
-    )  # fmt: skip
+    maps = anchor_maps(sizes, (3, side, side), side, made_of.sizes, made_of.ratios, made_of.steps, made_of.lite)
     kind = LiteAnchorGenerator if made_of.lite else SSDAnchorGenerator
     for number, one in enumerate(maps):
         pair = made_of.sizes[number : number + 2]
@@ -49,9 +47,7 @@ def test_boxes_are_gluoncvs_for_its_own_size(name):
 
 def test_boxes_of_other_sizes_cover_the_image_and_grow_with_it():
     made_of = SSD["ssd_300_vgg16_atrous"]
-    maps = anchor_maps(
-        [(4, 8), (1, 1)], (3, 150, 600), 300, made_of.sizes[:3], made_of.ratios[:2], made_of.steps[:2]
-    )  # fmt: skip
+    maps = anchor_maps([(4, 8), (1, 1)], (3, 150, 600), 300, made_of.sizes[:3], made_of.ratios[:2], made_of.steps[:2])
     fine, coarse = maps[0].boxes(), maps[1].boxes()
     assert fine[0, :2].tolist() == [600 / 16, 150 / 8] and coarse[0, :2].tolist() == [300, 75]
     assert fine[0, 2:].tolist() == [30, 30]  # as large an image as 300 x 300
@@ -68,9 +64,11 @@ def theirs(coding, box_BMD):
     generator = SSDTargetGenerator(iou_thresh=0.5, negative_mining_ratio=-1)
     num_boxes, num_classes = coding.output_shapes[0]
     found = generator(
-        nd.array(coding.anchor_N4[None]), nd.zeros((len(box_BMD), num_boxes, num_classes)),
-        nd.array(box_BMD[..., :4]), nd.array(box_BMD[..., 4:5]),
-    )  # fmt: skip
+        nd.array(coding.anchor_N4[None]),
+        nd.zeros((len(box_BMD), num_boxes, num_classes)),
+        nd.array(box_BMD[..., :4]),
+        nd.array(box_BMD[..., 4:5]),
+    )
     return [array.asnumpy() for array in found[:2]]
 
 

@@ -222,7 +222,8 @@ def test_what_is_known_by_its_graph_alone_has_its_own_row():
     network(nd.zeros((1, 2, 8, 8)))
     rows = summarize(network, (2, 8, 8)).rows
     assert [(row.name, row.output_shape, row.parameters, row.flops) for row in rows] == [
-        ("0", (1, 4, 4, 4), 12, 2 * 2 * 4 * 16), ("1", (1, 3), 3 * 64 + 3, 2 * 3 * 64),
-    ]  # fmt: skip
+        ("0", (1, 4, 4, 4), 12, 2 * 2 * 4 * 16),
+        ("1", (1, 3), 3 * 64 + 3, 2 * 3 * 64),
+    ]
     named = [name for name, op, *_ in graph_nodes(network, (2, 8, 8)) if op != "null"]
     assert named == ["0.Convolution", "0.Activation", "1.fwd"]

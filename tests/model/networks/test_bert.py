@@ -38,9 +38,13 @@ def build(masked=False, weights=None, **options):
     classes = VOCAB if masked else CLASSES
     outputs = [(*shape[3], classes)] if len(shape) > 3 else None  # a score for each hidden token
     return prepare_network(
-        model, num_classes=classes, input_shape=shape, seed=0, network=model.build_text(classes, shape, VOCAB),
+        model,
+        num_classes=classes,
+        input_shape=shape,
+        seed=0,
+        network=model.build_text(classes, shape, VOCAB),
         output_shapes=outputs,
-    ).network  # fmt: skip
+    ).network
 
 
 def inputs(masked=False):
@@ -186,7 +190,7 @@ def test_base_has_the_published_number_of_parameters():
     model, shape = Bert(size="base"), ((8,), (8,), ())
     network = prepare_network(
         model, num_classes=2, input_shape=shape, seed=0, network=model.build_text(2, shape, 30522)
-    )  # fmt: skip
+    )
     found = summarize(network.network, shape)
     assert found.parameters == 109_482_240 + 2 * 768 + 2  # BERT-base with its pooler, and the classifier
 
@@ -213,9 +217,15 @@ def test_gluonnlp_computes_the_same_from_the_same_file(tmp_path, masked):
 
     def theirs():
         model = BERTModel(
-            BERTEncoder(dropout=0.1, **SIZES), vocab_size=VOCAB, token_type_vocab_size=2, units=32, embed_size=32,
-            use_pooler=not masked, use_decoder=masked, use_classifier=False,
-        )  # fmt: skip
+            BERTEncoder(dropout=0.1, **SIZES),
+            vocab_size=VOCAB,
+            token_type_vocab_size=2,
+            units=32,
+            embed_size=32,
+            use_pooler=not masked,
+            use_decoder=masked,
+            use_classifier=False,
+        )
         return model if masked else BERTClassifier(model, CLASSES, dropout=0.1)
 
     def scores(network):
@@ -241,9 +251,13 @@ def test_a_score_for_each_token_starts_from_weights_with_a_pooler(tmp_path):
     model = Bert(**SIZES, dropout=0.0, weights=path)
     shapes = [(TOKENS, CLASSES)]
     made = prepare_network(
-        model, num_classes=CLASSES, input_shape=SHAPE, seed=0, network=model.build_tagger(CLASSES, SHAPE, VOCAB),
+        model,
+        num_classes=CLASSES,
+        input_shape=SHAPE,
+        seed=0,
+        network=model.build_tagger(CLASSES, SHAPE, VOCAB),
         output_shapes=shapes,
-    ).network  # fmt: skip
+    ).network
     found = made(*inputs())
     assert found.shape == (3, TOKENS, CLASSES)
     # The pooler is a dense layer with tanh on the first encoded token.

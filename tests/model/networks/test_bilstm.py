@@ -49,9 +49,13 @@ def test_a_layer_is_that_of_the_equations_in_both_directions() -> None:
 def build(**options: Any) -> Any:
     model = BiLSTM(units=8, embed_size=6, **options)
     return prepare_network(
-        model, num_classes=3, input_shape=SHAPE, seed=0, network=model.build_tagger(3, SHAPE, 20),
+        model,
+        num_classes=3,
+        input_shape=SHAPE,
+        seed=0,
+        network=model.build_tagger(3, SHAPE, 20),
         output_shapes=[(9, 3)],
-    ).network  # fmt: skip
+    ).network
 
 
 @pytest.mark.parametrize("hybrid", [False, True])

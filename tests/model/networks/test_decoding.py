@@ -98,8 +98,10 @@ def in_plain_python(decoder: TableDecoder, sentence: int, limit: int, beam: Beam
         enough = len(best) == num_best and (
             not live or live[0][1] / penalty(beam.length_penalty, limit + 1) <= best[-1].score
         )
-        stays = len(done) >= beam.size and live and (
-            live[0][1] / penalty(beam.length_penalty, length + 2) <= best[-1].score
+        stays = (
+            len(done) >= beam.size
+            and live
+            and (live[0][1] / penalty(beam.length_penalty, length + 2) <= best[-1].score)
         )
         if not live or enough or stays:
             return best

@@ -189,8 +189,12 @@ def test_a_description_builds_it_and_says_what_it_carries() -> None:
     assert model.state_shapes == [(8,), (8,), (8,), (8,), (6,), (6,)]
     shape = ((T,), (T,), *model.state_shapes)
     made = prepare_network(
-        model, num_classes=V, input_shape=shape, seed=0, network=model.build_text(V, shape, V),
+        model,
+        num_classes=V,
+        input_shape=shape,
+        seed=0,
+        network=model.build_text(V, shape, V),
         output_shapes=[(T,), *model.state_shapes],
-    )  # fmt: skip
+    )
     names = set(made.network._collect_params_with_prefix())
     assert {"embedding.weight", "layers.2.h2h_weight", "output.bias"} <= names and "table" not in names

@@ -141,9 +141,14 @@ def test_further_features_stand_beside_user_and_item_in_each_row(model: Model) -
     shapes = fields.shapes(CANDIDATES)
     assert shapes == ((2 + 3 * CANDIDATES,), (2 * CANDIDATES,))
     prepared = prepare_network(
-        model, num_classes=1, input_shape=shapes, seed=1, network=build_feature_recommender(model, fields),
-        output_shapes=[(CANDIDATES,)], tables=TableOptions(sparse_from=1),
-    )  # fmt: skip
+        model,
+        num_classes=1,
+        input_shape=shapes,
+        seed=1,
+        network=build_feature_recommender(model, fields),
+        output_shapes=[(CANDIDATES,)],
+        tables=TableOptions(sparse_from=1),
+    )
     network = prepared.network
     assert prepared.dense_tables == [] and all(table.ids_from == 0 for table in tables_of(network))
     for parameter in network.collect_params().values():

@@ -43,8 +43,9 @@ def test_scores_and_gradients_are_those_of_the_sample_alone(model: Any, is_hybri
         with autograd.record():
             scores = network(nd.array(padded), nd.array([lengths[index] for index in rows]))
             assert scores.shape == (len(rows), model.count_scores(width), 7)
-            loss = sum((scores[row, : len(weights[index])] * nd.array(weights[index])).sum()
-                       for row, index in enumerate(rows))  # fmt: skip
+            loss = sum(
+                (scores[row, : len(weights[index])] * nd.array(weights[index])).sum() for row, index in enumerate(rows)
+            )
         loss.backward()
         found = [scores[row, : len(weights[index])].asnumpy() for row, index in enumerate(rows)]
         return found, {name: one.grad().asnumpy().copy() for name, one in network.collect_params().items()}
@@ -83,11 +84,12 @@ def test_the_number_of_scores_is_rounded_up() -> None:
     "kind, given, said",
     [
         (DeepSpeech2, {"time_strides": [2]}, "must have a number for each of channels"),
-        (DeepSpeech2, {"time_kernels": [4, 3, 3]}, "must be odd"), (Conformer, {"kernel": 4}, "must be odd"),
+        (DeepSpeech2, {"time_kernels": [4, 3, 3]}, "must be odd"),
+        (Conformer, {"kernel": 4}, "must be odd"),
         (Conformer, {"num_heads": 5}, "num_heads must divide units"),
         (Conformer, {"num_heads": 32}, "units / num_heads must be even"),
     ],
-)  # fmt: skip
+)
 def test_sizes_that_do_not_fit_are_refused(kind: Any, given: Any, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         kind(**given)

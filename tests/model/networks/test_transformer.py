@@ -167,7 +167,7 @@ def test_chunks_change_nothing(chunks: int) -> None:
 @pytest.mark.parametrize(("tied", "own"), [*((tied, True) for tied in TABLES), ("all", False)])
 def test_one_token_after_the_other_gives_the_same(
     monkeypatch: pytest.MonkeyPatch, tied: str, norm_first: bool, own: bool
-) -> None:  # fmt: skip
+) -> None:
     """With rows that are repeated and change places, as beams do; with our operators, where they are, and MXNet's."""
     if not own:
         monkeypatch.setattr(attention, "native_operators", lambda: SimpleNamespace(path=None))

@@ -123,8 +123,11 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         units = sizes.units
         with self.name_scope():
             # With tied="all" there is only the first table.
-            tables = [("source_table", source_size, EMBEDDING_RANGE), ("target_table", target_size, EMBEDDING_RANGE),
-                      ("output_table", target_size, OUTPUT_RANGE)]  # fmt: skip
+            tables = [
+                ("source_table", source_size, EMBEDDING_RANGE),
+                ("target_table", target_size, EMBEDDING_RANGE),
+                ("output_table", target_size, OUTPUT_RANGE),
+            ]
             for name, size, scale in tables[: {"all": 1, "target": 2, "none": 3}[tied]]:
                 setattr(self, name, self.params.get(name, shape=(size, units), init=mx.init.Uniform(scale)))
             self.dropout = nn.Dropout(sizes.dropout)
@@ -140,7 +143,7 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
 
     def hybrid_forward(
         self, F, source_BS, length_B, token_BT, label_BT, source_table, target_table=None, output_table=None
-    ):  # fmt: skip
+    ):
         # One operator reads each parameter, so that stages may be cut between this and a tied output layer.
         source_table = F.identity(source_table)
         key_BSH, value_BSH = self._encode(F, source_BS, length_B, source_table)
@@ -184,7 +187,7 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
-    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+    ) -> Tuple[NDArray, List[NDArray]]:
         """See `StepDecoder`."""
         return self._step(token_R, nd.full((1,), place, ctx=token_R.context), fixed, moving)
 

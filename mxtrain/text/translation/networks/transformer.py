@@ -130,7 +130,7 @@ class TransformerDecoderLayer(TransformerLayer):
 
     def step(
         self, F: OperatorModule, x_1RU: Array, length_A: Array, source: List[Array], before: List[Array], beams: int
-    ) -> Tuple[Array, List[Array]]:  # fmt: skip
+    ) -> Tuple[Array, List[Array]]:
         """Computes the layer for one more token.
 
         Args:
@@ -244,7 +244,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
-    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+    ) -> Tuple[NDArray, List[NDArray]]:
         """See `StepDecoder`."""
         key = (place, token_R.context)
         if key not in self._sinusoids:  # cached, because copying to the device waits for all pending operations

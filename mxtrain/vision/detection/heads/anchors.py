@@ -67,9 +67,14 @@ def shapes_of_map(
 
 
 def anchor_maps(
-    map_sizes: Sequence[Tuple[int, int]], input_shape: Shape, base_size: int, sizes: Sequence[float],
-    ratios: Sequence[Sequence[float]], steps: Sequence[float], lite: bool = False,
-) -> List[AnchorMap]:  # fmt: skip
+    map_sizes: Sequence[Tuple[int, int]],
+    input_shape: Shape,
+    base_size: int,
+    sizes: Sequence[float],
+    ratios: Sequence[Sequence[float]],
+    steps: Sequence[float],
+    lite: bool = False,
+) -> List[AnchorMap]:
     """Returns the anchors of a network for images of one size.
 
     Sizes of anchors are proportional to the square root of the area of the image. For square images of `base_size`,

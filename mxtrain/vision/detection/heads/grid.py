@@ -42,9 +42,13 @@ class GridCoding:
     """
 
     def __init__(
-        self, num_classes: int, input_shape: Shape, anchors: Sequence[Sequence[float]], strides: Sequence[int],
+        self,
+        num_classes: int,
+        input_shape: Shape,
+        anchors: Sequence[Sequence[float]],
+        strides: Sequence[int],
         suppression: Suppression,
-    ):  # fmt: skip
+    ):
         self._sides = input_shape[1:]
         self._suppression = suppression
         self._shape_A2 = np.array([size for sizes in reversed(anchors) for size in sizes], np.float64).reshape(-1, 2)
@@ -103,9 +107,11 @@ class GridCoding:
         position_P2 = centre_P2 / (width, height) * np.column_stack([width_P, height_P])  # in cells
         cell_P2 = np.clip(position_P2.astype(np.int64), 0, np.column_stack([width_P, height_P]) - 1)
         values = [
-            position_P2 - cell_P2, np.log(np.maximum(size_P2, 1) / self._shape_A2[best_P]),
-            2.0 - size_P2.prod(axis=1) / (height * width), box_PD[:, Column.CLASS],
-        ]  # fmt: skip
+            position_P2 - cell_P2,
+            np.log(np.maximum(size_P2, 1) / self._shape_A2[best_P]),
+            2.0 - size_P2.prod(axis=1) / (height * width),
+            box_PD[:, Column.CLASS],
+        ]
         index_P = begin_P + (cell_P2[:, 1] * width_P + cell_P2[:, 0]) * num_anchors_P + anchor_P
         return index_P, np.column_stack(values)
 

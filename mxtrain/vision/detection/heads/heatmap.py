@@ -127,7 +127,7 @@ class HeatmapCoding:
 
     def boxes(
         self, F: OperatorModule, outputs: Sequence[Array], score_BN: Array, class_BN: Array, cell_BN: Array
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Returns the detections (B, N, 6) for the result of `peaks`; see `decode`."""
         line_BN = F.floor(cell_BN / self._width)
         column_BN = cell_BN - line_BN * self._width

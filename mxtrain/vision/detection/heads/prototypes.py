@@ -44,9 +44,14 @@ class PrototypeCoding(HeatmapCoding):
     """
 
     def __init__(
-        self, num_classes: int, input_shape: Shape, prototypes: int, mask_stride: int, stride: int = 4,
+        self,
+        num_classes: int,
+        input_shape: Shape,
+        prototypes: int,
+        mask_stride: int,
+        stride: int = 4,
         max_detections: int = 100,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(num_classes, input_shape, stride, max_detections)
         self._mask_stride = mask_stride
         factor, size = stride // mask_stride, (self._height, self._width)
@@ -80,9 +85,13 @@ class PrototypeCoding(HeatmapCoding):
         image_BN1 = F.expand_dims(F.broadcast_like(first_B1, score_BN), axis=2)
         edge_BN4 = _bounded(F, F.slice_axis(detection_BN6, axis=2, begin=2, end=6) / self._mask_stride)
         part = F.contrib.ROIAlign(
-            prototype_BPHW, F.reshape(F.concat(image_BN1, edge_BN4, dim=2), shape=(-1, 5)),
-            pooled_size=(PREDICTED_SIDE, PREDICTED_SIDE), spatial_scale=1.0, sample_ratio=1, aligned=True,
-        )  # fmt: skip
+            prototype_BPHW,
+            F.reshape(F.concat(image_BN1, edge_BN4, dim=2), shape=(-1, 5)),
+            pooled_size=(PREDICTED_SIDE, PREDICTED_SIDE),
+            spatial_scale=1.0,
+            sample_ratio=1,
+            aligned=True,
+        )
         weight = F.expand_dims(F.reshape(coefficient_BNP, shape=(-3, 0)), axis=1)
         logit = F.batch_dot(weight, F.reshape(part, shape=(0, 0, -1)))
         mask = F.sigmoid(F.reshape(logit, shape=(-3, 0)))

@@ -141,9 +141,13 @@ class RegionCoding:
     """
 
     def __init__(
-        self, num_classes: int, input_shape: Shape, maps: Sequence[RegionAnchors], settings: ProposalSettings,
+        self,
+        num_classes: int,
+        input_shape: Shape,
+        maps: Sequence[RegionAnchors],
+        settings: ProposalSettings,
         suppression: Suppression,
-    ):  # fmt: skip
+    ):
         self.edge_N4 = np.concatenate([anchors.boxes() for anchors in maps]).astype(np.float32)
         size_N2 = self.edge_N4[:, 2:] - self.edge_N4[:, :2]
         self._centred_N4 = np.concatenate([self.edge_N4[:, :2] + size_N2 * 0.5, size_N2], axis=1)
@@ -153,8 +157,12 @@ class RegionCoding:
         num_anchors, (_, count) = len(self.edge_N4), settings.num_proposals(len(self.edge_N4))
         self._count = count
         self.output_shapes: Sequence[Shape] = (
-            (num_anchors,), (num_anchors, 4), (count, 5), (count, 1 + num_classes), (count, 4 * num_classes),
-        )  # fmt: skip
+            (num_anchors,),
+            (num_anchors, 4),
+            (count, 5),
+            (count, 1 + num_classes),
+            (count, 4 * num_classes),
+        )
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Returns the label of each anchor (B, N), float32: 1 positive, 0 background, -1 ignored; and the offsets of
@@ -197,9 +205,13 @@ class RegionCoding:
 
 
 def decode_regions(
-    F: OperatorModule, regions: Sequence[Array], num_classes: int, count: int, max_log_scale: float,
+    F: OperatorModule,
+    regions: Sequence[Array],
+    num_classes: int,
+    count: int,
+    max_log_scale: float,
     suppression: Suppression,
-) -> Array:  # fmt: skip
+) -> Array:
     """Decodes regions to detections (B, N, 6), see `BoxCoding.decode`. Can be part of a network's graph.
 
     Args:

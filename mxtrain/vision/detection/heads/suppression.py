@@ -38,9 +38,7 @@ class Suppression:
         """Returns the number of rows of detections of a sample, M."""
         return min(self.max_detections, self._num_compared(num_classes * num_boxes))
 
-    def __call__(
-        self, F: OperatorModule, score_BKN: Array, box_BN4: Array, num_classes: int, num_boxes: int
-    ) -> Array:  # fmt: skip
+    def __call__(self, F: OperatorModule, score_BKN: Array, box_BN4: Array, num_classes: int, num_boxes: int) -> Array:
         """Returns detections (B, M, 6), highest score first: class, score, box. Rows of class -1 are padding. Also
         works in a network's graph.
 
@@ -53,9 +51,7 @@ class Suppression:
         score_BC, class_BC, index_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
         return self._suppress(F, score_BC, class_BC, take_rows(F, box_BN4, index_BC), num_classes * num_boxes)
 
-    def by_class(
-        self, F: OperatorModule, score_BKN: Array, box_BKN4: Array, num_classes: int, num_boxes: int
-    ) -> Array:  # fmt: skip
+    def by_class(self, F: OperatorModule, score_BKN: Array, box_BKN4: Array, num_classes: int, num_boxes: int) -> Array:
         """Returns detections as `__call__` does, for boxes that differ between classes.
 
         Args:
@@ -74,7 +70,7 @@ class Suppression:
 
     def _candidates(
         self, F: OperatorModule, score_BKN: Array, num_classes: int, num_boxes: int
-    ) -> Tuple[Array, Array, Array]:  # fmt: skip
+    ) -> Tuple[Array, Array, Array]:
         """Returns the highest scores (B, C), and the class and the index of the box of each, (B, C) float64."""
         count = self._num_compared(num_classes * num_boxes)
         # As integers: float32 represents integers only up to 2^24.
@@ -87,7 +83,12 @@ class Suppression:
         columns = [F.expand_dims(column, axis=2) for column in (F.cast(class_BC, "float32"), score_BC)]
         count = self._num_compared(num_scores)
         detection_BC6 = F.contrib.box_nms(
-            F.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.min_score, topk=count,
-            coord_start=2, score_index=1, id_index=0,
-        )  # fmt: skip
+            F.concat(*columns, box_BC4, dim=2),
+            overlap_thresh=self.iou,
+            valid_thresh=self.min_score,
+            topk=count,
+            coord_start=2,
+            score_index=1,
+            id_index=0,
+        )
         return F.slice_axis(detection_BC6, axis=1, begin=0, end=min(self.max_detections, count))

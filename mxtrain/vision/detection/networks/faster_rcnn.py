@@ -168,9 +168,15 @@ class TwoStageNetwork(TrainPredictBlock):
     """
 
     def __init__(
-        self, parts: TwoStageBlocks, num_classes: int, image: Tuple[int, int], maps: Sequence[RegionAnchors],
-        settings: ProposalSettings, alloc: int, **kwargs,
-    ):  # fmt: skip
+        self,
+        parts: TwoStageBlocks,
+        num_classes: int,
+        image: Tuple[int, int],
+        maps: Sequence[RegionAnchors],
+        settings: ProposalSettings,
+        alloc: int,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self._settings, self._image, self._num_classes = settings, image, num_classes
         self._region_side, self._strides = parts.region_side, [anchors.stride for anchors in maps]
@@ -186,16 +192,15 @@ class TwoStageNetwork(TrainPredictBlock):
             self.class_predictor = nn.Dense(1 + num_classes, weight_initializer=mx.init.Normal(0.01))
             self.box_predictor = nn.Dense(4 * num_classes, weight_initializer=mx.init.Normal(0.001))
             self.rpn = (
-                PyramidProposals(maps, parts.channels, alloc) if is_pyramid
+                PyramidProposals(maps, parts.channels, alloc)
+                if is_pyramid
                 else SingleMapProposals(maps[0], parts.channels, alloc)
-            )  # fmt: skip
+            )
         self.class_heads = {"class_predictor": ClassRows(1, 1), "box_predictor": ClassRows(1, 0, per_class=4)}
         generators = [f".{number}" for number in range(len(maps))] if is_pyramid else [""]
         self.computed = tuple(f"rpn.anchor_generator{generator}.anchors" for generator in generators)
         names = {parameter.name: name for name, parameter in self._collect_params_with_prefix().items()}
-        self.backbone_names = {
-            names[full]: name for full, name in parts.backbone_names.items() if full in names
-        }  # fmt: skip
+        self.backbone_names = {names[full]: name for full, name in parts.backbone_names.items() if full in names}
         self._mark_stages()
 
     def _mark_stages(self) -> None:
@@ -244,7 +249,7 @@ class TwoStageNetwork(TrainPredictBlock):
 
     def _propose(
         self, F: OperatorModule, score_BN: Array, offset_BN4: Array, anchor_1N4: Array, pre_nms: int, post_nms: int
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Returns the highest-scoring proposals after non-maximum suppression, (B, post_nms, 5).
 
         A row has the four edges, and 1. If there are fewer proposals, the remaining rows have the edges of the whole
@@ -295,7 +300,7 @@ class TwoStageNetwork(TrainPredictBlock):
         background_BC = is_valid_BC * (1 - has_object_BC) * (1 - matches.in_crowd_BN)
         key_BC = sampling_keys(
             F, is_valid_BC * has_object_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
-        )  # fmt: skip
+        )
         key_BR, index_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, index_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
@@ -333,9 +338,7 @@ class TwoStageNetwork(TrainPredictBlock):
         # -4 splits the axis of all regions into images and regions per image.
         return tuple(F.reshape(output, shape=(-4, -1, count, 0)) for output in (logit, offset))
 
-    def align_regions(
-        self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
-    ) -> Array:  # fmt: skip
+    def align_regions(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int) -> Array:
         """Computes RoIAlign of regions, (B R, C, side, side); see `region_operators.align_regions`.
 
         Args:

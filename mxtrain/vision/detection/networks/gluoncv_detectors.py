@@ -65,37 +65,59 @@ SSD: Mapping[str, SSDParts] = {
     "ssd_300_vgg16_atrous": SSDParts(
         "vgg16_atrous", 300, (), (), (30, 60, 111, 162, 213, 264, 315), _STEPS_300, usual_ratios(6)
     ),
-    "ssd_512_vgg16_atrous": SSDParts(
-        "vgg16_atrous", 512, (), (), _SIZES_512_FINE, _STEPS_512_FINE, usual_ratios(7)
-    ),
+    "ssd_512_vgg16_atrous": SSDParts("vgg16_atrous", 512, (), (), _SIZES_512_FINE, _STEPS_512_FINE, usual_ratios(7)),
     "ssd_300_resnet34_v1b": SSDParts("resnet34_v1b", 300, (), (), _SIZES_300, _STEPS_300, usual_ratios(6)),
     "ssd_512_resnet18_v1": SSDParts(
-        "resnet18_v1", 512, ("stage3_activation1", "stage4_activation1"), _EXTRA, _SIZES_512, _STEPS_512,
+        "resnet18_v1",
+        512,
+        ("stage3_activation1", "stage4_activation1"),
+        _EXTRA,
+        _SIZES_512,
+        _STEPS_512,
         usual_ratios(6),
     ),
     "ssd_512_resnet50_v1": SSDParts(
-        "resnet50_v1", 512, ("stage3_activation5", "stage4_activation2"), _EXTRA, _SIZES_512, _STEPS_512,
+        "resnet50_v1",
+        512,
+        ("stage3_activation5", "stage4_activation2"),
+        _EXTRA,
+        _SIZES_512,
+        _STEPS_512,
         usual_ratios(6),
     ),
     "ssd_512_resnet101_v2": SSDParts(
-        "resnet101_v2", 512, ("stage3_activation22", "stage4_activation2"), _EXTRA, _SIZES_512, _STEPS_512,
+        "resnet101_v2",
+        512,
+        ("stage3_activation22", "stage4_activation2"),
+        _EXTRA,
+        _SIZES_512,
+        _STEPS_512,
         usual_ratios(6),
     ),
     "ssd_512_resnet152_v2": SSDParts(
-        "resnet152_v2", 512, ("stage2_activation7", "stage3_activation35", "stage4_activation2"), _EXTRA,
-        _SIZES_512_FINE, _STEPS_512_FINE, usual_ratios(7),
+        "resnet152_v2",
+        512,
+        ("stage2_activation7", "stage3_activation35", "stage4_activation2"),
+        _EXTRA,
+        _SIZES_512_FINE,
+        _STEPS_512_FINE,
+        usual_ratios(7),
     ),
-    "ssd_512_mobilenet1.0": SSDParts(
-        "mobilenet1.0", 512, _MOBILENET, _EXTRA, _SIZES_512, _STEPS_512, usual_ratios(6)
-    ),
+    "ssd_512_mobilenet1.0": SSDParts("mobilenet1.0", 512, _MOBILENET, _EXTRA, _SIZES_512, _STEPS_512, usual_ratios(6)),
     "ssd_300_mobilenet0.25": SSDParts(
         "mobilenet0.25", 300, _MOBILENET, (256, 256, 128, 128), _SIZES_300, _STEPS_300, usual_ratios(6)
     ),
     "ssd_300_mobilenet1.0_lite": SSDParts(
-        "mobilenet1.0", 300, _MOBILENET, (512, 256, 256, 128), (60, 105, 150, 195, 240, 285, 300),
-        (16, 30, 60, 100, 150, 300), (FEW_RATIOS, *[MANY_RATIOS] * 5), lite=True,
+        "mobilenet1.0",
+        300,
+        _MOBILENET,
+        (512, 256, 256, 128),
+        (60, 105, 150, 195, 240, 285, 300),
+        (16, 30, 60, 100, 150, 300),
+        (FEW_RATIOS, *[MANY_RATIOS] * 5),
+        lite=True,
     ),
-}  # fmt: skip
+}
 """Name without a dataset -> parts of the network. If they depend on the dataset, those for VOC."""
 
 SSD_SIZES: Mapping[str, Tuple[float, ...]] = {
@@ -113,17 +135,23 @@ YOLO3: Mapping[str, Tuple[int, int, int]] = {
 }
 """Name without a dataset -> channels of the blocks of each map, the coarsest map first."""
 YOLO3_ANCHORS: Sequence[Sequence[float]] = (
-    (10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326),
-)  # fmt: skip
+    (10, 13, 16, 30, 33, 23),
+    (30, 61, 62, 45, 59, 119),
+    (116, 90, 156, 198, 373, 326),
+)
 """Width and height in pixels of the three anchors of each map, the finest map first."""
 
 YOLO3_STRIDES = (8, 16, 32)
 """Distance of neighbouring cells of each map in pixels, the finest map first."""
 
 CENTER_NET = (
-    "center_net_resnet18_v1b", "center_net_resnet50_v1b", "center_net_resnet101_v1b", "center_net_dla34",
-    "center_net_mobilenetv3_large_duc", "center_net_mobilenetv3_small_duc",
-)  # fmt: skip
+    "center_net_resnet18_v1b",
+    "center_net_resnet50_v1b",
+    "center_net_resnet101_v1b",
+    "center_net_dla34",
+    "center_net_mobilenetv3_large_duc",
+    "center_net_mobilenetv3_small_duc",
+)
 """Names without a dataset."""
 
 SINGLE_MAP_SIDE, PYRAMID_SIDE = 14, 7
@@ -194,14 +222,18 @@ FASTER_RCNN: Mapping[str, FasterRCNNParts] = {
     "faster_rcnn_resnet50_v1b": FasterRCNNParts("resnet50_v1b"),
     "faster_rcnn_resnet101_v1d": FasterRCNNParts("resnet101_v1d"),
     "faster_rcnn_fpn_resnet50_v1b": FasterRCNNParts(
-        "resnet50_v1b", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu17_fwd", "layers4_relu8_fwd"),
-        num_samples=512, **_FOR_COCO,
+        "resnet50_v1b",
+        ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu17_fwd", "layers4_relu8_fwd"),
+        num_samples=512,
+        **_FOR_COCO,
     ),
     "faster_rcnn_fpn_resnet101_v1d": FasterRCNNParts(
-        "resnet101_v1d", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu68_fwd", "layers4_relu8_fwd"),
-        num_samples=512, **_FOR_COCO,
+        "resnet101_v1d",
+        ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu68_fwd", "layers4_relu8_fwd"),
+        num_samples=512,
+        **_FOR_COCO,
     ),
-}  # fmt: skip
+}
 """Name without a dataset -> parts of the network. If they depend on the dataset, those for VOC."""
 
 
@@ -212,8 +244,11 @@ MASK_RCNN: Mapping[str, FasterRCNNParts] = {
     "mask_rcnn_resnet18_v1b": FasterRCNNParts("resnet18_v1b", num_samples=256, masks=MaskParts(), **_MASKED),
     **{f"mask_rcnn_{name}": FasterRCNNParts(name, masks=MaskParts(), **_MASKED) for name in _PYRAMIDS},
     "mask_rcnn_fpn_resnet18_v1b": FasterRCNNParts(
-        "resnet18_v1b", tuple(f"layers{stage}_relu3_fwd" for stage in (1, 2, 3, 4)), num_samples=512,
-        masks=MaskParts(convs=2), **_MASKED,
+        "resnet18_v1b",
+        tuple(f"layers{stage}_relu3_fwd" for stage in (1, 2, 3, 4)),
+        num_samples=512,
+        masks=MaskParts(convs=2),
+        **_MASKED,
     ),
     **{
         f"mask_rcnn_fpn_{name}": FasterRCNNParts(
@@ -221,7 +256,7 @@ MASK_RCNN: Mapping[str, FasterRCNNParts] = {
         )
         for name, features in _PYRAMIDS.items()
     },
-}  # fmt: skip
+}
 """Name without a dataset -> parts of a Mask R-CNN. GluonCV only has networks for COCO."""
 
 

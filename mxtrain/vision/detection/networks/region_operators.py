@@ -27,7 +27,7 @@ SAMPLES_PER_CELL_SIDE = 2
 
 def suppress(
     F: OperatorModule, row_BT5: Array, num_candidates: int, max_kept: int, iou: float, min_score: float
-) -> Array:  # fmt: skip
+) -> Array:
     """Applies non-maximum suppression. Returns the kept boxes of each image, (B, R, 5), padded with rows of -1.
 
     Args:
@@ -41,15 +41,21 @@ def suppress(
     if native_operators().path:
         return fused.suppression(F, row_BT5, num_candidates, min(max_kept, num_candidates), iou, min_score)
     kept_BT5 = F.contrib.box_nms(
-        row_BT5, overlap_thresh=iou, valid_thresh=min_score, topk=-1, coord_start=1, score_index=0, id_index=-1,
+        row_BT5,
+        overlap_thresh=iou,
+        valid_thresh=min_score,
+        topk=-1,
+        coord_start=1,
+        score_index=0,
+        id_index=-1,
         force_suppress=True,
-    )  # fmt: skip
+    )
     return F.slice_axis(kept_BT5, axis=1, begin=0, end=max_kept)
 
 
 def align_regions(
     F: OperatorModule, maps: Sequence[Array], anchors: Sequence[RegionAnchors], edge_BR4: Array, count: int, side: int
-) -> Array:  # fmt: skip
+) -> Array:
     """Pools the features of regions with RoIAlign, (B R, C, side, side), each from the map that fits its size.
 
     Args:
@@ -75,9 +81,14 @@ def align_regions(
 
 
 def _align_on_each_map(
-    F: OperatorModule, maps: Sequence[Array], anchors: Sequence[RegionAnchors], edge_BR4: Array, level_Q: Array,
-    count: int, side: int,
-) -> Array:  # fmt: skip
+    F: OperatorModule,
+    maps: Sequence[Array],
+    anchors: Sequence[RegionAnchors],
+    edge_BR4: Array,
+    level_Q: Array,
+    count: int,
+    side: int,
+) -> Array:
     """Pools regions with MXNet's operator, which is called with all regions for each map.
 
     Args:
@@ -91,9 +102,12 @@ def _align_on_each_map(
 
     def align(number: int, row_Q5: Array) -> Array:
         return F.contrib.ROIAlign(
-            maps[number], row_Q5, pooled_size=(side, side), spatial_scale=1.0 / anchors[number].stride,
+            maps[number],
+            row_Q5,
+            pooled_size=(side, side),
+            spatial_scale=1.0 / anchors[number].stride,
             sample_ratio=SAMPLES_PER_CELL_SIDE,
-        )  # fmt: skip
+        )
 
     if len(maps) == 1:
         return align(0, row_Q5)

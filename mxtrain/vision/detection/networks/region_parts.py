@@ -56,7 +56,7 @@ def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[st
 
 def build_pyramid(
     parts: FasterRCNNParts, width: int, head_units: int, is_stock: bool, options: Mapping[str, Any]
-) -> TwoStageBlocks:  # fmt: skip
+) -> TwoStageBlocks:
     """Builds the blocks of a detector with any backbone: a feature pyramid of its maps, and two dense layers per
     region.
 
@@ -75,9 +75,15 @@ def build_pyramid(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that the input has no type
         features = FPNFeatureExpander(
-            symbol, names, [width] * len(names), use_1x1=True, use_upsample=True, use_elewadd=True, use_p6=True,
+            symbol,
+            names,
+            [width] * len(names),
+            use_1x1=True,
+            use_upsample=True,
+            use_elewadd=True,
+            use_p6=True,
             no_bias=False,
-        )  # fmt: skip
+        )
     take_initializers(features, network)
     box_features = gluon.nn.HybridSequential()
     is_fine = parts.masks is not None and parts.masks.is_fine

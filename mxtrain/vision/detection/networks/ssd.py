@@ -66,9 +66,13 @@ class MultiBoxNetwork(gluon.HybridBlock):
     """
 
     def __init__(
-        self, build_features: Callable[[], gluon.HybridBlock], num_classes: int, maps: Sequence[AnchorMap],
-        kernel: int = 3, **kwargs,
-    ):  # fmt: skip
+        self,
+        build_features: Callable[[], gluon.HybridBlock],
+        num_classes: int,
+        maps: Sequence[AnchorMap],
+        kernel: int = 3,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self._num_classes = num_classes
         largest = max(max(anchors.height, anchors.width) for anchors in maps)
@@ -106,9 +110,13 @@ def _flatten_maps(F: OperatorModule, maps: List[Array]) -> Array:
 
 
 def build_features(
-    backbone: str, base_size: int, features: Sequence[str], filters: Sequence[int], lite: bool,
+    backbone: str,
+    base_size: int,
+    features: Sequence[str],
+    filters: Sequence[int],
+    lite: bool,
     options: Mapping[str, Any],
-) -> gluon.HybridBlock:  # fmt: skip
+) -> gluon.HybridBlock:
     """Builds a block that computes several feature maps of images. Its children are named by the order of their calls.
 
     Args:

@@ -52,10 +52,14 @@ def build(
     stages = [layers[:first], layers[first:second], layers[second:end]]
     grid_side = max(MIN_ALLOC, -(-side // YOLO3_STRIDES[0]))
     network = YOLOV3(
-        stages, YOLO3[name], [list(sizes) for sizes in anchors], YOLO3_STRIDES,
-        [str(number) for number in range(num_classes)], alloc_size=(grid_side, grid_side),
+        stages,
+        YOLO3[name],
+        [list(sizes) for sizes in anchors],
+        YOLO3_STRIDES,
+        [str(number) for number in range(num_classes)],
+        alloc_size=(grid_side, grid_side),
         **{key: value for key, value in options.items() if key == "norm_kwargs"},
-    )  # fmt: skip
+    )
     _replace_forward(network, _forward)
     for output in network.yolo_outputs:
         _replace_forward(output, _forward_of_output)

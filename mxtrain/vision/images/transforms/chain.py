@@ -23,10 +23,20 @@ from mxtrain.vision.images.transforms.policies import AutoAugment, RandAugment
 
 PATH = "dataset.augment.transforms"
 TRANSFORMS: Mapping[str, Type[Transform]] = {
-    "flip": Flip, "crop": PaddedCrop, "resized_crop": ResizedCrop, "resize": Resize, "rotation": Rotation,
-    "affine": Affine, "color_jitter": ColorJitter, "grayscale": Grayscale, "lighting": Lighting, "blur": Blur,
-    "erasing": Erasing, "rand_augment": RandAugment, "auto_augment": AutoAugment,
-}  # fmt: skip
+    "flip": Flip,
+    "crop": PaddedCrop,
+    "resized_crop": ResizedCrop,
+    "resize": Resize,
+    "rotation": Rotation,
+    "affine": Affine,
+    "color_jitter": ColorJitter,
+    "grayscale": Grayscale,
+    "lighting": Lighting,
+    "blur": Blur,
+    "erasing": Erasing,
+    "rand_augment": RandAugment,
+    "auto_augment": AutoAugment,
+}
 """Transforms of all image datasets, by the names that users type."""
 Entry = Union[Transform, DatasetTransform]
 
@@ -203,9 +213,15 @@ class TransformChain:
     annotations: Annotations = field(default_factory=Annotations)
 
     def apply(
-        self, image_BCHW: np.ndarray, label_B: np.ndarray, index_B: np.ndarray, fill_C: np.ndarray, *, seed: int,
+        self,
+        image_BCHW: np.ndarray,
+        label_B: np.ndarray,
+        index_B: np.ndarray,
+        fill_C: np.ndarray,
+        *,
+        seed: int,
         epoch: int,
-    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Applies the transforms to images and labels; shapes and types stay the same.
 
         Args:

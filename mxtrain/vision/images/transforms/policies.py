@@ -117,8 +117,9 @@ def _sharpened(image: LazyImage, strength: float) -> LazyImage:
     if min(height, width) > 2:
         total = sum(
             pixel_CHW[:, y : height - 2 + y, x : width - 2 + x] * (5.0 if x == y == 1 else 1.0)
-            for y in range(3) for x in range(3)
-        )  # fmt: skip
+            for y in range(3)
+            for x in range(3)
+        )
         smooth_CHW[:, 1:-1, 1:-1] = total / 13
     return image.with_pixels(smooth_CHW + np.float32(1 + 0.9 * strength) * (pixel_CHW - smooth_CHW))
 
@@ -126,10 +127,11 @@ def _sharpened(image: LazyImage, strength: float) -> LazyImage:
 def _apply_tables(image: LazyImage, tables: List[np.ndarray]) -> LazyImage:
     """Maps each channel with a lookup table (V,) of its own."""
     channels = [
-        np.rint(table_V).astype(np.uint8)[channel_HW] if channel_HW.dtype == np.uint8
+        np.rint(table_V).astype(np.uint8)[channel_HW]
+        if channel_HW.dtype == np.uint8
         else np.interp(channel_HW, _VALUE_V, table_V).astype(np.float32)
         for channel_HW, table_V in zip(image.pixels, tables)
-    ]  # fmt: skip
+    ]
     return image.with_pixels(np.stack(channels))
 
 
@@ -169,11 +171,21 @@ def _equalized(image: LazyImage, strength: float) -> LazyImage:
 
 OPERATIONS: Mapping[str, Operation] = {
     "identity": lambda image, strength: image,
-    "shear_x": _sheared(0), "shear_y": _sheared(1), "translate_x": _shifted(0), "translate_y": _shifted(1),
-    "rotate": _rotated, "brightness": _brighter, "color": _coloured, "contrast": _contrasted, "sharpness": _sharpened,
-    "posterize": _posterized, "solarize": _solarized, "auto_contrast": _auto_contrasted, "equalize": _equalized,
+    "shear_x": _sheared(0),
+    "shear_y": _sheared(1),
+    "translate_x": _shifted(0),
+    "translate_y": _shifted(1),
+    "rotate": _rotated,
+    "brightness": _brighter,
+    "color": _coloured,
+    "contrast": _contrasted,
+    "sharpness": _sharpened,
+    "posterize": _posterized,
+    "solarize": _solarized,
+    "auto_contrast": _auto_contrasted,
+    "equalize": _equalized,
     "invert": _inverted,
-}  # fmt: skip
+}
 RANDOM_OPERATIONS = [name for name in OPERATIONS if name != "invert"]
 
 _PAIRS = {

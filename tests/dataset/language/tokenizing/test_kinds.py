@@ -105,10 +105,14 @@ def test_trained_vocabularies_are_the_same_in_every_process():
         known = [kind for kind in ALL if "unigram" not in kind and "sentencepiece" not in kind]
     found = [
         subprocess.run(
-            [sys.executable, "-c", program.replace("KINDS", repr(known))], capture_output=True, text=True, check=True,
+            [sys.executable, "-c", program.replace("KINDS", repr(known))],
+            capture_output=True,
+            text=True,
+            check=True,
             env={"PYTHONPATH": ":".join(sys.path), "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
-        ).stdout for threads in ("1", "3")
-    ]  # fmt: skip
+        ).stdout
+        for threads in ("1", "3")
+    ]
     assert found[0] == found[1] and len(set(found[0].split())) == len(known)
 
 
