@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, O
 import numpy as np
 from typing_extensions import Unpack
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.environment import compose_and_check, set_environment
 from mxtrain.cli.evaluate import measure
-from mxtrain.cli.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
-from mxtrain.cli.preserved import preserved_process
-from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs
+from mxtrain.cluster.launch.preserved import preserved_process
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.environment import compose_and_check, set_environment
+from mxtrain.compose.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
+from mxtrain.compose.parts import LoadedParts, MeasuredParts, Parts, with_parts
+from mxtrain.compose.restored import refuse_what_only_trains, restore_description, restore_inputs
+from mxtrain.config.given import Given, giving
 from mxtrain.config.override_text import quote
 from mxtrain.config.specs import validate
-from mxtrain.data.base import choose_split, open_splits, warn_unseen
 from mxtrain.data.given import GivenDataset, inputs_of
+from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, MxtrainError
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import ROWS_FILE, STATUS_FILE
-from mxtrain.files.run_records import read_rows
 from mxtrain.files.temporary import temporary_place
-from mxtrain.given import Given, giving
 from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
-from mxtrain.parts import LoadedParts, MeasuredParts, Parts, with_parts
+from mxtrain.runs.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.runs.run_records import read_rows
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.training.fold_results import read_folds
@@ -48,15 +48,15 @@ from mxtrain.types import expand_path, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Config, JsonObject
     from mxtrain.checkpoint import Checkpoint
-    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.export.run import ExportReport
     from mxtrain.parallel.differences import Verification
-    from mxtrain.rehearsal import DryRun
-    from mxtrain.trained import Trained
+    from mxtrain.training.trained import Trained
+    from mxtrain.types.annotations import Config, JsonObject
+    from mxtrain.workflows.dry_run import DryRun
 
 AnyPath = Union[str, "os.PathLike[str]"]
 Which = Literal["best", "last"]
@@ -169,12 +169,12 @@ def train(
             refuse_several_processes(description, objects, process)
         flags = command_line.config_flags(folders_of(config_dir))
         if process == "new":
-            from mxtrain.cli.new_process import train_in_new_process
+            from mxtrain.cluster.launch.new_process import train_in_new_process
 
             code, cause, step = train_in_new_process([*flags, *words], run_dir, dir is None)
         else:
-            from mxtrain.cli.folds import train_folds
-            from mxtrain.cli.run import train_once
+            from mxtrain.cluster.launch.folds import train_folds
+            from mxtrain.cluster.launch.run import train_once
 
             if description.trainer.is_fold_group:
                 end = train_folds(composer, composed, description, words, flags)
@@ -507,7 +507,7 @@ class Run:
 
         >>> run.network.save_parameters("network.params")
         """
-        from mxtrain.trained import load_network
+        from mxtrain.training.trained import load_network
 
         with self._prepared("predict") as (checkpoint, description, _, signature):
             network = load_network(checkpoint, description, signature)
@@ -547,7 +547,7 @@ class Run:
                 "the names of options and dicts of settings."
             )
         with self._prepared("eval", [*overrides, *typed], dataset) as (checkpoint, description, opened, signature):
-            from mxtrain.trained import load_trained
+            from mxtrain.training.trained import load_trained
 
             for part in (description.loss, *description.metric.values()):
                 if isinstance(part, Given):
@@ -579,8 +579,8 @@ class Run:
         >>> worst = sorted(run.results(split="val"), key=lambda row: -row["loss"])[:10]
         """
         with self._prepared("eval", overrides) as (checkpoint, description, opened, signature):
-            from mxtrain.trained import load_trained
             from mxtrain.training.loaders import build_loader
+            from mxtrain.training.trained import load_trained
 
             name, source = choose_split(open_splits(opened), split)
             trained = load_trained(checkpoint, description, signature)
@@ -763,7 +763,7 @@ class Run:
 
     def _trained(self) -> Trained:
         if self._loaded is None:
-            from mxtrain.trained import load_trained
+            from mxtrain.training.trained import load_trained
 
             with self._prepared("predict") as (checkpoint, description, _, signature):
                 self._loaded = load_trained(checkpoint, description, signature)

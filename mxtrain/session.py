@@ -31,15 +31,17 @@ from typing_extensions import Unpack
 
 from mxtrain.api import AnyPath, Run, absolute_path, folders_of, named_in_python
 from mxtrain.callback.action import learning_rate
-from mxtrain.cli import worker_script
-from mxtrain.cli.arguments import config_flags
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.group import find_role
-from mxtrain.cli.objects import ObjectComposer, Objects, read_arguments, require_overrides
-from mxtrain.cli.preserved import preserved_process
-from mxtrain.cli.store_server import serve
-from mxtrain.cli.worker_script import run_in_workers
+from mxtrain.cluster.launch import worker_script
+from mxtrain.cluster.launch.group import find_role
+from mxtrain.cluster.launch.preserved import preserved_process
+from mxtrain.cluster.launch.store_server import serve
+from mxtrain.cluster.launch.worker_script import run_in_workers
 from mxtrain.cluster.member import find_world
+from mxtrain.compose.arguments import config_flags
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.compose.objects import ObjectComposer, Objects, read_arguments, require_overrides
+from mxtrain.compose.parts import SessionParts, with_parts
+from mxtrain.config.given import giving
 from mxtrain.config.override_text import quote
 from mxtrain.errors import (
     EXIT_NON_FINITE,
@@ -50,10 +52,8 @@ from mxtrain.errors import (
     NonFiniteError,
     PeersLost,
 )
-from mxtrain.given import giving
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE
-from mxtrain.parts import SessionParts, with_parts
 from mxtrain.training.state import NOT_MEASURED, LoopValues
 from mxtrain.types import BY_HAND, Batch, Progress, Result, Validation
 
@@ -61,13 +61,13 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Config
-    from mxtrain.build import BuiltRun
-    from mxtrain.cli.compose import Composed
-    from mxtrain.description.groups import Description
+    from mxtrain.compose.composer import Composed
+    from mxtrain.config.groups import Description
     from mxtrain.parallel.loss_function import LossFunction
+    from mxtrain.training.build import BuiltRun
     from mxtrain.training.custom_steps import CustomSteps
     from mxtrain.training.runner import NextStep, Steps
+    from mxtrain.types.annotations import Config
 
 CUSTOM: Mapping[str, Config] = {
     "task": {"_target_": "mxtrain.task.custom_loop.CustomLoop"},
@@ -176,10 +176,10 @@ def require_one_update(description: Description, objects: Objects) -> None:
 
 def _begin(stack: ExitStack, composed: Composed, description: Description, is_custom: bool, run: Run) -> Session:
     """Builds the session. The run directory is locked until `stack` is closed."""
-    from mxtrain.cli.hydra_run import run_composed
-    from mxtrain.cli.job import begin_run, command_of
-    from mxtrain.cli.run import claim
-    from mxtrain.cli.run_dir_rollback import RunDirRollback
+    from mxtrain.cluster.launch.hydra_run import run_composed
+    from mxtrain.cluster.launch.job import begin_run, command_of
+    from mxtrain.cluster.launch.run import claim
+    from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
     from mxtrain.training.custom_steps import CustomSteps
 
     run_dir = run.path

@@ -158,8 +158,8 @@ def written_memory(monkeypatch):
 @pytest.fixture
 def describe_run():
     """Overrides -> the validated description, as the command line makes it."""
-    from mxtrain.cli.compose import Composer
-    from mxtrain.cli.environment import check
+    from mxtrain.compose.composer import Composer
+    from mxtrain.compose.environment import check
 
     def make(*overrides):
         with Composer() as composer:
@@ -171,7 +171,7 @@ def describe_run():
 @pytest.fixture
 def train_run(describe_run, tmp_path):
     """Overrides -> (Run, Result) of a training run in this process, in a directory of its own."""
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     def train(*overrides, run_dir=None):
         run = build_run(describe_run("logger=jsonl", *overrides), run_dir or tmp_path / "run")

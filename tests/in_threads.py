@@ -7,8 +7,8 @@ from typing import Any, Callable, ClassVar, List, Sequence
 
 import numpy as np
 
-from mxtrain.kvstore import Joined
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.spec import Joined
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 

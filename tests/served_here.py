@@ -8,7 +8,7 @@ from typing import Any, List, Mapping, Sequence, Tuple
 from mxtrain.serving.app import build_app
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.service import Service
-from mxtrain.serving.settings import ServeSettings
+from mxtrain.serving.spec import ServeSettings
 
 Answer = Tuple[int, bytes, Mapping[bytes, bytes]]
 

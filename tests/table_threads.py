@@ -10,10 +10,10 @@ from typing import Any, List
 from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import native_operators
+from mxtrain.kvstore.server.table_server import TableServer
 from mxtrain.kvstore.table_client import TableClient
 from mxtrain.kvstore.table_wire import Connection
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.server.table_server import TableServer
 
 OPEN: List[Servers] = []
 """All of a test, which closes them."""

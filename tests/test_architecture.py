@@ -39,13 +39,13 @@ OTHER_MEANINGS = {
     "classes of Python's": {
         "mxtrain": "classes",
         "mxtrain.api": "classes",
-        "mxtrain.cli.arguments": "classes",
-        "mxtrain.cli.compose": "classes",
-        "mxtrain.cli.config_loader": "classes",
-        "mxtrain.cli.foreign_words": "classes",
-        "mxtrain.cli.restored": "classes",
-        "mxtrain.description.groups": "classes",
-        "mxtrain.description.trust": "classes",
+        "mxtrain.compose.arguments": "classes",
+        "mxtrain.compose.composer": "classes",
+        "mxtrain.compose.config_loader": "classes",
+        "mxtrain.compose.foreign_words": "classes",
+        "mxtrain.compose.restored": "classes",
+        "mxtrain.config.groups": "classes",
+        "mxtrain.config.trust": "classes",
         "mxtrain.config.override_text": "classes",
         "mxtrain.runs.report": "classes",
     },
@@ -60,14 +60,14 @@ OTHER_MEANINGS = {
     "names of operators": {
         "mxtrain.engine.backend": "mask",
         "mxtrain.engine.gradient_sums": "mask",
-        "mxtrain.own_gradients": "regression",
+        "mxtrain.workflows.own_gradients": "regression",
     },
-    "names of options and settings": {"mxtrain.cli.setting_names": "image", "mxtrain.training.resume": "image"},
-    "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
+    "names of options and settings": {"mxtrain.compose.setting_names": "image", "mxtrain.training.resume": "image"},
+    "a feature that MXNet was built with": {"mxtrain.workflows.doctor": "image"},
     "examples of what is typed, and the task of who types none": {
         "mxtrain.cli.commands": "classification, photo, photos",
-        "mxtrain.cli.compose": "classification",
-        "mxtrain.cli.run_folders": "classification",
+        "mxtrain.compose.composer": "classification",
+        "mxtrain.runs.run_folders": "classification",
         "mxtrain.cli.runs": "classification",
         "mxtrain.runs.filter": "classification",
     },
@@ -78,14 +78,14 @@ OTHER_MEANINGS = {
         "mxtrain.parallel.base": "mask",
         "mxtrain.runtime.cores": "mask",
         "mxtrain.training.snapshot": "mask",
-        "mxtrain.verification": "masks",
+        "mxtrain.workflows.verification": "masks",
     },
     "the frame of a table on the terminal": {
-        "mxtrain.cli.tables": "box",
+        "mxtrain.terminal.tables": "box",
         "mxtrain.kvstore.times": "box",
         "mxtrain.logger.console_logger": "box",
-        "mxtrain.logger.report": "box",
-        "mxtrain.logger.terminal": "box",
+        "mxtrain.terminal.report": "box",
+        "mxtrain.terminal.console": "box",
     },
     "names of SVG, CSS and of the kinds of files": {
         "mxtrain.runs.chart": "box, label",
@@ -97,7 +97,7 @@ OTHER_MEANINGS = {
     "what a branch of a tree is headed by": {"mxtrain.logger.config_tree": "label"},
     "the kinds of artifacts, an image summary of TensorBoard's, an image of Pillow's": {
         "mxtrain.cli.artifacts": "audio, images, sounds",
-        "mxtrain.logger.fonts": "images",
+        "mxtrain.task.figure_fonts": "images",
         "mxtrain.logger.tensorboard": "image, images",
         "mxtrain.logger.tensorboard_logger": "audio, image, images, sound",
         "mxtrain.training.robustness": "image",
@@ -110,7 +110,7 @@ OTHER_MEANINGS = {
     "sentences of messages": {"mxtrain.training.remarks": "sentences", "mxtrain.training.resume": "sentences"},
     "secrets.token_hex, and what such a secret is called": {
         "mxtrain.logger.mlflow": "token",
-        "mxtrain.logger.secret_values": "token",
+        "mxtrain.config.secret_values": "token",
         "mxtrain.cli.serve": "token",
         "mxtrain.cluster.ranked": "token",
         "mxtrain.kvstore.table_link": "token",
@@ -131,7 +131,7 @@ def name_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str:
-    """mxtrain.data.base -> data; of mxtrain itself, and of other libraries, nothing."""
+    """mxtrain.data.spec -> data; of mxtrain itself, and of other libraries, nothing."""
     return module.split(".")[1] if module.startswith("mxtrain.") else ""
 
 
@@ -204,12 +204,12 @@ def test_what_counts_as_a_circle(tmp_path: Path) -> None:
     assert circles_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
     file = tmp_path / "module.py"
     file.write_text(
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import mxtrain.build\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import mxtrain.training.build\n"
         "def f():\n    from mxtrain.cli import dispatch\n    import mxtrain.errors\n"
     )
     assert [module for _, module in imports_of(file)] == ["typing", "mxtrain.cli.dispatch", "mxtrain.errors"]
     found = {module for _, module in imports_of(file, for_types=True)}
-    assert found == {"typing", "mxtrain.cli.dispatch", "mxtrain.errors", "mxtrain.build"}
+    assert found == {"typing", "mxtrain.cli.dispatch", "mxtrain.errors", "mxtrain.training.build"}
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

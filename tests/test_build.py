@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.build import build_run
-from mxtrain.data.base import open_splits
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import open_splits
 from mxtrain.engine.backend import mx
 from mxtrain.parallel.engine_dependency import can_add_dependencies, written_together
 from mxtrain.task.classification import Classification
@@ -19,6 +18,7 @@ from mxtrain.text.language_modeling.masked_language_modeling import MaskedLangua
 from mxtrain.text.signature import TextSignature
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.wordpiece import WordPiece
+from mxtrain.training.build import build_run
 from mxtrain.training.network import build_network
 from mxtrain.training.remarks import warnings_of
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.build import build_run
-from mxtrain.data.base import BaseDataset, open_splits
+from mxtrain.data.spec import BaseDataset, open_splits
 from mxtrain.errors import CheckpointError
 from mxtrain.tables.feature_table import FeatureTable
+from mxtrain.training.build import build_run
 from mxtrain.training.estimate import Estimate, shown_time
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.classification.lenet import LeNet
@@ -113,9 +113,9 @@ def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describ
     code = """if True:
         import re, sys
         from pathlib import Path
-        from mxtrain.build import build_run
-        from mxtrain.cli.compose import Composer
-        from mxtrain.cli.environment import check
+        from mxtrain.training.build import build_run
+        from mxtrain.compose.composer import Composer
+        from mxtrain.compose.environment import check
         from mxtrain.runtime.memory import resident_memory
         from mxtrain.training.estimate import estimate_training
         words = ["dataset=synthetic", "dataset.image_size=64", "dataset.batch_size=64", "dataset.num_samples=256",
@@ -180,8 +180,8 @@ def test_plain_output_says_that_the_first_step_runs(tmp_path: Path) -> None:
     import time
 
     from mxtrain.logger.progress import RunProgress
-    from mxtrain.logger.terminal import open_console
     from mxtrain.logger.views import PlainView
+    from mxtrain.terminal.console import open_console
     from mxtrain.types import RunInfo
 
     stream = io.StringIO()

@@ -11,14 +11,14 @@ from typing import Any, Callable, ClassVar, Dict, Iterator, Tuple
 import pytest
 from omegaconf import OmegaConf
 
-from mxtrain.build import place
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import check
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import check
+from mxtrain.config.groups import Description, build_group
 from mxtrain.config.specs import import_target
-from mxtrain.data.base import Splits
-from mxtrain.description.groups import Description, build_group
+from mxtrain.data.spec import Splits
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import ALONE
+from mxtrain.training.build import place
 from mxtrain.training.loaders import build_loader, take
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_evaluator, build_objective

@@ -15,10 +15,8 @@ from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 import pytest
 import yaml
 
-from mxtrain.cli import arguments as command_line
 from mxtrain.cli.average import AverageSettings
 from mxtrain.cli.clean import CleanSettings
-from mxtrain.cli.compose import Composer
 from mxtrain.cli.data import DataSettings, refuse_unknown_words
 from mxtrain.cli.diff import DiffSettings
 from mxtrain.cli.dispatch import find_command
@@ -28,19 +26,21 @@ from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.predict import PredictSettings
 from mxtrain.cli.push import PushSettings, tracker_of
 from mxtrain.cli.report import ReportSettings
-from mxtrain.cli.restored import refuse_what_only_trains
-from mxtrain.cli.run_folders import parse_words
 from mxtrain.cli.runs import RunsSettings
 from mxtrain.cli.serve import ServeSettings
-from mxtrain.cli.settings import split_settings
 from mxtrain.cli.slim import SlimSettings
-from mxtrain.cli.sweep import jobs
 from mxtrain.cli.tune import TuneSettings, describe_study, study_of
 from mxtrain.cli.verify import VerifySettings
+from mxtrain.cluster.launch.sweep import jobs
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.restored import refuse_what_only_trains
+from mxtrain.compose.settings import split_settings
+from mxtrain.config.groups import describe
 from mxtrain.config.specs import import_target
-from mxtrain.description.groups import describe
 from mxtrain.errors import ConfigError
 from mxtrain.runs.filter import parse_filter
+from mxtrain.runs.run_folders import parse_words
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("benchmarks/*.md", "reference/damaged-input.md", "internals/mutation.md", "reference/settings.md")
@@ -200,7 +200,7 @@ def test_every_command_composes(
         monkeypatch.syspath_prepend(str(folder))
     # What is asked of the machine: the commands are for others, too.
     monkeypatch.setattr("mxtrain.runtime.amx.computes_bfloat16", lambda flags: True)
-    monkeypatch.setattr("mxtrain.description.rules.usable_cores", lambda: 8)
+    monkeypatch.setattr("mxtrain.config.rules.usable_cores", lambda: 8)
     find_spec, trackers = importlib.util.find_spec, {"mlflow", "wandb", "clearml", "comet_ml", "aim"}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: name in trackers or find_spec(name, *more))
     monkeypatch.setattr("mxtrain.logger.tracker.check_versions", lambda *versions: None)

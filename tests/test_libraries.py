@@ -12,11 +12,11 @@ from typing import Any, Dict
 import pytest
 
 from mxtrain.cli import serve
-from mxtrain.cli.diagnosis import _other_versions
+from mxtrain.config.libraries import EXTRAS, NUMPY, installing, require_library
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.libraries import EXTRAS, NUMPY, installing, require_library
 from mxtrain.logger.wandb import Wandb
 from mxtrain.vision.images.dicom import require_pydicom
+from mxtrain.workflows.doctor import _other_versions
 
 try:
     import tomllib

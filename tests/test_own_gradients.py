@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import mxtrain
-from mxtrain import own_gradients
 from mxtrain.cli.verify import show_own_gradients
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.logger.terminal import open_console
-from mxtrain.own_gradients import compare_own_gradients, is_own
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.differences import Difference, OwnGradients, Verification, WrongGradient
+from mxtrain.terminal.console import open_console
 from mxtrain.types import Batch
+from mxtrain.workflows import own_gradients
+from mxtrain.workflows.own_gradients import compare_own_gradients, is_own
 
 
 class WrongSquare(autograd.Function):

@@ -14,10 +14,10 @@ from mxtrain.checkpoint import lock_run_directory, refuse_links, write_ndarrays
 from mxtrain.checkpoint.run_directory import NEVER_LINKS
 from mxtrain.cli import main
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.cli.outcome import Outcome, append_outcome
 from mxtrain.cli.predict import open_output
-from mxtrain.cli.run_dir_rollback import RunDirRollback
-from mxtrain.cli.sweep import refuse_links_in_sweep
+from mxtrain.cluster.launch.outcome import Outcome, append_outcome
+from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
+from mxtrain.cluster.launch.sweep import refuse_links_in_sweep
 from mxtrain.cluster.process import LaunchSpec, LocalProcess
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import append_to, create_file, open_file, replace_file, write_json_atomic

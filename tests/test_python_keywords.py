@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mxtrain
-from mxtrain.description.groups import GROUPS, PRESET_GROUPS
+from mxtrain.config.groups import GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError
 
 FUNCTIONS = ("compose", "dry_run", "train", "verify", "lr_find", "session")

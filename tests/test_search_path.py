@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain import search_path
+from mxtrain.config import search_path
+from mxtrain.config.search_path import admit_current_folder, leave_out_current_folder, module_command
 from mxtrain.config.specs import import_target
-from mxtrain.search_path import admit_current_folder, leave_out_current_folder, module_command
 
 ROOT = Path(__file__).resolve().parents[1]
 SHADOWS = ("horovod", "gluoncv", "typing", "random", "json", "runpy", "hydra_plugins/hydra_own", "mxtrain")
@@ -39,7 +39,7 @@ def test_processes_that_we_start_take_nothing_from_the_current_folder(hostile):
 
 def test_the_doctor_takes_nothing_from_the_current_folder(hostile):
     """The probe imports MXNet, GluonCV and Horovod, and runs to its end or says what this machine lacks."""
-    from mxtrain.cli.probing import run_probe
+    from mxtrain.runtime.probing import run_probe
 
     found = run_probe(120)
     assert "mxnet" in found.found and "77" not in found.cause

@@ -10,9 +10,9 @@ import pytest
 from in_threads import Rendezvous, Threads
 from running import checkpoints, rows, status
 
-from mxtrain.build import build_run
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.kvstore.world import World
+from mxtrain.training.build import build_run
 
 THREE = (
     "kvstore._target_=in_threads.Threads",

@@ -14,9 +14,9 @@ from typing import Any, Callable, List, Sequence
 import pytest
 
 import mxtrain
-from mxtrain.cli.preserved import preserved_process
+from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.config.specs import import_target
-from mxtrain.process.collection import collection_paused
+from mxtrain.engine.collection import collection_paused
 
 THREADS = 6
 
@@ -132,7 +132,7 @@ def test_ctrl_c_in_an_import_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_ctrl_c_while_hydra_composes_stays_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mxtrain.cli.config_files import ConfigFiles
+    from mxtrain.compose.config_files import ConfigFiles
 
     def interrupted(*arguments: Any) -> None:
         try:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mxtrain.ranking import is_perfect, rank, should_warn_unmoved, track_unmoved, unmoved_warning
+from mxtrain.checkpoint.ranking import is_perfect, rank, should_warn_unmoved, track_unmoved, unmoved_warning
 
 
 @pytest.mark.parametrize("direction, sign", [("max", 1), ("min", -1)])

@@ -10,21 +10,21 @@ import pytest
 from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
-from mxtrain.data.base import open_splits
 from mxtrain.data.loading.loader import Consumer
+from mxtrain.data.spec import open_splits
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.world import ALONE
-from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.grid import Grid
 from mxtrain.parallel.planner import Layout
+from mxtrain.parallel.spec import Data
 from mxtrain.parallel.statistics import MovingStatistics
-from mxtrain.parallel.strategies import Data
 from mxtrain.parallel.tape import HeadGradients
+from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.training.loaders import build_data
 from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
-from mxtrain.verification import Sides, batches, use_exact_leaky_relu, verify
+from mxtrain.workflows.verification import Sides, batches, use_exact_leaky_relu, verify
 
 SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")
 
@@ -210,7 +210,7 @@ def test_what_takes_longer_shows_how_far_it_is(describe_run, monkeypatch):
         def advance(self, count):
             shown[-1][2] += count
 
-    monkeypatch.setattr("mxtrain.verification.ProgressDisplay", Seen)
+    monkeypatch.setattr("mxtrain.workflows.verification.ProgressDisplay", Seen)
     verify(describe_run(*SMALL, "parallel=data", "amp=bfloat16"), 3, 1e-6)
     assert [(name.partition(",")[0], total, done) for name, total, done in shown[1:]] == [
         ("comparing bits", 6, 6),

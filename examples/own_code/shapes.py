@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from mxtrain.data.base import Splits
+from mxtrain.data.spec import Splits
 from mxtrain.types import Callback, Positive, Result, RunInfo
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.memory import split_in_memory

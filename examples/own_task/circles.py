@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequen
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.data.signature import REQUIRED, Signature
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.files.json_form import NUMBER
 from mxtrain.loss.losses import Loss
 from mxtrain.metric.metrics import Metric
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.task import Task
 from mxtrain.types import Batch, BatchSize, NamedInt, NonNegativeFloat, Positive
 

@@ -15,7 +15,7 @@ from mxtrain.amp.operators import SPLITS, Operators
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import GraphNode, SymbolGraph
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 FLOAT32 = "float32"
 ALL_INPUTS, FIRST_INPUT, FIRST_TWO = "__amp_all__", "__amp_first__", "__amp_two__"

@@ -13,7 +13,7 @@ from mxtrain.runtime.amx import uses_amx
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import GraphNode
+    from mxtrain.types.annotations import GraphNode
 
 AMX_BLOCK, BLOCK = 32, 16
 """Channels that oneDNN's kernels take at once: those for AMX, and those for AVX-512."""

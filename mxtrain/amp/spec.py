@@ -11,7 +11,7 @@ from mxtrain.types import Positive, PositiveFloat, Shape, Spec
 
 if TYPE_CHECKING:
     from mxtrain.amp.scaling import NoScaling
-    from mxtrain.annotations import GraphNode, SymbolGraph
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 LAYER = "__layer__"
 """Attribute of a graph's nodes: the structural name of the block that called the operator."""

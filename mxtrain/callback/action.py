@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.model.graph.channels import Channels
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 @dataclass

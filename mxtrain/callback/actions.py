@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Option
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.callback import Action, CallbackSpec, Control
+from mxtrain.callback import Action, Control
+from mxtrain.callback.spec import CallbackSpec
 from mxtrain.errors import ConfigError
 from mxtrain.types import Finite, NonNegativeFloat, Positive, PositiveFloat, Spec
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from mxnet import Context
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 Unit = Literal["epochs", "steps"]
 

@@ -8,7 +8,7 @@ from typing import Collection, List, NamedTuple
 import pydantic
 from typing_extensions import Annotated, Literal
 
-from mxtrain.callback import CallbackSpec
+from mxtrain.callback.spec import CallbackSpec
 from mxtrain.types import Callback, NonNegative, Positive, PositiveFloat
 
 CHILD = "MXTRAIN_CHAOS_FULL_DISK"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence
 
-from mxtrain.callback import CallbackSpec
 from mxtrain.callback.action import Action, require_known_hooks
+from mxtrain.callback.spec import CallbackSpec
+from mxtrain.config.given import Given, plain_attributes
 from mxtrain.errors import ConfigError
-from mxtrain.given import Given, plain_attributes
 from mxtrain.types import Callback, Progress, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 
 class GivenCallback(Given, CallbackSpec):

@@ -10,16 +10,17 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.callback import Action, CallbackSpec, Control
+from mxtrain.callback import Action, Control
 from mxtrain.callback.actions import Unit, known_length
+from mxtrain.callback.spec import CallbackSpec
 from mxtrain.errors import ConfigError
 from mxtrain.types import Positive, ProperFraction
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.model.graph.channels import Channels, ChannelSet
+    from mxtrain.types.annotations import Json, JsonObject
 
 Scope = Literal["global", "layer"]
 USUAL_SPARSITY = 0.8

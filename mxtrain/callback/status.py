@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence
 
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.runs.run_files import STATUS_FILE
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 # Each write calls fsync. Without a limit a run with steps of a millisecond would mostly wait for the disk.
 SECONDS_BETWEEN_WRITES = 2.0

@@ -29,7 +29,7 @@ from mxtrain.files.json_text import JsonTextError, parse_json
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 FORMAT = "mxtrain-checkpoint"
 VERSION = 1

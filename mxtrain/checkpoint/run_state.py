@@ -6,15 +6,15 @@ import re
 from typing import TYPE_CHECKING, Mapping, Optional, Union
 
 from mxtrain.checkpoint.contents import STATE, Checkpoint
+from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint
 from mxtrain.files.json_form import NUMBER, problems_of, unknown_keys
-from mxtrain.ranking import VAL_LOSS
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import JsonForm
+    from mxtrain.types.annotations import JsonForm
 
 _MAX_DESCRIPTION_DEPTH = 30
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

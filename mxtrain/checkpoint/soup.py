@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Sequence
 
 from mxtrain.checkpoint.average import MODEL, WeightMean, weights_to_use, write_folder
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot
+from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.ranking import VAL_LOSS
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 Measure = Callable[[Mapping[str, "np.ndarray"], str], Mapping[str, float]]
 """Function (weights, their source for messages) -> loss and metrics of the validation split, by tag (val/...)."""

@@ -6,7 +6,7 @@ from typing import List, Literal, Optional
 
 import pydantic
 
-from mxtrain.cadence import Cadence
+from mxtrain.config.cadence import Cadence
 from mxtrain.types import NonNegative, Positive, PositiveFloat, Spec
 
 

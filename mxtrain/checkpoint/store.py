@@ -28,10 +28,10 @@ from mxtrain.checkpoint.folder import (
     remove_leftovers,
     scan,
 )
+from mxtrain.checkpoint.ranking import rank
 from mxtrain.checkpoint.run_state import validation_loss
 from mxtrain.errors import CheckpointError, NoCheckpoint, UnreadableCheckpoint, nearest
 from mxtrain.files.durable import PathLike, fsync_directory
-from mxtrain.ranking import rank
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint.run_directory import RunDirectoryLock

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import List, Sequence
 
-from mxtrain.cli.tables import print_rows
 from mxtrain.files.durable import replace_file
-from mxtrain.logger.terminal import open_console
+from mxtrain.terminal.console import open_console
+from mxtrain.terminal.tables import print_rows
 from mxtrain.types import Artifact, Audio, Figure, Table, TextLines
 
 MAX_SHOWN_ROWS = 60

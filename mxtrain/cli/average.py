@@ -18,34 +18,34 @@ from typing_extensions import Annotated
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, refuse_links, require_run_state
 from mxtrain.checkpoint.average import AVERAGED, last_checkpoints, write_average
 from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.checkpoint.soup import Soup, cook, require_same_runs, write_soup
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.output_file import OutputFolder, require_writable
-from mxtrain.cli.program import program
-from mxtrain.cli.restored import (
+from mxtrain.cluster.launch.sweep import direction_of
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.restored import (
     one_run,
     refuse_what_only_trains,
     restore_description,
     restore_inputs,
     run_dir_of,
 )
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.cli.sweep import direction_of
-from mxtrain.cli.tables import BEST, print_rows
-from mxtrain.data.base import choose_split, open_splits
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
-from mxtrain.logger.report import format_value
-from mxtrain.logger.terminal import open_console
-from mxtrain.ranking import VAL_LOSS
+from mxtrain.terminal.console import open_console
+from mxtrain.terminal.program import program
+from mxtrain.terminal.report import format_value
+from mxtrain.terminal.tables import BEST, print_rows
 from mxtrain.types import Spec
+from mxtrain.workflows.output_file import OutputFolder, require_writable
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.data.base import BaseDataset
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import BaseDataset
 
 VALIDATED = "val/"
 
@@ -204,9 +204,9 @@ def cook_measured(
     """Averages checkpoints, each measured on the validation split with one network."""
     _, source = choose_split(open_splits(dataset), "val")
     # Imports MXNet: only from here on.
-    from mxtrain.trained import load_trained
     from mxtrain.training.loaders import build_loader
     from mxtrain.training.snapshot import set_parameters
+    from mxtrain.training.trained import load_trained
 
     trained = load_trained(checkpoints[0], description, signature)
     loader = build_loader(trained.description, source, signature, trained.device)

@@ -21,18 +21,18 @@ from typing import Iterator, List, Optional, Sequence
 
 from mxtrain.callback.chaos import CHILD, Chaos, Fault
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.cli.tables import print_rows
+from mxtrain.config.fault_injection import delayable_links, impossible_faults
+from mxtrain.config.groups import Description
 from mxtrain.config.override_text import quote
-from mxtrain.description.fault_injection import delayable_links, impossible_faults
-from mxtrain.description.groups import Description
-from mxtrain.description.reproduction import compare_results
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import open_file
-from mxtrain.files.run_records import last_step
-from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.private_sockets.slow_link import RING_LINKS, SlowLinks
 from mxtrain.private_sockets.slow_link import VARIABLE as LINKS
+from mxtrain.runs.reproduction import compare_results
+from mxtrain.runs.run_records import last_step
+from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.tables import print_rows
 
 COMPLETE = (EXIT_FINISHED, EXIT_BUDGET)
 """Exit codes of runs that are compared. The budget is `trainer.max_steps`, so both runs end at the same step."""

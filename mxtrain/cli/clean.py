@@ -11,10 +11,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Dict, List, Literal, Sequence
 
-from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_line, runs_below
-from mxtrain.cli.tables import format_size, on_one_line, print_rows
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
-from mxtrain.logger.terminal import open_console
 from mxtrain.runs.cleanup import (
     BY_DEFAULT,
     KINDS,
@@ -27,10 +24,13 @@ from mxtrain.runs.cleanup import (
     why_nothing,
 )
 from mxtrain.runs.filter import parse_filter
+from mxtrain.runs.run_folders import folders_of, parse_words, print_json, print_line, runs_below
+from mxtrain.terminal.console import open_console
+from mxtrain.terminal.tables import format_size, on_one_line, print_rows
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 SHOWN = 50
 

@@ -186,8 +186,8 @@ COMMANDS: Dict[str, Command] = {
 
 def help_of(name: str) -> str:
     """Returns the usage text of a command."""
-    from mxtrain.cli.program import as_typed
     from mxtrain.config.specs import shown, spec_help
+    from mxtrain.terminal.program import as_typed
 
     command = COMMANDS[name]
     module = importlib.import_module(command.module)

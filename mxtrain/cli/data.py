@@ -8,24 +8,24 @@ import time
 from contextlib import contextmanager
 from typing import Callable, Iterator, List, Optional, Sequence
 
-from mxtrain.cli import arguments as command_line
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.output_file import OutputFile, open_output_file
-from mxtrain.cli.settings import split_settings
-from mxtrain.cli.tables import on_one_line
-from mxtrain.data.base import BaseDataset
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.compose.settings import split_settings
 from mxtrain.data.checking.dataset_check import CollectedFindings, DatasetCounts, check_dataset
 from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
 from mxtrain.data.corpus.cached_data import data_cache_folder, list_cached_data, remove_cached_data
+from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.durable import encode_json
-from mxtrain.logger.durations import format_seconds
-from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.runtime.cores import usable_cores
+from mxtrain.terminal.durations import format_seconds
+from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.tables import on_one_line
 from mxtrain.types import Spec, Table
+from mxtrain.workflows.output_file import OutputFile, open_output_file
 
 
 class DataSettings(Spec):

@@ -12,13 +12,10 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, List, Literal, Optional, Sequence, Tuple
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.restored import restore_description, restore_inputs
-from mxtrain.cli.run_folders import parse_words, print_json, require_folder
-from mxtrain.cli.tables import on_one_line, print_rows
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.restored import restore_description, restore_inputs
 from mxtrain.errors import EXIT_FINISHED, ConfigError, LoaderError, MxtrainError
-from mxtrain.logger.report import format_value
 from mxtrain.runs.comparison import (
     Different,
     Parting,
@@ -33,12 +30,15 @@ from mxtrain.runs.comparison import (
     unrecorded,
 )
 from mxtrain.runs.registry import ListedRun, is_run_dir, read_run
+from mxtrain.runs.run_folders import parse_words, print_json, require_folder
+from mxtrain.terminal.report import format_value
+from mxtrain.terminal.tables import on_one_line, print_rows
 from mxtrain.training.resume import changes_result
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint import Checkpoint
-    from mxtrain.layer_comparison import ReplayResult, ReplaySide
+    from mxtrain.workflows.layer_comparison import ReplayResult, ReplaySide
 
 MAX_LINES = 40
 MAX_VALUE = 60
@@ -251,7 +251,7 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], parsed: Arguments) -> Replay
         restored.append(restore_description(words, "diff", "last", []))
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     sides: List[ReplaySide] = []
-    from mxtrain.layer_comparison import ReplaySide, replay  # imports MXNet: only from here on
+    from mxtrain.workflows.layer_comparison import ReplaySide, replay  # imports MXNet: only from here on
 
     for checkpoint, description in restored:
         dataset, signature = restore_inputs(checkpoint, description, [])

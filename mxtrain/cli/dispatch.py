@@ -10,6 +10,9 @@ import sys
 from typing import Callable, List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
+from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.cluster.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
+from mxtrain.engine.collection import collection_paused
 from mxtrain.errors import (
     AGREED,
     EXIT_BAD_INPUT,
@@ -22,10 +25,7 @@ from mxtrain.errors import (
     did_you_mean,
     unforeseen,
 )
-from mxtrain.logger.patient_stream import patient_streams, unwritten
-from mxtrain.process.collection import collection_paused
-from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
+from mxtrain.terminal.patient_stream import patient_streams, unwritten
 
 GROUP_COMMANDS = ("train", "verify")
 """Commands that can run in several processes."""
@@ -106,7 +106,7 @@ def instead_of(name: str, following: List[str]) -> str:
     """Returns a suggestion for a word that is no command: the nearest command or the setting it begins; or empty."""
     if name in INSTEAD:
         return f" {INSTEAD[name]}"
-    from mxtrain.description.groups import GROUPS, PRESET_GROUPS
+    from mxtrain.config.groups import GROUPS, PRESET_GROUPS
 
     if name in (*GROUPS, *PRESET_GROUPS):
         setting = following[0] if following and following[0].partition("=")[0].isidentifier() else ""
@@ -174,7 +174,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
         leave_role(name)
     if role is None:
         return functools.partial(importlib.import_module(command.module).run, arguments)
-    from mxtrain.cli.store_server import serve
+    from mxtrain.cluster.launch.store_server import serve
 
     return functools.partial(serve, role, lambda: importlib.import_module(command.module).description_of(arguments))
 
@@ -236,7 +236,7 @@ def is_command(argument: str) -> bool:
 
 def fail(text: str, exit_code: int) -> int:
     """Prints the cause, and returns the exit code."""
-    from mxtrain.cli.outcome import print_cause
+    from mxtrain.cluster.launch.outcome import print_cause
 
     print_cause(text, exit_code)
     return exit_code

@@ -8,8 +8,8 @@ import sys
 from dataclasses import asdict
 from typing import List, NoReturn, Sequence
 
-from mxtrain.cli.diagnosis import Finding, examine
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
+from mxtrain.workflows.doctor import Finding, examine
 
 FLAGS = ("--json", "--timeout", "--help")
 

@@ -7,18 +7,18 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Sequence
 
-from mxtrain.cli.environment import set_environment
-from mxtrain.cli.program import program
-from mxtrain.description import rules
-from mxtrain.description.groups import Description
+from mxtrain.compose.environment import set_environment
+from mxtrain.config import rules
+from mxtrain.config.groups import Description
 from mxtrain.errors import EXIT_FINISHED
+from mxtrain.terminal.program import program
 
 if TYPE_CHECKING:
-    from mxtrain.rehearsal import DryRun
+    from mxtrain.workflows.dry_run import DryRun
 
 
 def rehearse(description: Description) -> DryRun:
-    """Builds a run up to its first step; see `mxtrain.rehearsal`.
+    """Builds a run up to its first step; see `mxtrain.workflows.dry_run`.
 
     Raises:
         MxtrainError: the run could not begin.
@@ -27,7 +27,7 @@ def rehearse(description: Description) -> DryRun:
         rule(description)
     set_environment(description)
     # Imports MXNet: only from here on.
-    from mxtrain.rehearsal import rehearse as build
+    from mxtrain.workflows.dry_run import rehearse as build
 
     return build(description)
 
@@ -44,8 +44,8 @@ def show_dry_run(description: Description, words: Sequence[str]) -> int:
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     rehearsal = rehearse(description)
-    from mxtrain.logger.report import print_commands
-    from mxtrain.logger.terminal import open_console
+    from mxtrain.terminal.console import open_console
+    from mxtrain.terminal.report import print_commands
 
     console = open_console(sys.stdout)
     console.print(str(rehearsal), soft_wrap=True, markup=False, highlight=False)

@@ -15,38 +15,38 @@ from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.average import AVERAGED
-from mxtrain.cli import arguments as command_line
 from mxtrain.cli.artifacts import show_artifacts
-from mxtrain.cli.eval_folder import EvaluationFolder
-from mxtrain.cli.output_file import OutputFolder, require_writable
-from mxtrain.cli.restored import (
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.restored import (
     refuse_what_only_trains,
     restore_description,
     restore_inputs,
     run_dir_of,
 )
-from mxtrain.cli.sample_files import SampleFiles
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.data.base import choose_split, open_splits, warn_unseen
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
-from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.logger.report import format_value
 from mxtrain.task.fit import require_same_names
 from mxtrain.task.report import Report
+from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.report import format_value
 from mxtrain.types import Artifact, Positive, Spec
+from mxtrain.workflows.eval_folder import EvaluationFolder
+from mxtrain.workflows.output_file import OutputFolder, require_writable
+from mxtrain.workflows.sample_files import SampleFiles
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json
-    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.task.explained import Attribution
     from mxtrain.task.sample_results import SampleResults
-    from mxtrain.trained import Trained
     from mxtrain.training.attribution import LargestLosses, Method
+    from mxtrain.training.trained import Trained
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import Json
 
 ALL = "all"
 LARGEST_NUM_EXPLAINED = 256
@@ -143,8 +143,8 @@ def run(arguments: Sequence[str]) -> int:
     folder = Path(settings.output) if settings.output else own_folder(checkpoint, split)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
-    from mxtrain.trained import load_trained
     from mxtrain.training.attribution import LargestLosses
+    from mxtrain.training.trained import load_trained
 
     require_same_names(signature, splits)
     warn_unseen(dataset, source, signature)
@@ -305,8 +305,8 @@ def load_method(
     Raises:
         ConfigError: the network has no suitable layer.
     """
-    from mxtrain.trained import load_network
     from mxtrain.training.attribution import build_method
+    from mxtrain.training.trained import load_network
 
     network = load_network(checkpoint, description, signature)
     assert settings.explain is not None

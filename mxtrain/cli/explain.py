@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
 from omegaconf import OmegaConf
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.cli.mistakes import refuse_unknown
-from mxtrain.cli.origins import find_origins
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.compose.mistakes import refuse_unknown
+from mxtrain.compose.origins import find_origins
+from mxtrain.config.groups import GROUPS, complete_group, describe
 from mxtrain.config.specs import flatten, import_target, shown, spec_help
-from mxtrain.description.groups import GROUPS, complete_group, describe
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 
 def run(arguments: Sequence[str]) -> int:

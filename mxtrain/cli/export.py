@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Callable, Literal, Mapping, Optional, Sequence
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.amp import FULL
+from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.ndarray_file import canonical_sha256
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.output_file import OutputFolder
-from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.cli.tables import print_rows
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.config.libraries import require_library
 from mxtrain.config.specs import validate
-from mxtrain.data.base import choose_split, open_splits
+from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
 from mxtrain.export.comparison import remarks_of, table_of
 from mxtrain.export.folder import require_new
-from mxtrain.libraries import require_library
-from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.parallel.strategies import Single
+from mxtrain.parallel.spec import Single
 from mxtrain.task.fit import require_same_names
+from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.tables import print_rows
 from mxtrain.types import NonNegativeFloat, Positive, Spec
+from mxtrain.workflows.output_file import OutputFolder
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import BaseDataset
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import BaseDataset
     from mxtrain.export.run import ExportReport
 
 ServedName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
@@ -196,7 +196,7 @@ def _export(
     from mxtrain.export.compression import Compression
     from mxtrain.export.deploy import Deployment
     from mxtrain.export.run import EvaluationData, export_network
-    from mxtrain.trained import load_trained
+    from mxtrain.training.trained import load_trained
 
     require_same_names(signature, splits)
     alone = replace(description, parallel=Single(devices="cpu:1"), amp=FULL)

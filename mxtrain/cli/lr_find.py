@@ -16,20 +16,20 @@ from typing import IO, List, Optional, Sequence, Tuple
 import pydantic
 from typing_extensions import Annotated, Unpack
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.output_file import OutputFolder
-from mxtrain.cli.preserved import preserved_process
-from mxtrain.cli.settings import split_settings
+from mxtrain.cluster.launch.preserved import preserved_process
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.compose.parts import Parts, with_parts
+from mxtrain.compose.settings import split_settings
 from mxtrain.config.specs import validate
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, MxtrainError
-from mxtrain.files.run_files import ROWS_FILE
-from mxtrain.files.run_records import read_rows
 from mxtrain.files.temporary import temporary_place
-from mxtrain.parts import Parts, with_parts
+from mxtrain.runs.run_files import ROWS_FILE
+from mxtrain.runs.run_records import read_rows
 from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec
+from mxtrain.workflows.output_file import OutputFolder
 
 POLL_S = 0.1
 REPLACED = (
@@ -108,7 +108,7 @@ def lr_find(
     >>> curve = mxtrain.lr_find("model=mlp", "optimizer=sgd")
     >>> curve.range
     """
-    from mxtrain.cli.objects import read_arguments, require_overrides
+    from mxtrain.compose.objects import read_arguments, require_overrides
 
     require_overrides(overrides, "lr_find")
     typed, objects = read_arguments(parts, "lr_find")

@@ -31,28 +31,28 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.output_file import OutputFile, OutputFolder, open_output_file, require_writable
-from mxtrain.cli.program import program
-from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.data.base import choose_split, open_splits, warn_unseen
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.checking.checks import checks_of
-from mxtrain.data.loading.regular_files import explain, why_stream
+from mxtrain.data.loading.dataset_files import explain, why_stream
+from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
-from mxtrain.task.base import Task
 from mxtrain.task.sample_results import location
+from mxtrain.task.spec import Task
+from mxtrain.terminal.program import program
 from mxtrain.types import Positive, Spec
+from mxtrain.workflows.output_file import OutputFile, OutputFolder, open_output_file, require_writable
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Json
-    from mxtrain.data.base import BaseDataset, Samples
     from mxtrain.data.loading.loader import EpochLoader
     from mxtrain.data.signature import Signature
-    from mxtrain.trained import Trained
+    from mxtrain.data.spec import BaseDataset, Samples
+    from mxtrain.training.trained import Trained
+    from mxtrain.types.annotations import Json
 
 
 Split = Literal["train", "val", "test"]
@@ -137,8 +137,8 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     warn_unseen(dataset, source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
-    from mxtrain.trained import load_trained
     from mxtrain.training.loaders import build_loader
+    from mxtrain.training.trained import load_trained
 
     trained = load_trained(checkpoint, description, signature, settings.fuse)
     loader = build_loader(description, source, signature, trained.device, in_order=True)

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.program import program
-from mxtrain.cli.restored import one_run
-from mxtrain.cli.settings import split_settings
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.restored import one_run
+from mxtrain.compose.settings import split_settings
 from mxtrain.config.specs import build_spec
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import ROWS_FILE, STATUS_FILE
-from mxtrain.files.run_records import read_meta
-from mxtrain.logger.base import Logger
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.jsonl import NO_ROWS
+from mxtrain.logger.spec import Logger
 from mxtrain.logger.tracker import Tracker
 from mxtrain.logger.tracker_logger import tracked_run
 from mxtrain.logger.tracker_points import Position, points_rows
+from mxtrain.runs.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.runs.run_records import read_meta
+from mxtrain.terminal.program import program
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config, JsonObject
+    from mxtrain.types.annotations import Config, JsonObject
 
 FILES = ("default", "console", "csv", "jsonl", "tensorboard")
 """Options of the group `logger` that are no trackers."""

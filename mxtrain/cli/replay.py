@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, scan
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import describe_here, set_environment
-from mxtrain.cli.output_file import OutputFile, open_output_file
-from mxtrain.cli.restored import amend, for_one_device, restore_description, restore_inputs
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.cli.tables import print_rows
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import describe_here, set_environment
+from mxtrain.compose.restored import amend, for_one_device, restore_description, restore_inputs
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.config.groups import Description
+from mxtrain.config.trust import require_trusted
 from mxtrain.data.signature import signature_of
-from mxtrain.description.groups import Description
-from mxtrain.description.trust import require_trusted
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
-from mxtrain.files.run_files import ROWS_FILE
-from mxtrain.files.run_records import last_step
+from mxtrain.runs.run_files import ROWS_FILE
+from mxtrain.runs.run_records import last_step
 from mxtrain.runs.status import read_status
+from mxtrain.terminal.tables import print_rows
 from mxtrain.training.replay_bundle import BUNDLE, FOLDER, ReplayBundle, StepReference, read_bundle
 from mxtrain.types import Positive, Spec
+from mxtrain.workflows.output_file import OutputFile, open_output_file
 
 if TYPE_CHECKING:
     from mxtrain.training.nonfinite import LayerStatistics

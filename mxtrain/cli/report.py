@@ -12,12 +12,12 @@ import time
 from typing import Literal, Optional, Sequence
 
 from mxtrain import __version__
-from mxtrain.cli.output_file import OutputFile, open_output_file
-from mxtrain.cli.run_folders import folders_of, parse_words, print_json, runs_below
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.runs.fields import read_order, sort_runs
 from mxtrain.runs.filter import parse_filter
+from mxtrain.runs.run_folders import folders_of, parse_words, print_json, runs_below
 from mxtrain.types import Spec
+from mxtrain.workflows.output_file import OutputFile, open_output_file
 
 
 class ReportSettings(Spec):

@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.cli.environment import compose_and_check, set_environment
-from mxtrain.cli.moved_data import find_data
-from mxtrain.cli.recorded import with_overrides, words_of, written
-from mxtrain.cli.restored import one_run
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.cli.tables import print_rows
 from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.compose.environment import compose_and_check, set_environment
+from mxtrain.compose.moved_data import find_data
+from mxtrain.compose.recorded import with_overrides, words_of, written
+from mxtrain.compose.restored import one_run
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.config.groups import GROUPS, Description
 from mxtrain.config.override_text import key_of, quote
-from mxtrain.data.base import open_splits
+from mxtrain.config.trust import require_trusted
 from mxtrain.data.fingerprint import fingerprint
 from mxtrain.data.loading.described_paths import named_paths
-from mxtrain.description.groups import GROUPS, Description
-from mxtrain.description.provenance import collect_meta
-from mxtrain.description.reproduction import (
+from mxtrain.data.spec import open_splits
+from mxtrain.errors import EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.runs.provenance import collect_meta
+from mxtrain.runs.reproduction import (
     ChangedFact,
     Comparison,
     RecordedRun,
@@ -40,13 +41,12 @@ from mxtrain.description.reproduction import (
     read_run,
     shown,
 )
-from mxtrain.description.trust import require_trusted
-from mxtrain.errors import EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.terminal.tables import print_rows
 from mxtrain.training.resume import settings_that_differ
 from mxtrain.types import PathText, Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 RUN_DIR = "hydra.run.dir"
 
@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
         if differing and settings.strict:
             raise ConfigError(f"strict=true, and {count(differing)} from {recorded.path}. Nothing was started.")
         # Takes time to load: only from here on.
-        from mxtrain.cli.run import train_once
+        from mxtrain.cluster.launch.run import train_once
 
         outcome = train_once(composed, description, command_line.config_flags(parsed.config_dirs))
     if outcome.exit_code not in (EXIT_FINISHED, EXIT_BUDGET):  # a budget is a part of the description

@@ -8,18 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.cli.sweep import direction_of, refuse_missing_data
+from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.config.specs import flatten
-from mxtrain.description.groups import Description
-from mxtrain.description.score import Score, read_score
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.runs.run_files import STATUS_FILE
+from mxtrain.runs.score import Score, read_score
 from mxtrain.types import PathText, Spec
 
 EXPERIMENT = "experiment"
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         if overrides:
             print(f"note: the score is that of experiment={name} alone, not of {' '.join(overrides)}", flush=True)
         # Takes time to load: only from here on.
-        from mxtrain.cli.run import train_once
+        from mxtrain.cluster.launch.run import train_once
 
         outcome = train_once(composed, description, command_line.config_flags(parsed.config_dirs))
     if outcome.exit_code != EXIT_FINISHED:

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Sequence
 
 from mxtrain.checkpoint import holds_checkpoint
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.new_process import PREFIX
-from mxtrain.cli.settings import split_settings
+from mxtrain.cluster.launch.new_process import PREFIX
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.settings import split_settings
+from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.errors import ConfigError, DataError, did_you_mean
 from mxtrain.files.temporary import temporary_place
 from mxtrain.files.unused_folders import locked_folder
-from mxtrain.libraries import EXTRAS, check_versions, missing_message
-from mxtrain.logger.durations import format_seconds
-from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.serving.settings import ServeSettings as ServeSettings  # its help is shown
+from mxtrain.serving.spec import ServeSettings as ServeSettings  # its help is shown
+from mxtrain.terminal.durations import format_seconds
+from mxtrain.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from mxtrain.serving.models import ServedModel

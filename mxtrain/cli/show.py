@@ -11,14 +11,14 @@ from typing import List, Sequence
 
 from hydra.core.hydra_config import HydraConfig
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.cli.config_files import CONFIG_NAME
-from mxtrain.cli.mistakes import did_you_mean_any, nearest_settings, settings_of
-from mxtrain.cli.program import STARTED_BY, as_typed
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.compose.config_files import CONFIG_NAME
+from mxtrain.compose.mistakes import did_you_mean_any, nearest_settings, settings_of
 from mxtrain.errors import EXIT_FINISHED, ConfigError
+from mxtrain.terminal.program import STARTED_BY, as_typed
 
 WIDTH = 110
 SHELLS = ("bash", "zsh", "fish")

@@ -9,22 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence
 
-from mxtrain.amp import FULL
+from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.output_file import OutputFolder, require_writable
-from mxtrain.cli.program import program
-from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.data.base import choose_split, open_splits
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
-from mxtrain.files.run_records import read_meta
-from mxtrain.parallel.strategies import Single
+from mxtrain.parallel.spec import Single
+from mxtrain.runs.run_records import read_meta
+from mxtrain.terminal.program import program
 from mxtrain.types import Spec
+from mxtrain.workflows.output_file import OutputFolder, require_writable
 
 if TYPE_CHECKING:
-    from mxtrain.slim import SlimReport
+    from mxtrain.workflows.slim import SlimReport
 
 SLIMMED = "slim"
 PRUNING = ("prune", "prune_channels")
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     alone = replace(description, parallel=Single(devices="cpu:1"), amp=FULL)
     _, source = choose_split(open_splits(dataset), "val")
-    from mxtrain.slim import slim  # imports MXNet: only from here on
+    from mxtrain.workflows.slim import slim  # imports MXNet: only from here on
 
     try:
         report = slim(checkpoint, alone, signature, source, folder)

@@ -7,12 +7,12 @@ import shlex
 import sys
 from typing import Any, Dict, List, Sequence, Tuple
 
-from mxtrain.cli.program import program, tensorboard
-from mxtrain.cli.tables import BEST, print_rows
 from mxtrain.config.override_text import code_arguments
-from mxtrain.logger.report import format_value, print_commands
-from mxtrain.logger.terminal import open_console
 from mxtrain.runs.registry import KILLED, read_run
+from mxtrain.terminal.console import open_console
+from mxtrain.terminal.program import program, tensorboard
+from mxtrain.terminal.report import format_value, print_commands
+from mxtrain.terminal.tables import BEST, print_rows
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.space import Values, override_words, setting_of
 from mxtrain.tuning.trials import Study, read_progress

@@ -6,13 +6,13 @@ import json
 import os
 from typing import Sequence
 
-from mxtrain.cli import arguments as given_arguments
-from mxtrain.cli import sweep
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.worker_script import SCRIPT, run_script
+from mxtrain.cluster.launch import sweep
+from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
+from mxtrain.compose import arguments as given_arguments
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.config.groups import Description, describe
 from mxtrain.config.override_text import key_of
-from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError
 
 
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
             return run_sweep(composer, parsed.overrides)
         # Takes time to load: only from here on, when everything is right.
         from mxtrain.cli import chaos
-        from mxtrain.description.fault_injection import find_chaos
+        from mxtrain.config.fault_injection import find_chaos
 
         flags = given_arguments.config_flags(parsed.config_dirs)
         faults = find_chaos(description)
@@ -51,10 +51,10 @@ def run(arguments: Sequence[str]) -> int:
                     "debug=chaos compares two runs, not groups of runs. Type trainer.fold=1, or leave "
                     "trainer.folds out."
                 )
-            from mxtrain.cli.folds import report_end, train_folds
+            from mxtrain.cluster.launch.folds import report_end, train_folds
 
             return report_end(train_folds(composer, composed, description, parsed.overrides, flags))
-        from mxtrain.cli.run import run_once
+        from mxtrain.cluster.launch.run import run_once
 
         if faults is not None:
             words = [word for word in composed.overrides if key_of(word) != "hydra.run.dir"]
@@ -80,7 +80,7 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
     """Checks all jobs of a sweep, runs them, and returns the exit code."""
 
-    from mxtrain.cli.job import job
+    from mxtrain.cluster.launch.job import job
 
     def check_job(job_overrides: Sequence[str]) -> Description:
         before = dict(os.environ)

@@ -15,32 +15,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.foreign_words import refuse_words, require_trusted_words
-from mxtrain.cli.mistakes import WrongOverrides
-from mxtrain.cli.outcome import print_cause
-from mxtrain.cli.program import program
-from mxtrain.cli.ranges import split_space
-from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.study_table import print_study
-from mxtrain.cli.sweep import direction_of, refuse_missing_data, refuse_other_task
+from mxtrain.cluster.launch.outcome import print_cause
+from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data, refuse_other_task
+from mxtrain.cluster.stopping import exit_code_of_signal
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.compose.foreign_words import refuse_words, require_trusted_words
+from mxtrain.compose.mistakes import WrongOverrides
+from mxtrain.compose.ranges import split_space
+from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of
+from mxtrain.config.secret_values import hide_secrets
 from mxtrain.config.specs import shown
-from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.text_lines import printable_line
-from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.logger.secret_values import hide_secrets
-from mxtrain.process.stopping import exit_code_of_signal
+from mxtrain.terminal.program import program
+from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.tuning.folder import STUDY_FILE, StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
-from mxtrain.tuning.settings import TuneSettings, first_rung
 from mxtrain.tuning.space import Space, Value, Values, override_words, setting_of
+from mxtrain.tuning.spec import TuneSettings, first_rung
 from mxtrain.tuning.trials import SPEED, Study, open_storage, require_optuna, require_sampler_libraries
 from mxtrain.tuning.worker import Worker
 from mxtrain.types import expand_path

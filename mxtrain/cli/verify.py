@@ -8,20 +8,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check, set_environment
-from mxtrain.cli.output_file import OutputFile, open_output_file
-from mxtrain.cli.settings import split_settings
-from mxtrain.cli.tables import WRONG, print_rows
 from mxtrain.cluster.member import find_world
-from mxtrain.description.groups import Description, describe
+from mxtrain.compose import arguments as command_line
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check, set_environment
+from mxtrain.compose.settings import split_settings
+from mxtrain.config.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
 from mxtrain.files.temporary import temporary_place
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.logger.terminal import open_console
+from mxtrain.terminal.console import open_console
+from mxtrain.terminal.tables import WRONG, print_rows
 from mxtrain.types import Positive, PositiveFloat, Spec
+from mxtrain.workflows.output_file import OutputFile, open_output_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,8 +49,8 @@ def run(arguments: Sequence[str]) -> int:
         _, description = compose_and_check(composer, overrides)
     refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    from mxtrain.cli.group import find_role, supervise_in
-    from mxtrain.cli.store_server import serve
+    from mxtrain.cluster.launch.group import find_role, supervise_in
+    from mxtrain.cluster.launch.store_server import serve
 
     member = find_role(description)
     if member is not None and member.role != "worker":
@@ -70,10 +70,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def compare(description: Description, settings: VerifySettings, world: World = ALONE) -> Verification:
-    """Compares a placement with one device. Arguments and errors as in `mxtrain.verification.verify`."""
+    """Compares a placement with one device. Arguments and errors as in `mxtrain.workflows.verification.verify`."""
     set_environment(description, exact=True)  # the host may be shared with other workers
     # Imports MXNet: only from here on.
-    from mxtrain.verification import verify
+    from mxtrain.workflows.verification import verify
 
     return verify(description, settings.steps, settings.tolerance, world)
 

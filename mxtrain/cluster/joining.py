@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, MutableMapping, Optional
 
+from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.cluster.member import Member
 from mxtrain.cluster.supervisor import say
 from mxtrain.errors import EXIT_CRASHED, ConfigError, MxtrainError
-from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.runtime.network import ipv4_of
 
 if TYPE_CHECKING:
-    from mxtrain.kvstore import KVStore
+    from mxtrain.kvstore.spec import KVStore
     from mxtrain.kvstore.store import Store
     from mxtrain.kvstore.world import World
 

@@ -10,10 +10,10 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.spec import Cluster
+from mxtrain.config.search_path import module_command
 from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import VARIABLE
 from mxtrain.runtime.network import LOOPBACK
-from mxtrain.search_path import module_command
 
 PASSED = (
     "MXNET_",

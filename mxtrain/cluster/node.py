@@ -15,9 +15,9 @@ import threading
 from typing import TYPE_CHECKING, Callable
 
 from mxtrain.cluster.joining import JoinWatch
+from mxtrain.cluster.stopping import EXIT_CODES, ending_signals
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.private_sockets.zeromq import move_ps_lite
-from mxtrain.process.stopping import EXIT_CODES, ending_signals
 
 if TYPE_CHECKING:
     import mxnet as mx

@@ -18,7 +18,7 @@ from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.files.durable import append_to
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -19,11 +19,11 @@ from mxtrain.cluster.process import LaunchSpec, Process
 from mxtrain.cluster.relayed import Channel, HeartbeatServer
 from mxtrain.cluster.slurm_queue import SlurmChannel
 from mxtrain.cluster.spec import Cluster
+from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import replace_file
 from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.runtime.network import address_towards
-from mxtrain.search_path import module_command
 
 LAUNCH_SPECS = "MXTRAIN_LAUNCH_SPECS"
 """The environment variable in which mpirun's relays find their specs."""

@@ -14,9 +14,9 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set
 
 from mxtrain.cluster.frames import Message, decode, decode_piece, encode, split
 from mxtrain.cluster.process import LaunchSpec, Process, kill_group, start_child
+from mxtrain.cluster.stopping import EXIT_CODES, WARNINGS
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
-from mxtrain.process.stopping import EXIT_CODES, WARNINGS
 
 BEAT_S = 0.5
 MIN_SILENCE_S = 2.0

@@ -37,11 +37,11 @@ from mxtrain.cluster.launched import OWN_GPUS, own_address, place_among, rank_of
 from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
 from mxtrain.cluster.relayed import SIGNALS
+from mxtrain.cluster.stopping import WARNINGS
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
-from mxtrain.process.stopping import WARNINGS
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 BEAT_S = 0.5
 MAX_WAITING = 1 << 16

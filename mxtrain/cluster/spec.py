@@ -7,7 +7,7 @@ from typing import List, Literal, Optional, Union
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.process.stopping import GRACE_S
+from mxtrain.cluster.stopping import GRACE_S
 from mxtrain.types import NonNegative, NonNegativeFloat, PathText, Positive, PositiveFloat, Spec
 
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

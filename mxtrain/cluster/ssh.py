@@ -20,8 +20,8 @@ from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, pyt
 from mxtrain.cluster.process import Process, start_child
 from mxtrain.cluster.relayed import Channel
 from mxtrain.cluster.spec import Cluster
+from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError
-from mxtrain.search_path import module_command
 
 CHECK_S = 30.0
 """Seconds that a host has to answer after the connection is made."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, Optional, Tuple
 
+from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
-from mxtrain.process.heartbeat import HEARTBEAT
 
 if TYPE_CHECKING:
     import subprocess

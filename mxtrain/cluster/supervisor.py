@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S, WARNINGS, SignalStop, ending_signals
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE, EXIT_SIGTERM
 from mxtrain.kvstore.world import JOINS
-from mxtrain.process.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S, WARNINGS, SignalStop, ending_signals
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -7,10 +7,10 @@ from typing import Dict, List, Optional, Pattern, Sequence
 
 from hydra.core.override_parser.types import Override
 
-from mxtrain.cli.config_files import ConfigFiles, short
-from mxtrain.cli.typed_paths import hint_for_path
+from mxtrain.compose.config_files import ConfigFiles, short
+from mxtrain.compose.typed_paths import hint_for_path
+from mxtrain.config.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.specs import shown
-from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import did_you_mean
 
 ALSO_CALLED = re.compile(r"^# Also called: (.+)\.$", re.MULTILINE)

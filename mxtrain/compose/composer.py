@@ -1,4 +1,4 @@
-"""Composes the configuration with Hydra. `mxtrain.cli.mistakes` words the errors of wrong overrides."""
+"""Composes the configuration with Hydra. `mxtrain.compose.mistakes` words the errors of wrong overrides."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.cli import choices, mistakes
-from mxtrain.cli.config_files import ConfigFiles
-from mxtrain.cli.hydra_errors import first_line
-from mxtrain.cli.hydra_settings import folder_of
-from mxtrain.cli.origins import file_with_target, find_origins
+from mxtrain.compose import choices, mistakes
+from mxtrain.compose.config_files import ConfigFiles
+from mxtrain.compose.hydra_errors import first_line
+from mxtrain.compose.hydra_settings import folder_of
+from mxtrain.compose.origins import file_with_target, find_origins
+from mxtrain.config.search_path import admit_current_folder
 from mxtrain.config.specs import flatten, own_spec
 from mxtrain.errors import ConfigError, raise_interruption
-from mxtrain.search_path import admit_current_folder
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 DEFAULT_TASK = "classification"
 DEFAULTED_BY_TASKS = ("loss", "lr_scheduler", "optimizer")

@@ -22,15 +22,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from typing_extensions import Self
 
-from mxtrain.cli.config_loader import ConfigLoader
-from mxtrain.cli.hydra_errors import malformed
-from mxtrain.cli.hydra_settings import is_folder
-from mxtrain.cli.yaml_numbers import refused_in_files
+from mxtrain.compose.config_loader import ConfigLoader
+from mxtrain.compose.hydra_errors import malformed
+from mxtrain.compose.hydra_settings import is_folder
+from mxtrain.compose.yaml_numbers import refused_in_files
 from mxtrain.config.locations import conf_dir as conf_dir
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError, raise_interruption
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120

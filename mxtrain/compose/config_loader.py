@@ -11,7 +11,7 @@ from hydra.core.default_element import ResultDefault
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from mxtrain.config.specs import default_settings, own_spec
-from mxtrain.description.score import SCORE
+from mxtrain.runs.score import SCORE
 from mxtrain.types import Spec
 
 

@@ -6,18 +6,18 @@ import os
 from typing import TYPE_CHECKING, Mapping, Sequence, Tuple
 
 from mxtrain import runtime
-from mxtrain.amp import Precision
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.cli.mistakes import WrongOverrides
+from mxtrain.amp.spec import Precision
 from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.compose.mistakes import WrongOverrides
+from mxtrain.config.groups import Description, describe
 from mxtrain.config.specs import Where
-from mxtrain.description.groups import Description, describe
+from mxtrain.engine.collection import collection_paused
 from mxtrain.errors import ConfigError
-from mxtrain.parallel.strategies import Parallel
-from mxtrain.process.collection import collection_paused
+from mxtrain.parallel.spec import Parallel
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 
 @collection_paused()

@@ -7,10 +7,10 @@ from typing import Any, Dict, List, Sequence
 
 from hydra.core.override_parser.types import Override
 
-from mxtrain.cli.arguments import is_override
-from mxtrain.cli.compose import Composer
+from mxtrain.compose.arguments import is_override
+from mxtrain.compose.composer import Composer
 from mxtrain.config.override_text import key_of
-from mxtrain.description.trust import INTERPOLATION, MAX_SHOWN, require_trusted
+from mxtrain.config.trust import INTERPOLATION, MAX_SHOWN, require_trusted
 from mxtrain.errors import ConfigError
 from mxtrain.files.text_lines import printable_line
 

@@ -15,13 +15,13 @@ import yaml
 from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.cli.choices import renamed, wrong_choice
-from mxtrain.cli.config_files import ConfigFiles, is_change, short
-from mxtrain.cli.hydra_errors import first_line, range_outside_tune, reasons_of
-from mxtrain.cli.setting_names import OTHER_NAMES
-from mxtrain.cli.yaml_numbers import OtherBase
+from mxtrain.compose.choices import renamed, wrong_choice
+from mxtrain.compose.config_files import ConfigFiles, is_change, short
+from mxtrain.compose.hydra_errors import first_line, range_outside_tune, reasons_of
+from mxtrain.compose.setting_names import OTHER_NAMES
+from mxtrain.compose.yaml_numbers import OtherBase
+from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.config.specs import accepted_names, default_settings, flatten, import_target, own_spec
-from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types import Spec

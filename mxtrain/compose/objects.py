@@ -9,13 +9,13 @@ from omegaconf import OmegaConf, open_dict
 
 from mxtrain.callback import Action
 from mxtrain.callback.given import GivenAction, GivenCallback
-from mxtrain.cli.compose import Composed, Composer
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.config.given import Given, class_of
+from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.config.specs import name_of
 from mxtrain.data.given import TASK_OF, GivenDataset
-from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.given import Given, class_of
 from mxtrain.logger.config_tree import object_name
 from mxtrain.loss.given import GivenLoss
 from mxtrain.metric.given import GivenMetric
@@ -23,7 +23,7 @@ from mxtrain.model.given import GivenModel
 from mxtrain.optimizer.given import GivenOptimizer
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 PLACEHOLDERS: Dict[str, Type[Given]] = {
     "model": GivenModel,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import yaml
 
-from mxtrain.cli.compose import Composer
+from mxtrain.compose.composer import Composer
+from mxtrain.config.groups import GROUPS, NAMED_GROUPS
 from mxtrain.config.override_text import key_of, quote
-from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 KEY = re.compile(r"[A-Za-z_]\w*|\d+")
 

@@ -13,24 +13,24 @@ from omegaconf import OmegaConf
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.checkpoint.average import AVERAGED
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.cli.config_files import is_change
-from mxtrain.cli.environment import describe_here
-from mxtrain.cli.moved_data import find_data
-from mxtrain.cli.program import program
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.compose.config_files import is_change
+from mxtrain.compose.environment import describe_here
+from mxtrain.compose.moved_data import find_data
+from mxtrain.config.groups import Description
 from mxtrain.config.specs import flatten
-from mxtrain.data.base import BaseDataset
+from mxtrain.config.trust import require_trusted
 from mxtrain.data.signature import Signature, signature_of
-from mxtrain.description.groups import Description
-from mxtrain.description.trust import require_trusted
+from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
 from mxtrain.runtime import MACHINE_FIELDS
+from mxtrain.terminal.program import program
 from mxtrain.training.fold_results import read_folds
 from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer", "distillation")
 """Groups that only training uses."""

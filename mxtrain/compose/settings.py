@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Sequence, Tuple, Type, TypeVar, Union
 
-from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.setting_names import OTHER_NAMES
+from mxtrain.compose.arguments import Arguments
+from mxtrain.compose.setting_names import OTHER_NAMES
 from mxtrain.config.specs import validate
 from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.types import Spec, expand_path
@@ -87,7 +87,7 @@ def refuse_misspelled_groups(overrides: Sequence[str], command: str, config_dirs
 
 def _groups() -> Tuple[str, ...]:
     # Takes time to load, and most command lines have no such word.
-    from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+    from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 
     return tuple(dict.fromkeys((*GROUPS, *NAMED_GROUPS, *PRESET_GROUPS, "hydra")))
 

@@ -10,7 +10,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.private_sockets.slow_link import RING_LINKS
 
 if TYPE_CHECKING:
-    from mxtrain.description.groups import Description
+    from mxtrain.config.groups import Description
 
 
 def find_chaos(description: Description) -> Optional[Chaos]:

@@ -7,34 +7,34 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Type
 
-from mxtrain.amp import Precision
-from mxtrain.callback import CallbackSpec
+from mxtrain.amp.spec import Precision
+from mxtrain.callback.spec import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
+from mxtrain.config.rules import RULES
 from mxtrain.config.specs import Where, build_spec, collect, complete_settings, with_text_keys
-from mxtrain.data.base import BaseDataset
-from mxtrain.description.rules import RULES
-from mxtrain.description.trainer import Trainer
-from mxtrain.early_stopping import StoppingRule
+from mxtrain.data.spec import BaseDataset
+from mxtrain.early_stopping.spec import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.kvstore import KVStore
-from mxtrain.logger.base import Logger
+from mxtrain.kvstore.spec import KVStore
+from mxtrain.logger.spec import Logger
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.distillation import Distillation
 from mxtrain.loss.losses import Loss
 from mxtrain.lr_scheduler.reference_batch import LearningRates, scale_rates
 from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
-from mxtrain.model.base import Model
 from mxtrain.model.custom import CustomModel
-from mxtrain.optimizer.base import CustomOptimizer, Optimizer
-from mxtrain.parallel.strategies import Parallel
+from mxtrain.model.spec import Model
+from mxtrain.optimizer.spec import CustomOptimizer, Optimizer
+from mxtrain.parallel.spec import Parallel
 from mxtrain.runtime.spec import Runtime
-from mxtrain.task.base import Task
+from mxtrain.task.spec import Task
+from mxtrain.training.spec import Trainer
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 GROUPS: Dict[str, Type[Spec]] = {
     "task": Task,

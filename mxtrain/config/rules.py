@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
-from mxtrain.amp import FULL
-from mxtrain.description.fault_injection import check_faults
-from mxtrain.description.sparse_tables import (
+from mxtrain.amp.spec import FULL
+from mxtrain.config.fault_injection import check_faults
+from mxtrain.config.sparse_tables import (
     check_served_tables,
     check_sparse_tables,
 )
@@ -21,7 +21,7 @@ from mxtrain.task.needs import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOB
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
-    from mxtrain.description.groups import Description
+    from mxtrain.config.groups import Description
 
 THREADS_PER_CORE = 4
 """A CPU device with more threads than this for each usable core is refused."""

@@ -27,7 +27,7 @@ def module_command(module: str, python: str = sys.executable) -> List[str]:
     appended.
 
     Args:
-        module: e.g. "mxtrain" or "mxtrain.cli.probe".
+        module: e.g. "mxtrain" or "mxtrain.runtime.probe".
         python: the interpreter, of any version that mxtrain runs on, here or on another host.
     """
     return [python, "-c", START, module]
@@ -35,7 +35,7 @@ def module_command(module: str, python: str = sys.executable) -> List[str]:
 
 def leave_out_current_folder() -> None:
     """Removes the current folder that `python -m` has added, unless mxtrain itself was imported from there."""
-    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
     here = _current_folder()
     is_isolated = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
     if not is_isolated and sys.path[:1] in ([""], [here]) and own != here:

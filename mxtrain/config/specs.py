@@ -35,14 +35,14 @@ from typing import (
 
 import pydantic
 
+from mxtrain.config.search_path import admit_current_folder
 from mxtrain.errors import ConfigError, did_you_mean, nearest, raise_interruption
-from mxtrain.search_path import admit_current_folder
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 Where = Callable[[str], str]
 """Function that returns the file that sets a setting (dotted path) or group, for messages."""
@@ -70,7 +70,7 @@ def import_target(target: str, path: str) -> Any:
     if not module_name:
         raise ConfigError(f"{path}._target_={target}: write an import path, package.module.Name.")
     if module_name.partition(".")[0] != __package__.partition(".")[0]:
-        # The current folder is searched only for classes that users name; see `mxtrain.search_path`.
+        # The current folder is searched only for classes that users name; see `mxtrain.config.search_path`.
         admit_current_folder(module_name)
     try:
         module = importlib.import_module(module_name)

@@ -19,15 +19,15 @@ import yaml
 
 import mxtrain
 from mxtrain.cluster.spec import Cluster
+from mxtrain.config.groups import GROUPS, NAMED_GROUPS
 from mxtrain.config.locations import conf_dir
-from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.text_lines import printable_line
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 PACKAGE = Path(mxtrain.__file__).parent
 TARGET = "_target_"

@@ -3,6 +3,6 @@
 `BaseDataset.open()` gives `Splits` of random-access sources; `build_loader` turns one into batches on a device.
 """
 
-from mxtrain.data.base import BaseDataset, Source, Splits
+from mxtrain.data.spec import BaseDataset, Source, Splits
 
 __all__ = ["BaseDataset", "Source", "Splits"]

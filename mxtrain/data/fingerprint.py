@@ -27,8 +27,8 @@ from mxtrain.errors import MxtrainError
 from mxtrain.files.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
-    from mxtrain.data.base import BaseDataset, Samples, Splits
+    from mxtrain.data.spec import BaseDataset, Samples, Splits
+    from mxtrain.types.annotations import Json, JsonObject
 
 MAX_FILES = 100_000
 MAX_READ_FILES = 256

@@ -23,21 +23,21 @@ from typing import (
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.config.given import Given
 from mxtrain.data.given_samples import SPLITS, GivenSamples, as_array, named_arrays, shown_shapes, splits_of
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError
-from mxtrain.given import Given
 from mxtrain.types import BatchSize, Names
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
     from mxtrain.data.loading.placing import HostArrays
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 MOST_CLASS_LIKE = 20
 """Largest number of distinct whole numbers in float targets that a remark suggests to be class indices."""

@@ -9,8 +9,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from mxtrain.config.given import class_of
 from mxtrain.errors import ConfigError, DataError, LoaderError
-from mxtrain.given import class_of
 from mxtrain.types import Shape
 
 SPLITS = ("train", "val", "test")

@@ -16,8 +16,8 @@ from mxtrain.data.loading.described_paths import named_paths
 from mxtrain.files.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
-    from mxtrain.data.base import BaseDataset, Splits
+    from mxtrain.data.spec import BaseDataset, Splits
+    from mxtrain.types.annotations import Json, JsonObject
 
 IMAGES_AND_SOUNDS = frozenset(
     (

@@ -20,8 +20,8 @@ from typing import (
 import pydantic
 from typing_extensions import Literal
 
+from mxtrain.data.loading.dataset_files import explain
 from mxtrain.data.loading.folds import Fold, split_fold
-from mxtrain.data.loading.regular_files import explain
 from mxtrain.data.loading.samples import Samples as Samples  # part of the API for own datasets
 from mxtrain.data.loading.samples import Source as Source
 from mxtrain.data.loading.samples import Splits as Splits
@@ -33,13 +33,13 @@ from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, Positi
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Json
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.checking.problems import Findings
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.loading.sampling import Sampler
     from mxtrain.loss.losses import Loss
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json
 
 Part = TypeVar("Part")
 

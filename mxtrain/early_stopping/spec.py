@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
-from mxtrain.ranking import ROUNDING, VAL_LOSS, is_perfect, undefined_monitor
+from mxtrain.checkpoint.ranking import ROUNDING, VAL_LOSS, is_perfect, undefined_monitor
 from mxtrain.types import Finite, NonNegativeFloat, Positive, Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 class StoppingRule(Spec):

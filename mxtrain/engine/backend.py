@@ -13,8 +13,9 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
-from mxtrain import native
+from mxtrain.engine import native
 from mxtrain.engine.cached_op import corrected
+from mxtrain.engine.collection import collection_paused
 from mxtrain.engine.deconvolution import with_computed_weights
 from mxtrain.engine.fused_norms import in_two_operators
 from mxtrain.engine.gradient_sums import OVERWRITES, has_gradient, with_copied_arrays
@@ -22,7 +23,6 @@ from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
 from mxtrain.engine.max_pooling import with_stored_positions
 from mxtrain.engine.zero_gradients import ZERO_GRADIENTS, is_result
-from mxtrain.process.collection import collection_paused
 from mxtrain.runtime import cuda_libraries, spinning
 from mxtrain.runtime.apply import lets_threads_spin
 

@@ -10,7 +10,7 @@ from mxtrain.engine.gradient_sums import with_copied_inputs
 from mxtrain.engine.max_pooling import has_max_pooling, inference_in_training_mode, pooled_inputs
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import SymbolGraph
+    from mxtrain.types.annotations import SymbolGraph
 
 Flags = Sequence[Tuple[str, Any]]
 

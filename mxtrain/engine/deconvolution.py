@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 def with_computed_weights(operator: Callable[..., Any], F: OperatorModule, is_computed: Callable[[Any], bool]) -> Any:

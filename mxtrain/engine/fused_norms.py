@@ -12,7 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable, List
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import SymbolGraph
+    from mxtrain.types.annotations import SymbolGraph
 
 FUSED = "_contrib_BatchNormWithReLU"
 

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import GraphNode, SymbolGraph
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 OVERWRITES: Mapping[str, Sequence[str]] = {
     "clip": ("clip",),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 import numpy as np
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import GraphNode, SymbolGraph
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 Arrays = Sequence[np.ndarray]
 Compute = Callable[[Arrays], np.ndarray]

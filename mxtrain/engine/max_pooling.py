@@ -18,7 +18,7 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import SymbolGraph
+    from mxtrain.types.annotations import SymbolGraph
 
 INFERENCE: Mapping[str, Mapping[str, str]] = {
     "BatchNorm": {"use_global_stats": "True"},

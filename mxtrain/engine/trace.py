@@ -18,7 +18,7 @@ from mxtrain.engine.backend import mx, nd
 from mxtrain.files.temporary import temporary_place
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 # Bookkeeping of the engine, which takes microseconds and is no part of a step.
 IGNORED = {"DeleteVariable", "WaitForVar"}

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, 
 
 import numpy as np
 
+from mxtrain.checkpoint.ranking import ROUNDING
 from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.export import quantize, standalone
 from mxtrain.export.comparison import FLOAT32
 from mxtrain.export.proof import with_onnx
 from mxtrain.parallel.recurrent_state import RecurrentState
-from mxtrain.ranking import ROUNDING
 from mxtrain.runtime.amx import cpu_flags
 from mxtrain.runtime.cores import processor_name, usable_cores
 from mxtrain.training.loaders import build_loader, take
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Samples
+    from mxtrain.data.spec import Samples
     from mxtrain.export.network import TracedNetwork
     from mxtrain.export.parts import WrittenPart
     from mxtrain.export.proof import Case
-    from mxtrain.trained import Trained
+    from mxtrain.training.trained import Trained
 
 Stage = Callable[[str], None]
 Format = Literal["none", "int8", "float16", "bfloat16"]

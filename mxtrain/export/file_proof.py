@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
+from mxtrain.config.libraries import require_library
 from mxtrain.data.checking.checks import content_place_of
 from mxtrain.errors import DataError, LoaderError, MxtrainError
 from mxtrain.export.proof import NotProven, Sampled, first_batch
@@ -28,15 +29,14 @@ from mxtrain.export.standalone import (
     read_regular,
 )
 from mxtrain.files.temporary import temporary_place
-from mxtrain.libraries import require_library
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Samples
     from mxtrain.data.checking.problems import DataPlace
     from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.data.spec import Samples
     from mxtrain.export.network import TracedNetwork
-    from mxtrain.trained import Trained
+    from mxtrain.training.trained import Trained
 
 NUM_FILES = 4
 """Number of samples that are read from their files."""

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import numpy as np
 
 import mxtrain
+from mxtrain.config.libraries import missing_message, require_library
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.export import standalone
 from mxtrain.export.comparison import remarks_of, table_of
@@ -20,7 +21,6 @@ from mxtrain.export.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
 from mxtrain.files.unused_folders import make_locked, remove_abandoned
-from mxtrain.libraries import missing_message, require_library
 
 PREDICT, CARD = "predict.py", "README.md"
 MAX_INSIDE = standalone.MAX_MODEL_BYTES

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mxnet.symbol import Symbol
 
     from mxtrain.data.signature import Signature
-    from mxtrain.trained import Trained
+    from mxtrain.training.trained import Trained
 
     Dims = Tuple[Union[int, str], ...]
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from onnx import ModelProto
 
-    from mxtrain.data.base import Samples
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import EpochLoader
+    from mxtrain.data.spec import Samples
     from mxtrain.export.graph import Input, OnnxGraph
     from mxtrain.export.network import TracedNetwork
-    from mxtrain.trained import Trained
+    from mxtrain.training.trained import Trained
     from mxtrain.types import Batch
 
 Case = Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]

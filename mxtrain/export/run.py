@@ -36,8 +36,8 @@ from mxtrain.export.standalone import UnrunExport, UnusableFolder, load_session
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Samples
-    from mxtrain.trained import Trained
+    from mxtrain.data.spec import Samples
+    from mxtrain.training.trained import Trained
 
 
 class DiffersAtOtherSizes(NotProven):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, Iterator, Optional
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm
+    from mxtrain.types.annotations import JsonForm
 
 NUMBER = (int, float)
 

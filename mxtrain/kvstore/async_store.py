@@ -23,8 +23,8 @@ from mxtrain.kvstore.store import Numbers, Reduction, Store
 from mxtrain.kvstore.world import World
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
     from mxtrain.kvstore.table_client import TableClient
+    from mxtrain.types.annotations import Config
 
 PIECE_BYTES = 4 << 20
 """Bytes that a broadcast sends at once."""

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 
 import numpy as np
 
+from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.world import JOINS, RING, WORKER, World
 from mxtrain.private_sockets.gloo import move_gloo
-from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.runtime.network import interface_towards
 
 if TYPE_CHECKING:

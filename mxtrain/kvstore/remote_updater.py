@@ -17,8 +17,8 @@ from mxtrain.kvstore.message import Message, header_of
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Parameter, Reply, Request, SetUp
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config, JsonObject
     from mxtrain.kvstore.async_store import AsyncStore
+    from mxtrain.types.annotations import Config, JsonObject
 
 NOTHING = np.zeros(0, np.float32)
 REPLIES_KEPT = 4

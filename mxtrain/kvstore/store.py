@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 
 import numpy as np
 
+from mxtrain.cluster.stopping import disconnect
 from mxtrain.errors import PeersLost
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.process.stopping import disconnect
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Config
     from mxtrain.kvstore.remote_updater import RemoteUpdater
     from mxtrain.kvstore.table_client import TableClient
+    from mxtrain.types.annotations import Config
 
 Numbers = Union[Sequence[float], np.ndarray]
 NUMBERS_PER_MESSAGE = 1 << 20

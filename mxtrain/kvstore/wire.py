@@ -19,7 +19,7 @@ from mxtrain.kvstore.table_wire import TableCall
 from mxtrain.types import Positive, Shape, Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 FIRST_KEY = 1 << 20
 """Keys from here on hold parameters; those below are mailboxes, which hold what was put into them."""

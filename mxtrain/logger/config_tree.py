@@ -16,7 +16,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.types import CommandLine, Spec
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 ORDER = ("dataset", "model", "loss", "metric", "optimizer", "lr_scheduler", "trainer", "parallel", "kvstore", "amp")
 """Groups shown first: task, data, network and training. The remaining groups follow."""

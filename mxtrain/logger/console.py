@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Union
 
-from mxtrain.logger.base import Logger
+from mxtrain.logger.spec import Logger
 from mxtrain.types import Callback, NonNegativeFloat
 
 

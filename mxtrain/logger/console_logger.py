@@ -11,13 +11,13 @@ from rich.text import Text
 
 from mxtrain.logger.config_tree import render_config
 from mxtrain.logger.progress import RunProgress
-from mxtrain.logger.report import print_end
-from mxtrain.logger.terminal import LogRedirection, open_console, without_box
 from mxtrain.logger.views import BarView, PlainView
+from mxtrain.terminal.console import LogRedirection, open_console, without_box
+from mxtrain.terminal.report import print_end
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow, UsageReport
+    from mxtrain.types.annotations import MetricRow, UsageReport
 
 
 class ConsoleLogger(Callback):

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Iterable, Sequence
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
 from mxtrain.files.regular_files import read_regular
-from mxtrain.files.run_files import FileName
 from mxtrain.files.text_lines import split_lines
-from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
+from mxtrain.logger.spec import Logger
+from mxtrain.runs.run_files import FileName
 from mxtrain.types import RunInfo
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 
 class Csv(Logger):

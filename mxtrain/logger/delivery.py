@@ -11,16 +11,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, List, Mapping, Optional, Sequence
 
+from mxtrain.config.search_path import module_command
+from mxtrain.config.secret_values import hide_secrets
 from mxtrain.files.durable import to_strict_json
-from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun
 from mxtrain.logger.tracker_points import points_of
 from mxtrain.logger.tracker_process import MAX_POINTS
-from mxtrain.search_path import module_command
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
     from mxtrain.logger.tracker import Tracker
+    from mxtrain.types.annotations import JsonObject
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndI
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 Value = Union[str, bool, float]
 

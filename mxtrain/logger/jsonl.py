@@ -12,15 +12,15 @@ from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file, to_strict_json
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import open_regular
-from mxtrain.files.run_files import ROWS_FILE, FileName
-from mxtrain.files.run_records import MAX_ROW_BYTES
-from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
+from mxtrain.logger.spec import Logger
+from mxtrain.runs.run_files import ROWS_FILE, FileName
+from mxtrain.runs.run_records import MAX_ROW_BYTES
 from mxtrain.types import RunInfo
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from tensorboardX.proto.summary_pb2 import Summary
 
 from mxtrain.config.override_text import key_of
 from mxtrain.files.text_lines import split_lines
-from mxtrain.logger.durations import format_seconds
-from mxtrain.logger.report import format_rate, format_value
+from mxtrain.terminal.durations import format_seconds
+from mxtrain.terminal.report import format_rate, format_value
 from mxtrain.types import Result, RunInfo
 
 WIDTH = 100

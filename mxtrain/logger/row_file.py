@@ -12,7 +12,7 @@ from mxtrain.logger.files import AppendedFile
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 
 class RowFileLogger(Callback):

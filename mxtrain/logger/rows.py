@@ -6,7 +6,7 @@ import numbers
 from typing import TYPE_CHECKING, Dict, Iterable, List
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 NOT_METRICS = frozenset(("step", "epoch", "split", "samples_per_s"))
 

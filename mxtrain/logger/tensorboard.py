@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pydantic
 
-from mxtrain.logger.base import Logger
+from mxtrain.logger.spec import Logger
 from mxtrain.types import Callback, NonNegative, Positive
 
 

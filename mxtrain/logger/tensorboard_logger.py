@@ -19,7 +19,7 @@ from mxtrain.logger.rows import mean_of_rows
 from mxtrain.types import Artifact, Audio, Callback, Figure, Progress, Result, RunInfo, Table, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config, MetricRow
+    from mxtrain.types.annotations import Config, MetricRow
 
 _LOG = logging.getLogger(__name__)
 

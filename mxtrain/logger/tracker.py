@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
 
 import pydantic
 
+from mxtrain.config.libraries import check_versions, installing
 from mxtrain.config.override_text import quote
+from mxtrain.config.secret_values import hide_secrets, holds_credentials
 from mxtrain.errors import ConfigError
-from mxtrain.libraries import check_versions, installing
-from mxtrain.logger.base import Logger
-from mxtrain.logger.secret_values import hide_secrets, holds_credentials
+from mxtrain.logger.spec import Logger
 from mxtrain.logger.tracked_run import Point as Point
 from mxtrain.logger.tracked_run import TrackedRun as TrackedRun
 from mxtrain.logger.tracked_run import TrackerConnection as TrackerConnection
@@ -26,7 +26,7 @@ from mxtrain.logger.tracked_run import position_file
 from mxtrain.types import Callback, Positive, PositiveFloat
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 
 class Tracker(Logger):

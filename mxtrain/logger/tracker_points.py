@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_records import read_rows
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.tracked_run import Point, position_file
+from mxtrain.runs.run_records import read_rows
 from mxtrain.types import OF_EPOCH
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 _MAX_POSITION_BYTES = 1 << 22
 _MAX_TAG_LENGTH = 250

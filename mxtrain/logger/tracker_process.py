@@ -21,14 +21,14 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
 
-from mxtrain.logger.secret_values import hide_secrets
+from mxtrain.cluster.stopping import WARNINGS
+from mxtrain.config.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun
 from mxtrain.logger.tracker_points import Position, curves_of, points_of, points_rows
-from mxtrain.process.stopping import WARNINGS
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
     from mxtrain.logger.tracker import Tracker
+    from mxtrain.types.annotations import JsonObject
 
 _ABANDONED_S = 5.0
 """Seconds that this process lives on after the run was killed, to send points that wait here or in the library."""

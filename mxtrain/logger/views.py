@@ -15,7 +15,7 @@ from mxtrain.logger.progress import RunProgress
 from mxtrain.types import Progress, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 
 class _View:

@@ -16,7 +16,7 @@ from mxtrain.types import Spec
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import LossBlock
+    from mxtrain.types.annotations import LossBlock
 
 LIBRARIES = ("mxtrain", "mxnet", "numpy")
 """Packages whose files are not the user's code."""

@@ -14,7 +14,7 @@ from mxtrain.types import Fraction, NonNegativeFloat, PathText, PositiveFloat, S
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import LossBlock
+    from mxtrain.types.annotations import LossBlock
 
 USUAL_ALPHA = 0.1
 

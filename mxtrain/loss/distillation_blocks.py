@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mxtrain.engine.backend import gluon
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import LossBlock
+    from mxtrain.types.annotations import LossBlock
 
 SMALL = 1e-12
 SCORES, SCORE, VALUES = "scores", "score", "values"

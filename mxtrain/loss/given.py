@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple
 
+from mxtrain.config.given import Given, plain_attributes
 from mxtrain.errors import ConfigError
-from mxtrain.given import Given, plain_attributes
 from mxtrain.loss.custom import CustomLoss, without_further_gradients
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import LossBlock
+    from mxtrain.types.annotations import LossBlock
 
 OF_EVERY_BLOCK = frozenset(
     (

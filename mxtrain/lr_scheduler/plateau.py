@@ -6,8 +6,8 @@ import math
 from typing import Literal
 
 from mxtrain.callback.action import Action, Control
+from mxtrain.checkpoint.ranking import undefined_monitor
 from mxtrain.lr_scheduler.schedules import Schedule
-from mxtrain.ranking import undefined_monitor
 from mxtrain.types import NonNegative, NonNegativeFloat, ProperFraction
 
 

@@ -18,7 +18,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.lr_scheduler.schedules import Schedule
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 RULES = {"linear": lambda ratio: ratio, "sqrt": math.sqrt}
 """Rule -> function that computes the factor of the learning rate from the factor of the batch size."""

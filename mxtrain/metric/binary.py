@@ -19,7 +19,7 @@ from mxtrain.metric.metrics import Metric, ratio
 from mxtrain.types import Positive
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class ClassScores(Collected):

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Dict, Literal, Optional, Tuple, Type
 
 import numpy as np
 
+from mxtrain.config.given import Given
 from mxtrain.errors import ConfigError
-from mxtrain.given import Given
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 
 DIRECTIONS: Dict[Literal["max", "min"], Tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from mxtrain.errors import LossWeightError
 from mxtrain.metric.metrics import Metric
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import LossBlock
+    from mxtrain.types.annotations import LossBlock
 
 
 class LossWeights(NamedTuple):

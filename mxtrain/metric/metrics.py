@@ -16,7 +16,7 @@ from mxtrain.types import Positive, Spec
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 def perplexity(entropy: float) -> float:

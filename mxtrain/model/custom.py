@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence, Tuple, 
 from mxtrain.config.specs import call_target, check_arguments, name_of
 from mxtrain.config.wrapped import Wrapped
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.types import NonNegative, Shape, Spec
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Mapping, Sequence, Tuple
 
-from mxtrain.model.base import Model, missing_method
+from mxtrain.model.spec import Model, missing_method
 
 if TYPE_CHECKING:
     from mxnet import gluon

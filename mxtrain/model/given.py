@@ -6,8 +6,8 @@ import copy
 import hashlib
 from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Sequence, Tuple
 
+from mxtrain.config.given import Given, class_of
 from mxtrain.errors import ConfigError
-from mxtrain.given import Given, class_of
 from mxtrain.model.custom import CustomFields
 from mxtrain.types import Shape
 

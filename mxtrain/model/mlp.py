@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
 
-from mxtrain.model.base import Model
 from mxtrain.model.features import FeatureModel
 from mxtrain.model.networks.layers import Activation
+from mxtrain.model.spec import Model
 from mxtrain.types import OpenFraction, Positive, Shape
 
 if TYPE_CHECKING:

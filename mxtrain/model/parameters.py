@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
 
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError, nearest
-from mxtrain.model.base import Model
 from mxtrain.model.batch_norms import freeze_statistics
 from mxtrain.model.graph.trace import blocks_by_path
+from mxtrain.model.spec import Model
 
 if TYPE_CHECKING:
     from mxnet import gluon

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Collection, List, Optional, Sequence, Union
 
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model
 from mxtrain.model.batch_norms import let_statistics_move
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.graph.kernels import average_by_mean, normalise_as_images
@@ -17,6 +16,7 @@ from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.shapes import first_line, infer_shapes
 from mxtrain.model.parameters import NORM_AND_BIAS, distinct_parameters, freeze, parameter_multipliers, require_trained
 from mxtrain.model.published import find_weights
+from mxtrain.model.spec import Model
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.model.widths import set_widths
 from mxtrain.runtime.memory import shown_size, usable_memory

@@ -14,9 +14,9 @@ import re
 from pathlib import Path
 from typing import Dict, List, Mapping, Tuple
 
-from mxtrain.download.archives import unpacked
-from mxtrain.download.transfer import WrongContent, fetch, verify_checksum
 from mxtrain.errors import DownloadError, WeightsError, did_you_mean
+from mxtrain.files.download.archives import unpacked
+from mxtrain.files.download.transfer import WrongContent, fetch, verify_checksum
 from mxtrain.files.regular_files import read_regular_text
 
 log = logging.getLogger("mxtrain")

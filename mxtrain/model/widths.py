@@ -15,7 +15,7 @@ from mxtrain.model.graph.trace import blocks_by_path
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import GraphNode, SymbolGraph
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 CONVOLUTION, DENSE, NORM = "Convolution", "FullyConnected", "BatchNorm"
 WEIGHT, SYMBOL_WEIGHT = ".weight", "_weight"

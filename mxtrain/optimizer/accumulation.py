@@ -9,7 +9,7 @@ from mxtrain.engine.backend import nd
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 class GradientSum:

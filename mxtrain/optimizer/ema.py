@@ -11,7 +11,7 @@ from mxtrain.engine.backend import nd, same_device_runs
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 # One fused call takes at most this many arrays (the operator's own limit is 60).
 ARRAYS_PER_CALL = 45

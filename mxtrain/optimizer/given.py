@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping
 
+from mxtrain.config.given import Given, class_of
 from mxtrain.errors import ConfigError
-from mxtrain.given import Given, class_of
-from mxtrain.optimizer.base import Optimizer
+from mxtrain.optimizer.spec import Optimizer
 
 if TYPE_CHECKING:
     import mxnet as mx

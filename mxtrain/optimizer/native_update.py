@@ -1,4 +1,4 @@
-"""Base class of optimizers that use one of mxtrain's native update operators (`mxtrain/native`)."""
+"""Base class of optimizers that use one of mxtrain's native update operators (`mxtrain/engine/native`)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional
 
-from mxtrain.optimizer.base import Optimizer, RowwiseOptimizer
+from mxtrain.optimizer.spec import Optimizer, RowwiseOptimizer
 from mxtrain.types import NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from mxtrain.optimizer.rows import TouchedRows, exact_update, lazy_update
 from mxtrain.optimizer.state import OptimizerState, flatten, map_state
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 # MXNet's fused updates take up to 45 arrays. Their loop runs over all arrays at once, up to the size of the largest:
 # fast for small arrays of similar size, slow for others. One momentum update of ResNet-50 takes 182 ms with 45 arrays

@@ -21,7 +21,7 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import Context, gluon
 
-    from mxtrain.parallel.strategies import Staged
+    from mxtrain.parallel.spec import Staged
 
 WISHED_CANDIDATES = 8
 SLACK = 1.03

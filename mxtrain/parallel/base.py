@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.amp import FULL, Precision
+from mxtrain.amp.spec import FULL, Precision
 from mxtrain.types import Batch, Shape, Shapes, Stateful
 
 if TYPE_CHECKING:
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Config, LossBlock
     from mxtrain.engine.host_graph import HostGraph
     from mxtrain.kvstore.store import Reduction, Store
     from mxtrain.metric.meter import Meter
     from mxtrain.optimizer.rows import TouchedRows
     from mxtrain.parallel.loss_function import FunctionExecutor, LossFunction, Network
     from mxtrain.parallel.planner import Layout
+    from mxtrain.types.annotations import Config, LossBlock
 
 
 @dataclass(frozen=True)

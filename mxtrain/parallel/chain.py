@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Tuple
 
-from mxtrain.amp import FULL, Precision
+from mxtrain.amp.spec import FULL, Precision
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.trace import NotTraceable, blocks_by_path

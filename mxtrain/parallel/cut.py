@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
-from mxtrain.amp import FULL, Precision
+from mxtrain.amp.spec import FULL, Precision
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.model.graph.trace import LAYER_ATTRIBUTE, blocks_by_path, input_names, symbol_of
 from mxtrain.types import Shape, Shapes, shapes_of
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.symbol import Symbol
 
-    from mxtrain.annotations import GraphNode, SymbolGraph
     from mxtrain.parallel.chain import BlockRow
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 MARK = "begins_stage"
 """Attribute that marks blocks where a stage may begin. If any block has it, no other block may begin a stage."""

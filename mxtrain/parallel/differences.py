@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence, T
 
 import numpy as np
 
-from mxtrain.amp import FULL
+from mxtrain.amp.spec import FULL
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 # A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
 # before a batch norm has a gradient of exactly 0, of which both sides compute only noise.

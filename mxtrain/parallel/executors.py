@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Union
 
-from mxtrain.amp import FULL
+from mxtrain.amp.spec import FULL
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store

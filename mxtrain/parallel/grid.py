@@ -16,7 +16,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.amp import FULL
+from mxtrain.amp.spec import FULL
 from mxtrain.engine.array_layout import restore_layout
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.engine.host_graph import HostGraph, NotForHost
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     import mxnet as mx
     import numpy as np
 
-    from mxtrain.annotations import SymbolGraph
-    from mxtrain.parallel.strategies import Parallel, Staged
+    from mxtrain.parallel.spec import Parallel, Staged
+    from mxtrain.types.annotations import SymbolGraph
 
 
 def read_tables_directly(network: gluon.Block) -> None:

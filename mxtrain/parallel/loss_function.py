@@ -18,10 +18,10 @@ from mxtrain.types import Batch
 if TYPE_CHECKING:
     from mxnet import Context
 
-    from mxtrain.annotations import Returned
     from mxtrain.parallel.base import Objective
     from mxtrain.parallel.engine_dependency import EngineDependency
     from mxtrain.parallel.planner import Shares
+    from mxtrain.types.annotations import Returned
 
 LossFunction = Union[Callable[[Any, Batch], Union[nd.NDArray, Sequence[nd.NDArray]]], gluon.Block]
 """(network, batch) -> loss of each sample (B,), or the loss and the weight of each sample. A `gluon.Block` is called

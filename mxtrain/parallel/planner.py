@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mxtrain.parallel.balance import Cut, StageCost
-    from mxtrain.parallel.strategies import Parallel
+    from mxtrain.parallel.spec import Parallel
 
 Shares = List[List[Batch]]
 """[replica][microbatch]"""

@@ -19,7 +19,7 @@ from mxtrain.types import Batch, Shape
 if TYPE_CHECKING:
     from mxnet import Context, gluon
 
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 class RecurrentState:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional
 
 import numpy as np
 
-from mxtrain.amp import FULL
 from mxtrain.amp.scaling import NoScaling
+from mxtrain.amp.spec import FULL
 from mxtrain.engine.backend import STATISTICS, autograd, mx, nd
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.model.graph.id_inputs import tables_of

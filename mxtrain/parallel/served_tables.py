@@ -29,8 +29,8 @@ from mxtrain.parallel.row_tables import IdInput, RowTables
 from mxtrain.types import Batch, Shapes, Stateful
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config, Json, JsonObject
     from mxtrain.kvstore.store import Store
+    from mxtrain.types.annotations import Config, Json, JsonObject
 
 
 class ServedInput(IdInput):

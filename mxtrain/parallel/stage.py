@@ -12,7 +12,7 @@ from mxtrain.parallel.engine_dependency import written_together
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Returned
+    from mxtrain.types.annotations import Returned
 
 
 class Stage(Protocol):

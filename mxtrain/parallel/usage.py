@@ -15,8 +15,8 @@ from mxtrain.parallel.planner import Layout
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mxtrain.annotations import Json
     from mxtrain.engine.trace import Operation
+    from mxtrain.types.annotations import Json
 
 COMPUTE, UPDATE, EXCHANGE = "compute", "update", "exchange"
 COLORS = {COMPUTE: "thread_state_running", UPDATE: "thread_state_iowait", EXCHANGE: "thread_state_runnable"}

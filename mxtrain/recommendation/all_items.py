@@ -15,8 +15,8 @@ from mxtrain.recommendation.signature import RecommendationSignature
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.parallel.base import Strategy
     from mxtrain.recommendation.base import InteractionDataset
     from mxtrain.recommendation.joined_rows import JoinedRows

@@ -11,11 +11,11 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
-from mxtrain.data.loading.regular_files import exists
+from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cell_text import known_spelling
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.recommendation.catalog import Catalog
@@ -34,9 +34,9 @@ from mxtrain.recommendation.source import (
 from mxtrain.types import LARGEST_COUNT, BatchSize, Positive, Shape
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json
 
 log = logging.getLogger(__name__)
 

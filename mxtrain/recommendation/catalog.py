@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
 from mxtrain.errors import DamagedCheckpoint
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 CATALOG_STATE: JsonForm = {"users": [str], "items": [str], "origin": [[str]]}
 """Schema of a catalog in a checkpoint, which is untrusted."""

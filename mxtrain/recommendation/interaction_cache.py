@@ -19,7 +19,7 @@ from mxtrain.recommendation.rows import Columns
 from mxtrain.recommendation.source import InteractionRows
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 def cached_interactions(

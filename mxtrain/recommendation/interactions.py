@@ -22,7 +22,7 @@ from mxtrain.recommendation.source import InteractionRows
 from mxtrain.types import PathText, Positive
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)]
 

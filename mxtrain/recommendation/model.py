@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.model.base import Model, missing_method
 from mxtrain.model.features import build_features
+from mxtrain.model.spec import Model, missing_method
 
 if TYPE_CHECKING:
     from mxnet import gluon

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Dict, Literal, Optional, Sequence, Tuple
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.loading.dataset_files import exists, nearest_there
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.loading.regular_files import exists, nearest_there
 from mxtrain.data.table.columns import stream_rows
 from mxtrain.errors import DataError
 from mxtrain.recommendation.base import InteractionDataset

@@ -20,7 +20,7 @@ from mxtrain.metric.metrics import Metric
 from mxtrain.types import Positive
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class RankingMetric(Metric):

@@ -13,7 +13,7 @@ from mxtrain.engine.backend import gluon
 from mxtrain.loss.blocks import PADDING_SCORE
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 def split_positive(F: OperatorModule, array_BC: Array) -> Tuple[Array, Array]:

@@ -16,8 +16,8 @@ from mxtrain.serving.protocol import parse_json
 from mxtrain.serving.readers import JSON_TYPE, BodyLimits, ReadBody
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.types.annotations import JsonForm
 
 MAX_SIZE = 1 << 20
 """Largest size of an input for one sample."""

@@ -12,7 +12,7 @@ from mxtrain.recommendation.fields import RecommenderFields
 from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 _COLUMNS = ("user_columns", "item_columns")
 

@@ -18,23 +18,23 @@ from mxtrain.recommendation.losses import RankingLoss
 from mxtrain.recommendation.model import Recommender, build_feature_recommender
 from mxtrain.recommendation.ranking import RankingMetric, SampledItemsMetric
 from mxtrain.recommendation.signature import RecommendationSignature
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.recommendation.source import Interactions
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
 _SHOWN_ITEMS = 10
 _ITEMS = ", "

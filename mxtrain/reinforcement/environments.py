@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.config.libraries import require_library
 from mxtrain.errors import DataError, LoaderError, did_you_mean
-from mxtrain.libraries import require_library
 from mxtrain.reinforcement.action_limits import ActionLimits
 from mxtrain.reinforcement.image_layout import Channels, ImageLayout, find_images, holds_images
 from mxtrain.reinforcement.policy import Actions

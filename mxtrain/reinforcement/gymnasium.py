@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Optional, Sequen
 import pydantic
 from typing_extensions import Literal
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.reinforcement.draws import ReinforcementDraw
 from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, close
@@ -20,10 +20,10 @@ from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.types import Fraction, OpenFraction, Positive
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.loss.losses import Loss
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json
 
 
 class Gymnasium(BaseDataset):

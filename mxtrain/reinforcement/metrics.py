@@ -14,7 +14,7 @@ from mxtrain.reinforcement.policy import FACTS, Actions, facts_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 LEAST_VARIANCE = 2.0**-19

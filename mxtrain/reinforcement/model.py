@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Mapping, Tuple
 
-from mxtrain.model.base import Model, missing_method
+from mxtrain.model.spec import Model, missing_method
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:

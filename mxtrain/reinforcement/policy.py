@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, List, Mapping, Tuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, Json, JsonObject, OperatorModule
+    from mxtrain.types.annotations import Array, Json, JsonObject, OperatorModule
 
 LOG_STD_LIMITS = (-20.0, 2.0)
 """Log standard deviations of a Gaussian policy are clipped to this range."""

@@ -26,9 +26,9 @@ from mxtrain.reinforcement.moments import RunningMoments
 from mxtrain.reinforcement.policy import NUM_FACTS
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.kvstore.store import Numbers, Store
     from mxtrain.reinforcement.policy_client import PolicyClient
+    from mxtrain.types.annotations import Json, JsonObject
 
 log = logging.getLogger("mxtrain")
 EPSILON = 1e-8

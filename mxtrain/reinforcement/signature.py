@@ -9,7 +9,7 @@ from mxtrain.data.signature import REQUIRED, Signature
 from mxtrain.reinforcement.policy import Actions
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)

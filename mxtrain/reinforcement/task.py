@@ -18,9 +18,9 @@ from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVarian
 from mxtrain.reinforcement.model import PolicyModel
 from mxtrain.reinforcement.policy import FACTS, Actions
 from mxtrain.reinforcement.signature import ActionSignature
-from mxtrain.task.base import Task
 from mxtrain.task.needs import FULL_PRECISION
 from mxtrain.task.report import Report
+from mxtrain.task.spec import Task
 from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, Table, shapes_of
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.reinforcement.episodes import Episodes
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, LossBlock
 
 log = logging.getLogger("mxtrain")
 

@@ -20,8 +20,8 @@ from mxtrain.checkpoint.run_directory import LOCK_FILE, is_locked, lock_run_dire
 from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.removal import list_files, open_folder, path_of, remove_empty_folder, remove_files
-from mxtrain.files.run_files import PRUNED
 from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
+from mxtrain.runs.run_files import PRUNED
 from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 from mxtrain.runs.written_files import foreign_files
 

@@ -10,7 +10,7 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.runs.registry import CHOSEN, ListedRun
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 Value = Union[str, float, None]
 

@@ -19,7 +19,7 @@ from mxtrain.files.json_text import read_json
 from mxtrain.files.regular_files import open_regular, read_regular, read_regular_text
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MAX_PNG_BYTES, _MAX_SIDE = 4 << 20, 8192

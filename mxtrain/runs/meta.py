@@ -7,10 +7,10 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
-from mxtrain.files import run_records
+from mxtrain.runs import run_records
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 _PLACE = ("hydra.run.dir=", "hydra.sweep.dir=")
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Sequence, T
 
 import mxtrain
 from mxtrain import __version__
-from mxtrain.description.groups import Description
+from mxtrain.config.groups import Description
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.files.run_files import META_FILE
+from mxtrain.runs.run_files import META_FILE
 from mxtrain.runtime.cores import processor_name
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config, Json
     from mxtrain.runtime.apply import RuntimeReport
+    from mxtrain.types.annotations import Config, Json
 
 PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
 

@@ -12,16 +12,16 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from mxtrain.checkpoint.folder import CHECKPOINTS, NAME
+from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.files.regular_files import read_regular
-from mxtrain.files.run_files import INTERRUPTED, META_FILE, PRUNED, STATUS_FILE
-from mxtrain.ranking import VAL_LOSS
+from mxtrain.runs.run_files import INTERRUPTED, META_FILE, PRUNED, STATUS_FILE
 from mxtrain.runs.settings_file import read_settings
 from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 CHOSEN = ("task", "model", "dataset")
 _HYDRA_FILE = ".hydra/hydra.yaml"

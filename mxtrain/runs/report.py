@@ -18,7 +18,6 @@ from mxtrain.checkpoint.contents import Checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
 from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError
-from mxtrain.logger.durations import format_seconds
 from mxtrain.runs.chart import Line, color_of, dash_of, draw_chart
 from mxtrain.runs.curves import MAX_READ_BYTES, Curve, is_cut, read_curves
 from mxtrain.runs.fields import best_of
@@ -33,6 +32,7 @@ from mxtrain.runs.meta import Meta, read_meta
 from mxtrain.runs.page import STYLE
 from mxtrain.runs.registry import ListedRun
 from mxtrain.task.confusion_page import FILE, SHOW_CHOSEN, link_to_file, matrix_with_samples
+from mxtrain.terminal.durations import format_seconds
 
 MAX_RUNS = 30
 MAX_CONFUSED = 30

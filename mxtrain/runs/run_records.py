@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List
 
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import AnyPath, open_regular
-from mxtrain.files.run_files import META_FILE, ROWS_FILE
+from mxtrain.runs.run_files import META_FILE, ROWS_FILE
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 MAX_META_BYTES = 1 << 22
 MAX_STATUS_BYTES = 1 << 20

@@ -11,7 +11,7 @@ import yaml
 from mxtrain.files.regular_files import read_regular_text
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 _CONFIG_FILE = ".hydra/config.yaml"
 _MAX_CONFIG_BYTES = 1 << 20

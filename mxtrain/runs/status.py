@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import read_with_status
-from mxtrain.files.run_files import STATUS_FILE
-from mxtrain.files.run_records import MAX_STATUS_BYTES
+from mxtrain.runs.run_files import STATUS_FILE
+from mxtrain.runs.run_records import MAX_STATUS_BYTES
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 _MAX_METRICS = 1000
 DAMAGED = "damaged"

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import FrozenSet, Iterator, List, Literal, Mapping, MutableMapping, NamedTuple, Tuple
 
-from mxtrain import native
+from mxtrain.engine import native
 from mxtrain.runtime import spinning
 from mxtrain.runtime.amx import ISA, cpu_flags, has_amx, has_fast_bfloat16, request_amx
 from mxtrain.runtime.cores import cgroup_quota, usable_cores

@@ -1,6 +1,6 @@
 """Import MXNet in a process of its own and report what it can do, one JSON object a line.
 
-    python -m mxtrain.cli.probe
+    python -m mxtrain.runtime.probe
 
 Each line is printed before the next step is tried, so that the last line names the step in which a crash happened.
 """
@@ -16,7 +16,7 @@ from mxtrain.runtime.apply import apply
 from mxtrain.runtime.spec import Runtime
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 
 STEPS: List[Callable[[], Mapping[str, Json]]] = []

@@ -1,4 +1,4 @@
-"""Run `mxtrain.cli.probe` in a process of its own, and make sense of however it ends."""
+"""Run `mxtrain.runtime.probe` in a process of its own, and make sense of however it ends."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
-from mxtrain.search_path import module_command
+from mxtrain.config.search_path import module_command
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
-PROBE = (sys.executable, "-W", "ignore", *module_command("mxtrain.cli.probe")[1:])
+PROBE = (sys.executable, "-W", "ignore", *module_command("mxtrain.runtime.probe")[1:])
 
 
 @dataclass(frozen=True)

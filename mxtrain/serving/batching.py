@@ -19,7 +19,7 @@ from mxtrain.serving.errors import RequestError
 from mxtrain.serving.logs import log_event
 from mxtrain.serving.metrics import ServerMetrics
 from mxtrain.serving.models import Arrays, ServedModel
-from mxtrain.serving.settings import ServeSettings
+from mxtrain.serving.spec import ServeSettings
 
 Key = Tuple[Any, ...]
 

@@ -20,7 +20,7 @@ from mxtrain.serving.models import Arrays, ServedModel
 
 if TYPE_CHECKING:
     from mxtrain.serving.protocol import GenerateCall
-    from mxtrain.serving.settings import ServeSettings
+    from mxtrain.serving.spec import ServeSettings
 
 
 SCORES = "scores"

@@ -12,11 +12,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple,
 import numpy as np
 
 import mxtrain
+from mxtrain.config.libraries import EXTRAS, check_versions
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.errors import DataError
 from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
-from mxtrain.libraries import EXTRAS, check_versions
 
 Answer = Dict[str, Any]
 JSON_TYPE, CSV_TYPE, TSV_TYPE = "application/json", "text/csv", "text/tab-separated-values"

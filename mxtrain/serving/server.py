@@ -19,7 +19,7 @@ from mxtrain.serving.connections import ConnectionLimits, limited_protocol
 from mxtrain.serving.logs import log_as_json, log_event
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.service import MB, Service
-from mxtrain.serving.settings import ServeSettings
+from mxtrain.serving.spec import ServeSettings
 
 OTHER_FILES = 200
 """Number of open files that are not connections."""

@@ -45,7 +45,7 @@ from mxtrain.serving.readers import CSV_TYPE, JSON_LINES_TYPES, JSON_TYPE, TSV_T
 from mxtrain.serving.uploads import FORM_TYPE, Upload, file_of_form, file_of_json, hint_for, media_type_of
 
 if TYPE_CHECKING:
-    from mxtrain.serving.settings import ServeSettings
+    from mxtrain.serving.spec import ServeSettings
 
 T = TypeVar("T")
 MB = 1_000_000

@@ -25,11 +25,11 @@ from typing import (
 import numpy as np
 import pydantic
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.corpus.shards import Shards
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.speech.aligned import (
     DURATION_MISMATCH,
@@ -53,7 +53,7 @@ from mxtrain.types import BatchSize, Names, NonNegative, Positive, PositiveFloat
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned]]]
 """The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
@@ -193,8 +193,8 @@ class AlignedDataset(BaseDataset):
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns the signature: the input shapes of the longest sample, and the normalization of frames."""
         sources: List[AlignedSource] = [
-            one
-            for one in (splits.train, splits.val, splits.test)  # type: ignore[misc]
+            one  # type: ignore[misc]
+            for one in (splits.train, splits.val, splits.test)
             if one is not None
         ]
         frames = int(padded_frames(max(one.frame_N.max() for one in sources)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import List
 
 from mxtrain.data.checking.problems import UNREADABLE_ROW, DataPlace, Findings, Problem
-from mxtrain.data.loading.regular_files import read_text
+from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.speech.aligned import Aligned
 from mxtrain.speech.aligned_rows import durations_of_row, symbols_of_row

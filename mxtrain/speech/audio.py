@@ -26,7 +26,6 @@ from typing import (
 import numpy as np
 import pydantic
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
     STRICT,
@@ -35,9 +34,10 @@ from mxtrain.data.checking.problems import (
     Problem,
 )
 from mxtrain.data.corpus.shards import Ragged, Shards
+from mxtrain.data.loading.dataset_files import walk
 from mxtrain.data.loading.loader import count_workers
-from mxtrain.data.loading.regular_files import walk
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.speech.alphabet import Alphabet, is_punctuation, normalized
 from mxtrain.speech.base import TranscribedDataset
@@ -53,7 +53,7 @@ from mxtrain.speech.utterances import PIPE, Utterance
 from mxtrain.types import BatchSize, Positive, PositiveFloat
 
 if TYPE_CHECKING:
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 log = logging.getLogger(__name__)
 UNKNOWN_CHARACTER = "unknown_character"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Collection, Mapping, Optional, Tuple
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.writing import language_without_spaces
 from mxtrain.errors import CheckpointError
 from mxtrain.speech.source import SHORT_AUDIO, TranscribedSource
@@ -13,7 +13,7 @@ from mxtrain.types import BatchSize, Positive, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 
 class TranscribedDataset(BaseDataset):

@@ -12,14 +12,14 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.corpus.shards import Ragged
 from mxtrain.data.digits import read_digits
+from mxtrain.data.loading.dataset_files import read_bytes, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS, open_image
-from mxtrain.data.loading.regular_files import read_bytes, walk
 from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError
 from mxtrain.speech.base import TranscribedDataset
 from mxtrain.speech.lines import DIGITS, WrittenLines, image_frames

@@ -15,7 +15,7 @@ import numpy as np
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 SILENCE = "_"
 _SYNCHRONOUS, _PHONEME_EVENTS, _DONT_EXIT = 2, 0x0001, 0x8000

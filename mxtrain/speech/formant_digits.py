@@ -21,7 +21,7 @@ from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Positive, Range
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 _TEMPO = (0.7, 1.5)
 """Shortest and longest duration of a phoneme, relative to the usual one."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mxtrain.engine.backend import gluon
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class FrameLoss(gluon.HybridBlock):

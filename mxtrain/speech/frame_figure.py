@@ -10,7 +10,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from mxtrain.logger.fonts import drawable
+from mxtrain.task.figure_fonts import drawable
 from mxtrain.task.sample_figure import FONT_SIZE, INK, PAPER, RIGHT, WRONG, font_for
 
 WIDTH = 640

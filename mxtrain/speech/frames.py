@@ -16,7 +16,7 @@ from mxtrain.metric.metrics import Metric, ratio
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class FrameMetric(Metric):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar, List, Optional, Sequence, Union
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.public_files import PUBLIC_FILES, PublicDataset
-from mxtrain.data.loading.regular_files import exists
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.utterances import Utterance, read_librispeech

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Mapping, Tuple
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.model.base import Model, missing_method
+from mxtrain.model.spec import Model, missing_method
 from mxtrain.types import Positive, Shapes
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from mxtrain.speech.spec_augment import SpecAugment
 from mxtrain.speech.utterances import Utterance
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 FEATURE, PROBLEM, SECONDS = "feature", "problem", "seconds"
 FRAMES_VERSION = 2

@@ -11,7 +11,7 @@ from typing import BinaryIO, Optional, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import UNREADABLE_AUDIO
-from mxtrain.data.loading.regular_files import open_regular
+from mxtrain.data.loading.dataset_files import open_regular
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.regular_files import AnyPath
 from mxtrain.speech.resampling import resampled

@@ -15,8 +15,8 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Json, JsonForm, JsonObject
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json, JsonForm, JsonObject
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Mapping, Optional, Sequence, T
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.texts import TextMetric
@@ -19,23 +19,23 @@ from mxtrain.speech.base import TranscribedDataset
 from mxtrain.speech.model import FrameModel
 from mxtrain.speech.prefix_beam import best_of_batch
 from mxtrain.speech.signature import AudioSignature
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Finite, NonNegativeFloat, PathText, Positive, Table, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.speech.prefix_beam import Scorer
     from mxtrain.speech.source import TranscribedSource
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, LossBlock
 
 
 TRAIN = "train"

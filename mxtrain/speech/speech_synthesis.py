@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, S
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.speech.signature import AudioSignature
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Audio, Figure, NonNegative, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.speech.aligned import AlignedSource
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, LossBlock
 
 
 class SpeechSynthesis(Task):

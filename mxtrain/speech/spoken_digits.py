@@ -32,7 +32,7 @@ from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Positive, Range
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 VOICES = (

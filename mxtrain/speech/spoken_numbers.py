@@ -8,12 +8,12 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.config.libraries import require_library
 from mxtrain.data.checking.problems import DataPlace, Findings
 from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.loading.randomness import uniform
-from mxtrain.libraries import require_library
 from mxtrain.speech.aligned import Aligned
 from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
@@ -24,7 +24,7 @@ from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Positive
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 SOUND, NAMES, ENDS = "sound", "names", "ends"
 _COMMIT_EVERY = 256

@@ -19,8 +19,8 @@ from mxtrain.task.collecting_report import CollectingReport
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.metric.host import HostPredictions
     from mxtrain.speech.aligned import AlignedSource
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Sequ
 
 import numpy as np
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, reason_of
 from mxtrain.speech.features import Features
 from mxtrain.speech.loader import padded_frames

@@ -17,7 +17,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.regular_files import as_posix, read_text, require_there, walk
+from mxtrain.data.loading.dataset_files import as_posix, read_text, require_there, walk
 from mxtrain.data.table.text_rows import read_cells
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, kind_of, parse_json

@@ -6,12 +6,12 @@ from typing import Dict, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn, open_inputs, open_store
 from mxtrain.data.loading.official import sklearn_datasets
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.tables.feature_dataset import FeatureDataset, store_of
 from mxtrain.types import BatchSize, OpenFraction
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Callable, ClassVar, List, Mapping, Optional, S
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows, unseen_sentences
 from mxtrain.data.features.feature_store import FeatureStore
 from mxtrain.data.features.signature import FeatureSignature, FeatureSplits
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.groups import read_groups
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import LARGEST_COUNT
@@ -20,7 +20,7 @@ from mxtrain.types import LARGEST_COUNT
 if TYPE_CHECKING:
     from mxtrain.data.features.feature_columns import FeatureColumns
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 MOST_NAMED = 12
 """Maximum number of columns that a message lists by name."""

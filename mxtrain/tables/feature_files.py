@@ -7,15 +7,15 @@ from typing import Callable, ClassVar, Collection, Dict, List, Mapping, Sequence
 
 import pydantic
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
 from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, open_inputs, open_store
 from mxtrain.data.features.signature import FeatureSignature
-from mxtrain.data.loading.regular_files import refuse_shared
+from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.columns import require_file
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.tables.feature_dataset import FeatureDataset

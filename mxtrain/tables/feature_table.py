@@ -8,7 +8,6 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
@@ -16,6 +15,7 @@ from mxtrain.data.features.feature_statistics import ColumnSettings, build_colum
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import (
     ColumnSpec,
@@ -36,7 +36,7 @@ from mxtrain.tables.number_table import DIABETES, read_diabetes
 from mxtrain.types import Names
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 
 class FeatureTable(FeatureFiles):

@@ -35,8 +35,8 @@ from mxtrain.files.text_numbers import parse_finite
 from mxtrain.tables.indexed_lines import IndexedRow, WrongLine, cells_of, padded_rows, parse_row
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.features.feature_columns import FeatureColumns
+    from mxtrain.types.annotations import Json, JsonObject
 
 _FORMS = {
     "id": ArrayForm("int32", (), True),

@@ -7,12 +7,12 @@ from typing import ClassVar, Collection, Dict, Literal, Mapping, Optional, Seque
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_store import open_inputs
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import CellTexts, number_of
 from mxtrain.tables.feature_dataset import FeatureDataset, numeric
 from mxtrain.tables.feature_files import Names, files_of, open_all

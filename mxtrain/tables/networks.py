@@ -15,7 +15,7 @@ from mxtrain.model.networks.classifier import build_activation
 from mxtrain.model.networks.embedding_table import EmbeddingTable
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Seque
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     STRICT,
@@ -23,13 +22,14 @@ from mxtrain.data.checking.problems import (
     Problem,
     attempt,
 )
+from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.official import sklearn_datasets
-from mxtrain.data.loading.regular_files import refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import (
     LARGEST_NUMBER,
     MISSING_CELLS,
@@ -49,9 +49,9 @@ from mxtrain.errors import CheckpointError, DataError
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from PIL import Image
 
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.tables.task import TabularClassification
     from mxtrain.types import Batch
 

@@ -17,8 +17,8 @@ from mxtrain.serving.protocol import parse_json
 from mxtrain.serving.readers import CSV_TYPE, JSON_LINES_TYPES, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.types.annotations import JsonForm
 
 ROWS = "rows"
 """Key of a JSON object with several rows."""

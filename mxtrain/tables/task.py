@@ -8,22 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
 from mxtrain.data.binary_row import binary_row
-from mxtrain.task.base import Report, Task
 from mxtrain.task.classification import class_result, ranked_cells, ranked_classes
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, NonNegative, Table
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, Json, JsonObject, OperatorModule
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import Array, Json, JsonObject, OperatorModule
 
 
 class TabularClassification(Task):

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, 
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
 
 
 def mixes(description: Description) -> bool:

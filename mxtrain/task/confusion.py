@@ -11,7 +11,7 @@ from typing import List, Sequence, Union
 import numpy as np
 from PIL import Image
 
-from mxtrain.logger.fonts import drawable, font_of
+from mxtrain.task.figure_fonts import drawable, font_of
 from mxtrain.types import Artifact, Figure, Table, TextLines
 
 MAX_SHOWN_CLASSES = 40

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.task.base import Task
+from mxtrain.task.spec import Task
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import LossBlock
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Predictions
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import LossBlock
 
 
 class CustomLoop(Task):

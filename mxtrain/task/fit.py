@@ -9,10 +9,10 @@ from mxtrain.config.specs import name_of
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Splits
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
-    from mxtrain.task.base import Task
+    from mxtrain.data.spec import Splits
+    from mxtrain.task.spec import Task
 
 
 def check_fit(task: Task, description: Description) -> None:

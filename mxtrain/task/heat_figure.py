@@ -11,8 +11,8 @@ from typing import List, Sequence, Tuple, Union
 import numpy as np
 from PIL import Image, ImageDraw
 
-from mxtrain.logger.fonts import drawable
 from mxtrain.task.explained import Attribution
+from mxtrain.task.figure_fonts import drawable
 from mxtrain.task.sample_figure import CAPTION, FONT_SIZE, INK, PAPER, QUIET, WRONG, as_tile, draw_caption, font_for
 from mxtrain.types import Table
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Sequence, Tuple
 
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from PIL import Image
 
-    from mxtrain.annotations import Json, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import Json, LossBlock
 
 
 class Regression(Task):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Sequence, Tuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from mxtrain.logger.fonts import drawable, font_of
+from mxtrain.task.figure_fonts import drawable, font_of
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Source
+    from mxtrain.data.spec import Source
 
 _TILE = 112  # pixels along a sample's longer side, about
 _GAP = 10

@@ -11,8 +11,8 @@ from mxtrain.task.sample_results import LOSS, PREDICTED, SAMPLE, TRUE, Cells, Sa
 from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Source
     from mxtrain.data.signature import Signature
+    from mxtrain.data.spec import Source
 
     Take = Callable[[int], Source]
     """Function (index of a sample) -> a source with this sample alone."""

@@ -36,10 +36,10 @@ from mxtrain.task.confusion_page import FILE
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.checking.problems import DataPlace
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.files.durable import HashedFile
     from mxtrain.types import Batch

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
-    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from mxtrain.task.exported_part import ExportedPart
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shapes
+    from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
 
 
 class Task(Spec):

@@ -12,7 +12,7 @@ from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 
 class TracedScores:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mxtrain.logger.patient_stream import PatientStream
+from mxtrain.terminal.patient_stream import PatientStream
 
 PLAIN_WIDTH = 120
 """Columns of trees and tables that are not printed on a terminal."""

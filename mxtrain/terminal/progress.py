@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import Any, Optional, TextIO, Type
 
-from mxtrain.logger.durations import format_seconds
+from mxtrain.terminal.durations import format_seconds
 
 
 class ProgressDisplay:
@@ -33,7 +33,7 @@ class ProgressDisplay:
             refresh_s: seconds between two updates of the bar.
             plain_interval_s: seconds between two plain lines.
         """
-        from mxtrain.logger.terminal import open_console  # imports rich, which checking settings does not need
+        from mxtrain.terminal.console import open_console  # imports rich, which checking settings does not need
 
         self._console = open_console(stream or sys.stderr)
         self._quiet_s = quiet_s

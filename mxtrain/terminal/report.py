@@ -15,13 +15,13 @@ from rich.text import Text
 
 from mxtrain.config.override_text import code_arguments, quote
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
-from mxtrain.logger.durations import format_seconds
+from mxtrain.terminal.durations import format_seconds
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from mxtrain.annotations import Config
+    from mxtrain.types.annotations import Config
 
 _STATE_STYLES = {"finished": "bold green", "stopped_early": "bold green", "interrupted": "bold yellow"}
 _PLAIN_HYDRA_VALUE = re.compile(r"[\w./:@%+-]+")

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mxtrain.logger.terminal import open_console
+from mxtrain.terminal.console import open_console
 
 BEST, WRONG = "bold green", "red"
 """Styles of rows."""

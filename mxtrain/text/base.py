@@ -21,13 +21,13 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem, attempt
+from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.data.loading.input_files import read_each
-from mxtrain.data.loading.regular_files import read_text
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
 from mxtrain.data.table.columns import TABLES, numbered_rows
 from mxtrain.data.table.copied_cells import copied_cells
@@ -53,10 +53,10 @@ from mxtrain.text.unknown_tokens import MOST_TEXTS, unknown_sentences
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json
 
 SHOWN_CLASSES = 12
 log = logging.getLogger(__name__)

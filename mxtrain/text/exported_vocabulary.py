@@ -10,9 +10,9 @@ from mxtrain.text.tokenizing.plain import Characters, PlainTokenizer
 from mxtrain.text.tokenizing.sentence_piece import SentencePiece
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.text.tokenizing.base import BaseTokenizer
     from mxtrain.text.tokenizing.config import TokenizerConfig
+    from mxtrain.types.annotations import Json
 
 SPACES = r"[\s\x1c-\x1f\x85]+"
 """White space as Python has it."""

@@ -22,9 +22,9 @@ from mxtrain.text.tokenizing.library import TokenizerFile
 from mxtrain.text.tokenizing.sentence_piece import SentencePiece
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.text.tokenizing.base import BaseTokenizer
+    from mxtrain.types.annotations import JsonForm
 
 MAX_BEAMS = 64
 MAX_LENGTH = 1 << 20

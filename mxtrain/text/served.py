@@ -14,8 +14,8 @@ from mxtrain.text.exported_texts import Vocabulary, joined_sample, named_inputs
 from mxtrain.text.loader import LENGTH_STEP
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.types.annotations import JsonForm
 
 FACTS: Dict[str, JsonForm] = {
     "tokenizer": {**generating.VOCABULARY, "first?": int, "last?": int, "pad": int},

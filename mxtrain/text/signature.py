@@ -16,8 +16,8 @@ from mxtrain.types import Shape, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Json, JsonForm
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json, JsonForm
 
 TOKENIZER_CONFIG: JsonForm = {**TOKENIZER_STATE, "max_length": int, "mask_fraction?": NUMBER}
 """The form of a `TokenizerConfig` in a checkpoint."""

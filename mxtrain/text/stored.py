@@ -28,8 +28,8 @@ from mxtrain.data.corpus.threads import in_order
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.text.tokenizing.base import BaseTokenizer
+    from mxtrain.types.annotations import Json, JsonObject
 
 TEXT = "text"
 ROWS_AT_ONCE = 2048

@@ -23,7 +23,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.corpus.content import FileContent, contents_of
 from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.data.corpus.shards import Shards, ShardWriter
-from mxtrain.data.loading.regular_files import FileId, exists, files_in, id_of, walk
+from mxtrain.data.loading.dataset_files import FileId, exists, files_in, id_of, walk
 from mxtrain.data.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
 from mxtrain.data.table.columns import PARQUET, Row, place_of, require_table, stream_rows
 from mxtrain.data.table.text_rows import Column
@@ -33,7 +33,7 @@ from mxtrain.text.stored import TextRecord, text_forms, write_texts
 from mxtrain.text.stored_sources import StoredDocuments, StoredTexts
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 AnyTexts = Union[LabelledTexts, StoredTexts]
 log = logging.getLogger(__name__)

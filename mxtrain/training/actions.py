@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.checkpoint import Checkpoint
-    from mxtrain.description.groups import Description
+    from mxtrain.config.groups import Description
     from mxtrain.training.plan import Plan, RunData
     from mxtrain.training.state import TrainState
     from mxtrain.training.step import TrainingStep
+    from mxtrain.types.annotations import Json, JsonObject
 
 SCHEDULE = "lr_scheduler"
 """Name of the learning-rate schedule among the actions, if the schedule is an action."""

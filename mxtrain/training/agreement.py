@@ -7,9 +7,9 @@ from typing import Callable, Deque, List, Optional
 
 import numpy as np
 
+from mxtrain.cluster.stopping import Stop, was_told_to_end
 from mxtrain.errors import EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.kvstore.store import Numbers, Store
-from mxtrain.process.stopping import Stop, was_told_to_end
 
 
 class Agreement:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, List, Optional
 
 import numpy as np
 
-from mxtrain.description.groups import Description
-from mxtrain.description.rules import batch_divisions
+from mxtrain.config.groups import Description
+from mxtrain.config.rules import batch_divisions
 from mxtrain.model.graph.trace import NotTraceable, trace
 from mxtrain.runtime.memory import resident_memory, usable_memory
 from mxtrain.training.estimate import activation_bytes, shown_memory

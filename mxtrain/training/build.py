@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 
 from mxtrain.cluster.joining import connect_store
+from mxtrain.cluster.stopping import SignalStop
 from mxtrain.cluster.stragglers import Stragglers
+from mxtrain.config.groups import Description
+from mxtrain.config.sparse_tables import is_lazy
 from mxtrain.data.fingerprint import fingerprint
 from mxtrain.data.identity import identify
 from mxtrain.data.signature import Signature, signature_of
-from mxtrain.description.groups import Description
-from mxtrain.description.sparse_tables import is_lazy
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
@@ -23,7 +24,6 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.planner import placement_table
-from mxtrain.process.stopping import SignalStop
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.task.fit import require_same_learned_names
 from mxtrain.training import resume
@@ -52,7 +52,6 @@ from mxtrain.types import BY_HAND, CommandLine, RunInfo, Stateful
 if TYPE_CHECKING:
     from mxnet import Context, gluon
 
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.checkpoint import Checkpoint
     from mxtrain.checkpoint.store import CheckpointStore
     from mxtrain.data.loading.samples import Splits
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from mxtrain.training.actions import ActionList
     from mxtrain.training.custom_steps import CustomSteps
     from mxtrain.training.teacher import Teacher
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import List, Mapping, Optional, Sequence, Set
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.run_directory import held_lock
-from mxtrain.description.groups import Description
+from mxtrain.config.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, out_of_memory
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
+from mxtrain.cluster.stopping import SignalStop
 from mxtrain.cluster.stragglers import Stragglers
-from mxtrain.process.stopping import SignalStop
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.training.actions import ActionList
 from mxtrain.training.callback_list import CallbackList

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Opt
 
 import numpy as np
 
-from mxtrain.description.sparse_tables import is_lazy
+from mxtrain.config.sparse_tables import is_lazy
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.optimizer.ema import build_average
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.kvstore.store import Reduction, Store
     from mxtrain.metric.meter import Meter
     from mxtrain.parallel.loss_function import FunctionExecutor, Network
@@ -113,7 +113,7 @@ class CustomSteps:
         store: Store,
         states: Optional[Mapping[str, Stateful]] = None,
     ) -> TrainingStep:
-        """Builds a step for each network; returns that of the first. Arguments as for `mxtrain.build.build_step`."""
+        """Builds a step for each network; returns that of the first. Arguments as for `training.build.build_step`."""
         names = getattr(network, "names", None) or [SINGLE_NETWORK]
         multipliers = parameter_multipliers(description.model, network)
         optimizer, trainer = description.optimizer, description.trainer

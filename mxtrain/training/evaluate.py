@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Callable, Dict, Generator, Iterator, List, Map
 
 import numpy as np
 
+from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.cluster.stopping import PassInterrupted, SignalStop
 from mxtrain.data.loading.loader import DISCARD, Consumer
 from mxtrain.engine.backend import nd
 from mxtrain.engine.predictions import BATCHES_AHEAD, DecodedOnce, to_host
@@ -18,14 +20,12 @@ from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.parallel.stage import as_list
-from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.process.stopping import PassInterrupted, SignalStop
 from mxtrain.types import Artifact, Batch
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import LossBlock
     from mxtrain.data.loading.loader import EpochLoader
     from mxtrain.engine.predictions import Decode, Predictions
+    from mxtrain.types.annotations import LossBlock
 
 Outputs = Tuple[nd.NDArray, ...]
 # Read sums in bulk to save round trips, but often enough that a metric with many numbers does not fill the memory.

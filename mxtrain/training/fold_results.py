@@ -14,11 +14,11 @@ from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.runs.run_files import STATUS_FILE
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm, JsonObject
-    from mxtrain.description.trainer import Trainer
+    from mxtrain.training.spec import Trainer
+    from mxtrain.types.annotations import JsonForm, JsonObject
 
 FOLDS_FILE = "folds.json"
 VALIDATED, TESTED = "val/", "test/"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Samples, Splits, open_splits
+from mxtrain.config.groups import Description
+from mxtrain.config.rules import batch_divisions
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions, Scale
 from mxtrain.data.loading.samples import SelectableSamples
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.signature import Signature
-from mxtrain.description.groups import Description
-from mxtrain.description.rules import batch_divisions
+from mxtrain.data.spec import Samples, Splits, open_splits
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.training.evaluate import ShownSamples
 from mxtrain.training.plan import RunData

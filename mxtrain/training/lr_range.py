@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 from mxtrain.files.durable import create_file, encode_json
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 SMOOTHING = 0.9
 """Decay of the moving average of the losses, which is corrected for its start."""

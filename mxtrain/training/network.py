@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, List
 
+from mxtrain.config.groups import Description
+from mxtrain.config.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, obstacle, sparse_from, sparse_samples
 from mxtrain.data.given import GivenDataset
-from mxtrain.description.groups import Description
-from mxtrain.description.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, obstacle, sparse_from, sparse_samples
 from mxtrain.errors import ConfigError
 from mxtrain.loss.distillation import expose_layers
 from mxtrain.model.graph.id_inputs import tables_of

@@ -18,10 +18,10 @@ from mxtrain.training.step import TrainingStep
 if TYPE_CHECKING:
     from mxnet import gluon, nd
 
-    from mxtrain.annotations import Returned
     from mxtrain.parallel.base import Strategy
     from mxtrain.training.evaluate import Outputs
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import Returned
 
 REPEAT_ON_ONE_WORKER = (
     "the same command with kvstore=local cluster.workers=1 and no other setting of kvstore names the step and the layer"

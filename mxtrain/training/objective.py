@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from mxtrain.description.groups import Description
+from mxtrain.config.groups import Description
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import LossWeights
@@ -15,10 +15,10 @@ from mxtrain.training.network import hybridize
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import LossBlock
     from mxtrain.data.signature import Signature
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import Meter
+    from mxtrain.types.annotations import LossBlock
 
 
 def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
-from mxtrain.cadence import Cadence
-from mxtrain.description.groups import Description
-from mxtrain.description.remedies import less_memory
-from mxtrain.description.trainer import Trainer
+from mxtrain.cluster.stopping import GRACE_S, Budget
+from mxtrain.config.cadence import Cadence
+from mxtrain.config.groups import Description
 from mxtrain.errors import LESS_MEMORY
 from mxtrain.kvstore.world import World
-from mxtrain.process.stopping import GRACE_S, Budget
+from mxtrain.training.remedies import less_memory
+from mxtrain.training.spec import Trainer
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
     from mxtrain.data.loading.loader import BatchLoader
     from mxtrain.training.evaluate import ShownSamples
+    from mxtrain.types.annotations import JsonObject
 
 
 @dataclass

@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from mxtrain.description.groups import Description
+from mxtrain.config.groups import Description
 from mxtrain.engine.backend import mx
 from mxtrain.engine.limits import measure_limits
 from mxtrain.engine.trace import EngineTrace, Operation
@@ -27,7 +27,7 @@ from mxtrain.types import Batch, Shapes
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import UsageReport
+    from mxtrain.types.annotations import UsageReport
 
 FIRST_STEP = 10
 NUM_STEPS = 3

@@ -14,7 +14,7 @@ from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.types import OF_EPOCH
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import MetricRow
+    from mxtrain.types.annotations import MetricRow
 
 # Steps in the engine's queue before the host waits: enough to hide the host's work, few enough to bound the memory.
 STEPS_AHEAD = 3

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, List, Optional
 
-from mxtrain.description.groups import Description
-from mxtrain.description.remedies import less_memory
+from mxtrain.config.groups import Description
 from mxtrain.training.estimate import Estimate, estimate_training
 from mxtrain.training.plan import total_steps_of
+from mxtrain.training.remedies import less_memory
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Splits
     from mxtrain.data.loading.loader import BatchLoader
     from mxtrain.data.signature import Signature
+    from mxtrain.data.spec import Splits
     from mxtrain.kvstore.store import Store
     from mxtrain.metric.meter import Meter
     from mxtrain.parallel.base import Objective

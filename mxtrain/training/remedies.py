@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mxtrain.amp import FULL
-from mxtrain.description.groups import Description
+from mxtrain.amp.spec import FULL
+from mxtrain.config.groups import Description
 
 
 def less_memory(description: Description) -> str:

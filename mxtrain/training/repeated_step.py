@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 import numpy as np
 
-from mxtrain.amp import FULL
+from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
-from mxtrain.data.base import open_splits
+from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature
-from mxtrain.description.groups import Description
+from mxtrain.data.spec import open_splits
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.kvstore.world import ALONE, World
@@ -29,7 +29,7 @@ from mxtrain.training.teacher import teachers_of
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from mxtrain.files.json_text import read_json
 from mxtrain.files.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm, JsonObject
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import JsonForm, JsonObject
 
 FOLDER = "replay"
 BUNDLE, ARRAYS = "bundle.json", "arrays.npz"

@@ -22,23 +22,23 @@ from mxtrain.checkpoint.average import AVERAGED, refuse_average
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.config.groups import Description
 from mxtrain.config.specs import flatten, shown
-from mxtrain.data.base import open_splits
 from mxtrain.data.identity import differences as data_differences
 from mxtrain.data.identity import identify
-from mxtrain.description.groups import Description
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.kvstore.store import Store
 from mxtrain.logger.tracked_run import position_file
-from mxtrain.parallel.strategies import Parallel, Staged
+from mxtrain.parallel.spec import Parallel, Staged
+from mxtrain.runs.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.training.saving import NoStore
 from mxtrain.types import Result, expand_path
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config, JsonObject
+    from mxtrain.types.annotations import Config, JsonObject
 
 # Settings that may change on resume, because a step computes the same with them: length of the run, placement, logging
 # and checkpoints. All other settings change the weights.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from mxtrain.checkpoint import Checkpoint, canonical_sha256
 from mxtrain.checkpoint.average import weights_to_use
+from mxtrain.checkpoint.ranking import should_warn_unmoved, unmoved_warning
+from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.cluster.stopping import PassInterrupted, Stop
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT
-from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.process.stopping import PassInterrupted, Stop
-from mxtrain.ranking import should_warn_unmoved, unmoved_warning
 from mxtrain.training import resume, snapshot
 from mxtrain.training.context import RunContext
 from mxtrain.training.evaluate import BreakableLoader
@@ -23,7 +23,7 @@ from mxtrain.types import Result
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 
 class RunFinalizer:

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Generator, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from mxtrain.cadence import Cadence
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
+from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.cluster.stopping import Budget, Stop
+from mxtrain.config.cadence import Cadence
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.engine.backend import operators_in_use
 from mxtrain.errors import AGREED, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
-from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.process.stopping import Budget, Stop
 from mxtrain.training import elastic, resume, snapshot
 from mxtrain.training.agreement import Agreement
 from mxtrain.training.callback_list import describe_error
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.checkpoint import Checkpoint
-    from mxtrain.early_stopping import StoppingRule
+    from mxtrain.early_stopping.spec import StoppingRule
     from mxtrain.metric.meter import Meter
 
 

@@ -23,8 +23,8 @@ from mxtrain.training.state import TrainState
 from mxtrain.training.step import TrainingStep
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.training.plan import Plan
+    from mxtrain.types.annotations import Json
 
 TOP_LEVEL = ("optimizer", "scaling")
 """States whose values are at the top level of state.json."""

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Best, Json, JsonObject
-    from mxtrain.ranking import Unmoved
+    from mxtrain.checkpoint.ranking import Unmoved
+    from mxtrain.types.annotations import Best, Json, JsonObject
 
 
 class LoopValues(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Dict, List
 
+from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.engine.backend import STATISTICS, nd
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.model.parameters import distinct_parameters
-from mxtrain.process.heartbeat import HEARTBEAT
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader

@@ -13,9 +13,9 @@ import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, canonical_sha256, open_checkpoint, require_run_state
 from mxtrain.checkpoint.average import weights_to_use
+from mxtrain.config.groups import GROUPS, NAMED_GROUPS, Description, describe
+from mxtrain.config.trust import require_trusted
 from mxtrain.data.signature import Signature, signature_of
-from mxtrain.description.groups import GROUPS, NAMED_GROUPS, Description, describe
-from mxtrain.description.trust import require_trusted
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.loss.distillation import expose_layers
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mxnet import Context, gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.loading.loader import Collate
+    from mxtrain.types.annotations import Json, JsonObject
 
 SETTING = "distillation.teacher"
 OWN_GROUPS = ("parallel", "kvstore", "cluster", "runtime", "amp", "distillation")

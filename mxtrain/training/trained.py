@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mxtrain.amp import FULL
+from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.average import weights_to_use
+from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature
-from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Objective, Strategy
-from mxtrain.parallel.strategies import Single
+from mxtrain.parallel.spec import Single
 from mxtrain.training import snapshot
 from mxtrain.training.evaluate import Evaluator
 from mxtrain.training.network import build_network
@@ -55,11 +55,11 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
     network = build_network(description, signature, device, learns=False)
     objective = Objective(
         network,
-        None,
-        None,
+        None,  # type: ignore[arg-type]  # it only predicts
+        None,  # type: ignore[arg-type]
         signature.shape,
         description.dataset.samples_per_step,
-        description.amp,  # type: ignore[arg-type]  # it only predicts
+        description.amp,
         state_shapes=description.model.state_shapes,
         global_batch_size=description.dataset.eval_batch_size,
         fuse=fuse,

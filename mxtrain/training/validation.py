@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Callable, List, Optional
 
-from mxtrain.process.stopping import PassInterrupted, Stop
-from mxtrain.ranking import VAL_LOSS, rank, should_warn_unmoved, track_unmoved, unmoved_warning
+from mxtrain.checkpoint.ranking import VAL_LOSS, rank, should_warn_unmoved, track_unmoved, unmoved_warning
+from mxtrain.cluster.stopping import PassInterrupted, Stop
 from mxtrain.training import snapshot
 from mxtrain.training.agreement import Agreement
 from mxtrain.training.context import RunContext
@@ -16,7 +16,7 @@ from mxtrain.training.state import NOT_MEASURED, LoopValues, TrainState
 from mxtrain.types import Artifact, Progress, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.early_stopping import StoppingRule
+    from mxtrain.early_stopping.spec import StoppingRule
 
 
 class Validator:

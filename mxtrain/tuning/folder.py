@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from mxtrain.checkpoint import refuse_links
 from mxtrain.checkpoint.run_directory import is_locked
+from mxtrain.config.secret_values import hide_secrets
 from mxtrain.config.specs import shown, validate
 from mxtrain.errors import ConfigError, RunDirectoryError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import problems_of, unknown_keys
 from mxtrain.files.json_text import read_json
-from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.tuning.file_lock import FileLock
-from mxtrain.tuning.settings import TuneSettings, budget_text, rung_budget
 from mxtrain.tuning.space import Space, Value, override_words
+from mxtrain.tuning.spec import TuneSettings, budget_text, rung_budget
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm, JsonObject
+    from mxtrain.types.annotations import JsonForm, JsonObject
 
 STUDY_FILE = "study.json"
 JOURNAL = "journal.log"

@@ -23,8 +23,8 @@ from mxtrain.config.override_text import quote
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import SEEDS, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import seed_of
-from mxtrain.tuning.settings import TuneSettings
 from mxtrain.tuning.space import Space, TunedSetting, Value, Values, setting_of
+from mxtrain.tuning.spec import TuneSettings
 
 CHANGEABLE = ("optimizer.", "lr_scheduler.", "loss.", "dataset.augment.", "trainer.clip_global_norm")
 """Prefixes of settings that may change when a run continues from a checkpoint."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.errors import ConfigError
-from mxtrain.tuning.settings import TuneSettings
 from mxtrain.tuning.space import Space, TunedSetting, Value, Values
+from mxtrain.tuning.spec import TuneSettings
 
 if TYPE_CHECKING:
     import optuna

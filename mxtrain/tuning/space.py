@@ -15,7 +15,7 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.json_form import NUMBER, problems_of, unknown_keys
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm, JsonObject
+    from mxtrain.types.annotations import JsonForm, JsonObject
 
 Value = Union[str, int, float]
 Kind = Literal["choice", "int", "float"]

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, TextIO
 
-from mxtrain.files.run_records import last_rows, read_meta
-from mxtrain.logger.durations import format_seconds
-from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.logger.report import format_value
+from mxtrain.runs.run_records import last_rows, read_meta
+from mxtrain.terminal.durations import format_seconds
+from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.report import format_value
 from mxtrain.tuning.folder import StudyDescription
 from mxtrain.tuning.trials import SPEED, TrialProgress, read_progress
 

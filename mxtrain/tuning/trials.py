@@ -11,25 +11,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence, Union
 
+from mxtrain.config.libraries import missing_message, require_library
+from mxtrain.config.secret_values import hide_secrets
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, did_you_mean
 from mxtrain.files.durable import open_file, write_json_atomic
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
-from mxtrain.files.run_files import PRUNED, STATUS_FILE
-from mxtrain.files.run_records import MAX_STATUS_BYTES, read_meta
-from mxtrain.libraries import missing_message, require_library
-from mxtrain.logger.secret_values import hide_secrets
+from mxtrain.runs.run_files import PRUNED, STATUS_FILE
+from mxtrain.runs.run_records import MAX_STATUS_BYTES, read_meta
 from mxtrain.runs.status import DAMAGED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import build_sampler, distribution_of
-from mxtrain.tuning.settings import TuneSettings, first_rung
 from mxtrain.tuning.space import Space, Value, Values, setting_of
+from mxtrain.tuning.spec import TuneSettings, first_rung
 
 if TYPE_CHECKING:
     import optuna
 
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 SAMPLER_LIBRARIES = {"cmaes": (("cmaes", "tune"),), "gp": (("torch", "gp"), ("scipy", "gp"))}
 """Modules that some samplers need besides Optuna, and the extra of each."""

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain.checkpoint import lock_run_directory, refuse_links
+from mxtrain.cluster.stopping import WARNINGS, SignalStop, forwarded_warnings, was_told_to_end
+from mxtrain.config.search_path import module_command
 from mxtrain.errors import (
     EXIT_BAD_INPUT,
     EXIT_BUDGET,
@@ -30,8 +32,6 @@ from mxtrain.errors import (
 )
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import open_regular
-from mxtrain.process.stopping import WARNINGS, SignalStop, forwarded_warnings, was_told_to_end
-from mxtrain.search_path import module_command
 from mxtrain.tuning import population
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyDescription, StudyFolder

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from rich.console import RenderableType
 
-    from mxtrain.annotations import Best, Config, GraphRow, Json, JsonObject, MetricRow, UsageReport
+    from mxtrain.types.annotations import Best, Config, GraphRow, Json, JsonObject, MetricRow, UsageReport
 
 LARGEST_COUNT = 2**31 - 1
 """MXNet 1.9.1 counts in 32 bits: elements of an array, seeds, steps of a schedule."""

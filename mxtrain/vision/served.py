@@ -15,8 +15,8 @@ from mxtrain.vision import exported_images
 from mxtrain.vision.images.window import as_window
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonForm
     from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.types.annotations import JsonForm
 
 MAX_SIDE = 1 << 14
 """Largest height and width of images that enter a network."""

@@ -1,4 +1,4 @@
-"""Collects the findings of `mxtrain doctor`. `mxtrain.cli.probe` imports MXNet, in a process of its own."""
+"""Collects the findings of `mxtrain doctor`. `mxtrain.runtime.probe` imports MXNet, in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Dict, List, Literal, Mapping, Optional, Tuple
 
-from mxtrain.cli.probing import ProbeResult, run_probe
-from mxtrain.cli.program import tensorboard
-from mxtrain.libraries import EXTRAS, NUMPY, installing, wrong_versions
+from mxtrain.config.libraries import EXTRAS, NUMPY, installing, wrong_versions
+from mxtrain.engine.native import NO_COMPILER
 from mxtrain.model.published import cached_weights, models_folder
-from mxtrain.native import NO_COMPILER
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, unsupported_reason
+from mxtrain.runtime.probing import ProbeResult, run_probe
+from mxtrain.terminal.program import tensorboard
 
 GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train"
 GPU_FAILURE_REMEDY = "look at it with nvidia-smi (memory in use, errors); hide it with CUDA_VISIBLE_DEVICES"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple
 
-from mxtrain.description.groups import Description
-from mxtrain.description.remedies import less_memory
+from mxtrain.config.groups import Description
 from mxtrain.kvstore.world import World
 from mxtrain.model.graph.summary import summarize
 from mxtrain.training.estimate import Estimate, estimate_training, shown_memory, shown_time
@@ -14,10 +13,11 @@ from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
 from mxtrain.training.plan import total_steps_of
 from mxtrain.training.remarks import few_samples
+from mxtrain.training.remedies import less_memory
 from mxtrain.training.teacher import teachers_of
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Splits
+    from mxtrain.data.spec import Splits
 
 
 class DryRun(NamedTuple):
@@ -41,7 +41,7 @@ def rehearse(description: Description) -> DryRun:
     Raises:
         ConfigError, DataError, WeightsError: the run could not start.
     """
-    from mxtrain.build import place
+    from mxtrain.training.build import place
 
     splits, signature = open_data(description)
     description = with_batch_size(description, len(splits.train))

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, List, Mapping, Sequence
 
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.data.loading.regular_files import explain
+from mxtrain.data.loading.dataset_files import explain
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_text import read_json
 from mxtrain.files.unused_folders import locked_folder
 from mxtrain.runs.written_files import ARTIFACT_ENDINGS
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.types import Artifact
+    from mxtrain.types.annotations import Json
 
 METRICS = "metrics.json"
 DRAFT = ".results-"

@@ -8,13 +8,13 @@ from typing import List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.checkpoint import Checkpoint
+from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature
-from mxtrain.description.groups import Description
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.parameters import distinct_parameters
-from mxtrain.trained import load_network
 from mxtrain.training.nonfinite import watch_layers
 from mxtrain.training.repeated_step import batch_of_step, set_weights
+from mxtrain.training.trained import load_network
 from mxtrain.types import Batch
 
 NUM_SAMPLES = 16

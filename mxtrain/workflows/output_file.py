@@ -11,7 +11,7 @@ from typing import Iterator, TextIO
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.loading.regular_files import explain
+from mxtrain.data.loading.dataset_files import explain
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import create_file
 from mxtrain.types import PathText

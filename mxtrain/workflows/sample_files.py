@@ -11,9 +11,9 @@ from mxtrain.task.sample_report import sample_pages, worst_samples
 from mxtrain.task.sample_results import ResultReader, SampleResults
 
 if TYPE_CHECKING:
-    from mxtrain.cli.eval_folder import EvaluationFolder
-    from mxtrain.data.base import Samples, Source
-    from mxtrain.trained import Trained
+    from mxtrain.data.spec import Samples, Source
+    from mxtrain.training.trained import Trained
+    from mxtrain.workflows.eval_folder import EvaluationFolder
 
 PREDICTIONS = "predictions.csv"
 

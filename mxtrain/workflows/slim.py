@@ -17,22 +17,22 @@ import numpy as np
 from mxtrain.checkpoint import Checkpoint, Snapshot
 from mxtrain.checkpoint.average import MODEL, SLIM, weights_to_use, write_folder
 from mxtrain.checkpoint.folder import CHECKPOINTS, discard, scan
+from mxtrain.config.groups import Description
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.data.signature import Signature
-from mxtrain.description.groups import Description
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
-from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.model.graph.channels import find_channels
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.graph.trace import NotTraceable
-from mxtrain.trained import Trained, load_trained
+from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.training.loaders import build_loader
+from mxtrain.training.trained import Trained, load_trained
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.data.base import Samples
+    from mxtrain.data.spec import Samples
 
 MAX_ERROR = 1e-4
 """Largest difference of an output, relative to its largest value, between the network before and after."""

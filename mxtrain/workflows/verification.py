@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapp
 
 import numpy as np
 
-from mxtrain.amp import FULL
-from mxtrain.build import build_step
+from mxtrain.amp.spec import FULL
+from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.cluster.joining import connect_store
-from mxtrain.data.base import open_splits
+from mxtrain.config.groups import Description
+from mxtrain.config.sparse_tables import is_lazy
 from mxtrain.data.loading.loader import Consumer
-from mxtrain.description.groups import Description
-from mxtrain.description.sparse_tables import is_lazy
+from mxtrain.data.spec import open_splits
 from mxtrain.engine.backend import gluon
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.model.graph.summary import has_random_layers
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.model.parameters import parameter_multipliers
-from mxtrain.own_gradients import compare_own_gradients
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.differences import Difference, OwnGradients, Verification, differences_of
 from mxtrain.parallel.reference import BatchDivision, Reference
-from mxtrain.parallel.strategies import Parallel
-from mxtrain.process.heartbeat import HEARTBEAT
+from mxtrain.parallel.spec import Parallel
+from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.training import snapshot
+from mxtrain.training.build import build_step
 from mxtrain.training.loaders import build_data
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
 from mxtrain.training.step import TrainingStep
 from mxtrain.training.teacher import teachers_of
 from mxtrain.types import Batch, Shapes
+from mxtrain.workflows.own_gradients import compare_own_gradients
 
 if TYPE_CHECKING:
     from mxnet import Context

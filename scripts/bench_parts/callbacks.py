@@ -13,7 +13,7 @@ from mxtrain.parallel.usage import Usage
 from mxtrain.types import Callback, Progress, Result, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import UsageReport
+    from mxtrain.types.annotations import UsageReport
 
 
 class Blocks(Callback):

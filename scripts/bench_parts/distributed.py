@@ -36,7 +36,7 @@ from bench_parts.harness import (
 )
 from bench_parts.parts import ZOO, each, seeds
 from bench_parts.publish import number as shown
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 
 COMPRESSORS: Dict[str, List[str]] = {
     "none": [],

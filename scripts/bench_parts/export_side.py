@@ -46,15 +46,15 @@ def engines(run_dir: str, exported: str, length: int, rounds: int) -> Dict[str, 
         length: tokens of a text; 0 = as the data are.
         rounds: calls of each.
     """
-    from mxtrain.cli import arguments
     from mxtrain.cli.export import ExportSettings
-    from mxtrain.cli.restored import restore_description, restore_inputs
-    from mxtrain.data.base import choose_split, open_splits
+    from mxtrain.compose import arguments
+    from mxtrain.compose.restored import restore_description, restore_inputs
+    from mxtrain.data.spec import choose_split, open_splits
     from mxtrain.engine.backend import mx, nd
     from mxtrain.export.network import TracedNetwork
     from mxtrain.export.proof import read_samples
     from mxtrain.export.standalone import load_session, run
-    from mxtrain.trained import load_trained
+    from mxtrain.training.trained import load_trained
 
     given = arguments.parse([run_dir], reads_checkpoint=True)
     checkpoint, description = restore_description(given, "export", "best", [], ExportSettings.model_fields)

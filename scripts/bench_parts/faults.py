@@ -24,7 +24,7 @@ from bench_parts import network, poisoned
 from bench_parts.fault_run import Outcome, Run, differences, kill_below
 from bench_parts.harness import Measured, Options, ProcessFailed, say
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_NON_FINITE
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 
 REPETITIONS = 20
 AT_ONCE = 2

@@ -14,10 +14,10 @@ from typing import Any, Callable, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import STRICT
 from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.loading.splitting import choose_statistics
+from mxtrain.data.spec import Splits
 from mxtrain.vision.classification.cifar import Cifar10
 from mxtrain.vision.images.class_lists import VOC_CLASSES
 

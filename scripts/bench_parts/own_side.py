@@ -100,13 +100,13 @@ def _make_batches(pixels: int, batch_size: int, count: int) -> List[Tuple[Any, A
 
 def evaluate(run: str, block_batches: int) -> Steps:
     """Evaluates a run as `mxtrain eval` does; a step is a block."""
-    from mxtrain.cli.arguments import parse
-    from mxtrain.cli.restored import restore_description, restore_inputs
+    from mxtrain.compose.arguments import parse
+    from mxtrain.compose.restored import restore_description, restore_inputs
 
     checkpoint, description = restore_description(parse([run]), "eval", "last", [])
     dataset, signature = restore_inputs(checkpoint, description, [])
-    from mxtrain.trained import load_trained
     from mxtrain.training.loaders import build_loader
+    from mxtrain.training.trained import load_trained
 
     trained = load_trained(checkpoint, description, signature)
     source = dataset.open().train
@@ -131,7 +131,7 @@ def train_table(kind: str, rows: int) -> Steps:
     from mxtrain.optimizer.optimizers import Adam
     from mxtrain.optimizer.updater import Updater
     from mxtrain.parallel.base import Objective
-    from mxtrain.parallel.strategies import Single
+    from mxtrain.parallel.spec import Single
     from mxtrain.training.network import hybridize
     from mxtrain.training.step import TrainingStep
     from mxtrain.types import Batch
@@ -243,10 +243,10 @@ def encode_with_library(path: str, vocab: str) -> Dict[str, Any]:
 @_in_new_folder
 def train_one_step(path: str, vocab: str) -> Dict[str, Any]:
     """Seconds from the end of the imports to the end of a run of one step."""
-    import mxtrain.build
+    import mxtrain.training.build
     from mxtrain.cli.dispatch import run
 
-    assert mxtrain.build
+    assert mxtrain.training.build
     began = time.perf_counter()
     with contextlib.redirect_stdout(sys.stderr):
         code = run(
@@ -314,15 +314,15 @@ def write_corpus(path: str, megabytes: float, rows: int = 0) -> None:
 
 def _load(run_dir: str) -> Tuple[Any, List[np.ndarray]]:
     """What searches, with a trained network, and the sources of the test split, short ones first."""
-    from mxtrain.cli.arguments import parse
-    from mxtrain.cli.restored import restore_description, restore_inputs
-    from mxtrain.data.base import open_splits
+    from mxtrain.compose.arguments import parse
+    from mxtrain.compose.restored import restore_description, restore_inputs
+    from mxtrain.data.spec import open_splits
 
     given = parse([run_dir], reads_checkpoint=True)
     checkpoint, description = restore_description(given, "eval", "best", [])
     dataset, signature = restore_inputs(checkpoint, description, [])
-    from mxtrain.trained import load_trained
     from mxtrain.training.loaders import build_loader
+    from mxtrain.training.trained import load_trained
 
     trained = load_trained(checkpoint, description, signature)
     decode = trained.description.task.build_decode_with(description, signature, trained.strategy)

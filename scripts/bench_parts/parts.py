@@ -68,7 +68,7 @@ from bench_parts.sizes import (
     TRANSFORMERS,
     WD,
 )
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 
 AHEAD = 12
 """Blocks' worth of steps that no side reaches: the epoch must not end, since what follows it is not compared."""

@@ -8,7 +8,7 @@ from typing import Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Source, Splits
+from mxtrain.data.spec import Source, Splits
 from mxtrain.kvstore.world import WORKER
 from mxtrain.vision.classification import digits
 

@@ -22,7 +22,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from bench_parts.fault_run import Outcome, Run, differences
 from bench_parts.harness import Measured, Options, ProcessFailed, say
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 from mxtrain.private_sockets.folder import VARIABLE as FOLDER
 
 NOBODY = 65534

@@ -105,7 +105,7 @@ def asha(curves: List[Curve], is_max: bool, seed: int) -> tuple:
     """The steps that ASHA takes over the trials in a random order, and the best value that it ends with."""
     import optuna
 
-    from mxtrain.tuning.settings import TuneSettings, rung_budget
+    from mxtrain.tuning.spec import TuneSettings, rung_budget
     from mxtrain.tuning.trials import build_pruner
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

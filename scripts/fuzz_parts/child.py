@@ -22,11 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def preload() -> None:
     """Imports what every command line needs; never MXNet, which must not be forked."""
-    import mxtrain.cli.compose
-    import mxtrain.cli.dispatch
-    import mxtrain.cli.mistakes
-    import mxtrain.cli.restored
-    import mxtrain.cli.train  # noqa: F401
 
     assert "mxnet" not in sys.modules
 

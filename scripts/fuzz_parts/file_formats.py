@@ -29,9 +29,9 @@ def reads(build: Callable[[], Any]) -> Read:
     """Opens a dataset as a training run does, then as `data check` does, and reads all samples either way."""
 
     def read() -> None:
-        from mxtrain.data.base import open_splits
         from mxtrain.data.checking.checks import checks_of
         from mxtrain.data.checking.dataset_check import CollectedFindings
+        from mxtrain.data.spec import open_splits
         from mxtrain.errors import MxtrainError
 
         refused = []

@@ -19,7 +19,7 @@ from fuzz_parts.values import (
     right_value,
     wrong_value,
 )
-from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.config.groups import NAMED_GROUPS, PRESET_GROUPS
 
 LIMITS = ("debug=fast", "trainer.max_time=15")
 SMALL_MODEL: Tuple[str, ...] = ("model=mlp", "model.hidden=[8]")

@@ -17,7 +17,7 @@ SMALL = ("model=mlp", "model.hidden=[8]", "trainer.max_epochs=2", "logger=[defau
 
 @functools.lru_cache(maxsize=1)
 def _composed() -> str:
-    from mxtrain.cli.compose import Composer
+    from mxtrain.compose.composer import Composer
 
     with Composer() as composer:
         return json.dumps(composer.compose(list(SMALL)).config)
@@ -88,8 +88,8 @@ def write_run(folder: Path) -> Path:
 
 
 def _read_as_eval(run: Path) -> None:
-    from mxtrain.cli import arguments
-    from mxtrain.cli.restored import restore_description
+    from mxtrain.compose import arguments
+    from mxtrain.compose.restored import restore_description
 
     given = arguments.parse([str(run)], reads_checkpoint=True)
     restore_description(given, "eval", "best", [])
@@ -97,7 +97,7 @@ def _read_as_eval(run: Path) -> None:
 
 def _read_as_resumed(run: Path) -> None:
     from mxtrain.checkpoint import CheckpointStore
-    from mxtrain.cli.run_dir_rollback import RunDirRollback
+    from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
     from mxtrain.training.resume import find_checkpoint, find_end, find_finished, read_end
 
     RunDirRollback(run)

@@ -10,9 +10,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from omegaconf import OmegaConf
 
-from mxtrain.cli.compose import Composer
+from mxtrain.compose.composer import Composer
+from mxtrain.config.groups import PRESET_GROUPS
 from mxtrain.config.specs import default_settings, flatten, own_spec
-from mxtrain.description.groups import PRESET_GROUPS
 
 
 @dataclass(frozen=True)

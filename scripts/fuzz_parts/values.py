@@ -193,7 +193,7 @@ TARGETS = (
     "mxtrain.optimizer.optimizers.SGD",
     "mxtrain.optimizer.optimizers.Sgd",
     "mxtrain.types.Spec",
-    "mxtrain.model.base.Model",
+    "mxtrain.model.spec.Model",
     "numpy.zeros",
     "mxnet.gluon.loss.L2Loss",
     "mine.Metric",

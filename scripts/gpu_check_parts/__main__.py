@@ -13,9 +13,9 @@ from bench_parts.publish import describe_machine
 
 from gpu_check_parts.checks import CHECKS, Answer, Bench, Failed
 from gpu_check_parts.devices import find_gpus, read_devices
-from mxtrain.cli.diagnosis import mxnet_packages
 from mxtrain.errors import ConfigError
 from mxtrain.runtime.gpus import find_gpus as ask_driver
+from mxtrain.workflows.doctor import mxnet_packages
 
 
 class Flags(argparse.ArgumentParser):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import List, NamedTuple, Sequence
 
-from mxtrain.cli.diagnosis import remedy_for
-from mxtrain.cli.probing import run_probe
 from mxtrain.errors import ConfigError
+from mxtrain.runtime.probing import run_probe
+from mxtrain.workflows.doctor import remedy_for
 
 STAND_IN = "scripts/gpu_check --devices cpu:0,cpu:1 lets CPU devices stand in."
 

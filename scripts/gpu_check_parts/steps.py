@@ -96,7 +96,7 @@ def skipped(device: Any) -> Dict[str, Any]:
     from mxtrain.optimizer.updater import Updater
     from mxtrain.parallel.base import Objective
     from mxtrain.parallel.grid import Grid
-    from mxtrain.parallel.strategies import Single
+    from mxtrain.parallel.spec import Single
     from mxtrain.training.network import hybridize
     from mxtrain.training.step import TrainingStep
     from mxtrain.types import Batch

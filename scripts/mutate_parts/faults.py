@@ -55,7 +55,7 @@ FAULTS = [
     ),
     Fault(
         "eval takes live weights",
-        "mxtrain/trained.py",
+        "mxtrain/training/trained.py",
         "weights_to_use(checkpoint), str(checkpoint.path)",
         'checkpoint.arrays("model"), str(checkpoint.path)',
     ),
@@ -92,13 +92,13 @@ FAULTS = [
     # What a description says.
     Fault(
         "clip_global_norm is ignored",
-        "mxtrain/build.py",
+        "mxtrain/training/build.py",
         "        trainer.clip_global_norm,\n",
         "        None,\n",
     ),
     Fault(
         "lr_mult and wd_mult are ignored",
-        "mxtrain/build.py",
+        "mxtrain/training/build.py",
         "multipliers = parameter_multipliers(description.model, network)",
         "multipliers = dict.fromkeys(strategy.values, (1.0, 1.0))",
     ),

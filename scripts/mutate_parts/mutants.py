@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 GROUPS: Dict[str, Dict[str, Sequence[str]]] = {
     "engine": {
         "step": ["mxtrain/training/step.py"],
-        "build": ["mxtrain/build.py"],
+        "build": ["mxtrain/training/build.py"],
         "runner": ["mxtrain/training/runner.py"],
         "evaluate": ["mxtrain/training/evaluate.py"],
         "snapshot": ["mxtrain/training/snapshot.py"],
@@ -26,13 +26,13 @@ GROUPS: Dict[str, Dict[str, Sequence[str]]] = {
         "converters": ["mxtrain/export/converters/*.py"],
         "serving": ["mxtrain/serving/*.py"],
         "tuning": ["mxtrain/tuning/*.py"],
-        "pruning": ["mxtrain/callback/pruning.py", "mxtrain/slim.py", "mxtrain/model/graph/channels.py"],
+        "pruning": ["mxtrain/callback/pruning.py", "mxtrain/workflows/slim.py", "mxtrain/model/graph/channels.py"],
         "folds": ["mxtrain/data/loading/folds.py", "mxtrain/cli/fold*.py"],
         "averages": ["mxtrain/checkpoint/soup.py", "mxtrain/checkpoint/average.py"],
         "trackers": [
             "mxtrain/logger/track*.py",
             "mxtrain/logger/delivery.py",
-            "mxtrain/logger/secret_values.py",
+            "mxtrain/config/secret_values.py",
             "mxtrain/logger/mlflow.py",
             "mxtrain/logger/wandb.py",
             "mxtrain/logger/comet.py",

@@ -7,12 +7,12 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from mxtrain.amp import Float16
 from mxtrain.amp.operators import FLOAT16
+from mxtrain.amp.spec import Float16
 from mxtrain.engine.backend import mx
+from mxtrain.engine.native import Library
 from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.trace import symbol_of
-from mxtrain.native import Library
 
 FOLLOWS = FLOAT16.follow | FLOAT16.follow_whole
 FLOAT32_INPUTS = {"BatchNorm": 1}

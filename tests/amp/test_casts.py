@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from low_precision import HAS_BFLOAT16, needs_bfloat16
 
-from mxtrain.amp import FULL, BFloat16, Float16
 from mxtrain.amp.operators import has_kernels, overruns
+from mxtrain.amp.spec import FULL, BFloat16, Float16
 from mxtrain.engine.backend import autograd, gluon, mx, native_operators, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
@@ -21,7 +21,7 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
 from mxtrain.parallel.grid import host_graph
 from mxtrain.parallel.norm import JointNorm
-from mxtrain.parallel.strategies import Data, ModelParallel, Pipeline, Single
+from mxtrain.parallel.spec import Data, ModelParallel, Pipeline, Single
 from mxtrain.text.networks import gpt
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch

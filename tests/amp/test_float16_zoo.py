@@ -9,7 +9,7 @@ import pytest
 from gluoncv_families import CLASSIFIERS
 from inferred import without_own_operators, wrong_in_network
 
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.vision.classification.gluoncv import GluonCV
 from mxtrain.vision.detection.faster_rcnn import FasterRCNN
 from mxtrain.vision.detection.gluoncv_centernet import GluonCVCenterNet

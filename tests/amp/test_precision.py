@@ -11,7 +11,7 @@ import pytest
 from low_precision import needs_bfloat16
 from running import ROOT, Process
 
-from mxtrain.amp import BFloat16
+from mxtrain.amp.spec import BFloat16
 from mxtrain.cli import main
 from mxtrain.runtime.amx import cpu_flags, has_amx
 from mxtrain.training.resume import differences
@@ -45,8 +45,8 @@ def test_a_processor_without_kernels_is_refused(monkeypatch):
 
 
 def test_another_precision_is_another_run():
-    target = {"_target_": "mxtrain.amp.FullPrecision"}
-    assert differences({"amp": target}, {"amp": {"_target_": "mxtrain.amp.BFloat16", "float32_layers": []}})
+    target = {"_target_": "mxtrain.amp.spec.FullPrecision"}
+    assert differences({"amp": target}, {"amp": {"_target_": "mxtrain.amp.spec.BFloat16", "float32_layers": []}})
 
 
 @needs_bfloat16

@@ -27,7 +27,7 @@ import mxtrain
 from mxtrain.callback.action import Action, Control, Decisions
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 from mxtrain.lr_scheduler.plateau import Plateau
 from mxtrain.training.actions import ActionList
 

@@ -333,8 +333,8 @@ def test_slim_network_stands_alone(cut, tmp_path, capsys) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("error, is_written", [(0.9e-4, True), (1e-4, True), (1.1e-4, False), (float("nan"), False)])
 def test_slim_network_with_other_outputs_is_removed(cut, tmp_path, capsys, monkeypatch, error, is_written) -> None:
-    from mxtrain import slim
     from mxtrain.cli import main
+    from mxtrain.workflows import slim
 
     monkeypatch.setattr(slim, "_relative_error", lambda expected, found: error)
     monkeypatch.setattr(slim, "_times", lambda both, inputs: [{1: 1.0, 32: 1.0}] * 2)
@@ -346,7 +346,7 @@ def test_slim_network_with_other_outputs_is_removed(cut, tmp_path, capsys, monke
 
 def test_relative_error_of_outputs() -> None:
     from mxtrain.engine.backend import nd
-    from mxtrain.slim import _relative_error
+    from mxtrain.workflows.slim import _relative_error
 
     assert _relative_error(nd.array([1, -4]), nd.array([1.5, -4])) == pytest.approx(0.125)
     assert _relative_error(nd.array([1, -4]), nd.array([[1, -4]])) == float("inf")

@@ -53,7 +53,7 @@ def test_wrong_values_are_refused(field, value):
 
 def test_importing_it_imports_nothing_heavy():
     code = (
-        "import sys, mxtrain.checkpoint, mxtrain.cadence\n"
+        "import sys, mxtrain.checkpoint, mxtrain.config.cadence\n"
         "print([m for m in ('mxnet', 'numpy', 'sklearn', 'gluoncv', 'matplotlib', 'tensorboardX') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

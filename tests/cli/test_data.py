@@ -10,7 +10,7 @@ import pytest
 
 from mxtrain.cli import main
 from mxtrain.cli.commands import help_of
-from mxtrain.cli.tables import on_one_line
+from mxtrain.terminal.tables import on_one_line
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -16,8 +16,8 @@ from running import here
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
 from mxtrain.cli.diff import replay_sentence
 from mxtrain.cli.dispatch import run as main
-from mxtrain.layer_comparison import ReplayResult
 from mxtrain.runs.comparison import Parting, WeightsDifference, find_parting
+from mxtrain.workflows.layer_comparison import ReplayResult
 
 OVERRIDES = (
     "model=mlp",

@@ -6,12 +6,13 @@ from typing import Callable, Sequence
 
 import pytest
 
-from mxtrain.cli import diagnosis, probe
-from mxtrain.cli.diagnosis import judge_mxnet_packages, judge_numpy, remedy_for
 from mxtrain.cli.doctor import run
-from mxtrain.cli.probing import ProbeResult, run_probe
-from mxtrain.description.provenance import package_version
 from mxtrain.engine.backend import mx
+from mxtrain.runs.provenance import package_version
+from mxtrain.runtime import probe
+from mxtrain.runtime.probing import ProbeResult, run_probe
+from mxtrain.workflows import doctor as diagnosis
+from mxtrain.workflows.doctor import judge_mxnet_packages, judge_numpy, remedy_for
 
 
 def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.rehearsal import rehearse
+from mxtrain.workflows.dry_run import rehearse
 
 TASKS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/task").glob("*.yaml"))
 

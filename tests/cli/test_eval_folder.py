@@ -9,10 +9,10 @@ from typing import List
 
 import pytest
 
-from mxtrain.cli.eval_folder import EvaluationFolder
 from mxtrain.errors import DataError
 from mxtrain.runs.written_files import foreign_files
 from mxtrain.types import Artifact, Table
+from mxtrain.workflows.eval_folder import EvaluationFolder
 
 
 def tables(*names: str) -> List[Artifact]:
@@ -78,7 +78,7 @@ def test_the_limit_of_the_size_of_files_is_a_sentence(tmp_path: Path, monkeypatc
     def fail(*_: object) -> None:
         raise OSError(errno.EFBIG, "File too large")
 
-    monkeypatch.setattr("mxtrain.cli.eval_folder.write_artifacts", fail)
+    monkeypatch.setattr("mxtrain.workflows.eval_folder.write_artifacts", fail)
     with pytest.raises(DataError, match="cannot be written: File too large"):
         written(tmp_path, 2, "classes")
     assert names_in(tmp_path) == ["classes.csv", "metrics.json"] and "1" in (tmp_path / "metrics.json").read_text()

@@ -15,10 +15,10 @@ from PIL import Image
 
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.evaluate import EvalSettings, choose_corruptions
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError
-from mxtrain.trained import load_network
 from mxtrain.training.loaders import build_loader
+from mxtrain.training.trained import load_network
 from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS, Corrupted
 
 LENET = ("model.channels=[4,8]", "model.hidden=16", "trainer.max_steps=60", "trainer.max_epochs=null")
@@ -192,7 +192,7 @@ def test_how_corruptions_are_named(describe_run: Any, given: str, expected: List
 
 def test_the_network_that_explains_is_on_one_device(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
     from mxtrain.checkpoint import open_checkpoint
-    from mxtrain.cli.restored import restore_inputs
+    from mxtrain.compose.restored import restore_inputs
 
     train_run(*LENET)
     checkpoint = open_checkpoint(str(tmp_path / "run"))

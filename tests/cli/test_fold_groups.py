@@ -9,11 +9,11 @@ from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
-from mxtrain.cli import folds
-from mxtrain.cli.folds import report_end, train_folds, words_of_fold
-from mxtrain.cli.outcome import Outcome
-from mxtrain.description.trainer import Trainer
+from mxtrain.cluster.launch import folds
+from mxtrain.cluster.launch.folds import report_end, train_folds, words_of_fold
+from mxtrain.cluster.launch.outcome import Outcome
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.training.spec import Trainer
 from mxtrain.types import Result
 
 CONSOLE = ("logger.console.show_config=false", "logger.console.show_model=false")

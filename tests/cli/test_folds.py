@@ -13,10 +13,10 @@ import pytest
 
 import mxtrain
 from mxtrain.cli.dispatch import run
-from mxtrain.cli.folds import print_folds
-from mxtrain.description.trainer import Trainer
+from mxtrain.cluster.launch.folds import print_folds
 from mxtrain.errors import ConfigError, DataError, MxtrainError
 from mxtrain.training.fold_results import FOLDS_FILE, FoldResult, read_folds, summarize, write_folds
+from mxtrain.training.spec import Trainer
 from tests.running import SMALL, Process, assert_same, here, image, status
 
 CHEAP = (*SMALL, "trainer.max_epochs=1", "trainer.folds=3")

@@ -13,9 +13,9 @@ import pytest
 import soundfile
 
 import mxtrain
-from mxtrain.cli.compose import Composer
+from mxtrain.compose.composer import Composer
+from mxtrain.config.groups import describe
 from mxtrain.data.loading.folds import Fold
-from mxtrain.description.groups import describe
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.vision.detection.boxes import Column
 from mxtrain.vision.pose.key_points import KeypointMeta

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mxtrain.cluster import Cluster
-from mxtrain.description import rules
+from mxtrain.config import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import Runtime
 
@@ -315,7 +315,7 @@ def test_a_run_directory_that_is_a_file_is_refused(refused, tmp_path: Path) -> N
 
 
 def test_presets_can_be_taken_back(tmp_path: Path) -> None:
-    from mxtrain.cli.compose import Composer
+    from mxtrain.compose.composer import Composer
 
     with Composer() as composer:
         assert composer.compose(["debug=fast", "debug=null", "experiment=null"]).config["trainer"]["max_epochs"] == 30

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.cli.output_file import check_output_file, check_output_folder, open_output_file, require_writable
 from mxtrain.errors import ConfigError, unforeseen
+from mxtrain.workflows.output_file import check_output_file, check_output_folder, open_output_file, require_writable
 
 
 def write(path):
@@ -68,7 +68,9 @@ def test_a_device_and_a_pipe_stay_what_they_are(tmp_path, device):
 
 
 def test_standard_output_may_be_named_though_it_is_a_file(tmp_path):
-    code = "from mxtrain.cli.output_file import open_output_file as o\nwith o('/dev/stdout') as s: s.write('text')"
+    code = (
+        "from mxtrain.workflows.output_file import open_output_file as o\nwith o('/dev/stdout') as s: s.write('text')"
+    )
     before = os.readlink("/dev/stdout")
     with open(tmp_path / "out", "wb") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True, cwd=Path(__file__).parents[2])

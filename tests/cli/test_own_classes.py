@@ -11,15 +11,15 @@ import pytest
 from omegaconf import OmegaConf
 
 from mxtrain.cli import main
-from mxtrain.cli.config_files import ConfigFiles
-from mxtrain.cli.config_loader import with_defaults
+from mxtrain.compose.config_files import ConfigFiles
+from mxtrain.compose.config_loader import with_defaults
 from mxtrain.config.specs import complete_settings, own_spec
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 
 pytestmark = pytest.mark.slow
 CODE = '''
 from typing import ClassVar
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.text.model import TextModel
 from mxtrain.types import Positive
 
@@ -98,7 +98,7 @@ def test_composing_and_describing_fill_in_the_same_defaults() -> None:
 def test_a_name_alone_imports_only_models_with_names() -> None:
     code = """
 import sys
-from mxtrain.cli.config_files import ConfigFiles
+from mxtrain.compose.config_files import ConfigFiles
 with ConfigFiles() as files:
     list(files.named_models())
 print(*sys.modules)

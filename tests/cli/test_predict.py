@@ -15,13 +15,13 @@ from PIL import Image
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.predict import refuse_streams
-from mxtrain.data.base import open_splits
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.signature import signature_of
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError
 from mxtrain.text.classification.glue import LAYOUTS
-from mxtrain.trained import load_trained
 from mxtrain.training.loaders import build_loader
+from mxtrain.training.trained import load_trained
 from mxtrain.vision.images.files import open_files
 from mxtrain.vision.images.make_record import make_record
 

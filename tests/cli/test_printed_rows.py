@@ -8,7 +8,7 @@ from typing import Any, List
 import pytest
 from rich.text import Text
 
-from mxtrain.cli.tables import BEST, print_rows
+from mxtrain.terminal.tables import BEST, print_rows
 
 LONG = "a path that is longer than any line " * 5
 ROWS = [

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.cli import program as started
-from mxtrain.cli.arguments import parse
 from mxtrain.cli.commands import help_of
-from mxtrain.cli.outcome import print_cause
-from mxtrain.cli.restored import one_run
+from mxtrain.cluster.launch.outcome import print_cause
+from mxtrain.compose.arguments import parse
+from mxtrain.compose.restored import one_run
 from mxtrain.errors import ConfigError
+from mxtrain.terminal import program as started
 
 
 @pytest.fixture

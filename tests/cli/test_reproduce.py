@@ -13,13 +13,13 @@ from running import assert_same, here, image, rows, status
 from tiers import rest_in_zoo
 
 from mxtrain.cli import main
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.recorded import words_of
 from mxtrain.cli.reproduce import show_results
-from mxtrain.description import provenance
-from mxtrain.description.provenance import git_state
-from mxtrain.description.reproduction import compare_results
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.compose.recorded import words_of
+from mxtrain.runs import provenance
+from mxtrain.runs.provenance import git_state
+from mxtrain.runs.reproduction import compare_results
 
 SMALL = ("model=mlp", "model.hidden=[8]", "model.dropout=0.2", "trainer.max_epochs=2")
 TABLE = "".join(f"{n % 7},{(n * n) % 11},{n % 3}\n" for n in range(60))

@@ -7,9 +7,9 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-from mxtrain.cli import arguments
-from mxtrain.cli.restored import restore_description
-from mxtrain.description import rules
+from mxtrain.compose import arguments
+from mxtrain.compose.restored import restore_description
+from mxtrain.config import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import MACHINE_FIELDS, Runtime
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.environment import compose_and_check
 from mxtrain.cli.score import compare, refuse_unmeasured
-from mxtrain.description.score import Score, read_score
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import compose_and_check
 from mxtrain.errors import ConfigError
+from mxtrain.runs.score import Score, read_score
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted((ROOT / "conf/experiment").glob("*.yaml"))

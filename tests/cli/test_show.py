@@ -13,7 +13,7 @@ import yaml
 
 from mxtrain import __version__
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.cli.compose import Composer
+from mxtrain.compose.composer import Composer
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_code"
 
@@ -111,7 +111,7 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
         ("metric metric=[f1,accuracy]", ["metric=[f1, accuracy]"]),
         (
             "trainer.max_epochs debug=fast",
-            ["= 1", "conf/debug/fast.yaml:", "the default of Trainer (mxtrain/description/trainer.py:"],
+            ["= 1", "conf/debug/fast.yaml:", "the default of Trainer (mxtrain/training/spec.py:"],
         ),
         ("dataset.root dataset=cifar10", ["oc.env:MXTRAIN_DATA"]),
         ("experiment", ["experiment=null", "cifar10_resnet20"]),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.description.groups import Description, describe
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.config.groups import Description, describe
 from mxtrain.errors import ConfigError
 from mxtrain.vision.classification.digits import Digits
 from mxtrain.vision.images.settings import Augment

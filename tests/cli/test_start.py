@@ -14,7 +14,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
 from mxtrain.cli import main
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.description import groups
+from mxtrain.config import groups
 from mxtrain.engine.backend import autograd, gluon
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 
 from mxtrain.cli.predict import open_output
 from mxtrain.errors import ConfigError
-from mxtrain.logger.patient_stream import PatientStream, patient_streams, unwritten
+from mxtrain.terminal.patient_stream import PatientStream, patient_streams, unwritten
 
 
 class Full(io.StringIO):

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from mxtrain.cli import sweep
-from mxtrain.cli.config_files import job_folder
-from mxtrain.cli.outcome import Outcome, append_outcome, read_outcomes
-from mxtrain.cli.sweep import by_rank, lock_sweep
-from mxtrain.cli.sweep_jobs import earlier_outcomes, first_number, number_of, numbered_jobs
+from mxtrain.cluster.launch import sweep
+from mxtrain.cluster.launch.outcome import Outcome, append_outcome, read_outcomes
+from mxtrain.cluster.launch.sweep import by_rank, lock_sweep
+from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, first_number, number_of, numbered_jobs
+from mxtrain.cluster.stopping import startup_signals
+from mxtrain.compose.config_files import job_folder
 from mxtrain.errors import RunDirectoryError
-from mxtrain.process.stopping import startup_signals
 from mxtrain.types import CommandLine
 
 ROOT = Path(__file__).resolve().parents[2]

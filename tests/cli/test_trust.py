@@ -11,9 +11,9 @@ from typing import Any, Dict
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.cli.config_files import conf_dir
+from mxtrain.compose.config_files import conf_dir
 from mxtrain.config.override_text import code_arguments
-from mxtrain.description.trust import foreign_targets, is_own
+from mxtrain.config.trust import foreign_targets, is_own
 
 BOMB = "import pathlib\npathlib.Path({mark!r}).touch()\ndef network(classes=0):\n    raise SystemExit(77)\n"
 
@@ -62,7 +62,7 @@ HOSTILE = (
     ("metric/x", {"_target_": "bomb.network"}),
     ("model/_target_", "mxtrain.cli.main"),
     ("model/_target_", "mxtrain.vision.classification.gluoncv.pydantic"),
-    ("model/_target_", "mxtrain.model.base.Spec"),
+    ("model/_target_", "mxtrain.model.spec.Spec"),
     ("model/_target_", "mxtrain.model.prepare.prepare_network"),
     ("model/_target_", "mxtrain.optimizer.optimizers.SGD"),
     ("model/_target_", "mxtrain.model.custom.Wrapped"),

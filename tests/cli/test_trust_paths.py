@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Dict, List, Set
 
 import mxtrain
-from mxtrain.description.groups import GROUPS
-from mxtrain.description.trust import ADDRESSES
+from mxtrain.config.groups import GROUPS
+from mxtrain.config.trust import ADDRESSES
 from mxtrain.logger.tracker import Tracker
 
 PACKAGE = Path(mxtrain.__file__).parent

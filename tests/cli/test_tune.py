@@ -304,7 +304,7 @@ def test_mistakes_are_refused(refused, arguments, said: str) -> None:
 
 
 def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> None:
-    from mxtrain.cli.compose import Composer
+    from mxtrain.compose.composer import Composer
 
     composed: List[Any] = []
     compose = Composer.compose
@@ -336,8 +336,8 @@ def test_a_folder_with_other_files_is_refused(refused, tmp_path: Path) -> None:
 @pytest.fixture
 def study_folder(tmp_path: Path) -> Iterator[Path]:
     from mxtrain.tuning.folder import StudyDescription, StudyFolder
-    from mxtrain.tuning.settings import TuneSettings
     from mxtrain.tuning.space import Space, TunedSetting
+    from mxtrain.tuning.spec import TuneSettings
 
     folder = tmp_path / "cwd" / "study"
     StudyFolder(folder).create(

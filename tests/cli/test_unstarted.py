@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.checkpoint import lock_run_directory
-from mxtrain.cli.run_dir_rollback import RunDirRollback
+from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
 
 
 def files(folder: Path) -> list:

@@ -10,11 +10,11 @@ from typing import Any, Callable, Dict
 import pytest
 
 from mxtrain.checkpoint import CheckpointStore
-from mxtrain.cli import arguments
-from mxtrain.cli.restored import restore_description
-from mxtrain.cli.run_dir_rollback import RunDirRollback
+from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
+from mxtrain.compose import arguments
+from mxtrain.compose.restored import restore_description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError, RunDirectoryError
-from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.runs.run_files import STATUS_FILE
 from mxtrain.training.resume import find_checkpoint, find_finished, read_end
 
 

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.ranges import read_space_file
-from mxtrain.cli.yaml_numbers import OtherBase, strict
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.ranges import read_space_file
+from mxtrain.compose.yaml_numbers import OtherBase, strict
 from mxtrain.errors import ConfigError
 
 

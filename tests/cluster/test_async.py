@@ -166,7 +166,7 @@ FOREIGN = """
 import sys
 import numpy as np
 from mxtrain.engine.backend import mx, nd
-from mxtrain.kvstore import DistAsync
+from mxtrain.kvstore.spec import DistAsync
 from mxtrain.optimizer.optimizers import SGD
 from mxtrain.optimizer.updater import Updater
 from mxtrain.kvstore.world import World
@@ -179,7 +179,7 @@ optimizer = {"_target_": "mxtrain.optimizer.optimizers.SGD", "lr": 0.1, "wd": 0.
              "momentum": 0.9, "lazy_update": False}
 store = DistAsync().build(World(0, 1))
 here = Updater(SGD(lr=0.1).build(1), local, multipliers)
-kvstore = {"_target_": "mxtrain.kvstore.DistAsync", "compression": "none", "threshold": None, "ratio": 0.01,
+kvstore = {"_target_": "mxtrain.kvstore.spec.DistAsync", "compression": "none", "threshold": None, "ratio": 0.01,
            "tables": "workers"}
 settings = {"optimizer": {**optimizer, **eval(sys.argv[1])}, "kvstore": {**kvstore, **eval(sys.argv[2])}}
 there = store.build_updater(settings, weights, multipliers, 1)

@@ -11,8 +11,9 @@ from running import Process, checkpoints, rows, status, steps, verify
 
 from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.engine.backend import mx, nd
-from mxtrain.kvstore import has_horovod, joined_store
+from mxtrain.kvstore import joined_store
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.spec import has_horovod
 from mxtrain.kvstore.store import Reduction
 from mxtrain.kvstore.world import World
 from mxtrain.parallel.sync_batchnorm_executor import Division

@@ -27,7 +27,7 @@ from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.ring import KeyValueServer, Ring, peer_user
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import Supervisor
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 
 pytestmark = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
 

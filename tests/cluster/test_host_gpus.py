@@ -15,7 +15,7 @@ from mxtrain.cluster.remote import Relay
 from mxtrain.cluster.spec import Cluster
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError
-from mxtrain.parallel.strategies import Data, Hybrid, Single
+from mxtrain.parallel.spec import Data, Hybrid, Single
 
 Environments = List[Mapping[str, str]]
 ROOT = local_root(Path("/nowhere"))

@@ -22,7 +22,7 @@ from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of
 from mxtrain.cluster.ranked import MPILauncher
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 
 DIST = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=6", "checkpoint.every_steps=20", "early_stopping=off")

@@ -15,7 +15,7 @@ from running import SMALL, Process, status
 from tiers import rest_in_zoo
 
 from mxtrain.cluster.ring import peer_user
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 GIVEN = (*SMALL, "cluster.restarts=0", "cluster.start_timeout=60", "trainer.max_epochs=1", "early_stopping=off")

@@ -33,8 +33,8 @@ from running import (
     verify,
 )
 
-from mxtrain.cli.group import arguments_of
 from mxtrain.cli.train import description_of
+from mxtrain.cluster.launch.group import arguments_of
 from mxtrain.cluster.launcher import started_here
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.process import Process as ClusterProcess

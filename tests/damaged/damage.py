@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 
 Read = Callable[[], Optional[str]]
 """Reads all of the input as a command would; gives what was said where that went well."""

@@ -11,7 +11,7 @@ import pytest
 from boxed_files import draw
 
 from mxtrain.cli.dispatch import run
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import DataError
 from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.coco_key_points import CocoKeyPoints

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.data.base import open_splits
 from mxtrain.data.digits import read_digits
+from mxtrain.data.spec import open_splits
 from mxtrain.vision.detection.scenes import _interpolation_weights
 from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.digit_key_points import NAMES, OUTER, DigitKeyPoints, ink_box, ink_points

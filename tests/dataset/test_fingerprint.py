@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from mxtrain.data import fingerprint as module
-from mxtrain.data.base import open_splits
 from mxtrain.data.fingerprint import fingerprint
+from mxtrain.data.spec import open_splits
 
 
 def images(root: Path, count: int = 12) -> Path:

@@ -11,8 +11,8 @@ from PIL import Image
 from running import here, status
 
 import mxtrain
-from mxtrain.data.base import Splits
 from mxtrain.data.identity import differences, identify
+from mxtrain.data.spec import Splits
 from mxtrain.errors import MxtrainError
 from mxtrain.tables.feature_table import FeatureTable
 

@@ -11,8 +11,8 @@ import numpy as np
 import pydantic
 import pytest
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.dataset_check import CollectedFindings, check_dataset
+from mxtrain.data.spec import Splits
 from mxtrain.errors import CheckpointError, DataError
 from mxtrain.text.translation.parallel_text import ParallelText
 from mxtrain.text.translation.transformer import Transformer

@@ -10,10 +10,10 @@ import pytest
 from hydra.utils import get_class as locate
 from omegaconf import OmegaConf
 
+from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.specs import flatten, import_target, spec_help
-from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore import has_horovod
+from mxtrain.kvstore.spec import has_horovod
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.types import Callback, Spec
 
@@ -285,7 +285,7 @@ def test_rules_between_settings(describe_run, overrides: list, part: str) -> Non
 
 @pytest.mark.parametrize("group", [group for group in GROUPS if group not in NAMED_GROUPS])
 def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
-    other = "mxtrain.description.trainer.Trainer" if group != "trainer" else "mxtrain.amp.FullPrecision"
+    other = "mxtrain.training.spec.Trainer" if group != "trainer" else "mxtrain.amp.spec.FullPrecision"
     with pytest.raises(ConfigError, match=rf"{group}\._target_={other}: is no "):
         describe_run(f"{group}._target_={other}")
 

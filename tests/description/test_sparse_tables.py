@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mxtrain.description.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, sparse_from, sparse_samples
+from mxtrain.config.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, sparse_from, sparse_samples
 from mxtrain.errors import ConfigError
 
 

@@ -10,8 +10,8 @@ from typing import Mapping, Tuple
 
 import pytest
 
-from mxtrain.download.archives import move_into, unpacked
-from mxtrain.download.transfer import WrongContent
+from mxtrain.files.download.archives import move_into, unpacked
+from mxtrain.files.download.transfer import WrongContent
 
 
 def write_zip(path: Path, files: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:

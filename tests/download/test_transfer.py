@@ -15,8 +15,8 @@ from typing import Callable, Iterator, List, Sequence
 import pytest
 from http_server import FaultyServer, serving
 
-from mxtrain.download.transfer import CHUNK_BYTES, DownloadLimits, WrongContent, fetch, verify_checksum
 from mxtrain.errors import DownloadError
+from mxtrain.files.download.transfer import CHUNK_BYTES, DownloadLimits, WrongContent, fetch, verify_checksum
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = bytes(range(256)) * 4000
@@ -26,7 +26,7 @@ FAST = DownloadLimits(attempts=3, pause_s=0.0)
 SCRIPT = f"""
 import os, sys
 from pathlib import Path
-from mxtrain.download.transfer import fetch, verify_checksum
+from mxtrain.files.download.transfer import fetch, verify_checksum
 from mxtrain.errors import DownloadError
 
 url, target, limit = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])

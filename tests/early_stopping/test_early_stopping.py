@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mxtrain.early_stopping import EarlyStopping, NoEarlyStopping
+from mxtrain.early_stopping.spec import EarlyStopping, NoEarlyStopping
 
 
 def feed(spec, values, direction="max", state=None):

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from mxtrain import native
-from mxtrain.engine import backend
+from mxtrain.engine import backend, native
 from mxtrain.engine.backend import MAX_ARRAYS_PER_CHECK, all_finite, nd
 
 

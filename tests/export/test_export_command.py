@@ -20,7 +20,7 @@ import mxtrain
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError
 from mxtrain.export.folder import new_folder
-from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.terminal.progress import ProgressDisplay
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 KSERVE = "for=kserve and storage=URI belong together"

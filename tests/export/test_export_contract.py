@@ -18,9 +18,8 @@ from PIL import Image
 from small_runs import CASES, SHORT, classifier_words, with_data, write_data
 
 import mxtrain
-from mxtrain import native
 from mxtrain.cli.dispatch import run
-from mxtrain.engine import backend
+from mxtrain.engine import backend, native
 from mxtrain.errors import DataError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain import native
+from mxtrain.engine import native
 from mxtrain.files.cache import Untrusted, own_folder, read_cached, write_cached
 
 ROOT = Path(__file__).resolve().parents[2]

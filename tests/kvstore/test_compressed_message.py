@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import nd
-from mxtrain.kvstore import DistAsync
 from mxtrain.kvstore.compressed_message import CompressedExchange, CompressedReplies
+from mxtrain.kvstore.spec import DistAsync
 from mxtrain.kvstore.wire import Reply, Request, decode, encode
 
 SHAPES = [(7, 30), (11,), (3, 2, 2, 5)]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.kvstore import DistSync
 from mxtrain.kvstore.compression import (
     BFloat16Compressor,
     TopK,
@@ -14,6 +13,7 @@ from mxtrain.kvstore.compression import (
     redistribute_residual,
     rounded_down,
 )
+from mxtrain.kvstore.spec import DistSync
 from mxtrain.kvstore.world import World
 
 SIZES = (1, 7, 1000)

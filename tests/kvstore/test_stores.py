@@ -6,12 +6,12 @@ from nccl_rules import NCCLRules
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore import NCCL, Device, Local
+from mxtrain.kvstore.spec import NCCL, Device, Local
 from mxtrain.kvstore.store import Reduction
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.strategies import Data, Hybrid, ModelParallel
+from mxtrain.parallel.spec import Data, Hybrid, ModelParallel
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
 

@@ -20,8 +20,8 @@ from mxtrain.kvstore.table_link import answer_call, call_servers, connect
 from mxtrain.kvstore.table_wire import Connection, Header, TableServerLost, TableShare
 from mxtrain.kvstore.world import World
 from mxtrain.optimizer import optimizers
-from mxtrain.optimizer.base import RowwiseOptimizer
-from mxtrain.parallel.strategies import Data
+from mxtrain.optimizer.spec import RowwiseOptimizer
+from mxtrain.parallel.spec import Data
 from mxtrain.training import snapshot
 
 ROWWISE = [

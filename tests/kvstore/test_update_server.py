@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import nd
+from mxtrain.kvstore.server.update_server import GroupServer
 from mxtrain.kvstore.wire import FIRST_KEY, UPDATE, Group, Parameter, Request
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.updater import Updater
-from mxtrain.server.update_server import GroupServer
 
 SHAPES = {"dense.weight": (3, 4), "dense.bias": (3,), "still.weight": (2, 2)}
 MULTIPLIERS = {"dense.weight": (1.0, 1.0), "dense.bias": (1.0, 0.0), "still.weight": (0.0, 1.0)}

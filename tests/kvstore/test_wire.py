@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mxtrain.kvstore import wire
+from mxtrain.kvstore.server.update_server import Poll
 from mxtrain.kvstore.wire import LOOK, UPDATE, Reply, Request
-from mxtrain.server.update_server import Poll
 
 
 @pytest.mark.parametrize("lr", [0.0, 0.1, 1 / 3, 1e-17, 12345.678901234567, np.nextafter(1.0, 2.0)])

@@ -23,7 +23,7 @@ from rich.table import Table
 from mxtrain.logger.config_tree import render_config
 from mxtrain.logger.console_logger import ConsoleLogger
 from mxtrain.logger.progress import RunProgress
-from mxtrain.logger.report import format_value, next_commands, print_end, render_result
+from mxtrain.terminal.report import format_value, next_commands, print_end, render_result
 from mxtrain.types import CommandLine, Progress, Result, Validation
 
 from .conftest import row_of
@@ -353,9 +353,9 @@ def shown(renderable, width=200):
 
 
 DESCRIBED = {
-    "amp": {"_target_": "mxtrain.amp.FullPrecision"},
+    "amp": {"_target_": "mxtrain.amp.spec.FullPrecision"},
     "checkpoint": {"_target_": "mxtrain.checkpoint.spec.CheckpointSpec", "keep_last": 2},
-    "trainer": {"_target_": "mxtrain.description.trainer.Trainer", "max_epochs": 30, "seed": 0, "ema_decay": 0.9},
+    "trainer": {"_target_": "mxtrain.training.spec.Trainer", "max_epochs": 30, "seed": 0, "ema_decay": 0.9},
     "metric": {"accuracy": {"_target_": "mxtrain.metric.metrics.Accuracy"}},
     "model": {"_target_": "mxtrain.vision.classification.lenet.LeNet", "channels": [16, 32], "hidden": 128},
     "dataset": {"_target_": "own.Shapes", "batch_size": 8, "augment": {"_target_": "own.Crop", "pad": None}},

@@ -15,7 +15,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from mxtrain.errors import RunDirectoryError
-from mxtrain.logger.base import Logger
+from mxtrain.logger.spec import Logger
 from mxtrain.types import Callback
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -10,10 +10,10 @@ from PIL import Image
 
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.files.durable import encode_json, write_json_atomic
-from mxtrain.logger import fonts
 from mxtrain.logger.jsonl import encode_row
-from mxtrain.logger.patient_stream import patient_streams
 from mxtrain.task import confusion, sample_figure
+from mxtrain.task import figure_fonts as fonts
+from mxtrain.terminal.patient_stream import patient_streams
 
 CAT = "\u732b"
 

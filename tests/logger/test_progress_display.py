@@ -7,7 +7,7 @@ import re
 import time
 from typing import Callable
 
-from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.terminal.progress import ProgressDisplay
 
 
 class Terminal(io.StringIO):

@@ -13,13 +13,13 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
+from mxtrain.config.secret_values import hide_secrets
 from mxtrain.logger import delivery, tracker_logger
 from mxtrain.logger.aim import Aim
 from mxtrain.logger.clearml import ClearMl
 from mxtrain.logger.comet import Comet, CometConnection
 from mxtrain.logger.delivery import Delivery, ServiceError
 from mxtrain.logger.mlflow import MlflowConnection
-from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun, TrackerConnection
 from mxtrain.logger.tracker_logger import TrackerLogger
 from mxtrain.logger.tracker_points import Position, curves_of, points_rows

@@ -11,11 +11,11 @@ from typing import Any, List
 
 import pytest
 
+from mxtrain.config.secret_values import hide_secrets
 from mxtrain.logger.aim import Aim
 from mxtrain.logger.clearml import ClearMl
 from mxtrain.logger.comet import Comet
 from mxtrain.logger.mlflow import Mlflow, MlflowConnection
-from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import TrackerConnection
 from mxtrain.logger.tracker_process import TrackerSession
 from mxtrain.logger.wandb import Wandb

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 import mxtrain
-from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run as command
+from mxtrain.compose.composer import Composer
+from mxtrain.config.rules import require_direction
 from mxtrain.config.specs import import_target
-from mxtrain.description.rules import require_direction
 from mxtrain.errors import ConfigError
 from mxtrain.metric.given import GivenMetric
 from mxtrain.metric.meter import LossWeights, Meter

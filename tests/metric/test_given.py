@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mxtrain.config.given import giving
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
-from mxtrain.given import giving
 from mxtrain.metric.given import GivenMetric, PredictionsAndTargets
 
 SMALLER = ("MAE", "MSE", "RMSE", "CrossEntropy", "NegativeLogLikelihood", "Perplexity", "Loss")

@@ -330,7 +330,7 @@ def test_regions_are_read_from_the_map_of_their_size():
 def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
     """In both forms, with gradients of what is trained; in float64, since norms take most of a gradient away."""
     from mxtrain.engine.backend import autograd, native_operators
-    from mxtrain.native import Library
+    from mxtrain.engine.native import Library
     from mxtrain.vision.detection.networks import region_operators
 
     if native_operators().path is None:

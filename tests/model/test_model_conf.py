@@ -7,8 +7,8 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from mxtrain.model.base import ParamGroup
 from mxtrain.model.mlp import MLP
+from mxtrain.model.spec import ParamGroup
 from mxtrain.text.bert import Bert
 from mxtrain.vision.classification.gluoncv import GluonCV
 from mxtrain.vision.classification.lenet import LeNet

@@ -9,13 +9,13 @@ import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model, ParamGroup
 from mxtrain.model.custom import CustomModel
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
 from mxtrain.model.mlp import MLP
 from mxtrain.model.parameters import distinct_parameters, parameter_multipliers, require_trained
 from mxtrain.model.prepare import initialize, prepare_network
+from mxtrain.model.spec import Model, ParamGroup
 from mxtrain.vision.classification.gluoncv import GluonCV
 from mxtrain.vision.classification.lenet import LeNet
 from mxtrain.vision.classification.resnet import ResNet

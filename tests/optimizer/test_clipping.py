@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import mx, native_operators, nd
-from mxtrain.native import Library
+from mxtrain.engine.native import Library
 from mxtrain.optimizer import clipping
 from mxtrain.optimizer.clipping import GradientLimit, multiply, norm_and_limit
 

@@ -5,11 +5,11 @@ import inspect
 import numpy as np
 import pytest
 
-from mxtrain import native
+from mxtrain.engine import native
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.optimizer import native_update, optimizers
-from mxtrain.optimizer.base import Optimizer
+from mxtrain.optimizer.spec import Optimizer
 from mxtrain.optimizer.updater import Updater, similar_sizes
 
 ALL = [c for _, c in inspect.getmembers(optimizers, inspect.isclass) if issubclass(c, Optimizer) and c.mxnet_name]

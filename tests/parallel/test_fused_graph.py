@@ -13,7 +13,7 @@ from mxtrain.metric.metrics import Accuracy, Metric
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.grid import Grid
-from mxtrain.parallel.strategies import Data, Single
+from mxtrain.parallel.spec import Data, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
 

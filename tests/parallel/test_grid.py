@@ -17,7 +17,7 @@ from mxtrain.model.prepare import initialize
 from mxtrain.parallel.balance import find_candidates
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
-from mxtrain.parallel.strategies import Data, Hybrid, ModelParallel, Pipeline, Single
+from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Pipeline, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
 

@@ -10,7 +10,7 @@ from typing import Any, List
 import pytest
 
 from mxtrain.parallel.planner import Layout, assign_owners, assign_stages, isolate, plan
-from mxtrain.parallel.strategies import Data, Hybrid, Pipeline, Single
+from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
 from mxtrain.types import Batch
 
 

@@ -15,7 +15,7 @@ from mxtrain.kvstore.world import World
 from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.recurrent_state import RecurrentState
-from mxtrain.parallel.strategies import Data, Hybrid, Pipeline, Single
+from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
 from mxtrain.text.loss_blocks import TokenLoss
 from mxtrain.types import Batch
 

@@ -22,16 +22,16 @@ from id_networks import (
 from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import autograd, gluon, nd
+from mxtrain.engine.native import Library
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import make_sparse
 from mxtrain.model.networks.embedding_table import EmbeddingTable
-from mxtrain.native import Library
 from mxtrain.optimizer import optimizers
-from mxtrain.optimizer.base import RowwiseOptimizer
+from mxtrain.optimizer.spec import RowwiseOptimizer
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.strategies import Data, Hybrid, Single
+from mxtrain.parallel.spec import Data, Hybrid, Single
 from mxtrain.types import Batch
 
 ROWWISE = [

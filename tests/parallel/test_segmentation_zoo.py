@@ -10,11 +10,11 @@ from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
-from mxtrain.parallel.strategies import ModelParallel, Single
+from mxtrain.parallel.spec import ModelParallel, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
-from mxtrain.verification import disable_dropout
 from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation
+from mxtrain.workflows.verification import disable_dropout
 
 SHAPE = (3, 64, 64)
 

@@ -11,7 +11,7 @@ from mxtrain.metric.metrics import Accuracy
 from mxtrain.optimizer.clipping import multiply, norm_and_limit
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.shares import split
-from mxtrain.parallel.strategies import Data, Pipeline, Single
+from mxtrain.parallel.spec import Data, Pipeline, Single
 from mxtrain.training.network import hybridize
 from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch

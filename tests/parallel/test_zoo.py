@@ -13,11 +13,11 @@ from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.strategies import ModelParallel, Single
+from mxtrain.parallel.spec import ModelParallel, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
-from mxtrain.verification import disable_dropout
 from mxtrain.vision.classification.gluoncv import GluonCV
+from mxtrain.workflows.verification import disable_dropout
 
 FAMILIES = [
     ("resnet18_v1", 64),

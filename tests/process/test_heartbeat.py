@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from mxtrain.process.heartbeat import Heartbeat
+from mxtrain.cluster.heartbeat import Heartbeat
 
 
 @pytest.fixture

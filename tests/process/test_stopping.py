@@ -18,7 +18,7 @@ import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.process.stopping import SignalStop, Terminated, startup_signals
+from mxtrain.cluster.stopping import SignalStop, Terminated, startup_signals
 
 LONG = (*SMALL, "trainer.max_epochs=100000", "early_stopping=off")
 
@@ -222,7 +222,7 @@ def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
 def test_a_start_that_hangs_ends_when_the_grace_is_over(number, exit_code):
     code = textwrap.dedent(f"""
         import ctypes, os, threading
-        from mxtrain.process.stopping import startup_signals
+        from mxtrain.cluster.stopping import startup_signals
         with startup_signals(grace_s=0.3):
             mutex = ctypes.create_string_buffer(64)
             threading.Timer(1.0, os.kill, [os.getpid(), {int(number)}]).start()
@@ -266,7 +266,7 @@ def test_a_signal_to_a_forked_child_is_none_to_its_parent():
     """A pool of processes is ended by SIGTERM: that must neither stop the run nor begin its grace time."""
     code = textwrap.dedent("""
         import os, signal, time
-        from mxtrain.process.stopping import SignalStop, Terminated, startup_signals
+        from mxtrain.cluster.stopping import SignalStop, Terminated, startup_signals
         with startup_signals(grace_s=0.2), SignalStop(grace_s=0.2) as signals:
             ready, begun = os.pipe()
             child = os.fork()

@@ -18,9 +18,7 @@ from mxtrain.cli import main
 from mxtrain.cluster.process import LaunchSpec, LocalProcess
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.spec import Cluster
-from mxtrain.cluster.supervisor import Supervisor, _signal_before_training
-from mxtrain.kvstore.world import World
-from mxtrain.process.stopping import (
+from mxtrain.cluster.stopping import (
     EXIT_CODES,
     SignalReader,
     SignalStop,
@@ -31,6 +29,8 @@ from mxtrain.process.stopping import (
     startup_signals,
     was_told_to_end,
 )
+from mxtrain.cluster.supervisor import Supervisor, _signal_before_training
+from mxtrain.kvstore.world import World
 from mxtrain.training.agreement import Agreement
 from mxtrain.types import Callback
 
@@ -139,7 +139,7 @@ def test_a_warning_during_start_up_counts_when_training_begins() -> None:
 def test_a_warning_neither_kills_nor_starts_the_grace_time(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: List[int] = []
     monkeypatch.setattr(os, "_exit", killed.append)
-    monkeypatch.setattr("mxtrain.process.stopping.DUPLICATE_S", 0.0)
+    monkeypatch.setattr("mxtrain.cluster.stopping.DUPLICATE_S", 0.0)
     with startup_signals(), SignalStop(grace_s=0.05) as signals:
         signal.raise_signal(signal.SIGUSR1)
         wait_for(lambda: signals.stop)

@@ -15,14 +15,14 @@ from arithmetic import Adam, Moment, Momentum, Reference, Settings, Split, falli
 from in_threads import Rendezvous, Threads
 from running import Process, rows, status
 
-from mxtrain.build import build_run
-from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run as run_command
-from mxtrain.cli.environment import check
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.environment import check
 from mxtrain.errors import EXIT_BUDGET
 from mxtrain.kvstore.world import World
 from mxtrain.task import sample_figure
 from mxtrain.task.sample_figure import PredictedImages
+from mxtrain.training.build import build_run
 from mxtrain.types import Callback
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.

@@ -49,7 +49,7 @@ def test_nothing_is_asked_of_the_kernel_without_the_instructions(tmp_path: Path)
 def test_bfloat16_with_amx_runs_and_is_right() -> None:
     """In a process of its own: a wrong decision ends it with an illegal instruction."""
     done = subprocess.run(
-        [sys.executable, "-m", "mxtrain.cli.probe"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "mxtrain.runtime.probe"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert '"bfloat16": true' in done.stdout

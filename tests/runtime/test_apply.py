@@ -173,9 +173,9 @@ def test_mxnet_really_gets_the_threads() -> None:
 def test_verify_forbids_tf32_and_a_given_value_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    from mxtrain.amp import FULL
-    from mxtrain.cli.environment import set_environment
-    from mxtrain.parallel.strategies import Single
+    from mxtrain.amp.spec import FULL
+    from mxtrain.compose.environment import set_environment
+    from mxtrain.parallel.spec import Single
 
     found = {}
     for given in ("auto", True, False):

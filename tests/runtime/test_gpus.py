@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.cli import diagnosis, probe
 from mxtrain.errors import ConfigError
-from mxtrain.parallel import strategies
-from mxtrain.parallel.strategies import Single
+from mxtrain.parallel import spec as strategies
+from mxtrain.parallel.spec import Single
+from mxtrain.runtime import probe
 from mxtrain.runtime.gpus import PUBLISHED, find_gpus
+from mxtrain.workflows import doctor as diagnosis
 
 HOPPER, AMPERE = "NVIDIA H100 80GB HBM3, 9.0", "NVIDIA A100-SXM4-40GB, 8.0"
 

@@ -9,7 +9,7 @@ from typing import Any, Dict
 
 import pytest
 
-from mxtrain.cli import job
+from mxtrain.cluster.launch import job
 from mxtrain.runtime import Runtime, apply
 from mxtrain.runtime.apply import RuntimeReport
 from mxtrain.runtime.slow_variables import SLOW_VALUES, slow_variables

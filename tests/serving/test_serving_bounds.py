@@ -21,7 +21,7 @@ import served_folders
 from PIL import Image
 from served_here import ask
 
-from mxtrain import libraries
+from mxtrain.config import libraries
 from mxtrain.errors import DataError
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving import service
@@ -35,7 +35,7 @@ from mxtrain.serving.models import ServedModel, TensorSpec
 from mxtrain.serving.protocol import MAX_ID, parse_generate, parse_infer, parse_json
 from mxtrain.serving.readers import require_tokenizer_libraries
 from mxtrain.serving.service import PendingBodies
-from mxtrain.serving.settings import ServeSettings
+from mxtrain.serving.spec import ServeSettings
 
 SPEC = TensorSpec("x", "float32", "FP32", ("batch", 2))
 MODEL: Any = SimpleNamespace(name="m", is_batched=True, inputs=[SPEC], outputs=[SPEC], statistics={}, generator=None)

@@ -31,7 +31,7 @@ from mxtrain.serving import server
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.server import bind
-from mxtrain.serving.settings import ServeSettings
+from mxtrain.serving.spec import ServeSettings
 
 
 def load(folder: Path, **changed: Any) -> ServedModel:

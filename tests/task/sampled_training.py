@@ -5,7 +5,7 @@ import numpy as np
 
 def parts_of(description):
     """Signature, network and loss of a run."""
-    from mxtrain.data.base import open_splits
+    from mxtrain.data.spec import open_splits
     from mxtrain.engine.backend import mx
     from mxtrain.training.network import build_network
     from mxtrain.training.objective import build_loss

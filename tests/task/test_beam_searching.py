@@ -12,8 +12,8 @@ import pytest
 
 from mxtrain.engine.backend import gluon, host_view, mx, nd
 from mxtrain.model.parameters import distinct_parameters
-from mxtrain.task.base import Task
 from mxtrain.task.decoding_network import DecodingNetwork
+from mxtrain.task.spec import Task
 from mxtrain.text.translation.beam_searching import (
     BeamSearching,
     BeamSearchTask,

@@ -8,7 +8,7 @@ from typing import Any, Dict, Sequence
 import numpy as np
 import pytest
 
-from mxtrain.data.base import BaseDataset
+from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError
 from mxtrain.vision.detection.coco_results import coco_ids
 from mxtrain.vision.detection.signature import BoxSignature

@@ -19,18 +19,18 @@ from tiers import rest_in_zoo
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.predict import predict_samples
-from mxtrain.cli.restored import restore_inputs
-from mxtrain.data.base import open_splits
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.restored import restore_inputs
+from mxtrain.data.spec import open_splits
 from mxtrain.engine.predictions import to_host
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.stage import as_list
-from mxtrain.task.base import Task
-from mxtrain.trained import load_trained
+from mxtrain.task.spec import Task
 from mxtrain.training.loaders import build_loader
-from mxtrain.verification import verify
+from mxtrain.training.trained import load_trained
+from mxtrain.workflows.verification import verify
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
@@ -499,7 +499,7 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
         ("task=clasification", "Did you mean 'classification'?"),
         ("task.x=1", "there is no 'task.x'"),
         ("task._target_=mxtrain.model.mlp.MLP", "task._target_=mxtrain.model.mlp.MLP"),
-        ("task._target_=mxtrain.task.base.Task", "not for the task Task. Type another loss."),
+        ("task._target_=mxtrain.task.spec.Task", "not for the task Task. Type another loss."),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence_that_names_what_to_type(capsys: Any, words: str, said: str) -> None:
@@ -526,7 +526,7 @@ def test_a_sweep_over_different_tasks_is_refused(tmp_path: Path, monkeypatch: An
 
 def test_the_task_of_a_swept_dataset_is_that_of_every_job(monkeypatch: Any) -> None:
     """Hydra composes the jobs itself: it has to be given the task."""
-    from mxtrain.cli.sweep import fit
+    from mxtrain.cluster.launch.sweep import fit
 
     with Composer() as composer:
         words = ["dataset=masked_text", "dataset.batch_size=8,16"]

@@ -12,9 +12,9 @@ import pytest
 from boxed_files import IMAGES, write_coco, write_list, write_records, write_voc
 
 from mxtrain.cli.dispatch import run
-from mxtrain.verification import verify
 from mxtrain.vision.detection.centernet_fpn import CenterNetFPN
 from mxtrain.vision.detection.voc import Voc
+from mxtrain.workflows.verification import verify
 
 LAYOUTS = {
     "voc": (lambda root: write_voc(root / "VOC2007"), ["dataset.classes=[cat,Dog]"]),
@@ -161,7 +161,7 @@ def test_placements_compute_batches_of_several_sizes_and_mixed_images(tmp_path, 
 
 
 def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
-    from mxtrain.data.base import open_splits
+    from mxtrain.data.spec import open_splits
     from mxtrain.engine.backend import mx
     from mxtrain.training.loaders import build_loader
 

@@ -12,8 +12,8 @@ from low_precision import needs_bfloat16
 from tiers import rest_in_zoo
 
 from mxtrain.cli.dispatch import run
-from mxtrain.verification import verify
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
+from mxtrain.workflows.verification import verify
 
 SSD = ("model.name=ssd_300_mobilenet0.25",)
 SMALL_SSD = ("model.name=ssd_custom", "model.backbone=cifar_resnet20_v1", "model.filters=[16]")
@@ -99,7 +99,7 @@ def gluoncvs(name):
 @pytest.mark.parametrize("place", [0, -1])
 def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run, words, place):
     """The first box is of one end of the maps, the last one of the other."""
-    from mxtrain.data.base import open_splits
+    from mxtrain.data.spec import open_splits
     from mxtrain.engine.backend import mx, nd
     from mxtrain.training.attribution import build_method
     from mxtrain.training.network import build_network
@@ -130,7 +130,7 @@ def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run
 @pytest.mark.parametrize("words, loss", FAMILIES)
 def test_a_batch_without_objects_is_learned_from(describe_run, words, loss):
     """Loss and gradients are finite, and say that nothing is there."""
-    from mxtrain.data.base import open_splits
+    from mxtrain.data.spec import open_splits
     from mxtrain.engine.backend import autograd, mx, nd
     from mxtrain.parallel.stage import as_list
     from mxtrain.training.network import build_network

@@ -30,8 +30,8 @@ def in_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def describe(in_example: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mxtrain.cli.compose import Composer
-    from mxtrain.cli.environment import check
+    from mxtrain.compose.composer import Composer
+    from mxtrain.compose.environment import check
 
     def make(*overrides: str, small: Sequence[str] = SMALL) -> Any:
         with Composer([str(EXAMPLE / "conf")]) as composer:
@@ -45,7 +45,7 @@ def weights(run: Any) -> Any:
 
 
 def test_loss_and_psnr_are_those_of_numpy(describe: Any, tmp_path: Path) -> None:
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     run = build_run(describe(), tmp_path / "run")
     strategy = run.runner._step.strategy
@@ -62,7 +62,7 @@ def test_loss_and_psnr_are_those_of_numpy(describe: Any, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("placement", [("parallel=hybrid", "parallel.devices=cpu:4"), ("parallel=data",)], ids=str)
 def test_placements_give_the_same_weights(describe: Any, tmp_path: Path, placement: Any) -> None:
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     found = []
     for name, given in (("one", ()), ("placed", placement)):
@@ -75,7 +75,7 @@ def test_placements_give_the_same_weights(describe: Any, tmp_path: Path, placeme
 
 def test_workers_give_the_same_weights(describe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each adds the noise of its own samples, whose draws do not depend on who has them."""
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     alone = build_run(describe("trainer.max_steps=6"), tmp_path / "alone")
     alone.runner.train(alone.info)
@@ -143,7 +143,7 @@ def test_a_field_of_its_own_is_trained_resumed_and_measured(in_example: None, tm
 
 
 def test_a_field_of_its_own_is_placed_and_measured_as_by_numpy(describe: Any, tmp_path: Path) -> None:
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     found = []
     for name, given in (("one", ()), ("placed", ("parallel=hybrid", "parallel.devices=cpu:4"))):

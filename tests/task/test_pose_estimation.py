@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.types import Batch

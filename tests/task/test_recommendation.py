@@ -13,17 +13,17 @@ import pytest
 from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.engine.backend import nd
-from mxtrain.logger.report import next_commands
 from mxtrain.recommendation import all_items
 from mxtrain.recommendation.baselines import item_neighbours, mean_ratings, popularity, ranks_of, sampled_ranks
 from mxtrain.recommendation.interactions import InteractionTable
 from mxtrain.recommendation.loader import RecommendationDraw
 from mxtrain.recommendation.source import Interactions
+from mxtrain.terminal.report import next_commands
 from mxtrain.training.loaders import build_loader
 from mxtrain.types import CommandLine
-from mxtrain.verification import verify
+from mxtrain.workflows.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.data.base import open_splits
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.loading.target_scale import with_target_scale
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DamagedCheckpoint, DataError
 from mxtrain.tables.number_table import NumberTable
 
@@ -44,7 +44,7 @@ def write_table(path: Path, size: int, seed: int = 0) -> None:
 def test_each_step_is_that_of_least_squares(describe_run: Any, tmp_path: Path) -> None:
     """Weights and rows of five steps of gradient descent on half the mean squared difference, in NumPy. Targets are
     standardised; the root mean squared error is in their own unit."""
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     description = describe_run(*LINEAR, "dataset=number_table")
     run = build_run(description, tmp_path / "run")
@@ -104,7 +104,7 @@ def test_eval_and_predict_agree_sample_by_sample(train_run: Any, describe_run: A
 
 def test_targets_of_any_unit_are_learned_alike(describe_run: Any, tmp_path: Path) -> None:
     """The same weights, and errors in units of the target's deviation, whatever its unit and zero are."""
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     found = []
     for unit, zero in ((1.0, 0.0), (2.0**17, 2.0**19)):

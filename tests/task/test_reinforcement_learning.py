@@ -16,14 +16,14 @@ from PIL import Image
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import nd
-from mxtrain.logger.report import next_commands
 from mxtrain.reinforcement.episode_figure import CAPTION, COLUMNS, WIDTH, draw_episode, encode_animation
 from mxtrain.reinforcement.episodes import Episodes
 from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.policy_client import PolicyClient
 from mxtrain.reinforcement.task import ReinforcementLearning
+from mxtrain.terminal.report import next_commands
 from mxtrain.types import CommandLine
-from mxtrain.verification import verify
+from mxtrain.workflows.verification import verify
 
 RL = "task=reinforcement_learning"
 SIDE = 36

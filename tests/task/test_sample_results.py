@@ -47,8 +47,8 @@ def read_rows(content: bytes) -> List[Dict[str, str]]:
 
 @pytest.mark.parametrize("case", list(COLUMNS))
 def test_results_of_samples_add_up_to_those_of_the_split(case: str, describe_run: Any, tmp_path: Path) -> None:
-    from mxtrain.build import build_run
     from mxtrain.engine.backend import mx
+    from mxtrain.training.build import build_run
     from mxtrain.training.loaders import build_loader, open_data
 
     write_data(tmp_path)

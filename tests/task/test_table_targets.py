@@ -12,7 +12,7 @@ import pytest
 from sklearn import metrics
 
 from mxtrain.cli import main
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.metric.binary import (
     AveragePrecision,

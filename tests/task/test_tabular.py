@@ -15,9 +15,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 from mxtrain.cli import main
-from mxtrain.data.base import open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.verification import verify
+from mxtrain.workflows.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -57,7 +57,7 @@ def read_rows(path: Path) -> List[Dict[str, str]]:
 @pytest.mark.parametrize("pos_weight", [1.0, 3.0])
 def test_each_step_is_that_of_a_logistic_regression(describe_run: Any, tmp_path: Path, pos_weight: float) -> None:
     """Weights and losses of five steps of gradient descent on the weighted cross entropy, in NumPy."""
-    from mxtrain.build import build_run
+    from mxtrain.training.build import build_run
 
     description = describe_run(*LINEAR, f"loss.pos_weight={pos_weight}")
     run = build_run(description, tmp_path / "run")

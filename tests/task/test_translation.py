@@ -13,7 +13,6 @@ import pytest
 from in_threads import Rendezvous, Threads
 from low_precision import needs_bfloat16
 
-from mxtrain.build import build_run, build_step
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
@@ -23,10 +22,11 @@ from mxtrain.text.tokenizing.library import train_bpe
 from mxtrain.text.translation.parallel import InMemoryPairs
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.text.translation.task import Translation
+from mxtrain.training.build import build_run, build_step
 from mxtrain.training.loaders import build_loader, open_data
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
-from mxtrain.verification import verify
+from mxtrain.workflows.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SMALL = (

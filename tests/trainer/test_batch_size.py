@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from mxtrain.build import build_run
 from mxtrain.training.batch_size import largest_fitting
+from mxtrain.training.build import build_run
 
 
 @pytest.mark.parametrize(

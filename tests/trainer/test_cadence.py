@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from mxtrain.cadence import Cadence
+from mxtrain.config.cadence import Cadence
 
 
 def moments(

@@ -8,11 +8,11 @@ from typing import Any, Iterator, Tuple
 import numpy as np
 import pytest
 
+from mxtrain.cluster.stopping import PassInterrupted
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
-from mxtrain.process.stopping import PassInterrupted
 from mxtrain.training import evaluate
 from mxtrain.training.evaluate import VECTORS_PER_READ, Evaluator, joined
 from mxtrain.types import Batch

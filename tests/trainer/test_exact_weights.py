@@ -21,7 +21,7 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.optimizers import SGD
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.strategies import Data, Hybrid, Pipeline, Single
+from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
 from mxtrain.text.loss_blocks import MaskedSoftmaxCrossEntropyLoss
 from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch

@@ -16,8 +16,8 @@ import pytest
 from running import here, rows
 
 from mxtrain.cli import main
-from mxtrain.cli.group import write_reference
 from mxtrain.cli.replay import refer_to_step
+from mxtrain.cluster.launch.group import write_reference
 from mxtrain.cluster.launcher import started_here
 from mxtrain.cluster.process import LaunchSpec, Process
 from mxtrain.cluster.spec import Cluster

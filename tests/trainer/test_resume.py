@@ -26,10 +26,10 @@ from running import (
 )
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.cli.arguments import parse
-from mxtrain.cli.restored import restore_description
+from mxtrain.compose.arguments import parse
+from mxtrain.compose.restored import restore_description
+from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
-from mxtrain.native import library
 from mxtrain.training.resume import differences
 
 

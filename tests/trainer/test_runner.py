@@ -14,18 +14,18 @@ import pytest
 from rich.console import Console
 from running import checkpoints, rows, status, steps
 
-from mxtrain import build
-from mxtrain.build import build_run
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.cli import evaluate
-from mxtrain.cli.job import begin_run
+from mxtrain.cluster.launch.job import begin_run
 from mxtrain.data.signature import signature_of
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
-from mxtrain.logger.report import render_result
 from mxtrain.metric.metrics import Accuracy
-from mxtrain.trained import load_trained
+from mxtrain.terminal.report import render_result
+from mxtrain.training import build
+from mxtrain.training.build import build_run
 from mxtrain.training.loaders import build_loader
+from mxtrain.training.trained import load_trained
 from mxtrain.types import Callback, CommandLine
 
 SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch

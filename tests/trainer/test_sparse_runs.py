@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.build import build_run
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.data.signature import signature_of
 from mxtrain.errors import ConfigError
 from mxtrain.optimizer.rows import lazy_update
-from mxtrain.trained import load_network, load_trained
-from mxtrain.verification import verify
+from mxtrain.training.build import build_run
+from mxtrain.training.trained import load_network, load_trained
+from mxtrain.workflows.verification import verify
 
 ADAM = ("optimizer=adam", "optimizer.wd=0.01")
 

@@ -15,12 +15,12 @@ import pytest
 
 pytest.importorskip("optuna", minversion="4")
 
+from mxtrain.cluster.stopping import SignalStop
 from mxtrain.errors import ConfigError
-from mxtrain.process.stopping import SignalStop
 from mxtrain.tuning import worker as workers
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
-from mxtrain.tuning.settings import TuneSettings, first_rung
 from mxtrain.tuning.space import Space, TunedSetting, setting_of
+from mxtrain.tuning.spec import TuneSettings, first_rung
 from mxtrain.tuning.trials import build_pruner
 from mxtrain.tuning.worker import Worker, WorkerStopped, environment
 

@@ -16,8 +16,8 @@ from mxtrain.cli.tune import reason_without_result, val_interval_of
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
-from mxtrain.tuning.settings import TuneSettings, rung_budget
 from mxtrain.tuning.space import Space, TunedSetting, override_words
+from mxtrain.tuning.spec import TuneSettings, rung_budget
 from mxtrain.tuning.trials import Study, TrialProgress, build_pruner, recorded_values
 from mxtrain.tuning.worker import Worker
 
@@ -158,8 +158,8 @@ def test_ranges_of_one_setting_exclude_each_other(second: TunedSetting) -> None:
 
 
 def test_a_file_lists_ranges_of_one_setting(tmp_path: Path) -> None:
-    from mxtrain.cli.compose import Composer
-    from mxtrain.cli.ranges import split_space
+    from mxtrain.compose.composer import Composer
+    from mxtrain.compose.ranges import split_space
 
     file = tmp_path / "space.yaml"
     file.write_text(

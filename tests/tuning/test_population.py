@@ -10,8 +10,8 @@ import pytest
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import StudyDescription
 from mxtrain.tuning.population import check_population, members_at, mutate, next_rung
-from mxtrain.tuning.settings import TuneSettings
 from mxtrain.tuning.space import Space, TunedSetting
+from mxtrain.tuning.spec import TuneSettings
 
 LR = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
 FIRST = [{"optimizer.lr": 1e-3 * (number + 1)} for number in range(8)]

@@ -14,8 +14,8 @@ optuna = pytest.importorskip("optuna", minversion="4")
 
 from mxtrain.tuning.folder import StudyDescription, StudyFolder  # noqa: E402
 from mxtrain.tuning.samplers import build_sampler, check_sampler, cmaes_values, draw  # noqa: E402
-from mxtrain.tuning.settings import TuneSettings  # noqa: E402
 from mxtrain.tuning.space import Space, TunedSetting  # noqa: E402
+from mxtrain.tuning.spec import TuneSettings  # noqa: E402
 from mxtrain.tuning.trials import SAMPLER_LIBRARIES, Study, cut_partial_line  # noqa: E402
 
 NUMBERS = (

@@ -9,11 +9,11 @@ from typing import Iterator
 
 import pytest
 
-from mxtrain.cli.compose import Composer
-from mxtrain.cli.ranges import long_form, split_space
+from mxtrain.compose.composer import Composer
+from mxtrain.compose.ranges import long_form, split_space
 from mxtrain.errors import ConfigError
-from mxtrain.tuning.settings import TuneSettings, budget_text, rung_budget
 from mxtrain.tuning.space import Space, TunedSetting, override_words
+from mxtrain.tuning.spec import TuneSettings, budget_text, rung_budget
 
 
 @pytest.fixture(scope="module")

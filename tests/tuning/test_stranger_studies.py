@@ -16,8 +16,8 @@ from mxtrain.cli import main
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
-from mxtrain.tuning.settings import TuneSettings
 from mxtrain.tuning.space import Space, TunedSetting
+from mxtrain.tuning.spec import TuneSettings
 from mxtrain.tuning.trials import Study
 from mxtrain.tuning.worker import Worker, environment
 

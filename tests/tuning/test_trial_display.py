@@ -11,8 +11,8 @@ import pytest
 
 from mxtrain.tuning import trial_display
 from mxtrain.tuning.folder import StudyDescription
-from mxtrain.tuning.settings import TuneSettings
 from mxtrain.tuning.space import Space, TunedSetting
+from mxtrain.tuning.spec import TuneSettings
 from mxtrain.tuning.trial_display import TrialDisplay
 
 

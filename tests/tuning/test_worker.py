@@ -16,8 +16,8 @@ from mxtrain.tuning import population, worker
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.population import PopulationMember, take_over, values_by_budget
 from mxtrain.tuning.samplers import draw
-from mxtrain.tuning.settings import TuneSettings
 from mxtrain.tuning.space import Space, TunedSetting
+from mxtrain.tuning.spec import TuneSettings
 from mxtrain.tuning.trials import TrialProgress
 from mxtrain.tuning.worker import MAX_DEATHS, Worker
 

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from mxtrain.checkpoint import lock_run_directory, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS, scan
-from mxtrain.cli import sweep
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.group import find_role
-from mxtrain.cli.outcome import Outcome, exit_code_of, print_cause
-from mxtrain.cli.program import program
-from mxtrain.cli.run import train_once
-from mxtrain.cli.run_dir_rollback import RunDirRollback
-from mxtrain.cli.tables import BEST, print_rows
+from mxtrain.cluster.launch import sweep
+from mxtrain.cluster.launch.group import find_role
+from mxtrain.cluster.launch.outcome import Outcome, exit_code_of, print_cause
+from mxtrain.cluster.launch.run import train_once
+from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
+from mxtrain.cluster.stopping import was_told_to_end
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.compose.environment import compose_and_check
+from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of, quote
-from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, ConfigError, MxtrainError
-from mxtrain.logger.report import format_value, print_commands
-from mxtrain.logger.terminal import open_console
-from mxtrain.process.stopping import was_told_to_end
+from mxtrain.terminal.console import open_console
+from mxtrain.terminal.program import program
+from mxtrain.terminal.report import format_value, print_commands
+from mxtrain.terminal.tables import BEST, print_rows
 from mxtrain.training.fold_results import FOLDS_FILE, FoldResult, fold_folder, read_fold, write_folds
 from mxtrain.training.resume import find_resume_point, require_finished_on_same_data
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Config, JsonObject
+    from mxtrain.types.annotations import Config, JsonObject
 
 OWN = ("hydra.run.dir", "trainer.fold")
 MOST_SHOWN = 10

@@ -12,9 +12,8 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
-from mxtrain.cli.program import program
-from mxtrain.cli.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.joining import find_scheduler
+from mxtrain.cluster.launch.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.member import Member, find_member
@@ -24,13 +23,14 @@ from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
+from mxtrain.config.groups import Description
 from mxtrain.config.override_text import quote
-from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, RunDirectoryError
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import read_regular_text
-from mxtrain.files.run_files import STATUS_FILE
 from mxtrain.kvstore.world import RING
+from mxtrain.runs.run_files import STATUS_FILE
+from mxtrain.terminal.program import program
 from mxtrain.types import Result
 
 SHORTEST_S = 1.0

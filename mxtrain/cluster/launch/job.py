@@ -17,18 +17,18 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.checkpoint import lock_run_directory
-from mxtrain.cli import config_files, sweep
-from mxtrain.cli.arguments import config_flags
-from mxtrain.cli.environment import conf_of, describe_here, set_environment
-from mxtrain.cli.group import supervise
-from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, print_outcome
-from mxtrain.cli.program import command_line
-from mxtrain.cli.sweep_jobs import number_of
+from mxtrain.cluster.launch import sweep
+from mxtrain.cluster.launch.group import supervise
+from mxtrain.cluster.launch.outcome import STOPS, JobFailed, Outcome, append_outcome, print_outcome
+from mxtrain.cluster.launch.sweep_jobs import number_of
 from mxtrain.cluster.member import find_world
+from mxtrain.cluster.stopping import keep_termination, was_told_to_end
+from mxtrain.compose import config_files
+from mxtrain.compose.arguments import config_flags
+from mxtrain.compose.environment import conf_of, describe_here, set_environment
+from mxtrain.config import rules
+from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of
-from mxtrain.description import rules
-from mxtrain.description.groups import Description
-from mxtrain.description.remedies import less_memory
 from mxtrain.errors import (
     EXIT_CRASHED,
     EXIT_FINISHED,
@@ -39,11 +39,12 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import STATUS_FILE
-from mxtrain.process.stopping import keep_termination, was_told_to_end
+from mxtrain.runs.run_files import STATUS_FILE
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
+from mxtrain.terminal.program import command_line
+from mxtrain.training.remedies import less_memory
 from mxtrain.training.resume import (
     ResumePoint,
     already_finished_message,
@@ -55,9 +56,9 @@ from mxtrain.training.resume import (
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
-    from mxtrain.build import BuiltRun
+    from mxtrain.training.build import BuiltRun
     from mxtrain.training.custom_steps import CustomSteps
+    from mxtrain.types.annotations import JsonObject
 
 log = logging.getLogger("mxtrain")
 file_log = logging.getLogger("mxtrain.record")
@@ -232,9 +233,9 @@ def begin_run(
             return end
     report_environment(report, description)
     # Imports MXNet: only from here on.
-    from mxtrain.build import build_run
-    from mxtrain.description.provenance import write_meta
     from mxtrain.engine.backend import native_operators
+    from mxtrain.runs.provenance import write_meta
+    from mxtrain.training.build import build_run
 
     if description.runtime.operators is True and native_operators().path is None:
         reason = native_operators().why

@@ -12,7 +12,7 @@ from typing import IO, List, Sequence, TextIO, Tuple
 from mxtrain.cluster.process import start_child
 from mxtrain.config.override_text import quote
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.runs.run_files import STATUS_FILE
 
 PREFIX = "error: "
 

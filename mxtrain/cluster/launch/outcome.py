@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
-from mxtrain.cli.program import as_typed
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.files.durable import encode_json, open_file
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
+from mxtrain.terminal.program import as_typed
 from mxtrain.types import Result
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Best, JsonForm
+    from mxtrain.types.annotations import Best, JsonForm
 
 STOPS = (EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 """Exit codes of runs that were told to stop: no errors, the same command continues."""

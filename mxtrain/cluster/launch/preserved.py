@@ -15,8 +15,8 @@ from typing import Dict, Iterator, List, Tuple
 from hydra.core.hydra_config import HydraConfig
 from hydra.version import VersionBase
 
+from mxtrain.cluster.stopping import EXIT_CODES, WARNINGS
 from mxtrain.errors import NUMPY_SEMANTICS, ConfigError
-from mxtrain.process.stopping import EXIT_CODES, WARNINGS
 
 _SIGNALS = (*EXIT_CODES, *WARNINGS)
 _at_import: Dict[str, str] = {}

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
 from mxtrain.checkpoint import lock_run_directory
-from mxtrain.cli import sweep
-from mxtrain.cli.compose import Composed
-from mxtrain.cli.group import find_role
-from mxtrain.cli.hydra_run import run_composed
-from mxtrain.cli.job import command_of, train_as_group, train_safely
-from mxtrain.cli.outcome import Outcome, exit_code_of, print_cause, print_outcome
-from mxtrain.cli.program import command_line
-from mxtrain.cli.run_dir_rollback import RunDirRollback
-from mxtrain.cli.store_server import serve
+from mxtrain.cluster.launch import sweep
+from mxtrain.cluster.launch.group import find_role
+from mxtrain.cluster.launch.hydra_run import run_composed
+from mxtrain.cluster.launch.job import command_of, train_as_group, train_safely
+from mxtrain.cluster.launch.outcome import Outcome, exit_code_of, print_cause, print_outcome
+from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
+from mxtrain.cluster.launch.store_server import serve
 from mxtrain.cluster.member import Member
-from mxtrain.description.groups import Description
+from mxtrain.compose.composer import Composed
+from mxtrain.config.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError
+from mxtrain.terminal.program import command_line
 from mxtrain.training.resume import ResumePoint, find_resume_point, move_to_previous
 from mxtrain.types import CommandLine, Result
 
@@ -75,8 +75,8 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
 def show_end(result: Result, run_dir: Path, description: Description, command: CommandLine) -> Outcome:
     """Prints how a single run ended, as far as no logger did."""
     if "console" not in description.logger and result.state != "failed":
-        from mxtrain.logger.report import print_end
-        from mxtrain.logger.terminal import open_console
+        from mxtrain.terminal.console import open_console
+        from mxtrain.terminal.report import print_end
 
         task = description.task
         console = open_console(sys.stdout)

@@ -10,16 +10,16 @@ import traceback
 from typing import TYPE_CHECKING, Callable, Optional
 
 from mxtrain.cluster.node import run_node
+from mxtrain.cluster.stopping import SHUTDOWN_TIMEOUT_S
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.kvstore.wire import ServerCommand, read_command
-from mxtrain.process.stopping import SHUTDOWN_TIMEOUT_S
 
 if TYPE_CHECKING:
     import mxnet as mx
 
-    from mxtrain.description.groups import Description  # a server that only sums starts without it
+    from mxtrain.config.groups import Description  # a server that only sums starts without it
+    from mxtrain.kvstore.server.update_server import UpdateServer
     from mxtrain.kvstore.table_wire import TableCall
-    from mxtrain.server.update_server import UpdateServer
 
 
 def serve(role: str, description_of: Callable[[], Description], start_timeout_s: float = math.inf) -> int:
@@ -65,8 +65,8 @@ class Serving:
             last_resort.start()
 
     def _hold_tables(self, call: TableCall) -> None:
+        from mxtrain.kvstore.server.table_server import TableServer
         from mxtrain.kvstore.table_link import answer_call
-        from mxtrain.server.table_server import TableServer
 
         server = TableServer(self._description_of())
         answer_call(call, lambda connection, rank: with_exit(lambda: server.answer(connection, rank)))
@@ -78,7 +78,7 @@ class Serving:
                 f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
                 "Start servers and workers with the same overrides."
             )
-        from mxtrain.server.update_server import UpdateServer
+        from mxtrain.kvstore.server.update_server import UpdateServer
 
         server = UpdateServer(description)
         store._set_updater(lambda *call: with_exit(lambda: server.update(*call)))

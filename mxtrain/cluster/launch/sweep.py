@@ -17,30 +17,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint import refuse_links
+from mxtrain.checkpoint.ranking import rank
 from mxtrain.checkpoint.run_directory import lock_run_directory
-from mxtrain.cli.compose import Composed, Composer
-from mxtrain.cli.config_files import CONFIG_NAME
-from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
-from mxtrain.cli.program import program, tensorboard
-from mxtrain.cli.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper, refuse_ranges
-from mxtrain.cli.tables import BEST, print_rows
+from mxtrain.cluster.launch.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
+from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper, refuse_ranges
+from mxtrain.cluster.stopping import exit_code_of_signal
+from mxtrain.compose.composer import Composed, Composer
+from mxtrain.compose.config_files import CONFIG_NAME
+from mxtrain.config.groups import Description
 from mxtrain.config.override_text import code_arguments, key_of, quote
-from mxtrain.data.base import BaseDataset, open_splits
+from mxtrain.config.rules import require_direction
 from mxtrain.data.loading.described_paths import lost_paths
-from mxtrain.description.groups import Description
-from mxtrain.description.rules import require_direction
+from mxtrain.data.spec import BaseDataset, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, RunDirectoryError
-from mxtrain.logger.report import format_value, print_commands
-from mxtrain.logger.terminal import open_console
-from mxtrain.process.stopping import exit_code_of_signal
-from mxtrain.ranking import rank
+from mxtrain.terminal.console import open_console
+from mxtrain.terminal.program import program, tensorboard
+from mxtrain.terminal.report import format_value, print_commands
+from mxtrain.terminal.tables import BEST, print_rows
 from mxtrain.training.resume import find_finished
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from mxtrain.annotations import Config, JsonObject
+    from mxtrain.types.annotations import Config, JsonObject
 
 MAX_CHECKED_JOBS = 32
 OUTCOMES = "jobs.jsonl"

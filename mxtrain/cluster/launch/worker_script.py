@@ -15,13 +15,13 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
-from mxtrain.cli import arguments as command_line
-from mxtrain.cli.run_dir_rollback import RunDirRollback
+from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
+from mxtrain.compose import arguments as command_line
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
 
 if TYPE_CHECKING:
-    from mxtrain.cli.compose import Composed
-    from mxtrain.description.groups import Description
+    from mxtrain.compose.composer import Composed
+    from mxtrain.config.groups import Description
 
 SCRIPT = "MXTRAIN_SCRIPT"
 """Names the script of a worker and its arguments, as a JSON list."""
@@ -52,7 +52,7 @@ class WorkerScript:
 
     def leave_cluster(self) -> None:
         """Unsets the role of this process, so that the script can evaluate the run after its session."""
-        from mxtrain.description.rules import ROLE_VARIABLES
+        from mxtrain.config.rules import ROLE_VARIABLES
 
         for name in ROLE_VARIABLES:
             os.environ.pop(name, None)
@@ -112,7 +112,7 @@ def run_in_workers(composed: Composed, description: Description, words: Sequence
     Raises:
         ConfigError: this process runs no script, or the launcher cannot work; nothing was written.
     """
-    from mxtrain.cli.job import train_as_group
+    from mxtrain.cluster.launch.job import train_as_group
 
     script = main_script()
     before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))

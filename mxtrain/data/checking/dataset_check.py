@@ -15,7 +15,6 @@ from typing import Callable, Collection, Deque, Dict, Iterator, List, Mapping, O
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking.checks import DIGEST_BYTES, Checked, Checks, checks_of
 from mxtrain.data.checking.problems import (
     CANNOT_OPEN,
@@ -28,7 +27,8 @@ from mxtrain.data.checking.problems import (
     out_of_range,
     problem_of,
 )
-from mxtrain.data.loading.regular_files import explain
+from mxtrain.data.loading.dataset_files import explain
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import MxtrainError
 from mxtrain.types import Table
 

@@ -16,7 +16,7 @@ from mxtrain.errors import DataError, LoaderError, WrongData
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import time
 from typing import List, NamedTuple, Sequence
 
 from mxtrain.data.corpus.threads import in_order
-from mxtrain.data.loading.regular_files import explain, open_regular
+from mxtrain.data.loading.dataset_files import explain, open_regular
 from mxtrain.errors import DataError
 from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.durable import CHUNK_BYTES
 from mxtrain.files.regular_files import AnyPath
-from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.terminal.progress import ProgressDisplay
 
 _KIND = "contents"
 _OLD_ENOUGH_NS = 1_000_000_000

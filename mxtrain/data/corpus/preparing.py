@@ -25,11 +25,11 @@ from mxtrain.errors import DataError
 from mxtrain.files.cache import CACHE_VARIABLE, own_folder
 from mxtrain.files.durable import fsync_directory, open_file
 from mxtrain.files.temporary import temporary_place
-from mxtrain.logger.durations import format_seconds
-from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.terminal.durations import format_seconds
+from mxtrain.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 log = logging.getLogger(__name__)
 KIND = "corpora"

@@ -27,7 +27,7 @@ from mxtrain.files.durable import CHUNK_BYTES, create_file, fsync_directory, ope
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 log = logging.getLogger(__name__)
 MANIFEST, JOURNAL = "manifest.json", "journal.json"

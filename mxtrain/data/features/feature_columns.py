@@ -17,7 +17,7 @@ from mxtrain.files.json_form import NUMBER
 from mxtrain.types import LARGEST_COUNT, Shape
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm, JsonObject
+    from mxtrain.types.annotations import Json, JsonForm, JsonObject
 
 Kind = Literal["category", "hashed", "number", "indexed"]
 KINDS: Tuple[Kind, ...] = ("category", "hashed", "number", "indexed")

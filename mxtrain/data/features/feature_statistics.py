@@ -19,8 +19,8 @@ from mxtrain.data.features.feature_store import FeatureStore, iterate_rows
 from mxtrain.data.table.cell_text import canonical
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.features.feature_columns import Kind
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 class ColumnSettings(NamedTuple):

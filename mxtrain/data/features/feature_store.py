@@ -58,8 +58,8 @@ from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
     from mxtrain.data.features.feature_columns import Kind
+    from mxtrain.types.annotations import JsonObject
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from mxtrain.types import expand_path
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from mxtrain.data.base import BaseDataset
+    from mxtrain.data.spec import BaseDataset
 
 
 def lost_paths(dataset: BaseDataset) -> Dict[str, List[str]]:

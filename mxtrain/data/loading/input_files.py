@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar, Union
 
 from mxtrain.data.checking.problems import Findings, Problem
-from mxtrain.data.loading.regular_files import exists
+from mxtrain.data.loading.dataset_files import exists
 from mxtrain.errors import DataError
 
 Content = TypeVar("Content")

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import ClassVar, Dict, Sequence, Tuple
 from urllib.parse import urlsplit
 
-from mxtrain.data.base import BaseDataset
-from mxtrain.download.archives import move_into, unpacked
-from mxtrain.download.transfer import HASHES, fetch, verify_checksum
+from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import DataError, DownloadError
+from mxtrain.files.download.archives import move_into, unpacked
+from mxtrain.files.download.transfer import HASHES, fetch, verify_checksum
 from mxtrain.model.published import repository
 from mxtrain.types import PathText
 

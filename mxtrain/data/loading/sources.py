@@ -6,10 +6,10 @@ from typing import Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Source
 from mxtrain.data.checking.checks import Checks, FetchedChecks, SubsetChecks, checks_of
 from mxtrain.data.checking.problems import DataPlaces
 from mxtrain.data.loading.sampling import class_labels
+from mxtrain.data.spec import Source
 
 
 class MemorySource:

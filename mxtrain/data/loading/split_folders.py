@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from mxtrain.data.loading.regular_files import is_hidden
+from mxtrain.data.loading.dataset_files import is_hidden
 from mxtrain.errors import DataError
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional, TextIO, cast
 
 from mxtrain.data.checking.problems import STRICT, Findings
-from mxtrain.data.loading.regular_files import PACKED, open_regular, refuse_no_text, undecodable_lines
+from mxtrain.data.loading.dataset_files import PACKED, open_regular, refuse_no_text, undecodable_lines
 from mxtrain.errors import DataError
 from mxtrain.files.regular_files import AnyPath
 

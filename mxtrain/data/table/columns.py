@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.regular_files import exists, files_in, first_of, nearest_there, open_regular
+from mxtrain.data.loading.dataset_files import exists, files_in, first_of, nearest_there, open_regular
 from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.data.table.cell_text import text_of
 from mxtrain.data.table.parquet import parquet_names, read_parquet

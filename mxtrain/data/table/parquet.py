@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple
 
+from mxtrain.config.libraries import installing, require_library
 from mxtrain.errors import DataError
-from mxtrain.libraries import installing, require_library
 
 SAFE_VERSION = (14, 0, 1)
 """The first version of pyarrow that runs no code of a file's: https://nvd.nist.gov/vuln/detail/CVE-2023-47248."""

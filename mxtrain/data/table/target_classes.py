@@ -16,7 +16,7 @@ from mxtrain.data.table.column_kinds import GUESSED_ROWS, silent_rows
 from mxtrain.errors import DataError, typed_list
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 MOST_NAMED = 6
 SHARE_OF_CLASSES = 0.9

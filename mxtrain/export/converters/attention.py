@@ -1,4 +1,4 @@
-"""ONNX conversions of attention: mxtrain's operators (mxtrain/native/attention.cc) and MXNet's interleaved products.
+"""ONNX conversions of attention: mxtrain's operators (engine/native/attention.cc) and MXNet's interleaved products.
 
 Legend: B batch, T query tokens, S key tokens, N heads, D units of a head, U = N D.
 """

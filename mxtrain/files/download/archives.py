@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Callable, Iterable, Iterator, Optional
 
-from mxtrain.download.transfer import CHUNK_BYTES, WrongContent
+from mxtrain.files.download.transfer import CHUNK_BYTES, WrongContent
 from mxtrain.files.durable import open_file
 from mxtrain.files.regular_files import MAX_BYTES, open_regular
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Callable, Iterator, Optional
 from mxtrain.errors import DownloadError
 from mxtrain.files.durable import open_file
 from mxtrain.files.regular_files import MAX_BYTES, open_regular
-from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     import requests

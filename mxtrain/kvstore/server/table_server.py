@@ -18,9 +18,9 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.config.groups import Description
+from mxtrain.config.sparse_tables import is_lazy
 from mxtrain.config.specs import shown
-from mxtrain.description.groups import Description
-from mxtrain.description.sparse_tables import is_lazy
 from mxtrain.engine.backend import all_finite, mx, nd
 from mxtrain.engine.sampled_rows import normal_rows
 from mxtrain.errors import ConfigError

@@ -12,8 +12,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.config.groups import Description
 from mxtrain.config.specs import shown
-from mxtrain.description.groups import Description
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import wire

@@ -16,7 +16,7 @@ from mxtrain.types import Shapes
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 BLOCK = 16
 """Channels that oneDNN's kernels for AVX-512 compute at once; those for AVX2 compute half as many."""

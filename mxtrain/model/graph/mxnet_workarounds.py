@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule, SymbolGraph
+    from mxtrain.types.annotations import Array, OperatorModule, SymbolGraph
 
 # Klambauer et al., Self-normalizing neural networks, https://arxiv.org/abs/1706.02515, equation 14.
 SELU_ALPHA = 1.6732632423543772848170429916717

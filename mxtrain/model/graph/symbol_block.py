@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Tup
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.annotations import GraphNode, SymbolGraph
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 
 def graph_of(block: gluon.SymbolBlock) -> SymbolGraph:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.symbol import Symbol
 
-    from mxtrain.annotations import GraphNode
+    from mxtrain.types.annotations import GraphNode
 
 LAYER_ATTRIBUTE = "__layer__"
 INPUT = "data"

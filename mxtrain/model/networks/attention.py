@@ -17,7 +17,7 @@ from mxtrain.model.networks import fused
 from mxtrain.model.networks.bert import PADDING_SCORE
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class Attention(gluon.HybridBlock):

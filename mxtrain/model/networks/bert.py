@@ -18,7 +18,7 @@ from mxtrain.model.graph.mxnet_workarounds import dropout
 from mxtrain.model.networks import fused
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 

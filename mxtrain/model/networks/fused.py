@@ -1,4 +1,4 @@
-"""Calls of mxtrain's native operators (mxtrain/native) in networks. Imports MXNet.
+"""Calls of mxtrain's native operators (mxtrain/engine/native) in networks. Imports MXNet.
 
 MXNet does not tell an operator of a library whether it trains: dropout is told by its seed, which MXNet's own Dropout
 draws.
@@ -18,10 +18,10 @@ from mxtrain.engine.backend import nd
 from mxtrain.model.graph.mxnet_workarounds import dropout
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 SEED_BITS = 64
-"""The bits of the seed of one dropout; mxtrain/native/common.h writes the same number."""
+"""The bits of the seed of one dropout; mxtrain/engine/native/common.h writes the same number."""
 
 
 def dropout_seed(F: OperatorModule, like: Array) -> Array:

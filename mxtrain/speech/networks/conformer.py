@@ -22,7 +22,7 @@ from mxtrain.model.networks.bert import LayerNorm
 from mxtrain.speech.networks.speech import EPSILON, Convolutions, ConvolutionSizes, frame_mask
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 LONGEST_WAVE = 10_000.0

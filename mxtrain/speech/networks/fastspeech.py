@@ -19,7 +19,7 @@ from mxtrain.speech.networks.conformer import ConformerBlock, ConformerSizes
 from mxtrain.speech.networks.speech import frame_mask
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 

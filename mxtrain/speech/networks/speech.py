@@ -16,7 +16,7 @@ from mxtrain.model.networks.bert import LayerNorm
 from mxtrain.model.networks.bilstm import BiLSTMLayer
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 EPSILON = 1e-5

@@ -13,7 +13,6 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     STRICT,
@@ -23,10 +22,11 @@ from mxtrain.data.checking.problems import (
     Problem,
     attempt,
 )
-from mxtrain.data.loading.regular_files import exists, refuse_shared
+from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_finite
@@ -36,7 +36,7 @@ from mxtrain.text.text_files import AnyTexts, TextTable, read_table
 from mxtrain.types import OpenFraction, PathText
 
 if TYPE_CHECKING:
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 
 class TableLayout(NamedTuple):

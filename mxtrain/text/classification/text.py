@@ -8,12 +8,12 @@ from typing import ClassVar, List, Optional, Sequence, Tuple, Union
 import numpy as np
 import pydantic
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.randomness import Draw, bits
-from mxtrain.data.loading.regular_files import refuse_shared
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.spec import Splits
 from mxtrain.data.table.columns import names_of_columns, require_column
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError

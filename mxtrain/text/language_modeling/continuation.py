@@ -17,8 +17,8 @@ from mxtrain.text.model import build_text
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch
 

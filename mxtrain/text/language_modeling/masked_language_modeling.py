@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.task.base import Task
+from mxtrain.task.spec import Task
 from mxtrain.text.signature import TextSignature
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.types import Batch
 
 

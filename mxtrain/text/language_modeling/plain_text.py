@@ -10,12 +10,12 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.randomness import Draw, bits
-from mxtrain.data.loading.regular_files import refuse_shared
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.text.base import TextDataset, open_lines
 from mxtrain.text.language_modeling import python_documentation
@@ -33,7 +33,7 @@ from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 TEXT_ENDINGS = (".txt", ".txt.gz", ".tokens", ".tokens.gz")
 """Extensions of the files that are read from a folder; WikiText's end in .tokens."""

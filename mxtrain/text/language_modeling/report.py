@@ -16,8 +16,8 @@ from mxtrain.types import Artifact, Table
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
     from mxtrain.text.language_modeling.running_text import RunningText
     from mxtrain.types import Batch
 

@@ -12,7 +12,7 @@ from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.text.language_modeling.continuation import ContinuationDecoder, decoding_network
 from mxtrain.text.language_modeling.sampling import Sampling, usual_count
 from mxtrain.text.signature import TextSignature
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.exported_part import ExportedPart
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, LossBlock
 
 
 class LanguageModeling(Task):

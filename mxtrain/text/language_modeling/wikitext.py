@@ -8,10 +8,10 @@ from typing import ClassVar, Literal, Sequence
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.loading.regular_files import exists
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.text.language_modeling.plain_text import PlainText
 from mxtrain.text.tokenizing.kinds import TokenizerKind

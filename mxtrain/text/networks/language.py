@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxnet import Context
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 LARGE = 1 << 18
 """Number of scores per row of a batch from which MXNet's operators compute them in chunks."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, List, NamedTuple, Optional, Sequence, Set
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
-from mxtrain.data.loading.regular_files import read_text
+from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines

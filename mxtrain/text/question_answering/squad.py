@@ -10,13 +10,13 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
-from mxtrain.data.loading.regular_files import exists, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.base import TextDataset
 from mxtrain.text.model import TextModel
@@ -36,9 +36,9 @@ from mxtrain.text.windows import QuestionSource
 from mxtrain.types import OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
+    from mxtrain.types.annotations import Json
 
 OUTPUTS = ("start", "end")
 """Tags scored for each token."""

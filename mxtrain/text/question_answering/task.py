@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.text.losses import SpanSoftmaxCrossEntropy
 from mxtrain.text.model import TextModel
 from mxtrain.text.question_answering.best_answer import answer_of
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.text.question_answering.answer_window import Window
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
 
 class QuestionAnswering(Task):

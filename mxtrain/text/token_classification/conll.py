@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, 
 import numpy as np
 import pydantic
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.loading.dataset_files import exists, files_in, first_of, read_text, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
-from mxtrain.data.loading.regular_files import exists, files_in, first_of, read_text, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import split_lines, split_words
 from mxtrain.text.base import TextDataset

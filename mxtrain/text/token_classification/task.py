@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List,
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
 from mxtrain.types import Artifact, Table, shapes_of
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.text.token_classification.tagged import TaggedSentences
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 class TokenClassification(Task):

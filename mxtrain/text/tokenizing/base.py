@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterable, List,
 
 import numpy as np
 
+from mxtrain.config.libraries import require_library
 from mxtrain.errors import DataError
-from mxtrain.libraries import require_library
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 MAX_FILE_BYTES = 64 << 20
 """Maximum size of a tokenizer file; one with a million tokens has half of it."""

@@ -10,7 +10,7 @@ from mxtrain.text.tokenizing.base import BaseTokenizer
 from mxtrain.text.tokenizing.kinds import tokenizer_from_json
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 @dataclass(frozen=True)

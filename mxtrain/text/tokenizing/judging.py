@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
 import numpy as np
 
+from mxtrain.config.search_path import module_command
 from mxtrain.errors import DataError
 from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.json_text import JsonTextError, parse_json
-from mxtrain.search_path import module_command
 from mxtrain.text.tokenizing.patterns import require_bounded
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 MOST_WORD = 1_000
 """Maximum number of characters of a word in WordPiece, whose time grows with their square."""

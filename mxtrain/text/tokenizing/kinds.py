@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Literal, NamedTuple, Optional
 
 import numpy as np
 
+from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.data.loading.randomness import bits
-from mxtrain.data.loading.regular_files import read_bytes
 from mxtrain.errors import CheckpointError, DataError
 from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.text.draws import TextDraw
@@ -27,7 +27,7 @@ from mxtrain.text.tokenizing.sentence_piece import (
 from mxtrain.text.tokenizing.wordpiece import WordPiece, read_vocab, train_wordpiece
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.types.annotations import JsonObject
 
 MOST_NAMED = 8
 """Maximum number of lost characters that a message lists."""

@@ -24,7 +24,7 @@ from mxtrain.text.tokenizing.base import (
 from mxtrain.text.tokenizing.judging import remember_tried, require_harmless, require_tried
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 LEAST_BPE = 256 + len(OWN_SPECIAL)
 """Tokens of the smallest byte-level vocabulary: all bytes, and special tokens."""

@@ -12,7 +12,7 @@ import numpy as np
 from mxtrain.text.tokenizing.base import OWN_SPECIAL, ListedVocab, flat_of
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 _MOST_COUNTED = 1_000_000
 """Distinct words counted at a time; beyond that, words seen once are dropped."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Mapping, Optional, Se
 
 import numpy as np
 
+from mxtrain.config.libraries import require_library
 from mxtrain.errors import DataError
-from mxtrain.libraries import require_library
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.text.tokenizing.base import (
     MAX_FILE_BYTES,
@@ -28,7 +28,7 @@ from mxtrain.text.tokenizing.judging import (
 )
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 _TRAINING_THREADS = 8
 """Always as many: they divide the sums, so another number would be another vocabulary."""

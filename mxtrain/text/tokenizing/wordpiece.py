@@ -7,14 +7,14 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Mapping, Sequence, Tuple
 
-from mxtrain.data.loading.regular_files import read_text
+from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.text.tokenizing.base import ListedVocab, SpecialTokens, require_tokenizers
 from mxtrain.text.tokenizing.library import LibraryTokenizer, batches_of
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.types.annotations import Json
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Tokens that every vocabulary of WordPiece must have."""

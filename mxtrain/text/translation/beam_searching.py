@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence, Tuple
 import numpy as np
 import pydantic
 
-from mxtrain.task.base import Task
+from mxtrain.task.spec import Task
 from mxtrain.text.translation.networks.decoding import LengthLimits
 from mxtrain.types import NonNegative, NonNegativeFloat, Positive
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, Mapping, Tuple, Union
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model, missing_method
+from mxtrain.model.spec import Model, missing_method
 from mxtrain.text.model import TextModel
 from mxtrain.types import Positive, Shapes, shapes_of
 

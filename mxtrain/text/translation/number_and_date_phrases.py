@@ -7,8 +7,8 @@ from typing import Literal, Optional
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Splits
 from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.spec import Splits
 from mxtrain.text.signature import TextSplits
 from mxtrain.text.translation.parallel import InMemoryPairs
 from mxtrain.text.translation.phrases import LANGUAGES, phrases

@@ -12,7 +12,6 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
     MISSING_COUNTERPART,
@@ -24,9 +23,10 @@ from mxtrain.data.checking.problems import (
     Problem,
     attempt,
 )
-from mxtrain.data.loading.regular_files import exists, files_in, first_of, refuse_shared
+from mxtrain.data.loading.dataset_files import exists, files_in, first_of, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
+from mxtrain.data.spec import Splits
 from mxtrain.data.table.columns import PARQUET, TABLES, place_of, stream_rows
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError, did_you_mean

@@ -15,9 +15,9 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
 
 import numpy as np
 
+from mxtrain.config.libraries import require_library
 from mxtrain.data.loading.randomness import integers
 from mxtrain.files.cache import cached_json
-from mxtrain.libraries import require_library
 from mxtrain.text.draws import TextDraw
 
 LANGUAGES = ("en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi")

@@ -11,7 +11,7 @@ from mxtrain.text.signature import TOKENIZER_CONFIG, TextSignature
 from mxtrain.text.tokenizing.config import TokenizerConfig
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,11 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.text.translation.parallel import AnyPairs
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Optional, Sequence, Tupl
 import numpy as np
 import pydantic
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.writing import language_without_spaces
 from mxtrain.errors import CheckpointError
 from mxtrain.text.base import TextDataset, open_lines
@@ -26,7 +26,7 @@ from mxtrain.types import PathText, Positive
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import LoaderOptions
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
     from mxtrain.text.translation.parallel_loader import PairLoader
 
 

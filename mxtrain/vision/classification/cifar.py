@@ -8,7 +8,6 @@ from typing import ClassVar, Dict, List, Tuple
 import numpy as np
 from typing_extensions import Literal
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import (
     CANNOT_OPEN,
     STRICT,
@@ -20,10 +19,11 @@ from mxtrain.data.checking.problems import (
     attempt,
     refuse_labels,
 )
+from mxtrain.data.loading.dataset_files import exists, open_regular, read_text
 from mxtrain.data.loading.official import refuse_missing, verify
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.loading.regular_files import exists, open_regular, read_text
 from mxtrain.data.loading.sources import MemorySource
+from mxtrain.data.spec import Splits
 from mxtrain.files.regular_files import MAX_BYTES
 from mxtrain.files.text_lines import split_lines
 from mxtrain.types import PathText

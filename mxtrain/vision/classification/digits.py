@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mxtrain.data.base import Splits
 from mxtrain.data.digits import read_digits
+from mxtrain.data.spec import Splits
 from mxtrain.types import BatchSize, OpenFraction
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.memory import split_in_memory

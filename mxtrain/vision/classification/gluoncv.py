@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Sequen
 import pydantic
 
 from mxtrain.errors import ConfigError, nearest
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.types import Shape
 from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES, gluoncv_name, sizes_of
 

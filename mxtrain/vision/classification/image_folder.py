@@ -9,7 +9,6 @@ from typing import Collection, Dict, List, Sequence
 
 import numpy as np
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import (
     EMPTY_CLASS,
     LISTED_TWICE,
@@ -21,8 +20,9 @@ from mxtrain.data.checking.problems import (
     Problem,
     attempt,
 )
-from mxtrain.data.loading.regular_files import FileId, composed, exists, files_in, id_of, is_hidden, nearest_there
+from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, id_of, is_hidden, nearest_there
 from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.images.decoded import DecodedDataset

@@ -8,9 +8,9 @@ from typing import List, Optional
 
 import numpy as np
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataPlace, Findings, Problem
-from mxtrain.data.loading.regular_files import read_text, refuse_shared
+from mxtrain.data.loading.dataset_files import read_text, refuse_shared
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import BLANKS, split_lines
 from mxtrain.types import PathText

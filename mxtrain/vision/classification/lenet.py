@@ -8,8 +8,8 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model
 from mxtrain.model.networks.layers import Activation
+from mxtrain.model.spec import Model
 from mxtrain.types import OpenFraction, Positive, Shape
 
 if TYPE_CHECKING:

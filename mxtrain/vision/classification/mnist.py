@@ -11,7 +11,6 @@ from typing import ClassVar, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import (
     MISSING_COUNTERPART,
     STRICT,
@@ -24,10 +23,11 @@ from mxtrain.data.checking.problems import (
     attempt,
     refuse_labels,
 )
+from mxtrain.data.loading.dataset_files import exists, open_regular
 from mxtrain.data.loading.official import refuse_missing, verify
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.loading.regular_files import exists, open_regular
 from mxtrain.data.loading.sources import MemorySource
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.images.dataset import Dataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.types import PositiveFloat, Shape
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Splits
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import Fraction, OpenFraction, Positive, Shape
 from mxtrain.vision.images.dataset import Dataset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
 from mxtrain.vision.detection.boxes import Column, Flag
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 INSIDE_CROWD = 0.5
 """Share of a box inside a crowd region above which the box is neither background nor an object."""

@@ -12,7 +12,7 @@ from typing import Any, Iterable, List, Optional, Sequence, Tuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from mxtrain.logger.fonts import drawable
+from mxtrain.task.figure_fonts import drawable
 from mxtrain.task.sample_figure import WRONG, font_for
 from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import is_box

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Literal, Sequence, Tuple, Type
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import ConfigError
 from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import BoxAnnotations
@@ -17,7 +17,7 @@ from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
 
 if TYPE_CHECKING:
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 
 class BoxedDataset(Dataset):

@@ -8,7 +8,7 @@ from typing import List, Optional, Sequence
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.loading.regular_files import exists, read_text
+from mxtrain.data.loading.dataset_files import exists, read_text
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.types import Names

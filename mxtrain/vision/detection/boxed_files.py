@@ -13,11 +13,11 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NoUsableSamples, Problem
-from mxtrain.data.loading.regular_files import FileId, composed, exists, id_of, walk
+from mxtrain.data.loading.dataset_files import FileId, composed, exists, id_of, walk
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.types import BatchSize, Positive, shapes_of
 from mxtrain.vision.detection.box_augment import BoxAugment
 from mxtrain.vision.detection.box_faults import refuse_unusable_split
@@ -34,7 +34,7 @@ from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.segmentation.mask_pairs import refuse_shared_images
 
 if TYPE_CHECKING:
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 
 def squares(sizes: object) -> object:

@@ -13,7 +13,6 @@ from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking.problems import (
     STRICT,
     UNKNOWN_CLASS,
@@ -22,8 +21,9 @@ from mxtrain.data.checking.problems import (
     Problem,
     attempt,
 )
+from mxtrain.data.loading.dataset_files import composed, exists
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.loading.regular_files import composed, exists
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import are_corners, are_normalized, as_corners, refuse_all, refuse_wrong_boxes

@@ -22,7 +22,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.regular_files import as_posix
+from mxtrain.data.loading.dataset_files import as_posix
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_flag, parse_number
 from mxtrain.vision.detection.box_faults import refuse_all

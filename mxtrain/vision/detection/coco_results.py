@@ -10,8 +10,8 @@ from mxtrain.errors import ConfigError
 from mxtrain.files.durable import encode_json
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
-    from mxtrain.data.base import BaseDataset
+    from mxtrain.data.spec import BaseDataset
+    from mxtrain.types.annotations import JsonObject
 
 
 def coco_id(place: str) -> Union[int, str]:

@@ -16,8 +16,8 @@ from mxtrain.vision.detection.metrics import CollectedBoxes, Overlap, VocAP, box
 if TYPE_CHECKING:
     from PIL import Image
 
-    from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.vision.detection.box_figure import BoxedSample
     from mxtrain.vision.detection.coco_ap import CocoResult
@@ -163,7 +163,7 @@ def draw_curves(
     from matplotlib.figure import Figure
     from PIL import Image
 
-    from mxtrain.logger.fonts import drawable
+    from mxtrain.task.figure_fonts import drawable
 
     selected: Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]] = dict(
         sorted(by_class.items(), key=lambda item: item[1][0])[:MAX_CURVES]

@@ -17,11 +17,11 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.digits import read_digits
 from mxtrain.data.loading.official import sklearn_datasets
 from mxtrain.data.loading.splitting import refuse_empty, split_indices
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError
 from mxtrain.types import BatchSize, OpenFraction, Positive, Range
 from mxtrain.vision.detection.boxed import BoxedDataset

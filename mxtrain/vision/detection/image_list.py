@@ -11,9 +11,9 @@ from typing import ClassVar, Dict, List, Literal, Mapping, Optional, Union
 
 import numpy as np
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
-from mxtrain.data.loading.regular_files import exists, refuse_shared
+from mxtrain.data.loading.dataset_files import exists, refuse_shared
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import NORMALIZED_TOLERANCE, TOLERANCE, refuse_wrong_boxes

@@ -26,7 +26,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     problem_of,
 )
-from mxtrain.data.loading.regular_files import FileId, as_posix, read_text
+from mxtrain.data.loading.dataset_files import FileId, as_posix, read_text
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_number

@@ -24,7 +24,7 @@ from mxtrain.vision.instance_segmentation.mask_arithmetic import resample_masks
 from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 POSITIVE_FRACTION = 0.5
 """Largest share of positives among the sampled anchors. Source: GluonCV."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Sequence
 from mxtrain.vision.images.signature import ImageSignature, ImageSplits
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)

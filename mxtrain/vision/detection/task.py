@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import ConfigError
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Fraction, shapes_of
 from mxtrain.vision.detection.boxed_files import BoxedFiles
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
-    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape, Shapes
+    from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
     from mxtrain.vision.detection.heads.base import BoxCoding, Draws
 
 TRACED_BOXES = 16

@@ -14,7 +14,6 @@ from typing import ClassVar, Collection, Dict, List, Literal, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking.problems import (
     LISTED_TWICE,
     NOT_A_NUMBER,
@@ -26,9 +25,10 @@ from mxtrain.data.checking.problems import (
     Problem,
     attempt,
 )
+from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, read_bytes, walk
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.loading.regular_files import FileId, composed, exists, files_in, read_bytes, walk
 from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, did_you_mean, typed_list
 from mxtrain.files.text_numbers import parse_flag, parse_number
 from mxtrain.types import PathText

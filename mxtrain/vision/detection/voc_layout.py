@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Collection, Dict, List
 
 from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, Problem
-from mxtrain.data.loading.regular_files import as_posix, composed, exists, read_text
+from mxtrain.data.loading.dataset_files import as_posix, composed, exists, read_text
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import BLANKS, split_lines
 from mxtrain.files.text_numbers import parse_number

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, Sequence, Tuple
 import numpy as np
 from typing_extensions import Self
 
-from mxtrain.data.loading.regular_files import exists, nearest_there
+from mxtrain.data.loading.dataset_files import exists, nearest_there
 from mxtrain.errors import DataError
 from mxtrain.types import PathText, Shape
 from mxtrain.vision.images.dataset import Dataset

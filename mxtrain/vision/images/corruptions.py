@@ -21,7 +21,7 @@ from mxtrain.data.loading.randomness import bits
 from mxtrain.vision.draws import VisionDraw
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Source
+    from mxtrain.data.spec import Source
 
 SEVERITIES = (1, 2, 3, 4, 5)
 STRENGTHS: Mapping[str, Tuple[float, ...]] = {

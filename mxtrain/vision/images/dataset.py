@@ -12,8 +12,8 @@ import pydantic
 from typing_extensions import Annotated, Literal, Self
 
 from mxtrain.config.specs import shown
-from mxtrain.data.base import BaseDataset
 from mxtrain.data.loading.samples import Samples, Source, Splits
+from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import Positive, Shape, shapes_of
 from mxtrain.vision.images.settings import Augment, Decoding, as_window
@@ -22,10 +22,10 @@ from mxtrain.vision.images.sizes import ChannelMean, ChannelStd, ImageSize, refu
 from mxtrain.vision.images.transforms.chain import Annotations, TransformChain
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Splits
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.signature import Signature
-    from mxtrain.model.base import Model
+    from mxtrain.data.spec import Splits
+    from mxtrain.model.spec import Model
     from mxtrain.vision.images.decoding import DecodedSource
 
 DatasetT = TypeVar("DatasetT", bound=BaseDataset)

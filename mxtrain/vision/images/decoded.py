@@ -6,10 +6,10 @@ from typing import ClassVar, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Source, Splits
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.spec import Source, Splits
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive, Shape
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.decoding import (

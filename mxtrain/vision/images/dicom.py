@@ -20,9 +20,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
+from mxtrain.config.libraries import EXTRAS, check_versions, installing
 from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
 from mxtrain.errors import DataError
-from mxtrain.libraries import EXTRAS, check_versions, installing
 from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
 from mxtrain.vision.images.window import FUNCTIONS, WHITE, Window, linear_exact, require_grey
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterable, Lis
 import numpy as np
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataPlace, Findings, Problem
+from mxtrain.data.loading.dataset_files import FileId, open_regular, read_bytes, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
-from mxtrain.data.loading.regular_files import FileId, open_regular, read_bytes, walk
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom

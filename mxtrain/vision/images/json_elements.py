@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, NoReturn, Sequ
 
 import numpy as np
 
-from mxtrain.data.loading.regular_files import open_regular, read_bytes
+from mxtrain.data.loading.dataset_files import open_regular, read_bytes
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, check_depth, decoder_options, parse_json
 

@@ -20,7 +20,7 @@ from mxtrain.vision.images.settings import Augment
 from mxtrain.vision.images.transforms.chain import TransformChain
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Source
+    from mxtrain.data.spec import Source
 
 
 _BATCHES_IN_POOL = 2

@@ -17,9 +17,9 @@ from typing import Any, List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import Source, open_splits
-from mxtrain.data.loading.regular_files import read_bytes
+from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.data.loading.sources import Subset
+from mxtrain.data.spec import Source, open_splits
 from mxtrain.errors import DataError, MxtrainError
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images.files import MAX_BYTES, ImageFiles

@@ -6,10 +6,10 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import DataPlaces
 from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.loading.splitting import choose_statistics, refuse_empty
+from mxtrain.data.spec import Splits
 from mxtrain.errors import ConfigError
 from mxtrain.vision.images.dataset import Dataset
 

@@ -19,7 +19,7 @@ from typing import List, Optional, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import DAMAGED_RECORD, LABEL_RANGE, STRICT, DataPlace, Findings, Problem
-from mxtrain.data.loading.regular_files import open_regular, read_text
+from mxtrain.data.loading.dataset_files import open_regular, read_text
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer

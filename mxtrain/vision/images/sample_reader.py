@@ -12,7 +12,7 @@ from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.vision.images.augment import augment_batch, mix_batch
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Source
+    from mxtrain.data.spec import Source
     from mxtrain.vision.images.settings import Augment
     from mxtrain.vision.images.transforms.chain import TransformChain
 

@@ -20,7 +20,7 @@ from mxtrain.vision.images.window import as_window as as_window
 from mxtrain.vision.images.window import require_window
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(require_window)]
 """Type of a setting with a `Window`."""

@@ -11,7 +11,7 @@ from mxtrain.files.json_form import NUMBER
 from mxtrain.vision.images.settings import Decoding
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)

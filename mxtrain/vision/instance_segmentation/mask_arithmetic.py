@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mxtrain.vision.detection.box_arithmetic import at_least_tiny, columns_of
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 def resample_masks(F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4: Array, like_TPP: Array) -> Array:

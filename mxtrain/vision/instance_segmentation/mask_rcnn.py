@@ -17,7 +17,7 @@ from mxtrain.vision.detection.networks.gluoncv_detectors import MASK_RCNN, Faste
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 TYPE = "mask_rcnn"
 CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"

@@ -20,7 +20,7 @@ from mxtrain.vision.detection.heads.regions import decode_regions
 from mxtrain.vision.detection.networks.faster_rcnn import TwoStageNetwork
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
     from mxtrain.vision.detection.heads.suppression import Suppression
     from mxtrain.vision.detection.networks.gluoncv_detectors import MaskParts
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mxtrain.engine.backend import gluon
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule, Returned
+    from mxtrain.types.annotations import Array, OperatorModule, Returned
 
 
 class TrainPredictBlock(gluon.HybridBlock):

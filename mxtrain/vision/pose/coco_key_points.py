@@ -11,7 +11,6 @@ from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import (
     BOX_OUTSIDE,
     NOT_A_NUMBER,
@@ -22,10 +21,11 @@ from mxtrain.data.checking.problems import (
     NoUsableSamples,
     Problem,
 )
-from mxtrain.data.loading.regular_files import composed
+from mxtrain.data.loading.dataset_files import composed
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import DataError
 from mxtrain.types import BatchSize, Positive, Shape
 from mxtrain.vision.detection.box_faults import TOLERANCE, are_normalized, refuse_all

@@ -18,8 +18,8 @@ import pydantic
 from PIL import Image
 from typing_extensions import Annotated
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.types import BatchSize, OpenFraction, Positive
 from mxtrain.vision.detection.digit_scenes import DigitScenes
 from mxtrain.vision.detection.scenes import Scenes

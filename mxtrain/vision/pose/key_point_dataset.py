@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Sequence, Tuple, Ty
 
 import numpy as np
 
-from mxtrain.data.base import Samples, Splits
-from mxtrain.data.loading.regular_files import read_text
+from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
@@ -24,7 +24,7 @@ from mxtrain.vision.pose.key_points import KeyPointAnnotations
 from mxtrain.vision.pose.signature import KeyPointSignature, KeyPointSplits
 
 if TYPE_CHECKING:
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 DETECTIONS = ".jsonl"
 """Extension of files with predictions of task=detection."""

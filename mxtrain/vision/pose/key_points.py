@@ -22,7 +22,7 @@ from mxtrain.vision.pose.crop import Crop, moved_points
 from mxtrain.vision.pose.crop import known as known  # re-exported
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 class Visibility(NamedInt):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Tuple
 
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.types import Shape
 
 

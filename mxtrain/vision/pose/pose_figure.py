@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from mxtrain.logger.fonts import drawable
+from mxtrain.task.figure_fonts import drawable
 from mxtrain.task.sample_figure import FONT_SIZE, INK, PAPER, font_for
 from mxtrain.vision.detection.box_figure import readable_scale
 from mxtrain.vision.images.affine import transform_points

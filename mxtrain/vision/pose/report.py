@@ -17,9 +17,9 @@ from mxtrain.vision.pose.metrics import PCK, CollectedPoses, OksAP, Poses
 if TYPE_CHECKING:
     from PIL import Image
 
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.vision.pose.task import PoseEstimation
 

@@ -11,7 +11,7 @@ from mxtrain.vision.detection.signature import BoxSignature, BoxSplits
 from mxtrain.vision.pose.key_points import KeyPointSet
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonForm
+    from mxtrain.types.annotations import Json, JsonForm
 
 
 @dataclass(frozen=True)

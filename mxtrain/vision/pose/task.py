@@ -9,7 +9,7 @@ import io
 from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Fraction, PositiveFloat, shapes_of
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
 from mxtrain.vision.detection.signature import BoxSignature
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
+    from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
 MAX_DISTANCE = 0.1
 """Largest distance of a correct key point from the true one in explanations, relative to the longer side of the

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, List
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.loading.dataset_files import exists, read_text
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.loading.regular_files import exists, read_text
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.types import PathText

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Optional
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import STRICT, Findings
-from mxtrain.data.loading.regular_files import read_bytes, walk
+from mxtrain.data.loading.dataset_files import read_bytes, walk
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.segmentation.mask_file import read_mask, values_in

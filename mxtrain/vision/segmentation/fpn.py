@@ -9,7 +9,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Init, Model
+from mxtrain.model.spec import Init, Model
 from mxtrain.types import Positive, Shape
 
 if TYPE_CHECKING:

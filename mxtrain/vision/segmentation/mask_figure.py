@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Iterable, List, Sequence, Tuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from mxtrain.logger.fonts import drawable
+from mxtrain.task.figure_fonts import drawable
 from mxtrain.task.sample_figure import INK, PAPER, font_for
 from mxtrain.vision.images.figure import GAP, grid, origin_of, photo
 from mxtrain.vision.segmentation.mask_png import palette
 from mxtrain.vision.segmentation.masked_images import MaskedImages
 
 if TYPE_CHECKING:
-    from mxtrain.data.base import Samples
+    from mxtrain.data.spec import Samples
 
 _TILE = 160  # pixels along a sample's longer side, about
 _FONT_SIZE = 13

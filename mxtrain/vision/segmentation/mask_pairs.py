@@ -14,7 +14,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.regular_files import FileId, composed, exists, walk
+from mxtrain.data.loading.dataset_files import FileId, composed, exists, walk
 from mxtrain.errors import DataError
 from mxtrain.vision.images.files import EXTENSIONS, find_images
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
 
-from mxtrain.data.base import Samples, Splits
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.files import open_inputs
 from mxtrain.vision.images.settings import Decoding
@@ -15,7 +15,7 @@ from mxtrain.vision.segmentation.masked_images import MaskAnnotations, MaskCodin
 from mxtrain.vision.segmentation.signature import MaskSignature, MaskSplits
 
 if TYPE_CHECKING:
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
 
 class MaskedDataset(Dataset):

@@ -9,11 +9,11 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking.problems import NOTHING_TO_LEARN, STRICT, Findings, Problem
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.types import BatchSize, Positive
 from mxtrain.vision.images.annotated_images import AnnotatedImages

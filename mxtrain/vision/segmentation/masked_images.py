@@ -15,8 +15,8 @@ import numpy as np
 
 from mxtrain.data.checking.checks import Checks
 from mxtrain.data.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK
+from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.data.loading.randomness import uniform
-from mxtrain.data.loading.regular_files import read_bytes
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.types import PositiveFloat, Range
 from mxtrain.vision.draws import VisionDraw

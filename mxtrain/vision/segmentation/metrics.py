@@ -12,7 +12,7 @@ from mxtrain.metric.metrics import ConfusionMetric, count_cells, ratio
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class PixelMetric(ConfusionMetric):

@@ -30,7 +30,7 @@ BY_NAME = {
     "fastscnn": fastscnn.FastSCNN,
 }
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
     Maps = Union[Array, Sequence[Array]]
     """Scores of the main output, or of the main and the auxiliary outputs."""

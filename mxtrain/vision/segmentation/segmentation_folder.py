@@ -9,10 +9,10 @@ from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
 import pydantic
 from typing_extensions import Annotated, Literal
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import STRICT, Findings
-from mxtrain.data.loading.regular_files import exists, files_in, read_text
+from mxtrain.data.loading.dataset_files import exists, files_in, read_text
 from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer

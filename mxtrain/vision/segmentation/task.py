@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.task.base import Report, Task
+from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
 from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.data.base import Samples
+    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.description.groups import Description
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
+    from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
 ORIGINAL_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
 """Columns of `Batch.meta`: (height, width) of the original image, and after it was fitted into the frame."""

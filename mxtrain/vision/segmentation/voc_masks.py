@@ -20,7 +20,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     problem_of,
 )
-from mxtrain.data.loading.regular_files import read_bytes
+from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.detection.voc_layout import OUTLINE_VALUE
 from mxtrain.vision.instance_segmentation.outlines import Bitmap, Outline

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Optional
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings
 from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.detection.voc_layout import OUTLINE_VALUE, find_years, read_names

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, List, Tuple
 import numpy as np
 import pytest
 
-from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking import dataset_check
 from mxtrain.data.checking.checks import Checked, digest_of
 from mxtrain.data.checking.dataset_check import MOST_SHOWN, DatasetCounts
 from mxtrain.data.checking.problems import EMPTY_BOX, INVERTED_BOX, KINDS, DataPlace, Problem
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, LoaderError
 
 

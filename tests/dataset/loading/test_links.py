@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-from mxtrain.data.loading.regular_files import walk
+from mxtrain.data.loading.dataset_files import walk
 from mxtrain.errors import DataError
 from mxtrain.text.classification.text import MaskedText, Text
 from mxtrain.vision.classification.image_folder import ImageFolder

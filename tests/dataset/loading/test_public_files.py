@@ -17,8 +17,8 @@ import pytest
 from http_server import FaultyServer, serving
 from PIL import Image
 
-from mxtrain.data.base import Splits
 from mxtrain.data.loading.public_files import PUBLIC_FILES, PublicDataset, fetch_public
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.recommendation.movielens import MovieLens
 from mxtrain.speech.librispeech import LibriSpeech

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from image_loader import image_loader
 
-from mxtrain.data.base import Splits
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.loading.randomness import permutation, seed_of_repeat
 from mxtrain.data.loading.sampling import ClassSampler, EverySample, build_class_sampler
 from mxtrain.data.loading.sources import MemorySource, Subset
+from mxtrain.data.spec import Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.kvstore.world import World
 from mxtrain.text.sources import LabelledTexts

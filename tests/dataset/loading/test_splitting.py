@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.data.base import BaseDataset
 from mxtrain.data.loading.sampling import class_labels
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty, split_indices
+from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import DataError
 from mxtrain.text.classification.text import Text
 from mxtrain.vision.classification.digits import Digits

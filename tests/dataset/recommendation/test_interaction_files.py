@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.loading.loader import LoaderOptions
+from mxtrain.data.spec import Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.recommendation import interactions, movielens
 from mxtrain.recommendation.base import InteractionDataset

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.speech.digit_lines import DigitLines
 from mxtrain.speech.features import Features

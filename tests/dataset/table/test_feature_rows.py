@@ -15,10 +15,10 @@ import pydantic
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from mxtrain.data.base import open_splits
 from mxtrain.data.features import feature_store
 from mxtrain.data.features.feature_columns import FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows
+from mxtrain.data.spec import open_splits
 from mxtrain.data.table.column_kinds import ColumnSpec
 from mxtrain.data.table.columns import read_columns
 from mxtrain.errors import DataError

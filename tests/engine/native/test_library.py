@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain import native
+from mxtrain.engine import native
 
 ROOT = Path(__file__).parents[3]
 MADE = native.library()

@@ -65,7 +65,7 @@ def test_freezing_everything_changes_nothing(network):
 
 
 def test_norms_and_biases_have_no_weight_decay(network):
-    from mxtrain.model.base import Model
+    from mxtrain.model.spec import Model
 
     decays = {name.rpartition(".")[2]: decay for name, (_, decay) in parameter_multipliers(Model(), network).items()}
     assert {name for name, decay in decays.items() if decay} == {"conv0_weight"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.amp import BFloat16, Float16
+from mxtrain.amp.spec import BFloat16, Float16
 from mxtrain.engine.backend import autograd, mx, native_operators, nd
+from mxtrain.engine.native import Library
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.networks import bert as bert_network
 from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.model.prepare import prepare_network
-from mxtrain.native import Library
 from mxtrain.parallel.cut import Graph
 from mxtrain.text.bert import Bert
 from mxtrain.training.nonfinite import first_nonfinite_layer

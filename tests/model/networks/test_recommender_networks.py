@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import nd
-from mxtrain.model.base import Model
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.prepare import TableOptions, prepare_network
+from mxtrain.model.spec import Model
 from mxtrain.recommendation.fields import RecommenderFields
 from mxtrain.recommendation.item_factors import ItemFactors
 from mxtrain.recommendation.matrix_factorization import MatrixFactorization

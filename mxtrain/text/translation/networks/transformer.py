@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mxnet import Context
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 

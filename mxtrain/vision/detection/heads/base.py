@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Optional, Protocol, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model
+from mxtrain.model.spec import Model
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class BoxCoding(Protocol):

@@ -21,7 +21,7 @@ from mxtrain.vision.detection.heads.suppression import Suppression
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 NUM_BOX_VALUES = 5
 """Number of values of a predicted box before its classes: x, y, width, height and objectness."""

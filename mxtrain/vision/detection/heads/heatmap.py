@@ -18,7 +18,7 @@ from mxtrain.vision.detection.heads.operators import operators
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 CENTRES_PER_SIDE = 6.0
 """The side of a box divided by this is the standard deviation of the Gaussian at its centre, so that three standard

@@ -23,7 +23,7 @@ from mxtrain.vision.detection.heads.suppression import Suppression
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Divisors of offsets (x, y, width, height), which make them about equally large. Source: GluonCV."""

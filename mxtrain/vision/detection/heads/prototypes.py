@@ -21,7 +21,7 @@ from mxtrain.vision.detection.heads.operators import operators
 from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 _MIN_SIDE = 0.01

@@ -32,7 +32,7 @@ from mxtrain.vision.detection.heads.suppression import Suppression
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 PROPOSAL_VARIANCES = (1.0, 1.0, 1.0, 1.0)
 """Divisors of the offsets from anchors to proposals: they are not scaled."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Tuple
 from mxtrain.vision.detection.box_arithmetic import take_rows
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 MIN_SCORE = 0.01
 """Minimum score of a detection. Source: GluonCV's SSD and YOLOv3."""

@@ -17,7 +17,7 @@ from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv witho
 from gluoncv.model_zoo.center_net import center_net, deconv_dla, deconv_resnet, duc_mobilenet  # isort: skip
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 BASES: Dict[str, Callable[..., gluon.HybridBlock]] = {
     "center_net_resnet18_v1b": deconv_resnet.resnet18_v1b_deconv,

@@ -30,7 +30,7 @@ from mxtrain.vision.detection.networks.region_operators import align_regions, su
 from mxtrain.vision.networks.train_predict_block import TrainPredictBlock
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
     from mxtrain.vision.detection.heads.regions import ProposalSettings, RegionAnchors
 
 nn = gluon.nn

@@ -15,7 +15,7 @@ from mxtrain.model.networks import fused
 from mxtrain.vision.detection.box_arithmetic import columns_of
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
     from mxtrain.vision.detection.heads.regions import RegionAnchors
 
 CANONICAL_SIDE, CANONICAL_STRIDE = 224.0, 16

@@ -23,7 +23,7 @@ from gluoncv.nn.feature import FeatureExpander  # isort: skip
 from gluoncv.nn.predictor import ConvPredictor  # isort: skip
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
     from mxtrain.vision.detection.heads.anchors import AnchorMap
 
 MADE_FOR_DETECTION = {

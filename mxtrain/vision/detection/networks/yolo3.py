@@ -22,7 +22,7 @@ from gluoncv.model_zoo.yolo.darknet import darknet53  # isort: skip
 from gluoncv.model_zoo.yolo.yolo3 import YOLOV3  # isort: skip
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, OperatorModule
 
 STAGE_ENDS = {"darknet53": (15, 24, None), "mobilenet": (33, 69, -2)}
 """Kind of backbone -> index of the layer behind each of its three stages; each stage ends with a map."""

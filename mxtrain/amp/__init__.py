@@ -1,0 +1,1 @@
+"""Mixed precision: the floating-point types of a network's operators."""

@@ -1,0 +1,5 @@
+"""Callbacks, which watch a run, and actions, which change it. A user's own `mxtrain.types.Callback` or
+`mxtrain.callback.Action` needs only a `_target_`."""
+
+from mxtrain.callback.action import Action as Action
+from mxtrain.callback.action import Control as Control

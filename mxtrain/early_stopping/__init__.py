@@ -1,0 +1,1 @@
+"""Early stopping: ends a run when the monitored value no longer gets better."""

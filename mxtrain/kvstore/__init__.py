@@ -1,0 +1,1 @@
+"""Gradient stores: how gradients and parameters are exchanged between devices, processes and machines."""
