@@ -33,6 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest_plugins = ("cli_fixtures", "dataset_fixtures", "model_fixtures")
 OWN_THREADS = ("mxtrain",)
 kept = {"bytes": 1 << 29}
 """Memory after it was looked for last what nobody needs."""

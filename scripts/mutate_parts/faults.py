@@ -11,9 +11,9 @@ from typing import Tuple
 RUNS = "tests/reference/test_numbers.py"
 LOSSES = ("tests/loss/test_losses.py",)
 SCALING = ("tests/amp/test_scaling.py",)
-SNAPSHOT = ("tests/trainer/test_snapshot.py",)
-WEIGHTS = ("tests/trainer/test_exact_weights.py",)
-STEP = ("tests/trainer/test_step.py",)
+SNAPSHOT = ("tests/training/test_snapshot.py",)
+WEIGHTS = ("tests/training/test_exact_weights.py",)
+STEP = ("tests/training/test_step.py",)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ FAULTS = [
         "mxtrain/vision/images/dataset.py",
         '"augment": self.augment}',
         '"augment": type(self.augment)()}',
-        ("tests/test_build.py",),
+        ("tests/training/test_build.py",),
     ),
     Fault(
         "shown samples have logits",
@@ -293,6 +293,6 @@ FAULTS = [
         "mxtrain/data/loading/splitting.py",
         "np.argsort(-(exact_K - count_K)[open_K], kind=",
         "np.argsort((exact_K - count_K)[open_K], kind=",
-        ("tests/dataset/test_formats.py",),
+        ("tests/data/test_formats.py",),
     ),
 ]

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping
 
 import numpy as np
 import pytest
+from running import SMALL, here
 
 import mxtrain
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
@@ -15,7 +16,6 @@ from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.checkpoint.soup import cook, require_same_runs, write_soup
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import CheckpointError, ConfigError
-from tests.running import SMALL, here
 
 TARGET = np.array([1.0, 2.0, -1.0])
 

@@ -11,6 +11,8 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import numpy as np
 import pytest
 import soundfile
+from boxed_files import draw
+from running import here, rows
 
 import mxtrain
 from mxtrain.compose.composer import Composer
@@ -19,8 +21,6 @@ from mxtrain.data.loading.folds import Fold
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.vision.detection.boxes import Column
 from mxtrain.vision.pose.key_points import KeypointMeta
-from tests.boxed_files import draw
-from tests.running import here, rows
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FOLDS = 3

@@ -106,11 +106,11 @@ def test_a_plain_run_composes_validates_and_opens_its_checkpoint_once(folder: Pa
 
 def test_a_command_imports_no_other_command() -> None:
     """What they share stands below them: the composed configuration, the environment, the group of processes."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests/support"))
     try:
         from test_architecture import imports_of
     finally:
-        sys.path.remove(str(ROOT / "tests"))
+        sys.path.remove(str(ROOT / "tests/support"))
     commands = {command.module for command in COMMANDS.values()}
     for name in commands:
         path = ROOT / f"{name.replace('.', '/')}.py"

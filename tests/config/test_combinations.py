@@ -24,7 +24,7 @@ from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_evaluator, build_objective
 from mxtrain.vision.classification.digits import Digits
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
+CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 class RatedDigits(Digits):

@@ -23,7 +23,7 @@ try:
 except ImportError:  # before Python 3.11
     import tomli as tomllib
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_extras_are_those_of_the_project() -> None:

@@ -13,7 +13,7 @@ from mxtrain.config import search_path
 from mxtrain.config.search_path import admit_current_folder, leave_out_current_folder, module_command
 from mxtrain.config.specs import import_target
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SHADOWS = ("horovod", "gluoncv", "typing", "random", "json", "runpy", "hydra_plugins/hydra_own", "mxtrain")
 
 
@@ -95,7 +95,7 @@ def test_what_python_m_put_first_is_left_out(tmp_path, monkeypatch, first, left)
 
 
 def test_a_checkout_stays_on_the_path(monkeypatch):
-    monkeypatch.chdir(Path(search_path.__file__).parents[1])
+    monkeypatch.chdir(Path(search_path.__file__).parents[2])
     monkeypatch.setattr(sys, "path", [os.getcwd()])
     leave_out_current_folder()
     assert sys.path == [os.getcwd()]

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Iterator
 
-PACKAGE = Path(__file__).resolve().parents[1] / "mxtrain"
+PACKAGE = Path(__file__).resolve().parents[2] / "mxtrain"
 
 ALLOWED = {
     "the functions that all others use": {

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mxtrain.export import standalone
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(16, 3)).astype(np.float32) / 300
 TABLE = RNG.normal(size=(10, 4)).astype(np.float32)

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "own_code"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_code"
 if str(EXAMPLE) not in sys.path:
     sys.path.append(str(EXAMPLE))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
+from running import SMALL, Process, assert_same, here, image, status
 
 import mxtrain
 from mxtrain.cli.dispatch import run
@@ -17,7 +18,6 @@ from mxtrain.cluster.launch.folds import print_folds
 from mxtrain.errors import ConfigError, DataError, MxtrainError
 from mxtrain.training.fold_results import FOLDS_FILE, FoldResult, read_folds, summarize, write_folds
 from mxtrain.training.spec import Trainer
-from tests.running import SMALL, Process, assert_same, here, image, status
 
 CHEAP = (*SMALL, "trainer.max_epochs=1", "trainer.folds=3")
 

@@ -24,7 +24,7 @@ from mxtrain.compose.config_files import job_folder
 from mxtrain.errors import RunDirectoryError
 from mxtrain.types import CommandLine
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FAST = ("debug=fast", "model=mlp", "logger=jsonl", "hydra.sweep.dir=s")
 
 

@@ -18,7 +18,7 @@ from http_server import FaultyServer, serving
 from mxtrain.errors import DownloadError
 from mxtrain.files.download.transfer import CHUNK_BYTES, DownloadLimits, WrongContent, fetch, verify_checksum
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONTENT = bytes(range(256)) * 4000
 SHA1 = hashlib.sha1(CONTENT).hexdigest()
 FAST = DownloadLimits(attempts=3, pause_s=0.0)
