@@ -31,8 +31,8 @@ def __getattr__(name: str) -> Any:
     # Not imported at once: `mxtrain --help` imports this package, and the API needs Hydra and pydantic.
     if name in __all__:
         homes = {
-            "Session": "mxtrain.session",
-            "session": "mxtrain.session",
+            "Session": "mxtrain.custom_loop",
+            "session": "mxtrain.custom_loop",
             "lr_find": "mxtrain.cli.lr_find",
         }
         return getattr(importlib.import_module(homes.get(name, "mxtrain.api")), name)

@@ -10,7 +10,7 @@ from mxtrain.api import soup as soup
 from mxtrain.api import train as train
 from mxtrain.api import verify as verify
 from mxtrain.cli.lr_find import lr_find as lr_find
-from mxtrain.session import Session as Session
-from mxtrain.session import session as session
+from mxtrain.custom_loop import Session as Session
+from mxtrain.custom_loop import session as session
 
 __version__: str

@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, O
 import numpy as np
 from typing_extensions import Unpack
 
+from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.archive.run_records import read_rows
 from mxtrain.cli.evaluate import measure
 from mxtrain.cluster.launch.preserved import preserved_process
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.environment import compose_and_check, set_environment
-from mxtrain.compose.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
-from mxtrain.compose.parts import LoadedParts, MeasuredParts, Parts, with_parts
-from mxtrain.compose.restored import refuse_what_only_trains, restore_description, restore_inputs
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.environment import compose_and_check, set_environment
+from mxtrain.composing.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
+from mxtrain.composing.parts import LoadedParts, MeasuredParts, Parts, with_parts
+from mxtrain.composing.restored import refuse_what_only_trains, restore_description, restore_inputs
 from mxtrain.config.given import Given, giving
 from mxtrain.config.override_text import quote
 from mxtrain.config.specs import validate
@@ -38,8 +40,6 @@ from mxtrain.files.json_text import read_json
 from mxtrain.files.temporary import temporary_place
 from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
-from mxtrain.runs.run_files import ROWS_FILE, STATUS_FILE
-from mxtrain.runs.run_records import read_rows
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.training.fold_results import read_folds
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset, Samples
-    from mxtrain.export.run import ExportReport
+    from mxtrain.exporting.run import ExportReport
     from mxtrain.parallel.differences import Verification
     from mxtrain.training.trained import Trained
     from mxtrain.types.annotations import Config, JsonObject

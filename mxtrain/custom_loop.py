@@ -37,10 +37,10 @@ from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.cluster.launch.store_server import serve
 from mxtrain.cluster.launch.worker_script import run_in_workers
 from mxtrain.cluster.member import find_world
-from mxtrain.compose.arguments import config_flags
-from mxtrain.compose.environment import compose_and_check
-from mxtrain.compose.objects import ObjectComposer, Objects, read_arguments, require_overrides
-from mxtrain.compose.parts import SessionParts, with_parts
+from mxtrain.composing.arguments import config_flags
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.objects import ObjectComposer, Objects, read_arguments, require_overrides
+from mxtrain.composing.parts import SessionParts, with_parts
 from mxtrain.config.given import giving
 from mxtrain.config.override_text import quote
 from mxtrain.errors import (
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.compose.composer import Composed
+    from mxtrain.composing.composer import Composed
     from mxtrain.config.groups import Description
     from mxtrain.parallel.loss_function import LossFunction
     from mxtrain.training.build import BuiltRun

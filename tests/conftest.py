@@ -159,8 +159,8 @@ def written_memory(monkeypatch):
 @pytest.fixture
 def describe_run():
     """Overrides -> the validated description, as the command line makes it."""
-    from mxtrain.compose.composer import Composer
-    from mxtrain.compose.environment import check
+    from mxtrain.composing.composer import Composer
+    from mxtrain.composing.environment import check
 
     def make(*overrides):
         with Composer() as composer:

@@ -39,19 +39,19 @@ OTHER_MEANINGS = {
     "classes of Python's": {
         "mxtrain": "classes",
         "mxtrain.api": "classes",
-        "mxtrain.compose.arguments": "classes",
-        "mxtrain.compose.composer": "classes",
-        "mxtrain.compose.config_loader": "classes",
-        "mxtrain.compose.foreign_words": "classes",
-        "mxtrain.compose.restored": "classes",
+        "mxtrain.composing.arguments": "classes",
+        "mxtrain.composing.composer": "classes",
+        "mxtrain.composing.config_loader": "classes",
+        "mxtrain.composing.foreign_words": "classes",
+        "mxtrain.composing.restored": "classes",
         "mxtrain.config.groups": "classes",
         "mxtrain.config.trust": "classes",
         "mxtrain.config.override_text": "classes",
-        "mxtrain.runs.report": "classes",
+        "mxtrain.archive.report": "classes",
     },
     "results of an evaluation, which a report shows": {
-        "mxtrain.runs.figures": "classes, confusion",
-        "mxtrain.runs.report": "confusion",
+        "mxtrain.archive.figures": "classes, confusion",
+        "mxtrain.archive.report": "confusion",
     },
     "options of networks, which users' own have": {
         "mxtrain.training.loaders": "num classes",
@@ -62,14 +62,14 @@ OTHER_MEANINGS = {
         "mxtrain.engine.gradient_sums": "mask",
         "mxtrain.workflows.own_gradients": "regression",
     },
-    "names of options and settings": {"mxtrain.compose.setting_names": "image", "mxtrain.training.resume": "image"},
+    "names of options and settings": {"mxtrain.composing.setting_names": "image", "mxtrain.training.resume": "image"},
     "a feature that MXNet was built with": {"mxtrain.workflows.doctor": "image"},
     "examples of what is typed, and the task of who types none": {
         "mxtrain.cli.commands": "classification, photo, photos",
-        "mxtrain.compose.composer": "classification",
-        "mxtrain.runs.run_folders": "classification",
+        "mxtrain.composing.composer": "classification",
+        "mxtrain.archive.run_folders": "classification",
         "mxtrain.cli.runs": "classification",
-        "mxtrain.runs.filter": "classification",
+        "mxtrain.archive.filter": "classification",
     },
     "masks of attention, of dropout, of cores and of pruned weights": {
         "mxtrain.callback.action": "mask, masks",
@@ -88,11 +88,11 @@ OTHER_MEANINGS = {
         "mxtrain.terminal.console": "box",
     },
     "names of SVG, CSS and of the kinds of files": {
-        "mxtrain.runs.chart": "box, label",
-        "mxtrain.runs.figures": "image",
-        "mxtrain.runs.page": "box, tabular",
-        "mxtrain.runs.report": "box, image",
-        "mxtrain.runs.written_files": "labels",
+        "mxtrain.archive.chart": "box, label",
+        "mxtrain.archive.figures": "image",
+        "mxtrain.archive.page": "box, tabular",
+        "mxtrain.archive.report": "box, image",
+        "mxtrain.archive.written_files": "labels",
     },
     "what a branch of a tree is headed by": {"mxtrain.logger.config_tree": "label"},
     "the kinds of artifacts, an image summary of TensorBoard's, an image of Pillow's": {
@@ -165,7 +165,7 @@ NAMES = {name_of(path) for path in MODULES}
 def test_integers_with_names_are_numbers_as_texts() -> None:
     """MXNet's operators take parameters as texts; see `NamedInt`."""
     users = [path.name for path in MODULES if re.search(r"enum\.Int(Enum|Flag)\b", path.read_text(encoding="utf-8"))]
-    assert users == ["types.py"]
+    assert users == ["__init__.py"]
     assert [str(one) for one in (Column.FLAGS, Flag.CROWD, Flag.CROWD | Flag.DIFFICULT)] == ["5", "2", "3"]
 
 

@@ -15,6 +15,8 @@ from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 import pytest
 import yaml
 
+from mxtrain.archive.filter import parse_filter
+from mxtrain.archive.run_folders import parse_words
 from mxtrain.cli.average import AverageSettings
 from mxtrain.cli.clean import CleanSettings
 from mxtrain.cli.data import DataSettings, refuse_unknown_words
@@ -32,15 +34,13 @@ from mxtrain.cli.slim import SlimSettings
 from mxtrain.cli.tune import TuneSettings, describe_study, study_of
 from mxtrain.cli.verify import VerifySettings
 from mxtrain.cluster.launch.sweep import jobs
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.restored import refuse_what_only_trains
-from mxtrain.compose.settings import split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.restored import refuse_what_only_trains
+from mxtrain.composing.settings import split_settings
 from mxtrain.config.groups import describe
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError
-from mxtrain.runs.filter import parse_filter
-from mxtrain.runs.run_folders import parse_words
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("benchmarks/*.md", "reference/damaged-input.md", "internals/mutation.md", "reference/settings.md")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import mxtrain
+from mxtrain.archive.registry import read_run
 from mxtrain.callback import Action
 from mxtrain.errors import CheckpointError, ConfigError, DataError
-from mxtrain.runs.registry import read_run
 
 pytestmark = pytest.mark.slow
 QUICK = ("trainer.max_epochs=3", "logger=jsonl", "lr_scheduler=constant")

@@ -27,8 +27,8 @@ OTHERS = {
 """For each field, the smallest run of another one: each field is run by one of them."""
 COMPOSE = """
 import sys
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import check
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import check
 for task in sys.argv[1:]:
     with Composer([]) as composer:
         assert check(composer.compose([f"task={task}"])).task.name == task

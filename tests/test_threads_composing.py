@@ -132,7 +132,7 @@ def test_ctrl_c_in_an_import_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_ctrl_c_while_hydra_composes_stays_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mxtrain.compose.config_files import ConfigFiles
+    from mxtrain.composing.config_files import ConfigFiles
 
     def interrupted(*arguments: Any) -> None:
         try:

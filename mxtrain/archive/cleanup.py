@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.archive.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
+from mxtrain.archive.run_files import PRUNED
+from mxtrain.archive.status import DAMAGED, RunStatus, read_status
+from mxtrain.archive.written_files import foreign_files
 from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, Place, read_named, scan
 from mxtrain.checkpoint.run_directory import LOCK_FILE, is_locked, lock_run_directory
 from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.removal import list_files, open_folder, path_of, remove_empty_folder, remove_files
-from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
-from mxtrain.runs.run_files import PRUNED
-from mxtrain.runs.status import DAMAGED, RunStatus, read_status
-from mxtrain.runs.written_files import foreign_files
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
 KINDS: Dict[str, str] = {

@@ -10,13 +10,13 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.archive.curves import rising_rows
+from mxtrain.archive.meta import Meta, read_meta
+from mxtrain.archive.registry import ListedRun
 from mxtrain.checkpoint.contents import Checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
 from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError
-from mxtrain.runs.curves import rising_rows
-from mxtrain.runs.meta import Meta, read_meta
-from mxtrain.runs.registry import ListedRun
 
 _PRECISE = 1e-2
 """Relative difference of losses from which curves differ visibly."""

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Tuple
 
-from mxtrain.runs.run_files import ROWS_FILE
-from mxtrain.runs.run_records import read_rows
+from mxtrain.archive.run_files import ROWS_FILE
+from mxtrain.archive.run_records import read_rows
 
 MAX_READ_BYTES = 1 << 28
 _MAX_CURVES, _MAX_POINTS = 100, 600

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
+from mxtrain.archive.registry import CHOSEN, ListedRun
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.runs.registry import CHOSEN, ListedRun
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json

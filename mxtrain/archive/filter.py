@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Sequence, Tuple
 
+from mxtrain.archive.fields import FIELDS, WORDS, check_field, needed_of, read_number, require_known, value_of
+from mxtrain.archive.registry import STATES, ListedRun
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.runs.fields import FIELDS, WORDS, check_field, needed_of, read_number, require_known, value_of
-from mxtrain.runs.registry import STATES, ListedRun
 
 Test = Callable[[ListedRun], bool]
 _PART = re.compile(

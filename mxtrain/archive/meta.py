@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
-from mxtrain.runs import run_records
+from mxtrain.archive import run_records
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Sequence, T
 
 import mxtrain
 from mxtrain import __version__
+from mxtrain.archive.run_files import META_FILE
 from mxtrain.config.groups import Description
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.runs.run_files import META_FILE
 from mxtrain.runtime.cores import processor_name
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
+from mxtrain.archive.run_files import INTERRUPTED, META_FILE, PRUNED, STATUS_FILE
+from mxtrain.archive.settings_file import read_settings
+from mxtrain.archive.status import DAMAGED, RunStatus, read_status
 from mxtrain.checkpoint.folder import CHECKPOINTS, NAME
 from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.files.regular_files import read_regular
-from mxtrain.runs.run_files import INTERRUPTED, META_FILE, PRUNED, STATUS_FILE
-from mxtrain.runs.settings_file import read_settings
-from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:

@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.checkpoint.contents import Checkpoint
-from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
-from mxtrain.config.specs import shown
-from mxtrain.errors import CheckpointError
-from mxtrain.runs.chart import Line, color_of, dash_of, draw_chart
-from mxtrain.runs.curves import MAX_READ_BYTES, Curve, is_cut, read_curves
-from mxtrain.runs.fields import best_of
-from mxtrain.runs.figures import (
+from mxtrain.archive.chart import Line, color_of, dash_of, draw_chart
+from mxtrain.archive.curves import MAX_READ_BYTES, Curve, is_cut, read_curves
+from mxtrain.archive.fields import best_of
+from mxtrain.archive.figures import (
     Evaluation,
     ShownFigure,
     ShownTable,
     read_evaluations,
     read_validation_figures,
 )
-from mxtrain.runs.meta import Meta, read_meta
-from mxtrain.runs.page import STYLE
-from mxtrain.runs.registry import ListedRun
+from mxtrain.archive.meta import Meta, read_meta
+from mxtrain.archive.page import STYLE
+from mxtrain.archive.registry import ListedRun
+from mxtrain.checkpoint.contents import Checkpoint
+from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
+from mxtrain.config.specs import shown
+from mxtrain.errors import CheckpointError
 from mxtrain.task.confusion_page import FILE, SHOW_CHOSEN, link_to_file, matrix_with_samples
 from mxtrain.terminal.durations import format_seconds
 

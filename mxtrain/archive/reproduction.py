@@ -7,13 +7,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
+from mxtrain.archive.provenance import DESCRIPTION
+from mxtrain.archive.run_files import INTERRUPTED, META_FILE, PRUNED, ROWS_FILE, STATUS_FILE
+from mxtrain.archive.run_records import MAX_STATUS_BYTES, read_meta, read_rows
 from mxtrain.config.specs import flatten
 from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.json_text import read_json
 from mxtrain.files.text_lines import printable_line
-from mxtrain.runs.provenance import DESCRIPTION
-from mxtrain.runs.run_files import INTERRUPTED, META_FILE, PRUNED, ROWS_FILE, STATUS_FILE
-from mxtrain.runs.run_records import MAX_STATUS_BYTES, read_meta, read_rows
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, Json, JsonObject

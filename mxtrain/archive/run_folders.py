@@ -7,12 +7,12 @@ import sys
 from dataclasses import replace
 from typing import Any, Dict, List, Sequence, Tuple, Type, TypeVar
 
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.settings import split_settings
+from mxtrain.archive.registry import ListedRun, read_runs
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.settings import split_settings
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.durable import encode_json
-from mxtrain.runs.registry import ListedRun, read_runs
 from mxtrain.types import Spec, expand_path
 
 S = TypeVar("S", bound=Spec)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List
 
+from mxtrain.archive.run_files import META_FILE, ROWS_FILE
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import AnyPath, open_regular
-from mxtrain.runs.run_files import META_FILE, ROWS_FILE
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject

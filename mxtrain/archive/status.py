@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 
+from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.archive.run_records import MAX_STATUS_BYTES
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import read_with_status
-from mxtrain.runs.run_files import STATUS_FILE
-from mxtrain.runs.run_records import MAX_STATUS_BYTES
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json

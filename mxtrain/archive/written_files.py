@@ -7,8 +7,8 @@ import re
 from pathlib import PurePosixPath
 from typing import Collection, List, Set
 
+from mxtrain.archive.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.files.json_text import read_json
-from mxtrain.runs.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 
 _EVALUATED = r"eval(/averaged/[^/]+)?/(train|val|test)"
 EVALUATION = re.compile(rf"{_EVALUATED}(/[a-z_0-9-]+)*/metrics\.json")

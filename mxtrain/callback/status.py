@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence
 
+from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.runs.run_files import STATUS_FILE
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:

@@ -21,16 +21,16 @@ from mxtrain.checkpoint.folder import CHECKPOINTS
 from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.checkpoint.soup import Soup, cook, require_same_runs, write_soup
 from mxtrain.cluster.launch.sweep import direction_of
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.restored import (
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.restored import (
     one_run,
     refuse_what_only_trains,
     restore_description,
     restore_inputs,
     run_dir_of,
 )
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.terminal.console import open_console

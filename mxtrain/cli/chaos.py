@@ -19,6 +19,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence
 
+from mxtrain.archive.reproduction import compare_results
+from mxtrain.archive.run_records import last_step
 from mxtrain.callback.chaos import CHILD, Chaos, Fault
 from mxtrain.checkpoint.folder import CHECKPOINTS
 from mxtrain.config.fault_injection import delayable_links, impossible_faults
@@ -29,8 +31,6 @@ from mxtrain.files.durable import open_file
 from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.private_sockets.slow_link import RING_LINKS, SlowLinks
 from mxtrain.private_sockets.slow_link import VARIABLE as LINKS
-from mxtrain.runs.reproduction import compare_results
-from mxtrain.runs.run_records import last_step
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.terminal.tables import print_rows
 

@@ -11,8 +11,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Dict, List, Literal, Sequence
 
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
-from mxtrain.runs.cleanup import (
+from mxtrain.archive.cleanup import (
     BY_DEFAULT,
     KINDS,
     WHOLE,
@@ -23,8 +22,9 @@ from mxtrain.runs.cleanup import (
     plan_cleanup,
     why_nothing,
 )
-from mxtrain.runs.filter import parse_filter
-from mxtrain.runs.run_folders import folders_of, parse_words, print_json, print_line, runs_below
+from mxtrain.archive.filter import parse_filter
+from mxtrain.archive.run_folders import folders_of, parse_words, print_json, print_line, runs_below
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.tables import format_size, on_one_line, print_rows
 from mxtrain.types import Spec

@@ -10,10 +10,10 @@ from typing import Callable, Iterator, List, Optional, Sequence
 
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check
-from mxtrain.compose.settings import split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.settings import split_settings
 from mxtrain.data.checking.dataset_check import CollectedFindings, DatasetCounts, check_dataset
 from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
 from mxtrain.data.corpus.cached_data import data_cache_folder, list_cached_data, remove_cached_data

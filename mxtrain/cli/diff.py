@@ -12,11 +12,7 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, List, Literal, Optional, Sequence, Tuple
 
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.restored import restore_description, restore_inputs
-from mxtrain.errors import EXIT_FINISHED, ConfigError, LoaderError, MxtrainError
-from mxtrain.runs.comparison import (
+from mxtrain.archive.comparison import (
     Different,
     Parting,
     WeightsDifference,
@@ -29,8 +25,12 @@ from mxtrain.runs.comparison import (
     last_common_checkpoints,
     unrecorded,
 )
-from mxtrain.runs.registry import ListedRun, is_run_dir, read_run
-from mxtrain.runs.run_folders import parse_words, print_json, require_folder
+from mxtrain.archive.registry import ListedRun, is_run_dir, read_run
+from mxtrain.archive.run_folders import parse_words, print_json, require_folder
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.restored import restore_description, restore_inputs
+from mxtrain.errors import EXIT_FINISHED, ConfigError, LoaderError, MxtrainError
 from mxtrain.terminal.report import format_value
 from mxtrain.terminal.tables import on_one_line, print_rows
 from mxtrain.training.resume import changes_result

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Sequence
 
-from mxtrain.compose.environment import set_environment
+from mxtrain.composing.environment import set_environment
 from mxtrain.config import rules
 from mxtrain.config.groups import Description
 from mxtrain.errors import EXIT_FINISHED

@@ -16,14 +16,14 @@ from typing_extensions import Annotated
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.average import AVERAGED
 from mxtrain.cli.artifacts import show_artifacts
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.restored import (
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.restored import (
     refuse_what_only_trains,
     restore_description,
     restore_inputs,
     run_dir_of,
 )
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.task.fit import require_same_names

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
 from omegaconf import OmegaConf
 
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.composer import Composed, Composer
-from mxtrain.compose.mistakes import refuse_unknown
-from mxtrain.compose.origins import find_origins
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.mistakes import refuse_unknown
+from mxtrain.composing.origins import find_origins
 from mxtrain.config.groups import GROUPS, complete_group, describe
 from mxtrain.config.specs import flatten, import_target, shown, spec_help
 from mxtrain.errors import ConfigError

@@ -14,15 +14,15 @@ from typing_extensions import Annotated
 from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.ndarray_file import canonical_sha256
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.libraries import require_library
 from mxtrain.config.specs import validate
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
-from mxtrain.export.comparison import remarks_of, table_of
-from mxtrain.export.folder import require_new
+from mxtrain.exporting.comparison import remarks_of, table_of
+from mxtrain.exporting.folder import require_new
 from mxtrain.parallel.spec import Single
 from mxtrain.task.fit import require_same_names
 from mxtrain.terminal.progress import ProgressDisplay
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset
-    from mxtrain.export.run import ExportReport
+    from mxtrain.exporting.run import ExportReport
 
 ServedName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
 """A name that Kubernetes and folders allow."""
@@ -145,7 +145,7 @@ def folder_of(checkpoint: Checkpoint, settings: ExportSettings) -> Path:
 
 def check(words: Sequence[str], overrides: Sequence[str]) -> int:
     """Repeats the proof of a folder; returns the exit code."""
-    from mxtrain.export.folder import check_folder
+    from mxtrain.exporting.folder import check_folder
 
     if len(words) != 1 or overrides:
         raise ConfigError("export check takes one exported folder, e.g. `mxtrain export check FOLDER`.")
@@ -193,9 +193,9 @@ def _export(
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)
     from mxtrain.checkpoint.average import weights_to_use
-    from mxtrain.export.compression import Compression
-    from mxtrain.export.deploy import Deployment
-    from mxtrain.export.run import EvaluationData, export_network
+    from mxtrain.exporting.compression import Compression
+    from mxtrain.exporting.deploy import Deployment
+    from mxtrain.exporting.run import EvaluationData, export_network
     from mxtrain.training.trained import load_trained
 
     require_same_names(signature, splits)

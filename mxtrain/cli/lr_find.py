@@ -16,17 +16,17 @@ from typing import IO, List, Optional, Sequence, Tuple
 import pydantic
 from typing_extensions import Annotated, Unpack
 
+from mxtrain.archive.run_files import ROWS_FILE
+from mxtrain.archive.run_records import read_rows
 from mxtrain.cluster.launch.preserved import preserved_process
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check
-from mxtrain.compose.parts import Parts, with_parts
-from mxtrain.compose.settings import split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.parts import Parts, with_parts
+from mxtrain.composing.settings import split_settings
 from mxtrain.config.specs import validate
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, MxtrainError
 from mxtrain.files.temporary import temporary_place
-from mxtrain.runs.run_files import ROWS_FILE
-from mxtrain.runs.run_records import read_rows
 from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec
 from mxtrain.workflows.output_file import OutputFolder
@@ -108,7 +108,7 @@ def lr_find(
     >>> curve = mxtrain.lr_find("model=mlp", "optimizer=sgd")
     >>> curve.range
     """
-    from mxtrain.compose.objects import read_arguments, require_overrides
+    from mxtrain.composing.objects import read_arguments, require_overrides
 
     require_overrides(overrides, "lr_find")
     typed, objects = read_arguments(parts, "lr_find")

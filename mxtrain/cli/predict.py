@@ -31,9 +31,9 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.checking.checks import checks_of
 from mxtrain.data.loading.dataset_files import explain, why_stream
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen

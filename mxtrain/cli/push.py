@@ -10,12 +10,14 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.archive.run_records import read_meta
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.restored import one_run
-from mxtrain.compose.settings import split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.restored import one_run
+from mxtrain.composing.settings import split_settings
 from mxtrain.config.specs import build_spec
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.files.json_text import read_json
@@ -25,8 +27,6 @@ from mxtrain.logger.spec import Logger
 from mxtrain.logger.tracker import Tracker
 from mxtrain.logger.tracker_logger import tracked_run
 from mxtrain.logger.tracker_points import Position, points_rows
-from mxtrain.runs.run_files import ROWS_FILE, STATUS_FILE
-from mxtrain.runs.run_records import read_meta
 from mxtrain.terminal.program import program
 from mxtrain.types import Spec
 

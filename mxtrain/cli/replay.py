@@ -15,22 +15,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
+from mxtrain.archive.run_files import ROWS_FILE
+from mxtrain.archive.run_records import last_step
+from mxtrain.archive.status import read_status
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, scan
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import describe_here, set_environment
-from mxtrain.compose.restored import amend, for_one_device, restore_description, restore_inputs
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import describe_here, set_environment
+from mxtrain.composing.restored import amend, for_one_device, restore_description, restore_inputs
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.groups import Description
 from mxtrain.config.trust import require_trusted
 from mxtrain.data.signature import signature_of
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
-from mxtrain.runs.run_files import ROWS_FILE
-from mxtrain.runs.run_records import last_step
-from mxtrain.runs.status import read_status
 from mxtrain.terminal.tables import print_rows
 from mxtrain.training.replay_bundle import BUNDLE, FOLDER, ReplayBundle, StepReference, read_bundle
 from mxtrain.types import Positive, Spec

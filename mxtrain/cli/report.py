@@ -12,10 +12,10 @@ import time
 from typing import Literal, Optional, Sequence
 
 from mxtrain import __version__
+from mxtrain.archive.fields import read_order, sort_runs
+from mxtrain.archive.filter import parse_filter
+from mxtrain.archive.run_folders import folders_of, parse_words, print_json, runs_below
 from mxtrain.errors import EXIT_FINISHED, ConfigError
-from mxtrain.runs.fields import read_order, sort_runs
-from mxtrain.runs.filter import parse_filter
-from mxtrain.runs.run_folders import folders_of, parse_words, print_json, runs_below
 from mxtrain.types import Spec
 from mxtrain.workflows.output_file import OutputFile, open_output_file
 
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     runs = filtered.apply(runs_below(folders, filtered.needed, "report"))
     if order:
         runs = sort_runs(runs, *order)
-    from mxtrain.runs.report import MAX_RUNS, collect, render_report, short_names
+    from mxtrain.archive.report import MAX_RUNS, collect, render_report, short_names
 
     if not runs:
         raise ConfigError(f"where={filtered.text}: no run passes the filter.")

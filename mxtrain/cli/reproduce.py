@@ -15,24 +15,8 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.cluster.member import HOST_WORKERS
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.composer import Composed, Composer
-from mxtrain.compose.environment import compose_and_check, set_environment
-from mxtrain.compose.moved_data import find_data
-from mxtrain.compose.recorded import with_overrides, words_of, written
-from mxtrain.compose.restored import one_run
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
-from mxtrain.config.groups import GROUPS, Description
-from mxtrain.config.override_text import key_of, quote
-from mxtrain.config.trust import require_trusted
-from mxtrain.data.fingerprint import fingerprint
-from mxtrain.data.loading.described_paths import named_paths
-from mxtrain.data.spec import open_splits
-from mxtrain.errors import EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
-from mxtrain.runs.provenance import collect_meta
-from mxtrain.runs.reproduction import (
+from mxtrain.archive.provenance import collect_meta
+from mxtrain.archive.reproduction import (
     ChangedFact,
     Comparison,
     RecordedRun,
@@ -41,6 +25,22 @@ from mxtrain.runs.reproduction import (
     read_run,
     shown,
 )
+from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.environment import compose_and_check, set_environment
+from mxtrain.composing.moved_data import find_data
+from mxtrain.composing.recorded import with_overrides, words_of, written
+from mxtrain.composing.restored import one_run
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
+from mxtrain.config.groups import GROUPS, Description
+from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.trust import require_trusted
+from mxtrain.data.fingerprint import fingerprint
+from mxtrain.data.loading.described_paths import named_paths
+from mxtrain.data.spec import open_splits
+from mxtrain.errors import EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.terminal.tables import print_rows
 from mxtrain.training.resume import settings_that_differ
 from mxtrain.types import PathText, Spec

@@ -15,11 +15,11 @@ from typing import Dict, List, Literal, Optional, Sequence, Tuple
 
 from rich.cells import cell_len
 
+from mxtrain.archive.fields import best_of, check_field, needed_of, read_order, require_known, sort_runs, value_of
+from mxtrain.archive.filter import parse_filter
+from mxtrain.archive.registry import CHOSEN, ListedRun
+from mxtrain.archive.run_folders import folders_of, parse_words, print_json, print_line, runs_below
 from mxtrain.errors import EXIT_FINISHED
-from mxtrain.runs.fields import best_of, check_field, needed_of, read_order, require_known, sort_runs, value_of
-from mxtrain.runs.filter import parse_filter
-from mxtrain.runs.registry import CHOSEN, ListedRun
-from mxtrain.runs.run_folders import folders_of, parse_words, print_json, print_line, runs_below
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program
 from mxtrain.terminal.report import format_rate, format_value, print_commands

@@ -8,18 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
+from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.archive.score import Score, read_score
 from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.config.specs import flatten
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.json_text import read_json
-from mxtrain.runs.run_files import STATUS_FILE
-from mxtrain.runs.score import Score, read_score
 from mxtrain.types import PathText, Spec
 
 EXPERIMENT = "experiment"

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Dict, List, Sequence
 
 from mxtrain.checkpoint import holds_checkpoint
 from mxtrain.cluster.launch.new_process import PREFIX
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.settings import split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.settings import split_settings
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.errors import ConfigError, DataError, did_you_mean
 from mxtrain.files.temporary import temporary_place
@@ -125,7 +125,7 @@ def load_model(name: str, folder: str, settings: ServeSettings, stack: ExitStack
     Raises:
         DataError: the folder cannot be exported or served.
     """
-    from mxtrain.export.standalone import UnusableFolder
+    from mxtrain.exporting.standalone import UnusableFolder
     from mxtrain.serving.models import ServedModel
 
     exported_folder = exported(folder, stack)
@@ -158,7 +158,7 @@ def exported(folder: str, stack: ExitStack) -> str:
     """
     if is_export(folder):
         return folder
-    from mxtrain.export.folder import exports_below
+    from mxtrain.exporting.folder import exports_below
 
     below = exports_below(folder, DEEPEST)[:MOST_NAMED]
     if not holds_checkpoint(folder):
@@ -181,6 +181,6 @@ def exported(folder: str, stack: ExitStack) -> str:
 
 def is_export(folder: str) -> bool:
     """Returns True if a folder has files of an exported one."""
-    from mxtrain.export.standalone import MODEL, SIGNATURE
+    from mxtrain.exporting.standalone import MODEL, SIGNATURE
 
     return any(os.path.lexists(os.path.join(folder, name)) for name in (MODEL, SIGNATURE))

@@ -12,11 +12,11 @@ from typing import List, Sequence
 from hydra.core.hydra_config import HydraConfig
 
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.composer import Composed, Composer
-from mxtrain.compose.config_files import CONFIG_NAME
-from mxtrain.compose.mistakes import did_you_mean_any, nearest_settings, settings_of
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.config_files import CONFIG_NAME
+from mxtrain.composing.mistakes import did_you_mean_any, nearest_settings, settings_of
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.terminal.program import STARTED_BY, as_typed
 

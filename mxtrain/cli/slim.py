@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence
 
 from mxtrain.amp.spec import FULL
+from mxtrain.archive.run_records import read_meta
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.parallel.spec import Single
-from mxtrain.runs.run_records import read_meta
 from mxtrain.terminal.program import program
 from mxtrain.types import Spec
 from mxtrain.workflows.output_file import OutputFolder, require_writable

@@ -7,8 +7,8 @@ import shlex
 import sys
 from typing import Any, Dict, List, Sequence, Tuple
 
+from mxtrain.archive.registry import KILLED, read_run
 from mxtrain.config.override_text import code_arguments
-from mxtrain.runs.registry import KILLED, read_run
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program, tensorboard
 from mxtrain.terminal.report import format_value, print_commands

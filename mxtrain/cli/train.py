@@ -8,9 +8,9 @@ from typing import Sequence
 
 from mxtrain.cluster.launch import sweep
 from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
-from mxtrain.compose import arguments as given_arguments
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check
+from mxtrain.composing import arguments as given_arguments
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check
 from mxtrain.config.groups import Description, describe
 from mxtrain.config.override_text import key_of
 from mxtrain.errors import ConfigError

@@ -20,14 +20,14 @@ from mxtrain.cli.study_table import print_study
 from mxtrain.cluster.launch.outcome import print_cause
 from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data, refuse_other_task
 from mxtrain.cluster.stopping import exit_code_of_signal
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check
-from mxtrain.compose.foreign_words import refuse_words, require_trusted_words
-from mxtrain.compose.mistakes import WrongOverrides
-from mxtrain.compose.ranges import split_space
-from mxtrain.compose.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.foreign_words import refuse_words, require_trusted_words
+from mxtrain.composing.mistakes import WrongOverrides
+from mxtrain.composing.ranges import split_space
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of
 from mxtrain.config.secret_values import hide_secrets

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence
 
 from mxtrain.cluster.member import find_world
-from mxtrain.compose import arguments as command_line
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check, set_environment
-from mxtrain.compose.settings import split_settings
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check, set_environment
+from mxtrain.composing.settings import split_settings
 from mxtrain.config.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json

@@ -126,8 +126,8 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
 
 def _meant_by(flag: str, words: Sequence[str]) -> str:
     """Returns a hint at the flag or setting that was meant: other programs take settings as flags, `--lr 0.1`."""
-    from mxtrain.compose.mistakes import setting_for_flag
-    from mxtrain.compose.setting_names import OTHER_NAMES
+    from mxtrain.composing.mistakes import setting_for_flag
+    from mxtrain.composing.setting_names import OTHER_NAMES
     from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 
     name, _, value = flag.lstrip("-").partition("=")

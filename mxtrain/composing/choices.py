@@ -7,8 +7,8 @@ from typing import Dict, List, Optional, Pattern, Sequence
 
 from hydra.core.override_parser.types import Override
 
-from mxtrain.compose.config_files import ConfigFiles, short
-from mxtrain.compose.typed_paths import hint_for_path
+from mxtrain.composing.config_files import ConfigFiles, short
+from mxtrain.composing.typed_paths import hint_for_path
 from mxtrain.config.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.specs import shown
 from mxtrain.errors import did_you_mean

@@ -1,4 +1,4 @@
-"""Composes the configuration with Hydra. `mxtrain.compose.mistakes` words the errors of wrong overrides."""
+"""Composes the configuration with Hydra. `mxtrain.composing.mistakes` words the errors of wrong overrides."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.compose import choices, mistakes
-from mxtrain.compose.config_files import ConfigFiles
-from mxtrain.compose.hydra_errors import first_line
-from mxtrain.compose.hydra_settings import folder_of
-from mxtrain.compose.origins import file_with_target, find_origins
+from mxtrain.composing import choices, mistakes
+from mxtrain.composing.config_files import ConfigFiles
+from mxtrain.composing.hydra_errors import first_line
+from mxtrain.composing.hydra_settings import folder_of
+from mxtrain.composing.origins import file_with_target, find_origins
 from mxtrain.config.search_path import admit_current_folder
 from mxtrain.config.specs import flatten, own_spec
 from mxtrain.errors import ConfigError, raise_interruption

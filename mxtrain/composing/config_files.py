@@ -22,10 +22,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from typing_extensions import Self
 
-from mxtrain.compose.config_loader import ConfigLoader
-from mxtrain.compose.hydra_errors import malformed
-from mxtrain.compose.hydra_settings import is_folder
-from mxtrain.compose.yaml_numbers import refused_in_files
+from mxtrain.composing.config_loader import ConfigLoader
+from mxtrain.composing.hydra_errors import malformed
+from mxtrain.composing.hydra_settings import is_folder
+from mxtrain.composing.yaml_numbers import refused_in_files
 from mxtrain.config.locations import conf_dir as conf_dir
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.specs import import_target

@@ -10,8 +10,8 @@ from hydra._internal.config_repository import IConfigRepository
 from hydra.core.default_element import ResultDefault
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
+from mxtrain.archive.score import SCORE
 from mxtrain.config.specs import default_settings, own_spec
-from mxtrain.runs.score import SCORE
 from mxtrain.types import Spec
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Mapping, Sequence, Tuple
 from mxtrain import runtime
 from mxtrain.amp.spec import Precision
 from mxtrain.cluster.member import HOST_WORKERS
-from mxtrain.compose.composer import Composed, Composer
-from mxtrain.compose.mistakes import WrongOverrides
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.mistakes import WrongOverrides
 from mxtrain.config.groups import Description, describe
 from mxtrain.config.specs import Where
 from mxtrain.engine.collection import collection_paused

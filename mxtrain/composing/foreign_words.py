@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Sequence
 
 from hydra.core.override_parser.types import Override
 
-from mxtrain.compose.arguments import is_override
-from mxtrain.compose.composer import Composer
+from mxtrain.composing.arguments import is_override
+from mxtrain.composing.composer import Composer
 from mxtrain.config.override_text import key_of
 from mxtrain.config.trust import INTERPOLATION, MAX_SHOWN, require_trusted
 from mxtrain.errors import ConfigError

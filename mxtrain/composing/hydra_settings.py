@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.compose.hydra_errors import first_line, reasons_of
+from mxtrain.composing.hydra_errors import first_line, reasons_of
 from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.types import expand_path
 

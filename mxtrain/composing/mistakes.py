@@ -15,11 +15,11 @@ import yaml
 from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.compose.choices import renamed, wrong_choice
-from mxtrain.compose.config_files import ConfigFiles, is_change, short
-from mxtrain.compose.hydra_errors import first_line, range_outside_tune, reasons_of
-from mxtrain.compose.setting_names import OTHER_NAMES
-from mxtrain.compose.yaml_numbers import OtherBase
+from mxtrain.composing.choices import renamed, wrong_choice
+from mxtrain.composing.config_files import ConfigFiles, is_change, short
+from mxtrain.composing.hydra_errors import first_line, range_outside_tune, reasons_of
+from mxtrain.composing.setting_names import OTHER_NAMES
+from mxtrain.composing.yaml_numbers import OtherBase
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.config.specs import accepted_names, default_settings, flatten, import_target, own_spec
 from mxtrain.errors import ConfigError, did_you_mean

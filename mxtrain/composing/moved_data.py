@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Collection, Dict, List
 
+from mxtrain.archive.provenance import WORKING_FOLDER
+from mxtrain.archive.run_records import read_meta
 from mxtrain.config.groups import Description
 from mxtrain.data.loading.described_paths import lost_paths, path_exists, with_paths
-from mxtrain.runs.provenance import WORKING_FOLDER
-from mxtrain.runs.run_records import read_meta
 
 
 def find_data(run_dir: Path, description: Description, typed: Collection[str], needs_data: bool) -> Description:

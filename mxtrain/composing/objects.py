@@ -9,7 +9,7 @@ from omegaconf import OmegaConf, open_dict
 
 from mxtrain.callback import Action
 from mxtrain.callback.given import GivenAction, GivenCallback
-from mxtrain.compose.composer import Composed, Composer
+from mxtrain.composing.composer import Composed, Composer
 from mxtrain.config.given import Given, class_of
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.override_text import key_of, quote

@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Type
 
 import yaml
 
-from mxtrain.compose.config_files import ConfigFiles, short
+from mxtrain.composing.config_files import ConfigFiles, short
 from mxtrain.config.specs import default_settings, find_declaration, import_target, shown
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
@@ -79,7 +79,7 @@ def _target_of(path: str, files: ConfigFiles, overrides: Sequence[str]) -> Tuple
 
 
 def _default_of(path: str, files: ConfigFiles, overrides: Sequence[str]) -> Optional[Origin]:
-    """Returns the default that `mxtrain.compose.config_loader` gives to what files leave out."""
+    """Returns the default that `mxtrain.composing.config_loader` gives to what files leave out."""
     names, target = _target_of(path, files, overrides)
     spec = _spec_at(target.value) if target else None
     declaration = find_declaration(spec, names) if spec is not None else None

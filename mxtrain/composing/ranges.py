@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import yaml
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.yaml_numbers import strict
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.yaml_numbers import strict
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text

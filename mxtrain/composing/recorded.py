@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import yaml
 
-from mxtrain.compose.composer import Composer
+from mxtrain.composing.composer import Composer
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.errors import ConfigError

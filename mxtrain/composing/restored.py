@@ -13,11 +13,11 @@ from omegaconf import OmegaConf
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.checkpoint.average import AVERAGED
 from mxtrain.checkpoint.folder import CHECKPOINTS
-from mxtrain.compose.arguments import Arguments
-from mxtrain.compose.composer import Composed, Composer
-from mxtrain.compose.config_files import is_change
-from mxtrain.compose.environment import describe_here
-from mxtrain.compose.moved_data import find_data
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.config_files import is_change
+from mxtrain.composing.environment import describe_here
+from mxtrain.composing.moved_data import find_data
 from mxtrain.config.groups import Description
 from mxtrain.config.specs import flatten
 from mxtrain.config.trust import require_trusted

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Iterator, List, Tuple
 
-from mxtrain.compose.config_files import ConfigFiles
+from mxtrain.composing.config_files import ConfigFiles
 from mxtrain.errors import typed_name
 from mxtrain.types import expand_path
 

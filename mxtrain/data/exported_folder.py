@@ -19,7 +19,7 @@ class UnseenWarning(UserWarning):
 
 
 class ExportedFolder(Protocol):
-    """An opened exported folder, see `mxtrain.export.standalone.OpenedExport`.
+    """An opened exported folder, see `mxtrain.exporting.standalone.OpenedExport`.
 
     Attributes:
         signature: content of signature.json.

@@ -45,7 +45,7 @@ class Signature:
     """The form of a signature in a checkpoint, which may come from anybody."""
 
     exported_reader: ClassVar[str] = ""
-    """Module whose `predict` reads samples of files for an exported network (`mxtrain.export.bundle`); empty: none."""
+    """Module whose `predict` reads samples of files for an exported network (`exporting.bundle`); empty: none."""
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape",)
     """The arguments, beside the number of classes, that a network of the user's own gets where it takes them."""
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from mxtrain.checkpoint.ranking import ROUNDING
 from mxtrain.errors import ConfigError, MxtrainError
-from mxtrain.export import quantize, standalone
-from mxtrain.export.comparison import FLOAT32
-from mxtrain.export.proof import with_onnx
+from mxtrain.exporting import quantize, standalone
+from mxtrain.exporting.comparison import FLOAT32
+from mxtrain.exporting.proof import with_onnx
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.runtime.amx import cpu_flags
 from mxtrain.runtime.cores import processor_name, usable_cores
@@ -24,9 +24,9 @@ from mxtrain.training.loaders import build_loader, take
 
 if TYPE_CHECKING:
     from mxtrain.data.spec import Samples
-    from mxtrain.export.network import TracedNetwork
-    from mxtrain.export.parts import WrittenPart
-    from mxtrain.export.proof import Case
+    from mxtrain.exporting.network import TracedNetwork
+    from mxtrain.exporting.parts import WrittenPart
+    from mxtrain.exporting.proof import Case
     from mxtrain.training.trained import Trained
 
 Stage = Callable[[str], None]

@@ -19,8 +19,8 @@ import numpy as np
 from mxtrain.config.libraries import require_library
 from mxtrain.data.checking.checks import content_place_of
 from mxtrain.errors import DataError, LoaderError, MxtrainError
-from mxtrain.export.proof import NotProven, Sampled, first_batch
-from mxtrain.export.standalone import (
+from mxtrain.exporting.proof import NotProven, Sampled, first_batch
+from mxtrain.exporting.standalone import (
     MAX_ERROR,
     MAX_GIVEN_BYTES,
     UnrunExport,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mxtrain.data.checking.problems import DataPlace
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.spec import Samples
-    from mxtrain.export.network import TracedNetwork
+    from mxtrain.exporting.network import TracedNetwork
     from mxtrain.training.trained import Trained
 
 NUM_FILES = 4

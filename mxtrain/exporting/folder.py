@@ -15,9 +15,9 @@ import numpy as np
 import mxtrain
 from mxtrain.config.libraries import missing_message, require_library
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.export import standalone
-from mxtrain.export.comparison import remarks_of, table_of
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting import standalone
+from mxtrain.exporting.comparison import remarks_of, table_of
+from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
 from mxtrain.files.unused_folders import make_locked, remove_abandoned

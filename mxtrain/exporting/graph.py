@@ -1,6 +1,6 @@
 """Builds an ONNX graph from a traced network. Imports MXNet and onnx.
 
-    symbol -> JSON -> for each node: its converter (mxtrain.export.converters) -> ONNX nodes
+    symbol -> JSON -> for each node: its converter (mxtrain.exporting.converters) -> ONNX nodes
 
 Shapes are found by probing: MXNet infers them for two or more sizes of each open (dynamic) dimension. A dimension that
 is equal in all probes is a constant. Any other one is expressed by the dimensions of the node's inputs, see
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mxnet.symbol import Symbol
     from onnx import ModelProto
 
-    from mxtrain.export.converters.table import Converter
+    from mxtrain.exporting.converters.table import Converter
 
 OPSET, IR_VERSION = 17, 8
 """Versions that onnxruntime reads since 1.19. LayerNormalization requires opset 17."""
@@ -105,7 +105,7 @@ class OperatorCall:
         return Unsupported(
             f"export: the operator {self.op} ({self.name}, in {location}) has no conversion to ONNX"
             f"{f' {reason}' if reason else ''}. Replace the layer by one of supported operators, or add a converter to "
-            "mxtrain/export/converters/ (docs/deploy/export.md)."
+            "mxtrain/exporting/converters/ (docs/deploy/export.md)."
         )
 
     # Inputs and outputs.
@@ -322,7 +322,7 @@ class OnnxGraph:
         inputs: the inputs by name.
         probes: several sets of sizes of the open dimensions. Sizes must not be multiples of each other, or a wrong
             formula could be right by chance.
-        converters: `mxtrain.export.converters.CONVERTERS`.
+        converters: `mxtrain.exporting.converters.CONVERTERS`.
 
     Raises:
         Unsupported: an operator has no conversion.

@@ -12,8 +12,8 @@ import numpy as np
 
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError
-from mxtrain.export.converters import CONVERTERS
-from mxtrain.export.graph import Input, OnnxGraph, evaluate
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.graph import Input, OnnxGraph, evaluate
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of
 from mxtrain.types import Shape, shapes_of
 

@@ -14,13 +14,13 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from mxtrain.engine.backend import mx
-from mxtrain.export.graph import evaluate
-from mxtrain.export.standalone import MAX_ERROR, relative_error, rows_error
+from mxtrain.exporting.graph import evaluate
+from mxtrain.exporting.standalone import MAX_ERROR, relative_error, rows_error
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from mxtrain.export.graph import OnnxGraph
+    from mxtrain.exporting.graph import OnnxGraph
 
 ORDERING = frozenset(("topk", "argsort", "argmax", "_contrib_box_nms", "_mxtrain_suppression"))
 """Operators whose results jump where numbers are nearly equal."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Set
 
-from mxtrain.export import standalone
-from mxtrain.export.converters import CONVERTERS
-from mxtrain.export.folder import write_model
-from mxtrain.export.graph import Input, OnnxGraph
-from mxtrain.export.proof import NotProven
-from mxtrain.export.refused_layer import refused_layer
-from mxtrain.export.standalone import MAX_ERROR, UnusableFolder, errors_of, load_session
+from mxtrain.exporting import standalone
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.folder import write_model
+from mxtrain.exporting.graph import Input, OnnxGraph
+from mxtrain.exporting.proof import NotProven
+from mxtrain.exporting.refused_layer import refused_layer
+from mxtrain.exporting.standalone import MAX_ERROR, UnusableFolder, errors_of, load_session
 
 if TYPE_CHECKING:
     from mxtrain.task.exported_part import ExportedPart, PartCase

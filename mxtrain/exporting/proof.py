@@ -11,9 +11,9 @@ import numpy as np
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import MxtrainError
-from mxtrain.export.operator_proof import differing_operator, order_dependent
-from mxtrain.export.refused_layer import refused_layer
-from mxtrain.export.standalone import MAX_ERROR, UnusableFolder, errors_of, relative_error, run
+from mxtrain.exporting.operator_proof import differing_operator, order_dependent
+from mxtrain.exporting.refused_layer import refused_layer
+from mxtrain.exporting.standalone import MAX_ERROR, UnusableFolder, errors_of, relative_error, run
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.objective import build_evaluator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import EpochLoader
     from mxtrain.data.spec import Samples
-    from mxtrain.export.graph import Input, OnnxGraph
-    from mxtrain.export.network import TracedNetwork
+    from mxtrain.exporting.graph import Input, OnnxGraph
+    from mxtrain.exporting.network import TracedNetwork
     from mxtrain.training.trained import Trained
     from mxtrain.types import Batch
 

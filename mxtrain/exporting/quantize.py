@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 import numpy as np
 
 from mxtrain.errors import ConfigError
-from mxtrain.export.graph import IR_VERSION, OPSET
+from mxtrain.exporting.graph import IR_VERSION, OPSET
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Mapping
 
 import numpy as np
 
-from mxtrain.export.graph import OnnxGraph, OperatorCall, Unsupported
+from mxtrain.exporting.graph import OnnxGraph, OperatorCall, Unsupported
 
 if TYPE_CHECKING:
-    from mxtrain.export.standalone import UnusableFolder
+    from mxtrain.exporting.standalone import UnusableFolder
 
 MAX_REASON = 300
 

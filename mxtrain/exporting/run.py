@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 import numpy as np
 
 from mxtrain.engine.backend import mx
-from mxtrain.export.bundle import bundled
-from mxtrain.export.compression import TOLERANCES, Compression, Stage, Subject, compress
-from mxtrain.export.deploy import PLAIN, Deployment
-from mxtrain.export.file_proof import prove_examples, prove_files
-from mxtrain.export.folder import check_arrays, new_folder, write_model, write_proof, write_proof_files, write_texts
-from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
-from mxtrain.export.network import Dynamic, TracedNetwork
-from mxtrain.export.operator_proof import order_dependent
-from mxtrain.export.parts import write_part
-from mxtrain.export.proof import (
+from mxtrain.exporting.bundle import bundled
+from mxtrain.exporting.compression import TOLERANCES, Compression, Stage, Subject, compress
+from mxtrain.exporting.deploy import PLAIN, Deployment
+from mxtrain.exporting.file_proof import prove_examples, prove_files
+from mxtrain.exporting.folder import check_arrays, new_folder, write_model, write_proof, write_proof_files, write_texts
+from mxtrain.exporting.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
+from mxtrain.exporting.network import Dynamic, TracedNetwork
+from mxtrain.exporting.operator_proof import order_dependent
+from mxtrain.exporting.parts import write_part
+from mxtrain.exporting.proof import (
     Case,
     NotProven,
     Sampled,
@@ -31,8 +31,8 @@ from mxtrain.export.proof import (
     read_samples,
     with_onnx,
 )
-from mxtrain.export.refused_layer import refused_layer
-from mxtrain.export.standalone import UnrunExport, UnusableFolder, load_session
+from mxtrain.exporting.refused_layer import refused_layer
+from mxtrain.exporting.standalone import UnrunExport, UnusableFolder, load_session
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:

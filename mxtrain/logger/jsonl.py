@@ -8,6 +8,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Iterator, Optional
 
+from mxtrain.archive.run_files import ROWS_FILE, FileName
+from mxtrain.archive.run_records import MAX_ROW_BYTES
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file, to_strict_json
 from mxtrain.files.json_text import parse_json
@@ -15,8 +17,6 @@ from mxtrain.files.regular_files import open_regular
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
 from mxtrain.logger.spec import Logger
-from mxtrain.runs.run_files import ROWS_FILE, FileName
-from mxtrain.runs.run_records import MAX_ROW_BYTES
 from mxtrain.types import RunInfo
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Optional
 
+from mxtrain.archive.run_files import ROWS_FILE
 from mxtrain.config.specs import flatten
 from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.tracked_run import TrackedRun
 from mxtrain.logger.tracker_points import Position, points_of
-from mxtrain.runs.run_files import ROWS_FILE
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:

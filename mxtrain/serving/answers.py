@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping
 
 import numpy as np
 
-from mxtrain.export import standalone
+from mxtrain.exporting import standalone
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.protocol import require_finite
 

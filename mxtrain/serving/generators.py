@@ -9,8 +9,8 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.export import standalone
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting import standalone
+from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.serving.readers import field_tables, signature_errors
 
 MAX_STATE = 1 << 26

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from mxtrain.errors import did_you_mean
-from mxtrain.export import standalone
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting import standalone
+from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generators import ServedParts, TextGenerator, make_generator
 from mxtrain.serving.readers import JSON_TYPE, BodyReader, find_reader, require_tokenizer_libraries

@@ -15,8 +15,8 @@ import mxtrain
 from mxtrain.config.libraries import EXTRAS, check_versions
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.errors import DataError
-from mxtrain.export import standalone
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting import standalone
+from mxtrain.exporting.standalone import UnusableFolder
 
 Answer = Dict[str, Any]
 JSON_TYPE, CSV_TYPE, TSV_TYPE = "application/json", "text/csv", "text/tab-separated-values"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
+from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.checkpoint import open_checkpoint, require_run_state
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.files.json_text import read_json
-from mxtrain.runs.run_files import STATUS_FILE
 
 if TYPE_CHECKING:
     from mxtrain.training.spec import Trainer

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Dict, List, Optional, Tuple, Union
 
+from mxtrain.archive.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.checkpoint import (
     Checkpoint,
     CheckpointSpec,
@@ -33,7 +34,6 @@ from mxtrain.files.json_text import read_json
 from mxtrain.kvstore.store import Store
 from mxtrain.logger.tracked_run import position_file
 from mxtrain.parallel.spec import Parallel, Staged
-from mxtrain.runs.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.training.saving import NoStore
 from mxtrain.types import Result, expand_path
 

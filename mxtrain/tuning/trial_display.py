@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, TextIO
 
-from mxtrain.runs.run_records import last_rows, read_meta
+from mxtrain.archive.run_records import last_rows, read_meta
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.terminal.report import format_value

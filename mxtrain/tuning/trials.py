@@ -11,15 +11,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence, Union
 
+from mxtrain.archive.run_files import PRUNED, STATUS_FILE
+from mxtrain.archive.run_records import MAX_STATUS_BYTES, read_meta
+from mxtrain.archive.status import DAMAGED, read_status
 from mxtrain.config.libraries import missing_message, require_library
 from mxtrain.config.secret_values import hide_secrets
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, did_you_mean
 from mxtrain.files.durable import open_file, write_json_atomic
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
-from mxtrain.runs.run_files import PRUNED, STATUS_FILE
-from mxtrain.runs.run_records import MAX_STATUS_BYTES, read_meta
-from mxtrain.runs.status import DAMAGED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import build_sampler, distribution_of

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, List, Mapping, Sequence
 
+from mxtrain.archive.written_files import ARTIFACT_ENDINGS
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.data.loading.dataset_files import explain
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_text import read_json
 from mxtrain.files.unused_folders import locked_folder
-from mxtrain.runs.written_files import ARTIFACT_ENDINGS
 
 if TYPE_CHECKING:
     from mxtrain.types import Artifact

@@ -47,13 +47,13 @@ def engines(run_dir: str, exported: str, length: int, rounds: int) -> Dict[str, 
         rounds: calls of each.
     """
     from mxtrain.cli.export import ExportSettings
-    from mxtrain.compose import arguments
-    from mxtrain.compose.restored import restore_description, restore_inputs
+    from mxtrain.composing import arguments
+    from mxtrain.composing.restored import restore_description, restore_inputs
     from mxtrain.data.spec import choose_split, open_splits
     from mxtrain.engine.backend import mx, nd
-    from mxtrain.export.network import TracedNetwork
-    from mxtrain.export.proof import read_samples
-    from mxtrain.export.standalone import load_session, run
+    from mxtrain.exporting.network import TracedNetwork
+    from mxtrain.exporting.proof import read_samples
+    from mxtrain.exporting.standalone import load_session, run
     from mxtrain.training.trained import load_trained
 
     given = arguments.parse([run_dir], reads_checkpoint=True)
@@ -106,7 +106,7 @@ def forms(folders: Mapping[str, str], batch: int, length: int, rounds: int) -> D
         length: tokens of a text; 0 = as the proof has them.
         rounds: calls of each.
     """
-    from mxtrain.export.standalone import cases_of, load_session, read_arrays, run
+    from mxtrain.exporting.standalone import cases_of, load_session, read_arrays, run
 
     case, _ = cases_of(read_arrays(next(iter(folders.values()))))[0]
     inputs = dict(zip(case, resized(list(case.values()), batch, length)))

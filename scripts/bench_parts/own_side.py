@@ -100,8 +100,8 @@ def _make_batches(pixels: int, batch_size: int, count: int) -> List[Tuple[Any, A
 
 def evaluate(run: str, block_batches: int) -> Steps:
     """Evaluates a run as `mxtrain eval` does; a step is a block."""
-    from mxtrain.compose.arguments import parse
-    from mxtrain.compose.restored import restore_description, restore_inputs
+    from mxtrain.composing.arguments import parse
+    from mxtrain.composing.restored import restore_description, restore_inputs
 
     checkpoint, description = restore_description(parse([run]), "eval", "last", [])
     dataset, signature = restore_inputs(checkpoint, description, [])
@@ -314,8 +314,8 @@ def write_corpus(path: str, megabytes: float, rows: int = 0) -> None:
 
 def _load(run_dir: str) -> Tuple[Any, List[np.ndarray]]:
     """What searches, with a trained network, and the sources of the test split, short ones first."""
-    from mxtrain.compose.arguments import parse
-    from mxtrain.compose.restored import restore_description, restore_inputs
+    from mxtrain.composing.arguments import parse
+    from mxtrain.composing.restored import restore_description, restore_inputs
     from mxtrain.data.spec import open_splits
 
     given = parse([run_dir], reads_checkpoint=True)

@@ -145,7 +145,7 @@ class Replica:
 
 def request_of(folder: Path) -> bytes:
     """An HTTP request for the first sample of the proof, with a binary tensor."""
-    from mxtrain.export import standalone
+    from mxtrain.exporting import standalone
 
     inputs = standalone.cases_of(standalone.read_arrays(str(folder)))[0][0]
     types = {"uint8": "UINT8", "float32": "FP32", "int32": "INT32"}
@@ -306,7 +306,7 @@ def _is_ready(port: int) -> bool:
 @contextlib.contextmanager
 def _loop_of(folder: Path, rows: int, seconds: float) -> Iterator[Callable[[int], float]]:
     """A loop of onnxruntime over batches that are in memory already."""
-    from mxtrain.export import standalone
+    from mxtrain.exporting import standalone
 
     session = standalone.load_session(str(folder))
     inputs = standalone.cases_of(standalone.read_arrays(str(folder)))[0][0]

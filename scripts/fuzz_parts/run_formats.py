@@ -17,7 +17,7 @@ SMALL = ("model=mlp", "model.hidden=[8]", "trainer.max_epochs=2", "logger=[defau
 
 @functools.lru_cache(maxsize=1)
 def _composed() -> str:
-    from mxtrain.compose.composer import Composer
+    from mxtrain.composing.composer import Composer
 
     with Composer() as composer:
         return json.dumps(composer.compose(list(SMALL)).config)
@@ -88,8 +88,8 @@ def write_run(folder: Path) -> Path:
 
 
 def _read_as_eval(run: Path) -> None:
-    from mxtrain.compose import arguments
-    from mxtrain.compose.restored import restore_description
+    from mxtrain.composing import arguments
+    from mxtrain.composing.restored import restore_description
 
     given = arguments.parse([str(run)], reads_checkpoint=True)
     restore_description(given, "eval", "best", [])

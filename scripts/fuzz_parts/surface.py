@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from omegaconf import OmegaConf
 
-from mxtrain.compose.composer import Composer
+from mxtrain.composing.composer import Composer
 from mxtrain.config.groups import PRESET_GROUPS
 from mxtrain.config.specs import default_settings, flatten, own_spec
 

@@ -38,7 +38,7 @@ RECORDED = {
         "tests/test_end_to_end.py",
     ),
     "results": (
-        "tests/export",
+        "tests/exporting",
         "tests/serving",
         "tests/tuning",
         "tests/callback/test_pruning.py",

@@ -22,12 +22,12 @@ GROUPS: Dict[str, Dict[str, Sequence[str]]] = {
         "task": ["mxtrain/task/*.py"],
     },
     "results": {
-        "export": ["mxtrain/export/*.py"],
-        "converters": ["mxtrain/export/converters/*.py"],
+        "export": ["mxtrain/exporting/*.py"],
+        "converters": ["mxtrain/exporting/converters/*.py"],
         "serving": ["mxtrain/serving/*.py"],
         "tuning": ["mxtrain/tuning/*.py"],
         "pruning": ["mxtrain/callback/pruning.py", "mxtrain/workflows/slim.py", "mxtrain/model/graph/channels.py"],
-        "folds": ["mxtrain/data/loading/folds.py", "mxtrain/cli/fold*.py"],
+        "folds": ["mxtrain/data/loading/folds.py", "mxtrain/cluster/launch/fold*.py"],
         "averages": ["mxtrain/checkpoint/soup.py", "mxtrain/checkpoint/average.py"],
         "trackers": [
             "mxtrain/logger/track*.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mxtrain.runs.provenance import write_meta
+from mxtrain.archive.provenance import write_meta
 
 
 def test_which_variant_of_a_metric_was_measured_is_on_record(describe_run: Any, tmp_path: Path) -> None:

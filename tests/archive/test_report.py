@@ -17,12 +17,12 @@ from browser import CHROMIUM, Browser
 from PIL import Image
 from run_directories import write_run
 
+from mxtrain.archive.chart import Line, draw_chart, log_ticks, ticks
+from mxtrain.archive.curves import read_curves
+from mxtrain.archive.figures import png_of
+from mxtrain.archive.registry import read_run
+from mxtrain.archive.report import differing_settings, short_names
 from mxtrain.cli.dispatch import run as main
-from mxtrain.runs.chart import Line, draw_chart, log_ticks, ticks
-from mxtrain.runs.curves import read_curves
-from mxtrain.runs.figures import png_of
-from mxtrain.runs.registry import read_run
-from mxtrain.runs.report import differing_settings, short_names
 
 EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
@@ -324,7 +324,7 @@ def test_figures_of_validations_come_from_tensorboard_files(tmp_path: Path) -> N
     """As tensorboardX, which writes the files of runs, has written them; the newest of each tag counts."""
     from tensorboardX import SummaryWriter
 
-    from mxtrain.runs.figures import read_validation_figures
+    from mxtrain.archive.figures import read_validation_figures
 
     with SummaryWriter(str(tmp_path)) as writer:
         import numpy as np

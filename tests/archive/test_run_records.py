@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.runs import meta
-from mxtrain.runs.reproduction import read_run
-from mxtrain.runs.run_records import MAX_META_BYTES, MAX_ROW_BYTES, last_step, read_rows
+from mxtrain.archive import meta
+from mxtrain.archive.reproduction import read_run
+from mxtrain.archive.run_records import MAX_META_BYTES, MAX_ROW_BYTES, last_step, read_rows
 
 
 def test_last_step_is_that_of_the_last_complete_row(tmp_path: Path) -> None:

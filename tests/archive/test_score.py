@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mxtrain.archive.score import Score, read_score
 from mxtrain.cli import main
 from mxtrain.cli.score import compare, refuse_unmeasured
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check
 from mxtrain.errors import ConfigError
-from mxtrain.runs.score import Score, read_score
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted((ROOT / "conf/experiment").glob("*.yaml"))

@@ -11,11 +11,11 @@ from typing import Any, Callable, List
 import pytest
 from running import ROOT, assert_same, status
 
-from mxtrain import kvstore
 from mxtrain.callback.chaos import CHILD, Chaos
 from mxtrain.cli import main
 from mxtrain.cli.chaos import disk_that_may_be_full
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore import spec as kvstore
 
 SLOW = ("model=mlp", "model.hidden=[512,512]", "trainer.log_interval=1", "early_stopping=off", "runtime.threads=1")
 

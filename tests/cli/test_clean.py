@@ -10,13 +10,13 @@ from typing import Any, Dict, List
 import pytest
 from run_directories import size_of, tree, write_checkpoint, write_run
 
+from mxtrain.archive import cleanup
+from mxtrain.archive.cleanup import BY_DEFAULT, KINDS, Kept, delete, plan_cleanup
+from mxtrain.archive.registry import read_run, read_runs
 from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli.clean import summary
 from mxtrain.cli.dispatch import run as main
 from mxtrain.files.removal import mount_of, open_folder
-from mxtrain.runs import cleanup
-from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, Kept, delete, plan_cleanup
-from mxtrain.runs.registry import read_run, read_runs
 
 CHECKPOINTS = {10: 0.5, 20: 0.9, 30: 0.7, 40: 0.6}
 
@@ -265,7 +265,7 @@ def test_a_run_that_is_exchanged_for_a_link_leads_to_no_other(tmp_path: Path, mo
         exchange()
     else:
         name = "read_status" if moment == "after the lock" else "remove_empty_folder"
-        monkeypatch.setattr(f"mxtrain.runs.cleanup.{name}", exchanging(getattr(cleanup, name)))
+        monkeypatch.setattr(f"mxtrain.archive.cleanup.{name}", exchanging(getattr(cleanup, name)))
     assert len(delete(plan)) == 1
     assert tree(victim) == before and shared.is_symlink()
 
@@ -296,7 +296,7 @@ def test_a_folder_in_a_run_that_is_exchanged_for_a_link_is_not_entered(
         os.symlink(victim / name, run / name)
         listed(*arguments)
 
-    monkeypatch.setattr("mxtrain.runs.cleanup.remove_files", exchange)
+    monkeypatch.setattr("mxtrain.archive.cleanup.remove_files", exchange)
     assert len(delete(plan)) == 1 and tree(victim) == before and run.exists()
 
 
@@ -387,7 +387,7 @@ def test_a_partly_removed_checkpoint_has_another_name(run_dir: Path, monkeypatch
     def fail(*arguments: Any) -> None:
         raise OSError("Input/output error")
 
-    monkeypatch.setattr("mxtrain.runs.cleanup.remove_files", fail)
+    monkeypatch.setattr("mxtrain.archive.cleanup.remove_files", fail)
     plan = plan_cleanup([read_run(str(run_dir))], ["checkpoints"])
     assert delete(plan) == [Kept(str(run_dir), "Input/output error")]
     names = sorted(os.listdir(run_dir / "checkpoints"))
@@ -402,7 +402,7 @@ def test_the_lock_goes_last_so_that_no_run_starts_meanwhile(tmp_path: Path, monk
         removed.extend(paths)
         remove(folder, paths)
 
-    monkeypatch.setattr("mxtrain.runs.cleanup.remove_files", note)
+    monkeypatch.setattr("mxtrain.archive.cleanup.remove_files", note)
     run = failed_run(tmp_path / "a")
     lock_run_directory(run).release()
     assert delete(plan_whole(run)) == [] and removed[-1] == ".lock" and removed.count(".lock") == 1

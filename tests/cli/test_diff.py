@@ -13,10 +13,10 @@ import pytest
 from run_directories import tree, write_checkpoint, write_run
 from running import here
 
+from mxtrain.archive.comparison import Parting, WeightsDifference, find_parting
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
 from mxtrain.cli.diff import replay_sentence
 from mxtrain.cli.dispatch import run as main
-from mxtrain.runs.comparison import Parting, WeightsDifference, find_parting
 from mxtrain.workflows.layer_comparison import ReplayResult
 
 OVERRIDES = (

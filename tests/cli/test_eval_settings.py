@@ -192,7 +192,7 @@ def test_how_corruptions_are_named(describe_run: Any, given: str, expected: List
 
 def test_the_network_that_explains_is_on_one_device(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
     from mxtrain.checkpoint import open_checkpoint
-    from mxtrain.compose.restored import restore_inputs
+    from mxtrain.composing.restored import restore_inputs
 
     train_run(*LENET)
     checkpoint = open_checkpoint(str(tmp_path / "run"))

@@ -15,7 +15,7 @@ from boxed_files import draw
 from running import here, rows
 
 import mxtrain
-from mxtrain.compose.composer import Composer
+from mxtrain.composing.composer import Composer
 from mxtrain.config.groups import describe
 from mxtrain.data.loading.folds import Fold
 from mxtrain.errors import ConfigError, DataError

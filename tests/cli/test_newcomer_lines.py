@@ -64,7 +64,7 @@ def test_a_folder_is_told_by_what_it_holds(refused: Callable, tmp_path: Path) ->
 
 def test_quoted_keys_as_advised_are_read(refused: Callable) -> None:
     """The advice itself must be accepted."""
-    from mxtrain.compose.composer import Composer
+    from mxtrain.composing.composer import Composer
 
     with Composer([]) as composer:
         for typed, advised in (("{'1': 20}", "{1: 20}"), ("{\"a b\":1,'c' : 2}", "{a b:1,c : 2}")):

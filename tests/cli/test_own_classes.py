@@ -11,8 +11,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from mxtrain.cli import main
-from mxtrain.compose.config_files import ConfigFiles
-from mxtrain.compose.config_loader import with_defaults
+from mxtrain.composing.config_files import ConfigFiles
+from mxtrain.composing.config_loader import with_defaults
 from mxtrain.config.specs import complete_settings, own_spec
 from mxtrain.model.spec import Model
 
@@ -98,7 +98,7 @@ def test_composing_and_describing_fill_in_the_same_defaults() -> None:
 def test_a_name_alone_imports_only_models_with_names() -> None:
     code = """
 import sys
-from mxtrain.compose.config_files import ConfigFiles
+from mxtrain.composing.config_files import ConfigFiles
 with ConfigFiles() as files:
     list(files.named_models())
 print(*sys.modules)

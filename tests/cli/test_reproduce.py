@@ -12,14 +12,14 @@ import pytest
 from running import assert_same, here, image, rows, status
 from tiers import rest_in_zoo
 
+from mxtrain.archive import provenance
+from mxtrain.archive.provenance import git_state
+from mxtrain.archive.reproduction import compare_results
 from mxtrain.cli import main
 from mxtrain.cli.reproduce import show_results
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import compose_and_check
-from mxtrain.compose.recorded import words_of
-from mxtrain.runs import provenance
-from mxtrain.runs.provenance import git_state
-from mxtrain.runs.reproduction import compare_results
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.recorded import words_of
 
 SMALL = ("model=mlp", "model.hidden=[8]", "model.dropout=0.2", "trainer.max_epochs=2")
 TABLE = "".join(f"{n % 7},{(n * n) % 11},{n % 3}\n" for n in range(60))

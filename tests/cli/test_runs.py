@@ -11,13 +11,13 @@ from typing import Any, List
 import pytest
 from run_directories import size_of, write_run
 
+from mxtrain.archive.filter import parse_filter
+from mxtrain.archive.registry import read_run, read_runs
+from mxtrain.archive.settings_file import read_settings
 from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli.dispatch import run as main
 from mxtrain.cli.runs import left_out_columns
 from mxtrain.errors import ConfigError
-from mxtrain.runs.filter import parse_filter
-from mxtrain.runs.registry import read_run, read_runs
-from mxtrain.runs.settings_file import read_settings
 
 
 @pytest.fixture
@@ -148,9 +148,9 @@ def test_several_processes_list_the_same_runs(folder: Path, monkeypatch: pytest.
     needed = ["choices", "size"]
     alone = read_runs(folders, needed)
     assert [one.path for one in alone] == [str(folder / name) for name in ("a/1", "a/2", "b", "c/d/e")]
-    monkeypatch.setattr("mxtrain.runs.registry.usable_cores", lambda: 2)
+    monkeypatch.setattr("mxtrain.archive.registry.usable_cores", lambda: 2)
     for shared in (1, 2, 4):
-        monkeypatch.setattr("mxtrain.runs.registry.SHARED", shared)
+        monkeypatch.setattr("mxtrain.archive.registry.SHARED", shared)
         found = read_runs(folders, needed)
         assert [(one.path, one.size, one.choices) for one in found] == [
             (one.path, one.size, one.choices) for one in alone
@@ -180,8 +180,8 @@ def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monke
     for number in range(5):
         write_run(tmp_path / str(number), best=number / 10)
     alone = read_runs([str(tmp_path)])
-    monkeypatch.setattr("mxtrain.runs.registry.SHARED", 2)
-    monkeypatch.setattr("mxtrain.runs.registry.usable_cores", lambda: 2)
+    monkeypatch.setattr("mxtrain.archive.registry.SHARED", 2)
+    monkeypatch.setattr("mxtrain.archive.registry.usable_cores", lambda: 2)
     shared = read_runs([str(tmp_path)], ("choices", "size"))
     assert [(one.path, one.status) for one in shared] == [(one.path, one.status) for one in alone]
     assert [vars(one)["size"] for one in shared] == [one.size for one in alone]

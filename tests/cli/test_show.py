@@ -13,7 +13,7 @@ import yaml
 
 from mxtrain import __version__
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.compose.composer import Composer
+from mxtrain.composing.composer import Composer
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_code"
 

@@ -26,27 +26,27 @@ TYPED = {
     "cli/score.py",
     "cli/lr_find.py",
     "cli/data.py",
-    "cli/sweep.py",
-    "cli/folds.py",
-    "cli/objects.py",
+    "cluster/launch/sweep.py",
+    "cluster/launch/folds.py",
+    "composing/objects.py",
     "cli/push.py",  # the tracker and its settings are typed; those of the run are only sent
-    "cli/job.py",  # a job of the sweep that this process, or the launcher that it started, has composed
+    "cluster/launch/job.py",  # a job of the sweep that this process, or the launcher that it started, has composed
 }
 """Modules whose words the user has typed."""
 INNER = {
-    "cli/environment.py",
-    "cli/compose.py",
-    "cli/recorded.py",
-    "description/groups.py",
+    "composing/environment.py",
+    "composing/composer.py",
+    "composing/recorded.py",
+    "config/groups.py",
     "config/specs.py",
     "model/given.py",
-    "cli/config_loader.py",
+    "composing/config_loader.py",
 }
 """Modules that define these functions, or pass on what their callers have checked."""
 OTHER = {
     "parallel/served_tables.py": "describe of an input of ids",
     "serving/answers.py": "describe of an answer",
-    "cli/origins.py": "compose of PyYAML, a tree of nodes",
+    "composing/origins.py": "compose of PyYAML, a tree of nodes",
     "vision/images/affine.py": "compose of matrices",
     "vision/images/transforms/lazy_image.py": "compose of matrices",
 }
@@ -73,14 +73,14 @@ def calls_of(module: str) -> Set[str]:
 def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them() -> None:
     found = {name: calls for name in nodes() for calls in [calls_of(name)] if calls & DESCRIBES}
     unlisted = {name for name, calls in found.items() if not calls & CHECKS} - TYPED - INNER - set(OTHER)
-    assert unlisted == set(), "take the words through cli/foreign_words.py, or list the module with its reason"
+    assert unlisted == set(), "take the words through composing/foreign_words.py, or list the module with its reason"
     checked = {name for name, calls in found.items() if calls & CHECKS}
     assert checked == {
-        "cli/restored.py",
+        "composing/restored.py",
         "cli/replay.py",
         "cli/reproduce.py",
         "cli/tune.py",
-        "cli/foreign_words.py",
+        "composing/foreign_words.py",
         "training/teacher.py",
     }
 
@@ -89,20 +89,20 @@ def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() 
     """Keys of the files that hold them: study.json, meta.json, checkpoints, bundles, jobs.jsonl, .hydra."""
     keys = {"overrides", "flags", "argv", "description", "working_folder", "overrides.yaml"}
     only_compare_or_print = {
-        "slim.py",
+        "workflows/slim.py",
         "training/resume.py",
         "checkpoint/run_state.py",
         "checkpoint/average.py",
         "checkpoint/soup.py",
         "cli/slim.py",
         "cli/push.py",
-        "runs/meta.py",
-        "description/reproduction.py",
-        "description/provenance.py",
-        "cli/sweep.py",
-        "cli/outcome.py",
+        "archive/meta.py",
+        "archive/reproduction.py",
+        "archive/provenance.py",
+        "cluster/launch/sweep.py",
+        "cluster/launch/outcome.py",
         "tuning/trials.py",
-        "cli/objects.py",
+        "composing/objects.py",
     }
     readers = set()
     for module, found in nodes().items():
@@ -112,7 +112,7 @@ def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() 
                 key = node.args[0]
             if isinstance(key, ast.Constant) and key.value in keys:
                 readers.add(module)
-    checked = {"cli/restored.py", "cli/replay.py", "training/teacher.py"}
+    checked = {"composing/restored.py", "cli/replay.py", "training/teacher.py"}
     assert readers - only_compare_or_print - checked == set()
 
 

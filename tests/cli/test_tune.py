@@ -304,7 +304,7 @@ def test_mistakes_are_refused(refused, arguments, said: str) -> None:
 
 
 def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> None:
-    from mxtrain.compose.composer import Composer
+    from mxtrain.composing.composer import Composer
 
     composed: List[Any] = []
     compose = Composer.compose

@@ -9,12 +9,12 @@ from typing import Any, Callable, Dict
 
 import pytest
 
+from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.checkpoint import CheckpointStore
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
-from mxtrain.compose import arguments
-from mxtrain.compose.restored import restore_description
+from mxtrain.composing import arguments
+from mxtrain.composing.restored import restore_description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError, RunDirectoryError
-from mxtrain.runs.run_files import STATUS_FILE
 from mxtrain.training.resume import find_checkpoint, find_finished, read_end
 
 

@@ -20,13 +20,13 @@ import pytest
 from running import Process, assert_same, checkpoints, has_steps, rows, status, steps, verify
 from test_workers import LENET, SLOW, nobody_is_left, processes
 
-from mxtrain import kvstore
 from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.ring import KeyValueServer, Ring, peer_user
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import Supervisor
+from mxtrain.kvstore import spec as kvstore
 from mxtrain.kvstore.spec import has_horovod
 
 pytestmark = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")

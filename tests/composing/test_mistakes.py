@@ -315,7 +315,7 @@ def test_a_run_directory_that_is_a_file_is_refused(refused, tmp_path: Path) -> N
 
 
 def test_presets_can_be_taken_back(tmp_path: Path) -> None:
-    from mxtrain.compose.composer import Composer
+    from mxtrain.composing.composer import Composer
 
     with Composer() as composer:
         assert composer.compose(["debug=fast", "debug=null", "experiment=null"]).config["trainer"]["max_epochs"] == 30

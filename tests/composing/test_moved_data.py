@@ -9,9 +9,9 @@ from typing import Any, Callable, Collection, List
 import pytest
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.compose import arguments
-from mxtrain.compose.moved_data import find_data
-from mxtrain.compose.restored import restore_description
+from mxtrain.composing import arguments
+from mxtrain.composing.moved_data import find_data
+from mxtrain.composing.restored import restore_description
 from mxtrain.data.loading.described_paths import lost_paths
 
 

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-from mxtrain.compose import arguments
-from mxtrain.compose.restored import restore_description
+from mxtrain.composing import arguments
+from mxtrain.composing.restored import restore_description
 from mxtrain.config import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import MACHINE_FIELDS, Runtime

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mxtrain.compose.composer import Composed, Composer
+from mxtrain.composing.composer import Composed, Composer
 from mxtrain.config.groups import Description, describe
 from mxtrain.errors import ConfigError
 from mxtrain.vision.classification.digits import Digits

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.ranges import read_space_file
-from mxtrain.compose.yaml_numbers import OtherBase, strict
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.ranges import read_space_file
+from mxtrain.composing.yaml_numbers import OtherBase, strict
 from mxtrain.errors import ConfigError
 
 

@@ -11,8 +11,8 @@ from typing import Any, Callable, ClassVar, Dict, Iterator, Tuple
 import pytest
 from omegaconf import OmegaConf
 
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import check
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import check
 from mxtrain.config.groups import Description, build_group
 from mxtrain.config.specs import import_target
 from mxtrain.data.spec import Splits

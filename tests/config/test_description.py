@@ -173,7 +173,7 @@ def test_every_option_composes_and_validates(describe_run, options: List[Path]) 
 def test_every_preset_composes_and_only_overrides(describe_run, preset: Path) -> None:
     group, name = preset.parts
     content = OmegaConf.to_container(OmegaConf.load(CONF / preset.with_suffix(".yaml")))
-    assert content.pop("score", None) is None or group == "experiment"  # no setting: see tests/runs/test_score.py
+    assert content.pop("score", None) is None or group == "experiment"  # no setting: see tests/archive/test_score.py
     assert set(content) <= {*GROUPS, "defaults", "hydra"}
     assert (CONF / preset.with_suffix(".yaml")).read_text().startswith("# @package _global_\n")
     for entry in content.pop("defaults", []):

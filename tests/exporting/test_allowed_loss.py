@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mxtrain.export.compression import FLOAT32, WorseThanAllowed, _compare_metric
+from mxtrain.exporting.compression import FLOAT32, WorseThanAllowed, _compare_metric
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from test_converters import X, error_of
 
 from mxtrain.engine.backend import mx, native_operators
-from mxtrain.export.converters import CONVERTERS
-from mxtrain.export.graph import Input, OnnxGraph, ShapeNotExpressible, evaluate
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.graph import Input, OnnxGraph, ShapeNotExpressible, evaluate
 
 LENGTHS = {"length": np.float32([4, 1, 6])}
 LENGTH = mx.sym.var("length")

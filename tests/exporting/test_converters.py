@@ -9,9 +9,9 @@ import onnxruntime
 import pytest
 
 from mxtrain.engine.backend import mx
-from mxtrain.export.converters import CONVERTERS
-from mxtrain.export.graph import Input, OnnxGraph, ShapeNotExpressible, Unsupported, evaluate
-from mxtrain.export.standalone import relative_error
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.graph import Input, OnnxGraph, ShapeNotExpressible, Unsupported, evaluate
+from mxtrain.exporting.standalone import relative_error
 
 X = mx.sym.var("x")
 

@@ -17,9 +17,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from onnx import TensorProto, helper
 
 from mxtrain.cli.dispatch import run
-from mxtrain.export import standalone
-from mxtrain.export.deploy import Deployment, kserve, ray, triton
-from mxtrain.export.deploy.tensors import Tensor
+from mxtrain.exporting import standalone
+from mxtrain.exporting.deploy import Deployment, kserve, ray, triton
+from mxtrain.exporting.deploy.tensors import Tensor
 
 DATA_TYPES = (
     "INVALID",

@@ -19,7 +19,7 @@ from test_export_contract import export, folder  # noqa: F401  # fixtures
 import mxtrain
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError
-from mxtrain.export.folder import new_folder
+from mxtrain.exporting.folder import new_folder
 from mxtrain.terminal.progress import ProgressDisplay
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -110,7 +110,7 @@ def test_fixed_sizes_are_named_and_stages_are_shown(
 
 
 MAKES = (
-    "import sys, time; from pathlib import Path; from mxtrain.export.folder import new_folder\n"
+    "import sys, time; from pathlib import Path; from mxtrain.exporting.folder import new_folder\n"
     "with new_folder(Path(sys.argv[1])) as draft: print(draft, flush=True); time.sleep(60)"
 )
 

@@ -17,7 +17,7 @@ from mxtrain.cli.dispatch import run
 from mxtrain.data.features.exported_rows import input_sizes
 from mxtrain.data.features.feature_columns import FeatureColumns
 from mxtrain.errors import DataError
-from mxtrain.export import standalone
+from mxtrain.exporting import standalone
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 Export = Callable[..., Path]

@@ -21,7 +21,7 @@ from test_exported_readers import predicted, require_equal
 
 import mxtrain
 from mxtrain.cli.dispatch import run
-from mxtrain.export import standalone
+from mxtrain.exporting import standalone
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 Export = Callable[..., Path]

@@ -18,8 +18,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mxtrain.cli.dispatch import run
-from mxtrain.export import standalone
-from mxtrain.export.standalone import UnusableFolder, check, detections_error, errors_of
+from mxtrain.exporting import standalone
+from mxtrain.exporting.standalone import UnusableFolder, check, detections_error, errors_of
 from mxtrain.serving.models import ServedModel
 
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from mxtrain.errors import LoaderError
-from mxtrain.export.bundle import bundled
+from mxtrain.exporting.bundle import bundled
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits
 from mxtrain.vision.exported_images import read_image

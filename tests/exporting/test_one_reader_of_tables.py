@@ -30,7 +30,7 @@ from mxtrain.data.table.column_kinds import guess_kinds
 from mxtrain.data.table.columns import numbered_rows
 from mxtrain.data.table.unseen_values import UnseenValues
 from mxtrain.errors import DataError
-from mxtrain.export import standalone
+from mxtrain.exporting import standalone
 from mxtrain.in_memory import write_inputs
 from mxtrain.recommendation.exported_users import ExportedCatalog
 from mxtrain.serving.errors import RequestError

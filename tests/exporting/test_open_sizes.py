@@ -13,9 +13,9 @@ from mxnet import gluon
 from small_runs import CASES, SHORT
 
 import mxtrain
-from mxtrain.export.converters import CONVERTERS
-from mxtrain.export.graph import Unsupported
-from mxtrain.export.standalone import OpenedExport, inputs_of, load_session
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.graph import Unsupported
+from mxtrain.exporting.standalone import OpenedExport, inputs_of, load_session
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
 

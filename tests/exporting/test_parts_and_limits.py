@@ -15,12 +15,12 @@ from test_export_contract import export, folder  # noqa: F401  # fixtures
 
 import mxtrain
 from mxtrain.errors import DataError
-from mxtrain.export import bundle, standalone
-from mxtrain.export import folder as export_folder
-from mxtrain.export.converters import CONVERTERS
-from mxtrain.export.folder import check_folder
-from mxtrain.export.proof import NotProven
-from mxtrain.export.standalone import rows_error
+from mxtrain.exporting import bundle, standalone
+from mxtrain.exporting import folder as export_folder
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.folder import check_folder
+from mxtrain.exporting.proof import NotProven
+from mxtrain.exporting.standalone import rows_error
 from mxtrain.text.exported_texts import Vocabulary
 from mxtrain.text.exported_vocabulary import vocabulary_facts
 from mxtrain.text.tokenizing.config import TokenizerConfig

@@ -12,15 +12,15 @@ import onnxruntime
 import pytest
 
 from mxtrain.engine.backend import mx
-from mxtrain.export import compression, proof
-from mxtrain.export.compression import Compression, calibration_samples
-from mxtrain.export.converters import CONVERTERS
-from mxtrain.export.folder import write_model
-from mxtrain.export.graph import Input, OnnxGraph, evaluate
-from mxtrain.export.network import Normalisation, _shorter
-from mxtrain.export.proof import NotProven, compare_metrics, differs_at_other_sizes, first_difference
-from mxtrain.export.run import _why_fixed
-from mxtrain.export.standalone import detections_error
+from mxtrain.exporting import compression, proof
+from mxtrain.exporting.compression import Compression, calibration_samples
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.folder import write_model
+from mxtrain.exporting.graph import Input, OnnxGraph, evaluate
+from mxtrain.exporting.network import Normalisation, _shorter
+from mxtrain.exporting.proof import NotProven, compare_metrics, differs_at_other_sizes, first_difference
+from mxtrain.exporting.run import _why_fixed
+from mxtrain.exporting.standalone import detections_error
 
 
 def test_metrics_may_differ_in_the_sixth_digit() -> None:

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 import mxtrain
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError
-from mxtrain.export import compression, quantize, standalone
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting import compression, quantize, standalone
+from mxtrain.exporting.standalone import UnusableFolder
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 DIGITS = (

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from small_runs import CASES, SHORT, with_data, write_data
 
 from mxtrain.cli.dispatch import run
-from mxtrain.export import compression, quantize, standalone
+from mxtrain.exporting import compression, quantize, standalone
 from mxtrain.text.exported_texts import predict
 
 Arrays = Dict[str, np.ndarray]

@@ -82,8 +82,9 @@ def test_a_run_is_sent_with_its_settings_and_its_end(fake_run, tracker, server, 
     assert threading.active_count() == 2  # with the server's
 
 
+PATHS = [str(ROOT / "tests" / "logger"), str(ROOT), str(ROOT / "tests/support"), str(EXAMPLE)]
 KILLED = f"""
-import sys; sys.path[:0] = {[str(ROOT / "tests" / "logger"), str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/support"), str(EXAMPLE)]}
+import sys; sys.path[:0] = {PATHS}
 from pathlib import Path; from conftest import FakeRun; from http_tracker import HttpTracker
 from mxtrain.logger import delivery; from mxtrain.logger.jsonl import Jsonl
 run = FakeRun(Path(sys.argv[1])); watchers = Jsonl().build(), HttpTracker(uri=sys.argv[2]).build()

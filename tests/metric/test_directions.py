@@ -12,7 +12,7 @@ import yaml
 
 import mxtrain
 from mxtrain.cli.dispatch import run as command
-from mxtrain.compose.composer import Composer
+from mxtrain.composing.composer import Composer
 from mxtrain.config.rules import require_direction
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError

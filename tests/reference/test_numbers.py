@@ -16,8 +16,8 @@ from in_threads import Rendezvous, Threads
 from running import Process, rows, status
 
 from mxtrain.cli.dispatch import run as run_command
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.environment import check
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import check
 from mxtrain.errors import EXIT_BUDGET
 from mxtrain.kvstore.world import World
 from mxtrain.task import sample_figure

@@ -174,7 +174,7 @@ def test_verify_forbids_tf32_and_a_given_value_decides(monkeypatch: pytest.Monke
     from types import SimpleNamespace
 
     from mxtrain.amp.spec import FULL
-    from mxtrain.compose.environment import set_environment
+    from mxtrain.composing.environment import set_environment
     from mxtrain.parallel.spec import Single
 
     found = {}

@@ -23,7 +23,7 @@ from served_here import ask
 
 from mxtrain.config import libraries
 from mxtrain.errors import DataError
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.serving import service
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError

@@ -18,7 +18,7 @@ import served_folders
 from PIL import Image
 from served_here import ask
 
-from mxtrain.export.standalone import RANKED
+from mxtrain.exporting.standalone import RANKED
 from mxtrain.serving import streams
 from mxtrain.serving.answers import describe_sample
 from mxtrain.serving.errors import RequestError

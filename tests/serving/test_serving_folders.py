@@ -24,8 +24,8 @@ import mxtrain
 from mxtrain.cli import serve
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError
-from mxtrain.export import standalone
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting import standalone
+from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.files.unused_folders import locked_folder
 from mxtrain.serving import server
 from mxtrain.serving.errors import RequestError

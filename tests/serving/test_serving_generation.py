@@ -25,8 +25,8 @@ from operator_files import copy_operators
 from served_folders import Served
 
 import mxtrain
-from mxtrain.export import standalone
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting import standalone
+from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.files.cache import own_folder
 from mxtrain.serving.models import ServedModel
 from mxtrain.text.translation.networks.decoding import Beam, BeamSteps

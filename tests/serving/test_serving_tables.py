@@ -13,7 +13,7 @@ import served_folders
 from prometheus_client.parser import text_string_to_metric_families
 from served_folders import COLUMNS, Served, probability_of, write_rows
 
-from mxtrain.export.standalone import UnusableFolder
+from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.serving.answers import describe_sample
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel

@@ -96,7 +96,7 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.M
 
 @pytest.fixture(scope="module")
 def composed() -> str:
-    from mxtrain.compose.composer import Composer
+    from mxtrain.composing.composer import Composer
 
     with Composer() as composer:
         return json.dumps(composer.compose([]).config)

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from mxtrain.export import standalone
+from mxtrain.exporting import standalone
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)

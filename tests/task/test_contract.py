@@ -21,8 +21,8 @@ from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.predict import predict_samples
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.restored import restore_inputs
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.restored import restore_inputs
 from mxtrain.data.spec import open_splits
 from mxtrain.engine.predictions import to_host
 from mxtrain.errors import ConfigError

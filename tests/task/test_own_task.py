@@ -30,8 +30,8 @@ def in_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def describe(in_example: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from mxtrain.compose.composer import Composer
-    from mxtrain.compose.environment import check
+    from mxtrain.composing.composer import Composer
+    from mxtrain.composing.environment import check
 
     def make(*overrides: str, small: Sequence[str] = SMALL) -> Any:
         with Composer([str(EXAMPLE / "conf")]) as composer:

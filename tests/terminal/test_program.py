@@ -11,8 +11,8 @@ import pytest
 
 from mxtrain.cli.commands import help_of
 from mxtrain.cluster.launch.outcome import print_cause
-from mxtrain.compose.arguments import parse
-from mxtrain.compose.restored import one_run
+from mxtrain.composing.arguments import parse
+from mxtrain.composing.restored import one_run
 from mxtrain.errors import ConfigError
 from mxtrain.terminal import program as started
 

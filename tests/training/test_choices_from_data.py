@@ -114,8 +114,8 @@ def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describ
         import re, sys
         from pathlib import Path
         from mxtrain.training.build import build_run
-        from mxtrain.compose.composer import Composer
-        from mxtrain.compose.environment import check
+        from mxtrain.composing.composer import Composer
+        from mxtrain.composing.environment import check
         from mxtrain.runtime.memory import resident_memory
         from mxtrain.training.estimate import estimate_training
         words = ["dataset=synthetic", "dataset.image_size=64", "dataset.batch_size=64", "dataset.num_samples=256",

@@ -26,8 +26,8 @@ from running import (
 )
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.compose.arguments import parse
-from mxtrain.compose.restored import restore_description
+from mxtrain.composing.arguments import parse
+from mxtrain.composing.restored import restore_description
 from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
 from mxtrain.training.resume import differences

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("optuna", minversion="4")
 
 from mxtrain.cli.tune import describe_study, refuse_unknown_length, resume
-from mxtrain.compose.composer import Composer
+from mxtrain.composing.composer import Composer
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.space import Space, TunedSetting
 from mxtrain.tuning.spec import TuneSettings

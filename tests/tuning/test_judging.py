@@ -158,8 +158,8 @@ def test_ranges_of_one_setting_exclude_each_other(second: TunedSetting) -> None:
 
 
 def test_a_file_lists_ranges_of_one_setting(tmp_path: Path) -> None:
-    from mxtrain.compose.composer import Composer
-    from mxtrain.compose.ranges import split_space
+    from mxtrain.composing.composer import Composer
+    from mxtrain.composing.ranges import split_space
 
     file = tmp_path / "space.yaml"
     file.write_text(

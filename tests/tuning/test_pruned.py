@@ -9,7 +9,7 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from mxtrain.runs.registry import read_run
+from mxtrain.archive.registry import read_run
 from mxtrain.tuning.trials import TrialProgress, note_pruned, read_progress
 from mxtrain.tuning.worker import Worker
 

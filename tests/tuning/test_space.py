@@ -9,8 +9,8 @@ from typing import Iterator
 
 import pytest
 
-from mxtrain.compose.composer import Composer
-from mxtrain.compose.ranges import long_form, split_space
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.ranges import long_form, split_space
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.space import Space, TunedSetting, override_words
 from mxtrain.tuning.spec import TuneSettings, budget_text, rung_budget

@@ -6,9 +6,9 @@ from typing import Callable, Sequence
 
 import pytest
 
+from mxtrain.archive.provenance import package_version
 from mxtrain.cli.doctor import run
 from mxtrain.engine.backend import mx
-from mxtrain.runs.provenance import package_version
 from mxtrain.runtime import probe
 from mxtrain.runtime.probing import ProbeResult, run_probe
 from mxtrain.workflows import doctor as diagnosis

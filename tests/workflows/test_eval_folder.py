@@ -9,8 +9,8 @@ from typing import List
 
 import pytest
 
+from mxtrain.archive.written_files import foreign_files
 from mxtrain.errors import DataError
-from mxtrain.runs.written_files import foreign_files
 from mxtrain.types import Artifact, Table
 from mxtrain.workflows.eval_folder import EvaluationFolder
 

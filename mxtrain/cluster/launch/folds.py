@@ -20,8 +20,8 @@ from mxtrain.cluster.launch.outcome import Outcome, exit_code_of, print_cause
 from mxtrain.cluster.launch.run import train_once
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
 from mxtrain.cluster.stopping import was_told_to_end
-from mxtrain.compose.composer import Composed, Composer
-from mxtrain.compose.environment import compose_and_check
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.environment import compose_and_check
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, ConfigError, MxtrainError

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Type
 
+from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cluster.joining import find_scheduler
@@ -29,7 +30,6 @@ from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, RunDirectoryError
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.kvstore.world import RING
-from mxtrain.runs.run_files import STATUS_FILE
 from mxtrain.terminal.program import program
 from mxtrain.types import Result
 

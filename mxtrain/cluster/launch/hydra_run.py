@@ -10,9 +10,9 @@ from hydra.core.utils import configure_log, run_job
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
-from mxtrain.compose.composer import Composed
-from mxtrain.compose.config_files import CONFIG_NAME
-from mxtrain.compose.hydra_settings import hydra_settings_at_fault
+from mxtrain.composing.composer import Composed
+from mxtrain.composing.config_files import CONFIG_NAME
+from mxtrain.composing.hydra_settings import hydra_settings_at_fault
 from mxtrain.config.override_text import quote
 from mxtrain.types import Result
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Unio
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cluster.launch import sweep
 from mxtrain.cluster.launch.group import supervise
@@ -23,9 +24,9 @@ from mxtrain.cluster.launch.outcome import STOPS, JobFailed, Outcome, append_out
 from mxtrain.cluster.launch.sweep_jobs import number_of
 from mxtrain.cluster.member import find_world
 from mxtrain.cluster.stopping import keep_termination, was_told_to_end
-from mxtrain.compose import config_files
-from mxtrain.compose.arguments import config_flags
-from mxtrain.compose.environment import conf_of, describe_here, set_environment
+from mxtrain.composing import config_files
+from mxtrain.composing.arguments import config_flags
+from mxtrain.composing.environment import conf_of, describe_here, set_environment
 from mxtrain.config import rules
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of
@@ -39,7 +40,6 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.files.json_text import read_json
-from mxtrain.runs.run_files import STATUS_FILE
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
@@ -233,8 +233,8 @@ def begin_run(
             return end
     report_environment(report, description)
     # Imports MXNet: only from here on.
+    from mxtrain.archive.provenance import write_meta
     from mxtrain.engine.backend import native_operators
-    from mxtrain.runs.provenance import write_meta
     from mxtrain.training.build import build_run
 
     if description.runtime.operators is True and native_operators().path is None:

@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 from typing import IO, List, Sequence, TextIO, Tuple
 
+from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.cluster.process import start_child
 from mxtrain.config.override_text import quote
 from mxtrain.files.json_text import read_json
-from mxtrain.runs.run_files import STATUS_FILE
 
 PREFIX = "error: "
 

@@ -19,7 +19,7 @@ from mxtrain.cluster.launch.outcome import Outcome, exit_code_of, print_cause, p
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
 from mxtrain.cluster.launch.store_server import serve
 from mxtrain.cluster.member import Member
-from mxtrain.compose.composer import Composed
+from mxtrain.composing.composer import Composed
 from mxtrain.config.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError
 from mxtrain.terminal.program import command_line

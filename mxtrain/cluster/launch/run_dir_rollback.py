@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Iterator, Sequence
 
+from mxtrain.archive.run_files import META_FILE, STATUS_FILE
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
-from mxtrain.runs.run_files import META_FILE, STATUS_FILE
 
 OURS = (".hydra", ".lock", "train.log", STATUS_FILE, META_FILE, "workers")
 """Files and folders that appear in a run directory before the first step, with any loggers."""

@@ -22,8 +22,8 @@ from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cluster.launch.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper, refuse_ranges
 from mxtrain.cluster.stopping import exit_code_of_signal
-from mxtrain.compose.composer import Composed, Composer
-from mxtrain.compose.config_files import CONFIG_NAME
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.config_files import CONFIG_NAME
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.config.rules import require_direction

@@ -13,8 +13,8 @@ from typing import Dict, Iterator, List, Sequence
 from hydra.core.override_parser.types import IntervalSweep, Override
 
 from mxtrain.cluster.launch.outcome import Outcome, read_outcomes
-from mxtrain.compose.config_files import FIRST_JOB, job_folder
-from mxtrain.compose.hydra_errors import range_outside_tune
+from mxtrain.composing.config_files import FIRST_JOB, job_folder
+from mxtrain.composing.hydra_errors import range_outside_tune
 from mxtrain.errors import ConfigError
 
 OLD_SWEEPER = "hydra/sweeper"

@@ -16,11 +16,11 @@ import traceback
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
-from mxtrain.compose import arguments as command_line
+from mxtrain.composing import arguments as command_line
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
 
 if TYPE_CHECKING:
-    from mxtrain.compose.composer import Composed
+    from mxtrain.composing.composer import Composed
     from mxtrain.config.groups import Description
 
 SCRIPT = "MXTRAIN_SCRIPT"

@@ -1,6 +1,6 @@
 """Converters of MXNet's operators to ONNX, by name: one table, in files by kind."""
 
-from mxtrain.export.converters import attention, elementwise, layers, pooling, recurrent, regions, sequences, shapes
-from mxtrain.export.converters.table import CONVERTERS as CONVERTERS
+from mxtrain.exporting.converters import attention, elementwise, layers, pooling, recurrent, regions, sequences, shapes
+from mxtrain.exporting.converters.table import CONVERTERS as CONVERTERS
 
 __all__ = ["CONVERTERS", "attention", "elementwise", "layers", "pooling", "recurrent", "regions", "sequences", "shapes"]

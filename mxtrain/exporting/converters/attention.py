@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import List, Optional, Sequence
 
-from mxtrain.export.converters.table import converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import converts
+from mxtrain.exporting.graph import OperatorCall
 
 HIDDEN = -1e9
 """Added to scores of what is not looked at: its weight is exactly 0 in float32."""

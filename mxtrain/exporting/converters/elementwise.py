@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from mxtrain.export.converters.table import CONVERTERS, converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import CONVERTERS, converts
+from mxtrain.exporting.graph import OperatorCall
 
 UNARY = {
     "relu": "Relu",

@@ -6,8 +6,8 @@ from typing import Sequence
 
 import numpy as np
 
-from mxtrain.export.converters.table import converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import converts
+from mxtrain.exporting.graph import OperatorCall
 
 REDUCTIONS = {
     "mean": "ReduceMean",

@@ -11,8 +11,8 @@ from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
-from mxtrain.export.converters.table import converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import converts
+from mxtrain.exporting.graph import OperatorCall
 
 LAYOUTS = ("", "NCW", "NCHW", "NCDHW")
 Sizes = Tuple[int, ...]

@@ -10,8 +10,8 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.export.converters.table import converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import converts
+from mxtrain.exporting.graph import OperatorCall
 
 GATES: Dict[str, Tuple[int, ...]] = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_relu": (0,), "rnn_tanh": (0,)}
 """MXNet's gates in ONNX's order."""

@@ -9,8 +9,8 @@ from typing import Tuple
 
 import numpy as np
 
-from mxtrain.export.converters.table import converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import converts
+from mxtrain.exporting.graph import OperatorCall
 
 
 def _column(call: OperatorCall, rows: str, begin: int, end: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from mxtrain.export.converters.table import converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import converts
+from mxtrain.exporting.graph import OperatorCall
 
 
 @converts("SequenceMask")

@@ -6,8 +6,8 @@ from typing import List, Sequence, Union
 
 import numpy as np
 
-from mxtrain.export.converters.table import converts
-from mxtrain.export.graph import OperatorCall
+from mxtrain.exporting.converters.table import converts
+from mxtrain.exporting.graph import OperatorCall
 
 END = 2**31 - 1
 """Slice end beyond the size of any axis."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict
 
-from mxtrain.export.graph import Converted, OperatorCall
+from mxtrain.exporting.graph import Converted, OperatorCall
 
 Converter = Callable[[OperatorCall], Converted]
 

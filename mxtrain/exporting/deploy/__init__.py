@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Optional, Sequence
 
-from mxtrain.export.deploy import kserve, ray, triton
-from mxtrain.export.deploy.tensors import Tensor
+from mxtrain.exporting.deploy import kserve, ray, triton
+from mxtrain.exporting.deploy.tensors import Tensor
 
 Server = Literal["folder", "triton", "kserve", "ray"]
 REPOSITORY = "repository"

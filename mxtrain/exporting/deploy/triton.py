@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import List, Sequence
 
-from mxtrain.export.deploy.tensors import Tensor
+from mxtrain.exporting.deploy.tensors import Tensor
 from mxtrain.files.durable import replace_file
 
 CONFIG, LABELS = "config.pbtxt", "labels.txt"

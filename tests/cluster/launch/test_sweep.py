@@ -20,7 +20,7 @@ from mxtrain.cluster.launch.outcome import Outcome, append_outcome, read_outcome
 from mxtrain.cluster.launch.sweep import by_rank, lock_sweep
 from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, first_number, number_of, numbered_jobs
 from mxtrain.cluster.stopping import startup_signals
-from mxtrain.compose.config_files import job_folder
+from mxtrain.composing.config_files import job_folder
 from mxtrain.errors import RunDirectoryError
 from mxtrain.types import CommandLine
 

@@ -55,7 +55,7 @@ def test_it_is_compiled_once(cache, quick):
 
 @needs_compiler
 def test_two_processes_may_compile_at_once(cache, quick):
-    code = "from mxtrain import native; print(native.library().path)"
+    code = "from mxtrain.engine import native; print(native.library().path)"
     both = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)
     ]
