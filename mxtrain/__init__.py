@@ -1,41 +1,50 @@
 """mxtrain: declarative training on Apache MXNet. Importing this package imports no MXNet.
 
-The functions and classes of the Python API are in `mxtrain.api`, and are loaded when they are first used.
+The functions, classes and errors of the Python API are in other modules, and are loaded when they are first used.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, List
+from typing import Any, Dict, List
 
 __version__ = "0.1.0"
-__all__ = [
-    "Predictions",
-    "Run",
-    "Session",
-    "__version__",
-    "compose",
-    "dry_run",
-    "evaluate",
-    "load",
-    "lr_find",
-    "predict",
-    "session",
-    "soup",
-    "train",
-    "verify",
-]
+
+_MODULES: Dict[str, str] = {
+    **dict.fromkeys(
+        ("Predictions", "Run", "compose", "dry_run", "evaluate", "load", "predict", "soup", "train", "verify"),
+        "mxtrain.api",
+    ),
+    **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
+    "lr_find": "mxtrain.cli.lr_find",
+    **dict.fromkeys(
+        (
+            "MxtrainError",
+            "ConfigError",
+            "DataError",
+            "DownloadError",
+            "WeightsError",
+            "CheckpointError",
+            "NoCheckpoint",
+            "DamagedCheckpoint",
+            "UnreadableCheckpoint",
+            "RunDirectoryError",
+            "NonFiniteError",
+            "NotProven",
+            "WorseThanAllowed",
+        ),
+        "mxtrain.errors",
+    ),
+}
+"""The module of each name."""
+
+__all__ = ["__version__", *_MODULES]  # noqa: PLE0604  # strings
 
 
 def __getattr__(name: str) -> Any:
     # Not imported at once: `mxtrain --help` imports this package, and the API needs Hydra and pydantic.
-    if name in __all__:
-        homes = {
-            "Session": "mxtrain.custom_loop",
-            "session": "mxtrain.custom_loop",
-            "lr_find": "mxtrain.cli.lr_find",
-        }
-        return getattr(importlib.import_module(homes.get(name, "mxtrain.api")), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'mxtrain' has no attribute '{name}'")
 
 

@@ -12,5 +12,18 @@ from mxtrain.api import verify as verify
 from mxtrain.cli.lr_find import lr_find as lr_find
 from mxtrain.custom_loop import Session as Session
 from mxtrain.custom_loop import session as session
+from mxtrain.errors import CheckpointError as CheckpointError
+from mxtrain.errors import ConfigError as ConfigError
+from mxtrain.errors import DamagedCheckpoint as DamagedCheckpoint
+from mxtrain.errors import DataError as DataError
+from mxtrain.errors import DownloadError as DownloadError
+from mxtrain.errors import MxtrainError as MxtrainError
+from mxtrain.errors import NoCheckpoint as NoCheckpoint
+from mxtrain.errors import NonFiniteError as NonFiniteError
+from mxtrain.errors import NotProven as NotProven
+from mxtrain.errors import RunDirectoryError as RunDirectoryError
+from mxtrain.errors import UnreadableCheckpoint as UnreadableCheckpoint
+from mxtrain.errors import WeightsError as WeightsError
+from mxtrain.errors import WorseThanAllowed as WorseThanAllowed
 
 __version__: str

@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from typing_extensions import Unpack
@@ -29,7 +29,7 @@ from mxtrain.composing import arguments as command_line
 from mxtrain.composing.environment import compose_and_check, set_environment
 from mxtrain.composing.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
 from mxtrain.composing.parts import LoadedParts, MeasuredParts, Parts, with_parts
-from mxtrain.composing.restored import refuse_what_only_trains, restore_description, restore_inputs
+from mxtrain.composing.restored import restore
 from mxtrain.config.given import Given, giving
 from mxtrain.config.override_text import quote
 from mxtrain.config.specs import validate
@@ -43,6 +43,7 @@ from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.training.fold_results import read_folds
+from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types import expand_path, shapes_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from mxtrain.checkpoint import Checkpoint
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.data.spec import BaseDataset, Samples
+    from mxtrain.data.spec import Samples
     from mxtrain.exporting.run import ExportReport
     from mxtrain.parallel.differences import Verification
     from mxtrain.training.trained import Trained
@@ -319,11 +320,8 @@ def soup(
     require_overrides(overrides, "soup")
     values = {"soup": method, "which": which, **({} if out is None else {"out": absolute_path(out, "soup: out")})}
     settings = validate(AverageSettings, values, "average", lambda group: "see `mxtrain average --help`")
-    flags = ["--trust-code"] if trust_code else []
-    flags += command_line.config_flags(folders_of(config_dir))
-    given = command_line.parse([*paths, *flags, *overrides], reads_checkpoint=True)
     with preserved_process():
-        _, _, path = make_soup(given, settings, given.overrides)
+        _, _, path = make_soup(paths, settings, overrides, config_dirs=folders_of(config_dir), trust_code=trust_code)
     return load(path, trust_code=trust_code, config_dir=config_dir)
 
 
@@ -399,7 +397,7 @@ class Run:
         self.path = path
         self._which, self._trusts_code, self._config_dir = which, trust_code, config_dir
         self._objects = objects
-        self._restored: Optional[Tuple[Checkpoint, Description]] = None
+        self._restored: Optional[RestoredRun] = None
         self._loaded: Optional[Trained] = None
 
     def __repr__(self) -> str:
@@ -484,7 +482,7 @@ class Run:
     @property
     def description(self) -> Description:
         """Returns the description of the run, with all settings as objects."""
-        return self._restore()[1]
+        return self._restore().description
 
     @property
     def config(self) -> Config:
@@ -494,7 +492,7 @@ class Run:
     @property
     def checkpoint(self) -> Checkpoint:
         """Returns the checkpoint in use."""
-        return self._restore()[0]
+        return self._restore().checkpoint
 
     @property
     def signature(self) -> Signature:
@@ -509,8 +507,8 @@ class Run:
         """
         from mxtrain.training.trained import load_network
 
-        with self._prepared("predict") as (checkpoint, description, _, signature):
-            network = load_network(checkpoint, description, signature)
+        with self._prepared("predict") as restored:
+            network = load_network(restored.checkpoint, restored.description, restored.signature)
         for parameter in network.collect_params().values():
             parameter.grad_req = "write"  # loading for prediction has disabled gradients
         return network  # type: ignore[return-value]  # a user's Block need not be hybrid
@@ -546,10 +544,9 @@ class Run:
                 f"evaluate: {next(iter(objects.values))} is an object. Give it to load() or train(); evaluate takes "
                 "the names of options and dicts of settings."
             )
-        with self._prepared("eval", [*overrides, *typed], dataset) as (checkpoint, description, opened, signature):
-            from mxtrain.training.trained import load_trained
-
-            for part in (description.loss, *description.metric.values()):
+        with self._prepared("eval", [*overrides, *typed], dataset) as restored:
+            opened, signature = restored.dataset, restored.signature
+            for part in (restored.description.loss, *restored.description.metric.values()):
                 if isinstance(part, Given):
                     part.require()
             splits = open_splits(opened)
@@ -559,7 +556,7 @@ class Run:
             else:
                 require_known_names(signature, splits)
             warn_unseen(opened, source, signature)
-            trained = load_trained(checkpoint, description, signature)
+            trained = restored.load()
             return dict(measure(trained, source, source, limit_batches).values)
 
     def results(
@@ -578,12 +575,12 @@ class Run:
 
         >>> worst = sorted(run.results(split="val"), key=lambda row: -row["loss"])[:10]
         """
-        with self._prepared("eval", overrides) as (checkpoint, description, opened, signature):
+        with self._prepared("eval", overrides) as restored:
             from mxtrain.training.loaders import build_loader
-            from mxtrain.training.trained import load_trained
 
-            name, source = choose_split(open_splits(opened), split)
-            trained = load_trained(checkpoint, description, signature)
+            description, signature = restored.description, restored.signature
+            name, source = choose_split(open_splits(restored.dataset), split)
+            trained = restored.load()
             evaluator = trained.evaluator
             reader = ResultReader(description, signature, source, name, evaluator.decode)
             loader = build_loader(
@@ -612,8 +609,10 @@ class Run:
         from mxtrain.cli.export import export_checkpoint, read_settings
 
         chosen = read_settings({**settings, **({} if out is None else {"out": os.path.abspath(os.fspath(out))})})
-        with self._prepared("eval") as prepared:
-            return export_checkpoint(*prepared, chosen)
+        with self._prepared("eval") as restored:
+            return export_checkpoint(
+                restored.checkpoint, restored.description, restored.dataset, restored.signature, chosen
+            )
 
     def predict(self, inputs: Any, *, top_k: int = 3) -> Predictions:
         """Predicts for one input or for several; returns a row for each, as ``mxtrain predict`` writes it.
@@ -674,14 +673,14 @@ class Run:
             split: ``"train"``, ``"val"`` or ``"test"``.
             overrides: of settings, e.g. ``"dataset.eval_batch_size=8"``.
         """
-        with self._prepared("eval", overrides) as (_, description, dataset, signature):
+        with self._prepared("eval", overrides) as restored:
             from mxtrain.engine.backend import mx
             from mxtrain.training.loaders import build_loader
 
-            splits = open_splits(dataset)
+            splits = open_splits(restored.dataset)
             _, source = choose_split(splits, split)
-            require_same_names(signature, splits)
-            loader = build_loader(description, source, signature, mx.cpu())
+            require_same_names(restored.signature, splits)
+            loader = build_loader(restored.description, source, restored.signature, mx.cpu())
         for batch in loader.epoch():
             yield {
                 **_named("input", [array.asnumpy()[: batch.size] for array in batch.inputs]),
@@ -690,10 +689,10 @@ class Run:
             }
 
     def _predict_files(self, names: Sequence[str], top_k: int) -> Predictions:
-        with self._prepared("predict") as (_, _, dataset, signature):
+        with self._prepared("predict") as restored:
             unreadable: Dict[int, str] = {}
-            source, places = dataset.open_inputs(names, signature, False, unreadable)
-            warn_unseen(dataset, source, signature)
+            source, places = restored.dataset.open_inputs(names, restored.signature, False, unreadable)
+            warn_unseen(restored.dataset, source, restored.signature)
             return self._predict_samples(source, places, top_k)
 
     def _predict_arrays(self, inputs: Any, dataset: GivenDataset, top_k: int) -> Predictions:
@@ -714,9 +713,7 @@ class Run:
         rows = list(predict_rows(trained, loader, source, places, top_k, copied={}, arrays=arrays))
         return Predictions(rows, arrays)
 
-    def _restore(
-        self, command: str = "predict", overrides: Sequence[str] = (), dataset: Any = None
-    ) -> Tuple[Checkpoint, Description]:
+    def _restore(self, command: str = "predict", overrides: Sequence[str] = (), dataset: Any = None) -> RestoredRun:
         is_other = bool(overrides) or command != "predict"
         if self._restored is None or is_other:
             with preserved_process():
@@ -726,47 +723,38 @@ class Run:
             self._restored = found
         return self._restored
 
-    def _open(self, command: str, overrides: Sequence[str], dataset: Any) -> Tuple[Checkpoint, Description]:
+    def _open(self, command: str, overrides: Sequence[str], dataset: Any) -> RestoredRun:
         require_overrides(overrides, "evaluate" if command == "eval" else command)
-        for word in overrides:
-            if not command_line.is_override(word):
-                raise ConfigError(f"{word!r} is no override: write GROUP.SETTING=VALUE.")
-        refuse_what_only_trains(overrides, command)
-        flags = ["--trust-code"] if self._trusts_code else []
-        flags += command_line.config_flags(folders_of(self._config_dir))
-        given = command_line.parse([str(self.path), *flags, *overrides], reads_checkpoint=True)
         values = dict(self._objects.values)
         if dataset is not None:
             values["dataset"] = dataset
         with giving(values):
-            return restore_description(
-                given,
-                command,
-                self._which,
-                given.overrides,
+            return restore(
+                self.path,
+                which=self._which,
+                overrides=overrides,
+                config_dirs=folders_of(self._config_dir),
+                trust_code=self._trusts_code,
+                command=command,
                 replace=lambda config: objects_again(config, self._objects, dataset, str(self.path)),
             )
 
     @contextmanager
-    def _prepared(
-        self, command: str, overrides: Sequence[str] = (), dataset: Any = None
-    ) -> Iterator[Tuple[Checkpoint, Description, BaseDataset, Signature]]:
-        """Yields checkpoint, description, dataset and signature in a context that restores the state of the process."""
+    def _prepared(self, command: str, overrides: Sequence[str] = (), dataset: Any = None) -> Iterator[RestoredRun]:
+        """Yields the restored run in a context that restores the state of the process."""
         with preserved_process():
-            checkpoint, description = self._restore(command, overrides, dataset)
-            set_environment(description)  # again: `_restore` has undone it, and MXNet may be imported from here on
-            opened, signature = restore_inputs(checkpoint, description, overrides)
+            restored = self._restore(command, overrides, dataset)
+            # Again: `_restore` has undone it, and MXNet may be imported from here on.
+            set_environment(restored.description)
             try:
-                yield checkpoint, description, opened, signature
+                yield restored
             except LoaderError as error:
                 raise DataError(str(error)) from error
 
     def _trained(self) -> Trained:
         if self._loaded is None:
-            from mxtrain.training.trained import load_trained
-
-            with self._prepared("predict") as (checkpoint, description, _, signature):
-                self._loaded = load_trained(checkpoint, description, signature)
+            with self._prepared("predict") as restored:
+                self._loaded = restored.load()
         return self._loaded
 
 

@@ -123,6 +123,14 @@ class DivergenceError(MxtrainError):
     """The weights of workers or replicas differ although they must be equal."""
 
 
+class NotProven(MxtrainError):
+    """An exported network computes other outputs than the trained one."""
+
+
+class WorseThanAllowed(MxtrainError):
+    """The metric of a quantized network is worse by more than the export allows."""
+
+
 # MXNet, CUDA's libraries, NumPy and C++ raise different exceptions for this, so the message is the only common sign.
 NO_MEMORY = re.compile(
     r"out of memory|Failed to allocate|Unable to allocate|std::bad_alloc|_STATUS_ALLOC_FAILED|Cannot allocate memory"

@@ -26,8 +26,16 @@ LOADS = re.compile(
 def test_the_reference_lists_the_whole_python_api() -> None:
     page = (ROOT / "docs/reference/python-api.md").read_text(encoding="utf-8")
     names = {name for name in mxtrain.__all__ if not name.startswith("_")}
-    listed = set(re.findall(r"^::: mxtrain\.(\w+)$", page, flags=re.MULTILINE))
-    assert listed == names, "one line for each: `::: mxtrain.NAME`"
+    listed = set(re.findall(r"^(?:::: |\| `)mxtrain\.(\w+)(?:$|` \|)", page, flags=re.MULTILINE))
+    assert listed == names, "one line for each: `::: mxtrain.NAME`, or of an error a row of the table"
+
+
+def test_the_table_of_errors_has_their_exit_codes() -> None:
+    page = (ROOT / "docs/reference/python-api.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `mxtrain\.(\w+)` \|.*\| (\d+) \|$", page, flags=re.MULTILINE))
+    assert len(rows) > 10
+    assert {name: str(getattr(mxtrain, name).exit_code) for name in rows} == rows
+    assert all(issubclass(getattr(mxtrain, name), mxtrain.MxtrainError) for name in rows)
 
 
 @pytest.fixture(scope="module")

@@ -23,13 +23,7 @@ from mxtrain.checkpoint.soup import Soup, cook, require_same_runs, write_soup
 from mxtrain.cluster.launch.sweep import direction_of
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.arguments import Arguments
-from mxtrain.composing.restored import (
-    one_run,
-    refuse_what_only_trains,
-    restore_description,
-    restore_inputs,
-    run_dir_of,
-)
+from mxtrain.composing.restored import one_run, restore, run_dir_of
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
@@ -108,13 +102,20 @@ def average_last(run_dir: Path, last: int) -> int:
 
 def average_runs(parsed: Arguments, settings: AverageSettings, overrides: Sequence[str]) -> int:
     """Averages the weights of several runs, as far as they improve the validation split."""
-    soup, checkpoints, path = make_soup(parsed, settings, overrides)
+    soup, checkpoints, path = make_soup(
+        parsed.positionals, settings, overrides, config_dirs=parsed.config_dirs, trust_code=parsed.trusts_code
+    )
     print_soup(soup, parsed.positionals, checkpoints, path)
     return 0
 
 
 def make_soup(
-    parsed: Arguments, settings: AverageSettings, overrides: Sequence[str]
+    paths: Sequence[str],
+    settings: AverageSettings,
+    overrides: Sequence[str] = (),
+    *,
+    config_dirs: Sequence[str] = (),
+    trust_code: bool = False,
 ) -> Tuple[Soup, List[Checkpoint], Path]:
     """Averages the weights of several runs and writes the checkpoint.
 
@@ -129,13 +130,21 @@ def make_soup(
     assert settings.soup is not None
     if "last" in settings.model_fields_set:
         raise ConfigError("last=N averages checkpoints of one run, and soup=... several runs. Leave one of them out.")
-    if len(parsed.positionals) < 2:
+    if len(paths) < 2:
         raise ConfigError(f"soup={settings.soup}: name two runs at least: average RUN RUN soup={settings.soup}.")
-    refuse_what_only_trains(overrides, "eval")
-    checkpoints = open_members(parsed.positionals, settings.which)
+    checkpoints = open_members(paths, settings.which)
     require_same_runs(checkpoints)
-    first, description = restore_description(parsed, "average", settings.which, overrides, AverageSettings.model_fields)
-    dataset, signature = restore_inputs(first, description, overrides)
+    restored = restore(
+        paths[0],
+        which=settings.which,
+        overrides=overrides,
+        config_dirs=config_dirs,
+        trust_code=trust_code,
+        command="average",
+        settings=AverageSettings.model_fields,
+    )
+    first, description = restored.checkpoint, restored.description
+    dataset, signature = restored.dataset, restored.signature
     path = _folder(first, settings)
     monitor = description.trainer.monitor
     monitor = monitor if monitor.startswith(VALIDATED) else VAL_LOSS

@@ -27,9 +27,8 @@ from mxtrain.archive.comparison import (
 )
 from mxtrain.archive.registry import ListedRun, is_run_dir, read_run
 from mxtrain.archive.run_folders import parse_words, print_json, require_folder
-from mxtrain.composing import arguments as command_line
 from mxtrain.composing.arguments import Arguments
-from mxtrain.composing.restored import restore_description, restore_inputs
+from mxtrain.composing.restored import restore
 from mxtrain.errors import EXIT_FINISHED, ConfigError, LoaderError, MxtrainError
 from mxtrain.terminal.report import format_value
 from mxtrain.terminal.tables import on_one_line, print_rows
@@ -244,18 +243,22 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], parsed: Arguments) -> Replay
     Raises:
         MxtrainError: a network cannot be restored on this machine.
     """
-    flags = [*command_line.config_flags(parsed.config_dirs), *(["--trust-code"] if parsed.trusts_code else [])]
-    restored = []
-    for checkpoint in common:
-        words = command_line.parse([os.path.abspath(checkpoint.path), *flags], reads_checkpoint=True)
-        restored.append(restore_description(words, "diff", "last", []))
+    restored = [
+        restore(
+            checkpoint.path,
+            which="last",
+            config_dirs=parsed.config_dirs,
+            trust_code=parsed.trusts_code,
+            command="diff",
+        )
+        for checkpoint in common
+    ]
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     sides: List[ReplaySide] = []
     from mxtrain.workflows.layer_comparison import ReplaySide, replay  # imports MXNet: only from here on
 
-    for checkpoint, description in restored:
-        dataset, signature = restore_inputs(checkpoint, description, [])
-        sides.append(ReplaySide(checkpoint, replace(description, dataset=dataset), signature))
+    for one in restored:
+        sides.append(ReplaySide(one.checkpoint, replace(one.description, dataset=one.dataset), one.signature))
     return replay(*sides)
 
 

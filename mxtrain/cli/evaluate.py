@@ -17,12 +17,7 @@ from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.average import AVERAGED
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import (
-    refuse_what_only_trains,
-    restore_description,
-    restore_inputs,
-    run_dir_of,
-)
+from mxtrain.composing.restored import one_run, restore, run_dir_of
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
@@ -129,14 +124,22 @@ def run(arguments: Sequence[str]) -> int:
     parsed = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(parsed, EvalSettings, "eval")
     refuse_misspelled_groups(overrides, "eval", parsed.config_dirs)
-    refuse_what_only_trains(overrides, "eval")
     if len(parsed.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
-    checkpoint, description = restore_description(parsed, "eval", settings.which, overrides, EvalSettings.model_fields)
+    restored = restore(
+        one_run(parsed, "eval"),
+        which=settings.which,
+        overrides=overrides,
+        config_dirs=parsed.config_dirs,
+        trust_code=parsed.trusts_code,
+        command="eval",
+        settings=EvalSettings.model_fields,
+    )
+    checkpoint, description = restored.checkpoint, restored.description
     if settings.explain is not None:
         description.task.check_explained(description)
     passes = choose_corruptions(settings.corrupt or (), description.dataset)
-    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    dataset, signature = restored.dataset, restored.signature
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)
     corrupted = {key: dataset.corrupted(source, *key) for key in passes}

@@ -15,7 +15,7 @@ from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.ndarray_file import canonical_sha256
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.composing.restored import one_run, restore, run_dir_of
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.libraries import require_library
 from mxtrain.config.specs import validate
@@ -86,14 +86,20 @@ def run(arguments: Sequence[str]) -> int:
     settings, overrides = split_settings(parsed, ExportSettings, "export")
     check_settings(settings)
     refuse_misspelled_groups(overrides, "export", parsed.config_dirs)
-    refuse_what_only_trains(overrides, "eval")
     if len(parsed.positionals) > 1:
         raise ConfigError(f"export takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
-    checkpoint, description = restore_description(
-        parsed, "export", settings.which, overrides, ExportSettings.model_fields
+    restored = restore(
+        one_run(parsed, "export"),
+        which=settings.which,
+        overrides=overrides,
+        config_dirs=parsed.config_dirs,
+        trust_code=parsed.trusts_code,
+        command="export",
+        settings=ExportSettings.model_fields,
     )
+    checkpoint, description = restored.checkpoint, restored.description
     require_new(folder_of(checkpoint, settings))  # before data are opened
-    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    dataset, signature = restored.dataset, restored.signature
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     print_report(export_checkpoint(checkpoint, description, dataset, signature, settings))
     return EXIT_FINISHED

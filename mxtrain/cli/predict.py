@@ -32,7 +32,7 @@ from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.composing.restored import one_run, restore, run_dir_of
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.checking.checks import checks_of
 from mxtrain.data.loading.dataset_files import explain, why_stream
@@ -100,12 +100,18 @@ def run(arguments: Sequence[str]) -> int:
     parsed = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(parsed, PredictSettings, "predict")
     refuse_misspelled_groups(overrides, "predict", parsed.config_dirs)
-    refuse_what_only_trains(overrides, "predict")
-    one_run(parsed, "predict")
+    path = one_run(parsed, "predict")
     refuse_streams(parsed.positionals[1:], settings.skip_unreadable)
-    checkpoint, description = restore_description(
-        parsed, "predict", settings.which, overrides, PredictSettings.model_fields
+    restored = restore(
+        path,
+        which=settings.which,
+        overrides=overrides,
+        config_dirs=parsed.config_dirs,
+        trust_code=parsed.trusts_code,
+        command="predict",
+        settings=PredictSettings.model_fields,
     )
+    checkpoint, description = restored.checkpoint, restored.description
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
@@ -117,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
         hint = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
         raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{hint}.")
     form = choose_format(description.task, settings)
-    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    dataset, signature = restored.dataset, restored.signature
     unreadable: Dict[int, str] = {}
     locations: Sequence[str]
     if own_data:

@@ -24,7 +24,7 @@ from mxtrain.composing import arguments as command_line
 from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import describe_here, set_environment
-from mxtrain.composing.restored import amend, for_one_device, restore_description, restore_inputs
+from mxtrain.composing.restored import amend, for_one_device, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.groups import Description
 from mxtrain.config.trust import require_trusted
@@ -100,11 +100,17 @@ def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], parsed: Argume
 def repeat_reference(reference: StepReference, overrides: Sequence[str], parsed: Arguments) -> RepeatedStep:
     """Repeats and prints a step with the weights of the last checkpoint before it."""
     path = checkpoint_before(reference)
-    checkpoint, description = restore_description(
-        replace(parsed, positionals=[str(path)]), "replay", "last", overrides, ReplaySettings.model_fields
+    restored = restore(
+        path,
+        which="last",
+        overrides=overrides,
+        config_dirs=parsed.config_dirs,
+        trust_code=parsed.trusts_code,
+        command="replay",
+        settings=ReplaySettings.model_fields,
     )
-    dataset, signature = restore_inputs(checkpoint, description, overrides)
-    description = replace(description, dataset=dataset)
+    checkpoint, signature = restored.checkpoint, restored.signature
+    description = replace(restored.description, dataset=restored.dataset)
     set_environment(description)
     # Imports MXNet: only from here on.
     from mxtrain.training.repeated_step import read_step_again, repeat_step

@@ -14,7 +14,7 @@ from mxtrain.archive.run_records import read_meta
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.composing.restored import one_run, restore, run_dir_of
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
@@ -46,11 +46,19 @@ def run(arguments: Sequence[str]) -> int:
     parsed = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(parsed, SlimSettings, "slim")
     refuse_misspelled_groups(overrides, "slim", parsed.config_dirs)
-    refuse_what_only_trains(overrides, "eval")
     if len(parsed.positionals) > 1:
         raise ConfigError(f"slim takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
-    checkpoint, description = restore_description(parsed, "slim", settings.which, overrides, SlimSettings.model_fields)
-    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    restored = restore(
+        one_run(parsed, "slim"),
+        which=settings.which,
+        overrides=overrides,
+        config_dirs=parsed.config_dirs,
+        trust_code=parsed.trusts_code,
+        command="slim",
+        settings=SlimSettings.model_fields,
+    )
+    checkpoint, description = restored.checkpoint, restored.description
+    dataset, signature = restored.dataset, restored.signature
     run_dir = run_dir_of(checkpoint)
     if settings.out is None:
         refuse_links(run_dir, (SLIMMED, f"{SLIMMED}/{CHECKPOINTS}"))

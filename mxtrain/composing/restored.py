@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Sequence, Set, Tuple, Union
 
 from omegaconf import OmegaConf
 
@@ -18,15 +18,13 @@ from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.config_files import is_change
 from mxtrain.composing.environment import describe_here
 from mxtrain.composing.moved_data import find_data
-from mxtrain.config.groups import Description
 from mxtrain.config.specs import flatten
 from mxtrain.config.trust import require_trusted
-from mxtrain.data.signature import Signature, signature_of
-from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
 from mxtrain.runtime import MACHINE_FIELDS
 from mxtrain.terminal.program import program
 from mxtrain.training.fold_results import read_folds
+from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
@@ -34,9 +32,10 @@ if TYPE_CHECKING:
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer", "distillation")
 """Groups that only training uses."""
+NOT_TO_MEASURE = (*TRAINS, "dataset.batch_size", "dataset.augment")
 ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
-    "eval": (*TRAINS, "dataset.batch_size", "dataset.augment"),
-    "predict": (*TRAINS, "dataset.batch_size", "dataset.augment", "loss", "metric"),
+    **dict.fromkeys(("eval", "average", "export", "slim"), NOT_TO_MEASURE),
+    "predict": (*NOT_TO_MEASURE, "loss", "metric"),
 }
 """Command -> groups and settings without effect on it."""
 INSTEAD = {
@@ -68,29 +67,66 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
         raise ConfigError("\n".join(wrong))
 
 
-def restore_description(
-    parsed: Arguments,
-    command: str,
-    which: str,
-    overrides: Sequence[str],
+def restore(
+    path: Union[str, os.PathLike[str]],
+    *,
+    which: str = "best",
+    overrides: Sequence[str] = (),
+    config_dirs: Sequence[str] = (),
+    trust_code: bool = False,
+    command: str = "eval",
     settings: Collection[str] = (),
     replace: Callable[[Config], Mapping[str, Config]] = lambda config: {},
-) -> Tuple[Checkpoint, Description]:
-    """Returns the checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
+) -> RestoredRun:
+    """Opens the run or checkpoint at a path, with `overrides` of its description. Imports no MXNet.
 
     Args:
-        parsed: command line.
-        command: name of the command.
+        path: run directory or checkpoint directory.
         which: "best" or "last" checkpoint of a run.
-        overrides: overrides, without settings of the command.
-        settings: names of the command's settings.
+        overrides: e.g. "dataset.root=FOLDER", without the settings of a command.
+        config_dirs: folders of the user's own groups and options.
+        trust_code: whether classes that only the checkpoint names may be imported and called.
+        command: name of the command, for messages, and for `ONLY_TRAINS`.
+        settings: names of the command's own settings, for suggestions.
         replace: function that maps the run's description to groups that replace its own, before overrides apply.
 
     Raises:
         CheckpointError: there is no usable checkpoint.
-        ConfigError: an override is wrong, or the checkpoint names code that was not declared trusted.
+        ConfigError: an override is wrong or would change the inputs of the network, or the checkpoint names code that
+            was not declared trusted.
     """
-    path = one_run(parsed, command)
+    if command in ONLY_TRAINS:
+        refuse_what_only_trains(overrides, command)
+    checkpoint = open_latest(os.fspath(path), which, command)
+    config: Dict[str, Any] = dict(checkpoint.state["run"]["description"])
+    with Composer(config_dirs) as composer:
+        config = for_one_device(config, composer)
+        if not trust_code:
+            # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
+            typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
+            # Before anything in it is looked up in the environment, imported or set.
+            require_trusted(config, str(checkpoint.path), command, typed, config_dirs)
+        config = amend({**config, **replace(config)}, overrides, composer, settings)
+        if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
+            config = monitor_loss(config)
+
+    def where(path: str) -> str:
+        return f"the run's own {path.split('.')[0]}"
+
+    names = names_of(overrides)
+    description = find_data(
+        run_dir_of(checkpoint), describe_here(config, where), names, needs_data=command in ("eval", "replay")
+    )
+    return RestoredRun.of(checkpoint, description, names)
+
+
+def open_latest(path: str, which: str, command: str) -> Checkpoint:
+    """Opens the checkpoint of a run. Damaged ones that are passed over are named on standard error.
+
+    Raises:
+        NoCheckpoint: there is none; names what to type instead.
+        CheckpointError: it cannot be used, or holds no run.
+    """
     try:
         checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     except NoCheckpoint as error:
@@ -103,24 +139,7 @@ def restore_description(
             ) from None
         raise NoCheckpoint(f"{error}{latest_runs(command)}") from None
     require_run_state(checkpoint)
-    config: Dict[str, Any] = dict(checkpoint.state["run"]["description"])
-    with Composer(parsed.config_dirs) as composer:
-        config = for_one_device(config, composer)
-        if not parsed.trusts_code:
-            # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
-            typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
-            # Before anything in it is looked up in the environment, imported or set.
-            require_trusted(config, str(checkpoint.path), command, typed, parsed.config_dirs)
-        config = amend({**config, **replace(config)}, overrides, composer, settings)
-        if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
-            config = monitor_loss(config)
-
-    def where(path: str) -> str:
-        return f"the run's own {path.split('.')[0]}"
-
-    described = describe_here(config, where)
-    needs_data = command in ("eval", "replay")
-    return checkpoint, find_data(run_dir_of(checkpoint), described, names_of(overrides), needs_data)
+    return checkpoint
 
 
 def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
@@ -194,19 +213,6 @@ def amend(
             raise ConfigError(f"there is no setting '{key}'.{near} This command takes {', '.join(sorted(settings))}.")
         OmegaConf.update(amended, key, override.value(), force_add=True)
     return OmegaConf.to_container(amended, resolve=True)
-
-
-def restore_inputs(
-    checkpoint: Checkpoint, description: Description, overrides: Sequence[str]
-) -> Tuple[BaseDataset, Signature]:
-    """Returns the dataset of this command, with the preprocessing of the run, and the signature of the network's
-    inputs.
-
-    Raises:
-        ConfigError: an override would change the inputs of the network.
-    """
-    signature = signature_of(checkpoint, description.dataset.signature_class)
-    return description.dataset.restored(signature, names_of(overrides), str(checkpoint.path))
 
 
 def names_of(overrides: Sequence[str]) -> Set[str]:

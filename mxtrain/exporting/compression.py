@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, 
 import numpy as np
 
 from mxtrain.checkpoint.ranking import ROUNDING
-from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.errors import ConfigError, WorseThanAllowed
 from mxtrain.exporting import quantize, standalone
 from mxtrain.exporting.comparison import FLOAT32
 from mxtrain.exporting.proof import with_onnx
@@ -39,12 +39,6 @@ MAX_ROUNDS, MIN_ROUNDS, SECONDS = 50, 2, 1.0
 """Largest and smallest number of timed calls of each network, and the time after which no further calls start."""
 CALIBRATION_BATCH = 8
 """Samples of a calibration batch. All activations of a batch are in memory at once."""
-
-
-class WorseThanAllowed(MxtrainError):
-    """The metric of the quantized network is worse by more than `max_loss`."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import numpy as np
 
 from mxtrain.config.libraries import require_library
 from mxtrain.data.checking.checks import content_place_of
-from mxtrain.errors import DataError, LoaderError, MxtrainError
-from mxtrain.exporting.proof import NotProven, Sampled, first_batch
+from mxtrain.errors import DataError, LoaderError, MxtrainError, NotProven
+from mxtrain.exporting.proof import Sampled, first_batch
 from mxtrain.exporting.standalone import (
     MAX_ERROR,
     MAX_GIVEN_BYTES,

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Set
 
+from mxtrain.errors import NotProven
 from mxtrain.exporting import standalone
 from mxtrain.exporting.converters import CONVERTERS
 from mxtrain.exporting.folder import write_model
 from mxtrain.exporting.graph import Input, OnnxGraph
-from mxtrain.exporting.proof import NotProven
 from mxtrain.exporting.refused_layer import refused_layer
 from mxtrain.exporting.standalone import MAX_ERROR, UnusableFolder, errors_of, load_session
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.engine.backend import mx, nd
-from mxtrain.errors import MxtrainError
+from mxtrain.errors import NotProven
 from mxtrain.exporting.operator_proof import differing_operator, order_dependent
 from mxtrain.exporting.refused_layer import refused_layer
 from mxtrain.exporting.standalone import MAX_ERROR, UnusableFolder, errors_of, relative_error, run
@@ -45,12 +45,6 @@ RESIZED_ROWS = (2, 1, 1)
 MAX_METRIC_ERROR = 1e-5
 DISTURBED_TRIALS, MAX_DISTURBED = 4, 3.0
 """Evaluations with noise, and how many times the largest change that they make a metric may differ."""
-
-
-class NotProven(MxtrainError):
-    """The exported network computes other outputs than the trained one."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,25 @@ from typing import Any, Optional, TextIO, Type
 from mxtrain.terminal.durations import format_seconds
 
 
-class ProgressDisplay:
+class WorkProgress:
+    """Receives the progress of long work. This one shows nothing: it is the default of workflows."""
+
+    def begin(self, what: str, total: int) -> None:
+        """Starts the next part of the work.
+
+        Args:
+            what: description, e.g. "reading".
+            total: final count; 0 = unknown.
+        """
+
+    def advance(self, count: int) -> None:
+        """Adds `count` to the work that is done."""
+
+
+SILENT = WorkProgress()
+
+
+class ProgressDisplay(WorkProgress):
     """Shows the progress of work in steps, once it has taken `quiet_s`; open while the work is done.
 
     A thread of its own shows it, so that it also lives where a single step takes long.
@@ -43,16 +61,9 @@ class ProgressDisplay:
         self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
 
     def begin(self, what: str, total: int) -> None:
-        """Starts the next part of the work.
-
-        Args:
-            what: description, e.g. "reading".
-            total: final count; 0 = unknown.
-        """
         self._what, self._total, self._done, self._began_s = what, total, 0, time.monotonic()
 
     def advance(self, count: int) -> None:
-        """Adds `count` to the work that is done."""
         self._done += count
 
     def __enter__(self) -> ProgressDisplay:

@@ -46,21 +46,16 @@ def engines(run_dir: str, exported: str, length: int, rounds: int) -> Dict[str, 
         length: tokens of a text; 0 = as the data are.
         rounds: calls of each.
     """
-    from mxtrain.cli.export import ExportSettings
-    from mxtrain.composing import arguments
-    from mxtrain.composing.restored import restore_description, restore_inputs
+    from mxtrain.composing.restored import restore
     from mxtrain.data.spec import choose_split, open_splits
     from mxtrain.engine.backend import mx, nd
     from mxtrain.exporting.network import TracedNetwork
     from mxtrain.exporting.proof import read_samples
     from mxtrain.exporting.standalone import load_session, run
-    from mxtrain.training.trained import load_trained
 
-    given = arguments.parse([run_dir], reads_checkpoint=True)
-    checkpoint, description = restore_description(given, "export", "best", [], ExportSettings.model_fields)
-    dataset, signature = restore_inputs(checkpoint, description, [])
-    trained = load_trained(checkpoint, description, signature)
-    sampled = read_samples(trained, choose_split(open_splits(dataset), "auto")[1])
+    restored = restore(run_dir, command="export")
+    trained = restored.load()
+    sampled = read_samples(trained, choose_split(open_splits(restored.dataset), "auto")[1])
     network = TracedNetwork(trained, sampled.arrays)
     arrays = resized(sampled.arrays, 1, length)
     inputs, session = network.enter(arrays), load_session(exported, threads=1)

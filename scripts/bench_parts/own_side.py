@@ -100,15 +100,13 @@ def _make_batches(pixels: int, batch_size: int, count: int) -> List[Tuple[Any, A
 
 def evaluate(run: str, block_batches: int) -> Steps:
     """Evaluates a run as `mxtrain eval` does; a step is a block."""
-    from mxtrain.composing.arguments import parse
-    from mxtrain.composing.restored import restore_description, restore_inputs
+    from mxtrain.composing.restored import restore
 
-    checkpoint, description = restore_description(parse([run]), "eval", "last", [])
-    dataset, signature = restore_inputs(checkpoint, description, [])
+    restored = restore(run, which="last")
+    dataset, description, signature = restored.dataset, restored.description, restored.signature
     from mxtrain.training.loaders import build_loader
-    from mxtrain.training.trained import load_trained
 
-    trained = load_trained(checkpoint, description, signature)
+    trained = restored.load()
     source = dataset.open().train
     loader = build_loader(description, source, signature, trained.device, limit_batches=block_batches)
     return lambda: print(trained.evaluator.measure(loader), flush=True), lambda: None
@@ -314,17 +312,14 @@ def write_corpus(path: str, megabytes: float, rows: int = 0) -> None:
 
 def _load(run_dir: str) -> Tuple[Any, List[np.ndarray]]:
     """What searches, with a trained network, and the sources of the test split, short ones first."""
-    from mxtrain.composing.arguments import parse
-    from mxtrain.composing.restored import restore_description, restore_inputs
+    from mxtrain.composing.restored import restore
     from mxtrain.data.spec import open_splits
 
-    given = parse([run_dir], reads_checkpoint=True)
-    checkpoint, description = restore_description(given, "eval", "best", [])
-    dataset, signature = restore_inputs(checkpoint, description, [])
+    restored = restore(run_dir)
+    dataset, description, signature = restored.dataset, restored.description, restored.signature
     from mxtrain.training.loaders import build_loader
-    from mxtrain.training.trained import load_trained
 
-    trained = load_trained(checkpoint, description, signature)
+    trained = restored.load()
     decode = trained.description.task.build_decode_with(description, signature, trained.strategy)
     loader = build_loader(description, open_splits(dataset).test, signature, trained.device, in_order=True)
     sources = []

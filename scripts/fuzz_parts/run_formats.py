@@ -88,11 +88,9 @@ def write_run(folder: Path) -> Path:
 
 
 def _read_as_eval(run: Path) -> None:
-    from mxtrain.composing import arguments
-    from mxtrain.composing.restored import restore_description
+    from mxtrain.composing.restored import restore
 
-    given = arguments.parse([str(run)], reads_checkpoint=True)
-    restore_description(given, "eval", "best", [])
+    restore(run)
 
 
 def _read_as_resumed(run: Path) -> None:

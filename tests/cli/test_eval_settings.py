@@ -192,11 +192,11 @@ def test_how_corruptions_are_named(describe_run: Any, given: str, expected: List
 
 def test_the_network_that_explains_is_on_one_device(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
     from mxtrain.checkpoint import open_checkpoint
-    from mxtrain.composing.restored import restore_inputs
+    from mxtrain.training.restored_run import RestoredRun
 
     train_run(*LENET)
     checkpoint = open_checkpoint(str(tmp_path / "run"))
     description = describe_run(*LENET, "parallel=pipeline", "parallel.microbatches=2")
-    _, signature = restore_inputs(checkpoint, description, [])
+    signature = RestoredRun.of(checkpoint, description).signature
     parameters = load_network(checkpoint, description, signature).collect_params()
     assert {str(device) for parameter in parameters.values() for device in parameter.list_ctx()} == {"cpu(0)"}

@@ -12,8 +12,7 @@ import pytest
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.checkpoint import CheckpointStore
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
-from mxtrain.composing import arguments
-from mxtrain.composing.restored import restore_description
+from mxtrain.composing.restored import restore
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError, RunDirectoryError
 from mxtrain.training.resume import find_checkpoint, find_finished, read_end
 
@@ -44,9 +43,8 @@ def test_damaged_description_is_rejected(damage: str, description: Dict[str, Any
     change, said = DAMAGES[damage]
     change(description)
     run_dir = write_run(description)
-    given = arguments.parse([str(run_dir)], reads_checkpoint=True)
     with pytest.raises(MxtrainError) as caught:
-        restore_description(given, "eval", "best", [])
+        restore(run_dir)
     assert said in str(caught.value) and caught.value.exit_code == EXIT_BAD_INPUT
 
 

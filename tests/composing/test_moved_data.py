@@ -9,9 +9,8 @@ from typing import Any, Callable, Collection, List
 import pytest
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.composing import arguments
 from mxtrain.composing.moved_data import find_data
-from mxtrain.composing.restored import restore_description
+from mxtrain.composing.restored import restore
 from mxtrain.data.loading.described_paths import lost_paths
 
 
@@ -75,7 +74,6 @@ def test_eval_looks_where_the_run_was_started(
     description["dataset"] = {"_target_": "mxtrain.vision.classification.image_folder.ImageFolder", "root": "data"}
     run_dir = write_run(description)
     (run_dir / "meta.json").write_text(json.dumps({"working_folder": f"{tmp_path}/there"}))
-    given = arguments.parse([str(run_dir)], reads_checkpoint=True)
-    checkpoint, found = restore_description(given, "eval", "best", [])
-    assert found.dataset.root == f"{tmp_path}/there/data"  # type: ignore[attr-defined]
-    assert str(tmp_path) not in json.dumps(open_checkpoint(checkpoint.path).state)
+    found = restore(run_dir)
+    assert found.description.dataset.root == f"{tmp_path}/there/data"  # type: ignore[attr-defined]
+    assert str(tmp_path) not in json.dumps(open_checkpoint(found.checkpoint.path).state)

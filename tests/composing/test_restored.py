@@ -7,8 +7,7 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-from mxtrain.composing import arguments
-from mxtrain.composing.restored import restore_description
+from mxtrain.composing.restored import restore
 from mxtrain.config import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import MACHINE_FIELDS, Runtime
@@ -30,11 +29,10 @@ def restored(description: Dict[str, Any], write_run: Callable, monkeypatch: pyte
     run_dir: Path = write_run(description)
     monkeypatch.setattr(rules, "usable_cores", lambda: 2)
 
-    def restore(*overrides: str) -> Runtime:
-        given = arguments.parse([str(run_dir), *overrides], reads_checkpoint=True)
-        return restore_description(given, "eval", "best", list(overrides))[1].runtime
+    def runtime_of(*overrides: str) -> Runtime:
+        return restore(run_dir, overrides=overrides).description.runtime
 
-    return restore
+    return runtime_of
 
 
 def test_what_fits_the_machine_of_a_run_is_not_asked_of_another(restored: Callable) -> None:
@@ -53,8 +51,6 @@ def test_what_training_monitored_need_not_be_measured_with_other_metrics(
     description: Dict[str, Any], write_run: Callable
 ) -> None:
     run_dir = write_run(description)
-    given = arguments.parse([str(run_dir), "metric=[f1]"], reads_checkpoint=True)
-    found = restore_description(given, "eval", "best", ["metric=[f1]"])[1]
+    found = restore(run_dir, overrides=["metric=[f1]"]).description
     assert list(found.metric) == ["f1"] and found.trainer.monitor == "val/loss"
-    given = arguments.parse([str(run_dir)], reads_checkpoint=True)
-    assert restore_description(given, "eval", "best", [])[1].trainer.monitor == description["trainer"]["monitor"]
+    assert restore(run_dir).description.trainer.monitor == description["trainer"]["monitor"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mxtrain.exporting.compression import FLOAT32, WorseThanAllowed, _compare_metric
+from mxtrain.errors import WorseThanAllowed
+from mxtrain.exporting.compression import FLOAT32, _compare_metric
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,12 @@ from mxtrain.data.features import exported_rows
 from mxtrain.data.features.feature_columns import FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn, open_store
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, NotProven
 from mxtrain.exporting import file_proof, standalone
 from mxtrain.exporting import folder as export_folder
 from mxtrain.exporting.file_proof import prove_files
 from mxtrain.exporting.folder import check_folder, write_proof_files
-from mxtrain.exporting.proof import NotProven, Sampled
+from mxtrain.exporting.proof import Sampled
 from mxtrain.speech.alphabet import Alphabet
 from mxtrain.speech.features import Features
 from mxtrain.speech.prepared import Recordings, compute_utterance

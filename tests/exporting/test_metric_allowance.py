@@ -12,7 +12,8 @@ import running
 
 import mxtrain
 from mxtrain.engine.backend import nd
-from mxtrain.exporting.proof import DisturbedStrategy, NotProven, compare_metrics
+from mxtrain.errors import NotProven
+from mxtrain.exporting.proof import DisturbedStrategy, compare_metrics
 
 MXNET, ONNX = {"map": 0.5, "loss": 1.0, "samples_per_s": 5.0}, {"map": 0.53, "loss": 1.0, "samples_per_s": 9.0}
 

@@ -14,12 +14,11 @@ from small_runs import CASES
 from test_export_contract import export, folder  # noqa: F401  # fixtures
 
 import mxtrain
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, NotProven
 from mxtrain.exporting import bundle, standalone
 from mxtrain.exporting import folder as export_folder
 from mxtrain.exporting.converters import CONVERTERS
 from mxtrain.exporting.folder import check_folder
-from mxtrain.exporting.proof import NotProven
 from mxtrain.exporting.standalone import rows_error
 from mxtrain.text.exported_texts import Vocabulary
 from mxtrain.text.exported_vocabulary import vocabulary_facts

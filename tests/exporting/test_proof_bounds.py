@@ -12,13 +12,14 @@ import onnxruntime
 import pytest
 
 from mxtrain.engine.backend import mx
+from mxtrain.errors import NotProven
 from mxtrain.exporting import compression, proof
 from mxtrain.exporting.compression import Compression, calibration_samples
 from mxtrain.exporting.converters import CONVERTERS
 from mxtrain.exporting.folder import write_model
 from mxtrain.exporting.graph import Input, OnnxGraph, evaluate
 from mxtrain.exporting.network import Normalisation, _shorter
-from mxtrain.exporting.proof import NotProven, compare_metrics, differs_at_other_sizes, first_difference
+from mxtrain.exporting.proof import compare_metrics, differs_at_other_sizes, first_difference
 from mxtrain.exporting.run import _why_fixed
 from mxtrain.exporting.standalone import detections_error
 

@@ -22,14 +22,13 @@ from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.predict import predict_samples
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.restored import restore_inputs
 from mxtrain.data.spec import open_splits
 from mxtrain.engine.predictions import to_host
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.stage import as_list
 from mxtrain.task.spec import Task
 from mxtrain.training.loaders import build_loader
-from mxtrain.training.trained import load_trained
+from mxtrain.training.restored_run import RestoredRun
 from mxtrain.workflows.verification import verify
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -247,8 +246,9 @@ def test_a_task_trains_and_its_parts_fit(
     description = describe_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
     task, checkpoint = description.task, open_checkpoint(str(tmp_path / "run"))
     assert made.info.predicts == task.predicts
-    dataset, signature = restore_inputs(checkpoint, description, [])
-    trained = load_trained(checkpoint, description, signature)
+    restored = RestoredRun.of(checkpoint, description)
+    dataset, signature = restored.dataset, restored.signature
+    trained = restored.load()
     splits = open_splits(dataset)
     loader = build_loader(description, splits.val, signature, trained.device, limit_batches=2)
     report = task.build_report(description, signature, splits.val)

@@ -26,8 +26,7 @@ from running import (
 )
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.composing.arguments import parse
-from mxtrain.composing.restored import restore_description
+from mxtrain.composing.restored import restore
 from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
 from mxtrain.training.resume import differences
@@ -283,15 +282,15 @@ def test_checkpoints_of_which_none_can_be_used_are_named_and_nothing_is_written(
     assert all(name in refused for name in checkpoints(copy)) and "checkpoint.resume=never" in refused
     for which in ("last", "best"):
         with pytest.raises(CheckpointError, match="cannot be used: state.json has SHA-256"):
-            restore_description(parse([str(copy)]), "eval", which, [])
+            restore(copy, which=which)
 
 
 def test_eval_of_the_last_one_never_measures_another(copy, small, capfd):
     newest = copy / "checkpoints" / checkpoints(copy)[-1]
     change_last_byte(newest / "model.params")
     with pytest.raises(CheckpointError, match=f"{newest.name} cannot be used: model.params.*Available in"):
-        restore_description(parse([str(copy)]), "eval", "last", [])
-    checkpoint, _ = restore_description(parse([str(copy)]), "eval", "best", [])
+        restore(copy, which="last")
+    checkpoint = restore(copy).checkpoint
     told = capfd.readouterr().err
     assert checkpoint.step == 13 and f"{newest.name} cannot be used" in told and "the one of step 13" in told
 

@@ -1,0 +1,54 @@
+"""An earlier run that was opened again for another purpose than training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Collection
+
+from mxtrain.checkpoint import Checkpoint
+from mxtrain.config.groups import Description
+from mxtrain.data.signature import Signature, signature_of
+from mxtrain.data.spec import BaseDataset
+
+if TYPE_CHECKING:
+    from mxtrain.training.trained import Trained
+
+
+@dataclass(frozen=True)
+class RestoredRun:
+    """A checkpoint and the description of its run, for one device of this machine. Opening it imports no MXNet.
+
+    Attributes:
+        checkpoint: the checkpoint.
+        description: description of the run, with the overrides of the caller.
+        dataset: the dataset of `description`, with the preprocessing that the network was trained with.
+        signature: shapes, classes and preprocessing of the network's inputs and outputs.
+    """
+
+    checkpoint: Checkpoint
+    description: Description
+    dataset: BaseDataset
+    signature: Signature
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, description: Description, overrides: Collection[str] = ()) -> RestoredRun:
+        """Joins a checkpoint and a description.
+
+        Args:
+            checkpoint: the checkpoint.
+            description: description of its run.
+            overrides: groups and settings of the description that the caller has chosen, e.g. "dataset.root".
+
+        Raises:
+            CheckpointError: the checkpoint has no signature that the dataset knows.
+            ConfigError: an override would change the inputs of the network.
+        """
+        signature = signature_of(checkpoint, description.dataset.signature_class)
+        dataset, signature = description.dataset.restored(signature, overrides, str(checkpoint.path))
+        return cls(checkpoint, description, dataset, signature)
+
+    def load(self, fuse: bool = False) -> Trained:
+        """Builds the network with the weights of the checkpoint; see `load_trained`."""
+        from mxtrain.training.trained import load_trained  # imports MXNet
+
+        return load_trained(self.checkpoint, self.description, self.signature, fuse)
