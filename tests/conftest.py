@@ -181,18 +181,6 @@ def train_run(describe_run, tmp_path):
     return train
 
 
-SLOW = {
-    test: float(seconds)
-    for seconds, _, test in (
-        line.partition(" ") for line in Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
-    )
-}
-"""Seconds of the tests that took more than 0.4 in a run of all; `scripts/slow_tests` makes the list anew."""
-LONG_S = 2.0
-ZOO = frozenset(Path(__file__).with_name("zoo.txt").read_text(encoding="utf-8").splitlines())
-"""Tests and cases that only `scripts/test --zoo` runs, because others that cost less cover most of the same code."""
-
-
 PASSED = "MXTRAIN_TESTS_PASSED"
 """Names a file for the tests that pass, one a line, so that `--omit` can leave them out of a further run."""
 
@@ -222,23 +210,26 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Marks slow tests, so that `-m "not slow"` leaves them out, and puts files that take long first: at the end of a
-    run of several processes each takes a file that is over soon. Leaves out what `--omit` lists."""
+    """Adds the markers `slow` and `zoo` to single cases, and puts the files with the most slow tests first: at the end
+    of a run of several processes each of them takes a file that is over soon. Leaves out what `--omit` lists."""
     omitted = config.getoption("--omit")
     if omitted:
         names = frozenset(Path(omitted).read_text(encoding="utf-8").splitlines())
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
         items[:] = [item for item in items if item.nodeid not in names]
-    took = Counter()
+    num_slow = Counter()
     for item in items:
-        if item.nodeid in ZOO:
-            item.add_marker(pytest.mark.zoo)
-        seconds = SLOW.get(item.nodeid, 0.0)
-        took[item.path] += seconds
-        for mark, least in ((pytest.mark.slow, 0.0), (pytest.mark.long, LONG_S)):
-            if seconds > least or item.get_closest_marker("zoo"):
-                item.add_marker(mark)
-    items.sort(key=lambda item: -took[item.path])
+        for name in ("slow", "zoo"):
+            if _is_marked_case(item, name):
+                item.add_marker(name)
+            num_slow[item.path] += item.get_closest_marker(name) is not None
+    items.sort(key=lambda item: -num_slow[item.path])
+
+
+def _is_marked_case(item, name):
+    """Whether `NAME_cases` lists this case of a parametrized test, or `NAME_except` lists other ones."""
+    listed, others = item.get_closest_marker(f"{name}_cases"), item.get_closest_marker(f"{name}_except")
+    return bool(listed and item.callspec.id in listed.args or others and item.callspec.id not in others.args)
 
 
 def pytest_collection_finish():

@@ -212,6 +212,7 @@ def test_what_counts_as_a_circle(tmp_path: Path) -> None:
     assert found == {"typing", "mxtrain.cli.dispatch", "mxtrain.errors", "mxtrain.training.build"}
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_in_a_circle() -> None:
     """Imports within functions count: they only hide a circle. What is imported for annotations alone
     (`if TYPE_CHECKING`) does not: nothing needs it to run."""
@@ -219,6 +220,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     assert circles_of(imports) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("for_types, known", [(False, []), (True, [["description", "task"]])])
 def test_packages_import_in_one_direction(for_types: bool, known: List[List[str]]) -> None:
     """No package imports another one that needs it, over any number of imports; of the fields, see the next tests.
@@ -231,6 +233,7 @@ def test_packages_import_in_one_direction(for_types: bool, known: List[List[str]
     assert circles_of(imports) == known
 
 
+@pytest.mark.slow
 def test_shared_packages_import_no_field_and_no_field_imports_another() -> None:
     """Nor name them in annotations, strings and docstrings."""
     assert FIELDS == ("recommendation", "reinforcement", "speech", "tables", "text", "vision")
@@ -274,6 +277,7 @@ def test_what_counts_as_a_word_about_samples() -> None:
     assert sample_words(ast.parse("class Text:\n    'A class.'\n    unlabelled = subclasses = read_text\n")) == []
 
 
+@pytest.mark.slow
 def test_only_tasks_and_what_they_join_know_what_a_sample_is() -> None:
     found = {
         (name_of(path), word)
@@ -291,6 +295,7 @@ def test_only_tasks_and_what_they_join_know_what_a_sample_is() -> None:
     assert allowed - found == set(), "a list of what is there, and no more"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["hydra", "omegaconf"])
 def test_only_composing_starting_and_the_command_line_know_hydra(library: str) -> None:
     wrong = {
@@ -332,6 +337,7 @@ def test_workflows_are_functions_without_a_command_line() -> None:
     assert found == {}
 
 
+@pytest.mark.slow
 def test_data_is_split_at_line_ends_only() -> None:
     """`str.splitlines` also splits at U+2028, form feeds and the like; `files.text_lines.split_lines` does not."""
     readers = {*FIELDS, "cluster.hosts", "data", "files", "logger", "metric", "task"}
@@ -347,6 +353,7 @@ def test_data_is_split_at_line_ends_only() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_only_the_backend_and_what_it_serves_name_mxnet() -> None:
     """`backend` is the only home of MXNet's names, except where a process of its own probes the installation."""
     wrong = [
@@ -358,6 +365,7 @@ def test_only_the_backend_and_what_it_serves_name_mxnet() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_what_composes_and_checks_a_run_leaves_mxnet_unimported() -> None:
     """The command line, and every class that a configuration names. About two seconds: one process imports all."""
     targets = {
@@ -377,6 +385,7 @@ def test_what_composes_and_checks_a_run_leaves_mxnet_unimported() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_no_two_classes_share_a_name() -> None:
     """Whoever reads or searches for a class's name finds one class."""
     where: Dict[str, List[str]] = {}
@@ -408,22 +417,9 @@ def test_what_counts_as_a_copy_of_a_process() -> None:
     assert not copies_of_this_process(ast.parse("subprocess.Popen(a)\nmultiprocessing.get_context('spawn').Process()"))
 
 
+@pytest.mark.slow
 def test_no_test_copies_the_process_that_runs_it() -> None:
     """It has gigabytes of addresses, of which the kernel refuses a copy once one piece exceeds the machine's memory."""
     files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "tests").rglob("conftest.py")]
     found = {str(path): copies_of_this_process(ast.parse(path.read_text(encoding="utf-8"))) for path in files}
     assert len(found) > 200 and not {name: calls for name, calls in found.items() if calls}
-
-
-@pytest.mark.parametrize("name", ["slow.txt", "zoo.txt"])
-def test_lists_of_tests_name_functions_that_exist(name: str) -> None:
-    """A renamed test would leave the zoo, or count as quick."""
-    named: Dict[str, Set[str]] = {}
-    for file, function in re.findall(r"(tests/\S+\.py)::(?:\w+::)?(\w+)", (ROOT / "tests" / name).read_text("utf-8")):
-        named.setdefault(file, set()).add(function)
-    missing = {
-        f"{file}::{function}"
-        for file, functions in named.items()
-        for function in functions - set(re.findall(r"def (\w+)\(", (ROOT / file).read_text("utf-8")))
-    }
-    assert named and not missing, "scripts/slow_tests updates slow.txt; edit zoo.txt by hand"

@@ -122,6 +122,7 @@ def run_part(part, out, *arguments):
     return {series["name"]: series for series in result["series"]}, result
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_default(tmp_path):
     series, result = run_part("default", tmp_path)
@@ -225,6 +226,7 @@ def devkit(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
 def test_images_of_detection_are_read_alike_by_both_sides(devkit):
     """The same images, and the same boxes of the same classes. GluonCV leaves out the last pixel of a box."""
@@ -379,6 +381,7 @@ def test_a_disk_is_filled(small_disk):
         (disk / "one").write_bytes(b"1")
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_loader(tmp_path):
     series, _ = run_part("loader", tmp_path)
@@ -394,6 +397,7 @@ def test_corpora(tmp_path):
     assert all(one["exit_code"] == 0 for one in result["details"]["again"])
 
 
+@pytest.mark.slow
 def test_gluonnlps_network_with_our_weights_is_the_same_network():
     """All at once and one token after the other, with texts of other lengths."""
     pytest.importorskip("gluonnlp")
@@ -429,6 +433,7 @@ def test_beam_search(tmp_path):
     assert [target["value"] for target in result["targets"] if "at a time and" in target["name"]] == [1.0, 1.0]
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_cli(tmp_path):
     series, result = run_part("cli", tmp_path)
@@ -436,6 +441,7 @@ def test_cli(tmp_path):
     assert result["details"]["imports_mxnet"] == {"--help": False, "--cfg job": False, "bad override": False}
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_start(tmp_path):
     series, _ = run_part("start", tmp_path, "--before", str(ROOT))
@@ -455,6 +461,7 @@ def test_checkpoint(tmp_path):
     assert all(found["median"] > 0 for name, found in series.items() if "a step" in name)
 
 
+@pytest.mark.slow
 def test_an_unknown_part_and_a_missing_script_are_refused(tmp_path):
     """Two seconds."""
     done = bench(tmp_path, "runer")
@@ -466,6 +473,7 @@ def test_an_unknown_part_and_a_missing_script_are_refused(tmp_path):
     assert done.returncode == 1 and "train_horovod.py is not there" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_that_is_measured_does_not_outlive_an_interrupt(tmp_path):
     """Half a second; the child of the measured process ends, too."""
     code = (
@@ -536,6 +544,7 @@ def sides(*arguments):
     return {words[0]: Side(["-c", COUNTING, *words], environment) for words in arguments}
 
 
+@pytest.mark.zoo
 def test_processes_take_turns(tmp_path):
     """Three seconds; blocks don't overlap, and the first ones are not counted."""
     found = in_turns(sides(("a", "0.1"), ("b", "0.2")), 2, tmp_path)
@@ -559,6 +568,7 @@ while True:
 """
 
 
+@pytest.mark.zoo
 def test_a_side_can_be_stopped_with_its_children_while_others_have_their_turn(tmp_path):
     """Six seconds; a loader's worker would go on otherwise."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
@@ -591,6 +601,7 @@ while True:
 """
 
 
+@pytest.mark.zoo
 def test_the_memory_of_a_sides_further_processes_counts_and_what_they_share_counts_once(tmp_path):
     """Four seconds; without that, a loader's worker would count all that it has in common with its parent."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
@@ -615,6 +626,7 @@ def working(compute_s, sleep_s, **options):
     return Side(["-c", WORKING, str(compute_s), str(sleep_s)], environment, **options)
 
 
+@pytest.mark.zoo
 def test_a_comparison_tells_rates_ratios_and_processor_time(tmp_path):
     """Five seconds: a block is two steps, of which one side computes for half of the time."""
     sides = {"idle": working(0.1, 0.1, work=8, steps=2), "busy": working(0.2, 0.2, work=8, steps=2)}
@@ -636,12 +648,14 @@ def test_a_comparison_tells_rates_ratios_and_processor_time(tmp_path):
     assert target.name == "case: idle / busy, median of pairs" and target.value == pytest.approx(sum(shares) / 2)
 
 
+@pytest.mark.slow
 def test_sides_that_do_other_work_are_no_comparison(tmp_path):
     """Two seconds."""
     with pytest.raises(ProcessFailed, match="a: a block of 3 steps had 2"):
         in_turns({"a": working(0.01, 0.0, steps=3)}, 2, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_side_that_dies_is_named(tmp_path):
     """Two seconds."""
     with pytest.raises(ProcessFailed, match="(?s)b: exit code 1.*I give up"):

@@ -32,7 +32,11 @@ def rows_of(run):
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("parallel=data", "parallel.devices=cpu:2", "trainer.clip_global_norm=1"), ("trainer.grad_accumulation=2",)],
+    [
+        (),
+        pytest.param(("parallel=data", "parallel.devices=cpu:2", "trainer.clip_global_norm=1"), marks=pytest.mark.zoo),
+        pytest.param(("trainer.grad_accumulation=2",), marks=pytest.mark.zoo),
+    ],
 )
 def test_a_loop_of_plain_steps_is_train_and_so_is_one_of_the_same_loss(words, tmp_path):
     run = mxtrain.train(*FAST, *words, dir=tmp_path / "train")
@@ -145,6 +149,7 @@ GAN = textwrap.dedent(
 )
 
 
+@pytest.mark.zoo
 def test_a_killed_loop_of_two_networks_goes_on_to_the_same_bits(tmp_path):
     (tmp_path / "loop.py").write_text(GAN)
 
@@ -188,6 +193,7 @@ WORKERS = textwrap.dedent(
 )
 
 
+@pytest.mark.zoo
 def test_workers_of_a_loop_compute_what_those_of_train_do_and_a_killed_one_is_replaced(tmp_path):
     words = [*FAST, "checkpoint.every_steps=2", "kvstore=dist_sync", "cluster.workers=2"]
     train = [sys.executable, "-m", "mxtrain", *words, f"hydra.run.dir={tmp_path / 'train'}"]
@@ -220,6 +226,7 @@ def test_workers_of_two_networks_agree_over_every_store(store, tmp_path):
     assert found[store] == found["dist_sync"]
 
 
+@pytest.mark.zoo
 def test_mistakes_with_several_workers_are_refused_before_anything_is_written(tmp_path):
     """No script to start in the workers; two sessions in one; and a mistake that only the workers find."""
     words = "'debug=fast', 'kvstore=dist_sync', 'cluster.workers=2'"
@@ -349,12 +356,14 @@ def example(name, file):
     return module
 
 
+@pytest.mark.zoo
 def test_contrastive_features_beat_random_ones(tmp_path):
     pretrain = example("self_supervised", "pretrain.py")
     found, random = pretrain.main(str(tmp_path), "trainer.max_epochs=8", "logger=jsonl")
     assert found > random + 0.05 and found > 0.7
 
 
+@pytest.mark.zoo
 def test_the_generator_learns_the_moments_of_the_digits(tmp_path):
     gan = example("gan", "train.py")
     real = np.random.default_rng(0).normal(size=(4000, 3)) * [1, 2, 3]

@@ -185,6 +185,7 @@ def composed() -> Set[Tuple[str, ...]]:
     return set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in GUIDES if commands(page)], ids=name_of)
 def test_every_command_composes(
     page: Path,
@@ -324,6 +325,7 @@ def test_notebooks_start_the_python_of_their_kernel() -> None:
             assert cell["cell_type"] != "code" or typed is None, file
 
 
+@pytest.mark.slow
 def test_the_page_of_all_settings_is_what_the_classes_say() -> None:
     page = runpy.run_path(str(ROOT / "scripts/settings"))["text"]()
     assert (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8") == page, "scripts/settings writes it anew"

@@ -66,6 +66,7 @@ if "Corridor-v0" not in gymnasium.registry:
 """
 
 
+@pytest.mark.zoo_cases("docs/tasks/reinforcement-learning.md")
 @pytest.mark.parametrize("page", COMMANDS)
 def test_commands_with_the_classes_of_a_page_run(page, tmp_path):
     write_files(ROOT / page, tmp_path)

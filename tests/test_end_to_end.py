@@ -20,6 +20,7 @@ def rows(run_dir, split):
     return [row for row in map(json.loads, lines) if row["split"] == split]
 
 
+@pytest.mark.slow
 def test_default_run_learns_and_leaves_what_was_promised(train_run, tmp_path):
     run, result = train_run("trainer.max_epochs=4", "early_stopping=off")
     run_dir = tmp_path / "run"
@@ -37,6 +38,7 @@ def test_default_run_learns_and_leaves_what_was_promised(train_run, tmp_path):
     assert (run_dir / "checkpoints").is_dir() and status["checkpoint"]
 
 
+@pytest.mark.slow
 def test_saved_weights_open_in_plain_gluon_and_predict_the_same(train_run):
     run, result = train_run(*FAST, "model=mlp")
     network = run.info.network
@@ -48,6 +50,7 @@ def test_saved_weights_open_in_plain_gluon_and_predict_the_same(train_run):
     np.testing.assert_array_equal(fresh(data).asnumpy(), expected)
 
 
+@pytest.mark.slow
 def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, caplog):
     caplog.set_level("INFO", logger="mxtrain")
     run, result = train_run(
@@ -63,6 +66,7 @@ def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, ca
     assert "1x8x8" in caplog.text and "3x32x32" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(train_run, tmp_path):
     shas = [
         train_run(*FAST, f"trainer.seed={seed}", "dataset.augment.mixup=0.2", run_dir=tmp_path / str(i))[
@@ -81,6 +85,7 @@ def test_frozen_weights_do_not_move(train_run):
     assert moved == {name: not name.endswith(".weight") for name in before}
 
 
+@pytest.mark.slow
 def test_every_loss_and_several_metrics_train(train_run, tmp_path):
     for loss in ("hinge", "kl_div", "sigmoid_bce"):
         _, result = train_run(
@@ -90,6 +95,7 @@ def test_every_loss_and_several_metrics_train(train_run, tmp_path):
         assert set(rows(tmp_path / loss, "val")[0]) >= {"loss", "accuracy", "f1", "mcc", "top_k_accuracy"}
 
 
+@pytest.mark.slow
 def test_gluons_own_cross_entropy_trains_as_ours_does(train_run, tmp_path):
     """By `_target_`: it is given class indices, in training and in evaluation."""
     short = ("model=mlp", "trainer.max_epochs=1", "trainer.limit_train_batches=5", "runtime.threads=1")
@@ -100,6 +106,7 @@ def test_gluons_own_cross_entropy_trains_as_ours_does(train_run, tmp_path):
         assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in wanted], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_what_does_hardly_what_one_would_think_is_said_before_training(train_run, caplog):
     caplog.set_level("WARNING")
     train_run("model=mlp", "trainer.max_epochs=1", "dataset.batch_size=2000", "lr_scheduler.warmup=2", "logger=[]")
@@ -148,6 +155,7 @@ def mxtrain(*arguments, **options):
     )
 
 
+@pytest.mark.slow
 def test_eval_writes_metrics_and_a_confusion_matrix(trained):
     done = mxtrain("eval", trained, "split=val")
     assert done.returncode == 0, done.stderr
@@ -164,6 +172,7 @@ def test_eval_writes_metrics_and_a_confusion_matrix(trained):
     assert "precision" in done.stdout
 
 
+@pytest.mark.slow
 def test_predict_names_the_class_of_image_files(trained, tmp_path):
     from PIL import Image
     from sklearn.datasets import load_digits
@@ -186,6 +195,7 @@ def test_predict_names_the_class_of_image_files(trained, tmp_path):
     assert len(as_csv.read_text().splitlines()) == 21
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -23,6 +23,7 @@ def surface():
     return read_surface()
 
 
+@pytest.mark.slow
 def test_a_number_and_a_seed_give_one_line(surface):
     lines = [draw(1, number, surface) for number in range(300)]
     assert lines == [draw(1, number, surface) for number in range(300)]
@@ -85,6 +86,7 @@ assert not (folder / "case-3").exists()
 """
 
 
+@pytest.mark.slow
 def test_a_case_runs_in_a_copy_of_its_own(tmp_path):
     """Two seconds. In a process of its own, as scripts/fuzz is: a case is a fork, ends as a program does, and has a
     limit of address space, which a process that ran other tests before has long passed."""

@@ -74,6 +74,7 @@ for name, read in FAULTS.items():
 """
 
 
+@pytest.mark.slow
 def test_fault_is_noticed_and_the_next_case_is_read(tmp_path):
     """In a process of its own, as scripts/fuzz is: the kernel refuses a copy of one that ran a thousand tests."""
     done = run_in_own_process("-c", FIND_A_FAULT, str(tmp_path))
@@ -99,6 +100,7 @@ def run_in_own_process(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_damaged_files_are_read_or_refused():
     """In a process of its own, which imports no MXNet before it forks."""

@@ -30,6 +30,7 @@ def test_every_check_passes_on_cpu_devices(capsys: pytest.CaptureFixture[str]) -
     assert lines[-1] == "CPU devices stood in: this says nothing about GPUs."
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_is_exit_2_and_one_sentence() -> None:
     command = [sys.executable, "-m", "gpu_check_parts"]
     done = subprocess.run(
@@ -91,6 +92,7 @@ def test_dropout_that_follows_no_seed_or_never_changes_fails() -> None:
     assert checks.dropout(asked({"same": True, "anew": False})).state == "failed"
 
 
+@pytest.mark.slow
 def test_a_skipped_step_that_changes_something_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     from mxtrain.engine.backend import mx
     from mxtrain.training.step import TrainingStep

@@ -276,6 +276,7 @@ def test_code_of_a_stranger_is_not_run(tmp_path, monkeypatch):
     assert mxtrain.load(tmp_path / "run", config_dir=tmp_path / "conf").predict(digit())
 
 
+@pytest.mark.zoo
 def test_workers_are_started_as_processes(tmp_path):
     run = mxtrain.train(*FAST, "kvstore=dist_sync", "cluster.workers=2", dir=tmp_path / "run")
     assert run.state == "finished" and run.evaluate(limit_batches=1)
@@ -359,6 +360,7 @@ def is_locked(path):
     return False
 
 
+@pytest.mark.zoo
 def test_settings_that_come_too_late_are_said_once(trained, tmp_path):
     code = (
         "{}import mxtrain, sys\n"

@@ -48,6 +48,7 @@ def test_every_field_is_removed_and_run() -> None:
     assert sorted(run) == sorted(FIELDS), "a dataset of images is what task=classification chooses"
 
 
+@pytest.mark.zoo_cases("text")
 @pytest.mark.slow
 @pytest.mark.parametrize("field", rest_in_zoo(FIELDS, "vision", "text"))
 def test_without_a_field_others_compose_and_train(field: str, tmp_path: Path) -> None:

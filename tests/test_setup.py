@@ -131,6 +131,7 @@ def _complete(checkout: Path, name: str = ".venv-cpu-py311-x") -> Path:
     return checkout / name
 
 
+@pytest.mark.slow
 def test_a_second_call_starts_at_once_with_the_same_arguments_and_folder(checkout: Path, tmp_path: Path) -> None:
     _complete(checkout)
     path = _tools(tmp_path / "bin")
@@ -170,6 +171,7 @@ FOREIGN = (
 )
 
 
+@pytest.mark.slow
 def test_variables_of_the_user_send_no_package_elsewhere(checkout: Path, tmp_path: Path) -> None:
     """A Python that only tells what it sees takes the place of the one that makes and fills the environment."""
     path = _tools(tmp_path / "bin")
@@ -228,6 +230,7 @@ def test_a_checkout_that_cannot_be_written_gets_a_sentence(checkout: Path, tmp_p
     assert "cannot be written, and the environment (about 1 GB) is made there" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_test_script_runs_pytest_from_the_top(checkout: Path, tmp_path: Path) -> None:
     _complete(checkout)
     done = _run(checkout, "test", "-k", "x y", path=_tools(tmp_path / "bin"), cwd=tmp_path)
@@ -347,6 +350,7 @@ def test_gpus_that_no_published_wheel_has_code_for_get_the_cpu_wheel(
     assert done.stdout == variant and said in done.stderr and bool(said) == bool(done.stderr)
 
 
+@pytest.mark.slow
 def test_what_takes_minutes_says_how_far_it_is(tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin")
     (path / "sleep").symlink_to(shutil.which("sleep"))
@@ -385,6 +389,7 @@ def test_a_page_lists_the_presets_that_exist(group: str) -> None:
     assert listed == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="scripts/test installs it")
     subprocess.run(
@@ -462,6 +467,7 @@ def _run_ci(checkout: Path, **environ: str) -> tuple[int, list[str]]:
     return done.returncode, log.read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_ci_begins_with_the_commands_of_the_readme_where_nothing_else_is_installed(ci_checkout: Path) -> None:
     block = re.search(r"## Installation\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert block is not None
@@ -475,6 +481,7 @@ def test_ci_begins_with_the_commands_of_the_readme_where_nothing_else_is_install
     assert re.match(r"test --all --omit=\S+/passed -n 2 .*", calls[3]) and len(calls) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script, calls", [("train", 1), ("test", 4)])
 def test_ci_fails_where_a_command_of_the_readme_fails(ci_checkout: Path, script: str, calls: int) -> None:
     """Without an environment it ends; after failed tests the others run, too."""
@@ -482,12 +489,16 @@ def test_ci_fails_where_a_command_of_the_readme_fails(ci_checkout: Path, script:
     assert code != 0 and len(called) == calls
 
 
+def _copy_conftest(folder: Path) -> None:
+    shutil.copy(ROOT / "tests/conftest.py", folder)
+    for file in (ROOT / "tests/support").glob("*.py"):
+        shutil.copy(file, folder)
+
+
+@pytest.mark.slow
 def test_tests_that_passed_are_left_out_of_a_further_run(tmp_path: Path) -> None:
     """In processes of pytest-xdist, as in CI; skipped and failed tests run again."""
-    for name in ("conftest.py", "operator_files.py"):
-        shutil.copy(ROOT / "tests" / name, tmp_path / name)
-    for name in ("slow.txt", "zoo.txt"):
-        (tmp_path / name).touch()
+    _copy_conftest(tmp_path)
     (tmp_path / "test_a.py").write_text("""
 import os, pytest
 def test_passes(): assert "MXTRAIN_TESTS_PASSED" not in os.environ
@@ -521,3 +532,38 @@ def test_is_expected_to_fail(): assert False
     command += ["-n", "0", f"--omit={passed}"]
     second = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
     assert "1 failed, 1 skipped, 1 deselected, 1 xfailed" in second, second
+
+
+@pytest.mark.slow
+def test_markers_of_cases_select_them_by_id(tmp_path: Path) -> None:
+    _copy_conftest(tmp_path)
+    (tmp_path / "test_a.py").write_text("""
+import pytest
+@pytest.mark.slow_cases("1", "3")
+@pytest.mark.zoo_except("1", "2")
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_numbers(number): pass
+@pytest.mark.slow
+def test_slow(): pass
+""")
+    (tmp_path / "test_b.py").write_text("def test_first(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-c", os.devnull]
+
+    def select(marks: str) -> list[str]:
+        words = [*command, "--rootdir", str(tmp_path), "-m", marks, str(tmp_path)]
+        done = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        return re.findall(r"::(\S+)", done.stdout)
+
+    assert select("not slow and not zoo") == ["test_numbers[2]", "test_first"]
+    assert select("slow") == ["test_numbers[1]", "test_numbers[3]", "test_slow"]
+    assert select("zoo") == ["test_numbers[3]"]
+
+
+def test_files_that_ci_runs_on_other_pythons_exist() -> None:
+    found = re.findall(r"chosen=\((.*?)\)\n", (ROOT / ".ci/run").read_text(), re.DOTALL)
+    assert len(found) == 2
+    expanded = subprocess.run(
+        ["bash", "-c", f"echo {' '.join(' '.join(found).split())}"], capture_output=True, text=True
+    )
+    names = [word.rpartition("=")[2] for word in expanded.stdout.split()]
+    assert len(names) > 10 and [name for name in names if not (ROOT / name).exists()] == []

@@ -154,6 +154,7 @@ def test_notebooks_are_stored_with_outputs_that_name_no_place(notebook: Path) ->
     assert notebook.stat().st_size < 150_000
 
 
+@pytest.mark.zoo_except("first-minute")
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.stem)
 def test_the_cells_of_a_notebook_run(notebook: Path) -> None:

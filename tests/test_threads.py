@@ -39,6 +39,7 @@ def train(description: Any, run_dir: Path, poison: Any = None, count: int = 3) -
     return Threads.rendezvous.run(work)
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize("way", ["fp16", "bf16", "topk", "2bit"])
 def test_what_compression_leaves_over_is_continued_to_the_bit(describe_run: Any, tmp_path: Path, way: str) -> None:
     compressed = (
@@ -62,6 +63,7 @@ def test_what_compression_leaves_over_is_continued_to_the_bit(describe_run: Any,
     assert status(tmp_path / "run")["metrics"] == status(tmp_path / "whole")["metrics"]
 
 
+@pytest.mark.slow
 def test_another_number_of_workers_says_what_becomes_of_the_leftovers(describe_run: Any, tmp_path: Path) -> None:
     compressed = (*THREE, "kvstore.compression=fp16")
     train(describe_run(*compressed, "trainer.max_steps=3"), tmp_path / "run")
@@ -71,6 +73,7 @@ def test_another_number_of_workers_says_what_becomes_of_the_leftovers(describe_r
     assert len(remarks) == 2 and all("of 3 workers is split evenly over 2" in remark for remark in remarks), remarks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_weights_that_break_while_the_loss_is_finite_are_never_saved(
     describe_run: Any, tmp_path: Path, count: int
@@ -108,6 +111,7 @@ class Spoilt:
             yield batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "said"),
     [
@@ -132,6 +136,7 @@ def test_the_worker_whose_numbers_broke_first_is_named(
         assert said in result.cause and "step 4" in result.cause, result.cause
 
 
+@pytest.mark.slow
 def test_workers_whose_weights_differ_end_at_the_next_validation(describe_run: Any, tmp_path: Path) -> None:
     def poison(rank: int, runner: Any) -> None:
         if rank == 2:

@@ -45,6 +45,7 @@ def state() -> Any:
     return dict(os.environ), list(sys.path), os.getcwd(), list(warnings.filters), loggers, gc.isenabled()
 
 
+@pytest.mark.slow
 def test_threads_compose_what_they_ask_for_and_leave_the_process_as_it_was() -> None:
     """More than once, since threads rarely meet: a switch of threads every 10 microseconds."""
     before, interval, found = state(), sys.getswitchinterval(), {}

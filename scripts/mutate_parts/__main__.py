@@ -235,7 +235,7 @@ def main() -> int:
     commands.add_parser("faults").add_argument("only", nargs="?", help="only faults with this text in their name")
     recording = commands.add_parser("record")
     recording.add_argument("tests", nargs="*")
-    recording.add_argument("--mark", default="not long", help="as of pytest -m")
+    recording.add_argument("--mark", default="not zoo", help="as of pytest -m")
     drawing = commands.add_parser("draw")
     drawing.add_argument("--seed", type=int, default=0)
     drawing.add_argument("--count", type=int, default=200)

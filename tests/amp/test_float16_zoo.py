@@ -63,6 +63,8 @@ SMALL: Dict[str, Tuple[str, ...]] = {
 """One name of each family."""
 
 
+@pytest.mark.zoo_cases("classification", "segmentation", "ssd", "yolo3")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ZOO)
 def test_one_name_of_each_family_passes_inference_of_types_in_float16(kind: str, monkeypatch: Any) -> None:
     check_types(kind, SMALL[kind], monkeypatch)

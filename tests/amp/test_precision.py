@@ -19,6 +19,7 @@ from mxtrain.training.resume import differences
 LOW = ("amp=bfloat16", "model=resnet", "model.depth=8", "model.width=2", "dataset.batch_size=128")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, said",
     [

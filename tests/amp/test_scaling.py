@@ -101,6 +101,7 @@ class GateProperties(mx.operator.CustomOpProp):
         return Gate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", [Single(), Data(devices="cpu:2")])
 def test_statistics_do_not_move_while_they_are_still_being_copied_for_a_step_that_is_left_out(placement, monkeypatch):
     """As on GPUs, where copies have threads of their own, and cuDNN's forward pass writes what MXNet's engine takes for

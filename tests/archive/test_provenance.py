@@ -8,9 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from mxtrain.archive.provenance import write_meta
 
 
+@pytest.mark.slow
 def test_which_variant_of_a_metric_was_measured_is_on_record(describe_run: Any, tmp_path: Path) -> None:
     report = SimpleNamespace(amx=False, settings=[], lines=list)
     write_meta(tmp_path, describe_run("metric=[accuracy,f1,top_k_accuracy]"), report)

@@ -258,6 +258,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield opened
 
 
+@pytest.mark.slow
 def test_a_browser_shows_it_without_a_script_or_a_request(page: str, tmp_path: Path, browser: Browser) -> None:
     address = f"file://{tmp_path}/out/report.html"
     browser.requests.clear()
@@ -272,6 +273,7 @@ def test_a_browser_shows_it_without_a_script_or_a_request(page: str, tmp_path: P
     assert outside == [] and browser.errors == []
 
 
+@pytest.mark.slow
 def test_long_curves_are_means_and_damaged_rows_are_left_out(tmp_path: Path) -> None:
     with open(tmp_path / "metrics.jsonl", "w") as file:
         for step in range(1, 10_001):

@@ -28,6 +28,7 @@ def test_page_is_generated_from_the_presets() -> None:
     assert all((f"| `{name}` |" in page) == (score is not None) for name, score in SCORES.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [CHEAP, *(pytest.param(name, marks=pytest.mark.zoo) for name in OFFLINE if name != CHEAP)]
 )
@@ -52,6 +53,7 @@ def test_presets_measure_their_scores(name: str) -> None:
         assert "score" not in composer.compose(words).tree
 
 
+@pytest.mark.slow
 def test_needs_are_said_before_anything_starts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +83,7 @@ def test_only_worse_values_fail(tmp_path: Path, direction: str, value: float, co
     assert compare("mine", score, tmp_path, direction) == code
 
 
+@pytest.mark.slow
 def test_scores_of_ones_own_are_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "experiment").mkdir()
     file = tmp_path / "experiment/mine.yaml"

@@ -153,6 +153,7 @@ def test_state_holds_json_values() -> None:
         ActionList({"mine": action}, {}).save_state()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target, setting, said",
     [
@@ -169,6 +170,7 @@ def test_settings_that_an_action_does_not_take_are_refused(target, setting, said
         mxtrain.compose(f"+callback.mine._target_=own_parts.{target}", f"+callback.mine.{setting}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, said",
     [
@@ -266,6 +268,7 @@ def unbroken(tmp_path_factory):
     return run_dir
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_resumed_run_has_the_same_bits(unbroken, tmp_path) -> None:
     for stop in (10, 16, 29, 45):  # in the middle of an update, before a group trains, while weights are averaged
@@ -290,7 +293,7 @@ def test_killed_run_has_the_same_bits(unbroken, tmp_path) -> None:
 @pytest.mark.parametrize(
     "placement",
     [
-        ("kvstore=dist_sync", "cluster.workers=2"),
+        pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
         ("parallel=data", "parallel.devices=cpu:2"),
         ("parallel=hybrid", "parallel.devices=cpu:4", "parallel.microbatches=5"),
     ],

@@ -189,6 +189,7 @@ def require_slim(run_dir: Path, capsys: Any, *, exports: bool = True) -> None:
         assert run(["export", str(alone), "limit_batches=1"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.zoo) for name in CASES])
 def test_every_model_becomes_smaller_or_says_why_not(name: str, tmp_path: Path, capsys: Any) -> None:

@@ -48,6 +48,7 @@ def test_pattern_along_inputs() -> None:
             assert sorted(part[kept]) == sorted(part)[2:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, said",
     [
@@ -247,6 +248,7 @@ def test_weights_are_zero_in_every_copy(pruned) -> None:
     assert 0 < found["accuracy"] <= 1
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, settings",

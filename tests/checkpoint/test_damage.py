@@ -126,6 +126,7 @@ def test_another_user_is_told_of_the_permission(two):
     assert told.startswith("UnreadableCheckpoint") and "model.params cannot be opened: Permission denied" in told
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_any_byte_of_manifest_or_state_is_refused(tmp_path):
     directory = tmp_path / "step-00000020"
     write_contents(snapshot(20), directory)

@@ -32,6 +32,8 @@ def folder(tmp_path):
         yield tmp_path
 
 
+@pytest.mark.zoo_cases("again")
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", rest_in_zoo(["first", "second", "again", "damaged"], "first", "again"))
 def test_kill_at_every_call(folder, scenario):
     """Ends only when a save ran through without meeting its kill, so every call was one."""
@@ -43,6 +45,7 @@ def test_kill_at_every_call(folder, scenario):
     assert kills >= 60 and 0 < found_new < kills
 
 
+@pytest.mark.slow
 def test_kill_at_every_system_call(folder):
     """The same by the kernel: strace kills the process on entry to the n-th of each call that touches a file."""
     if shutil.which("strace") is None:

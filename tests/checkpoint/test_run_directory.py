@@ -100,6 +100,7 @@ def test_a_child_that_ends_does_not_free_its_parents_directory(tmp_path):
     assert done.stdout == "0\nTrue\n"
 
 
+@pytest.mark.slow
 def test_of_many_at_once_one_wins(tmp_path):
     processes = [hold(tmp_path) for _ in range(4)]
     time.sleep(0.1)

@@ -130,6 +130,7 @@ def test_a_value_that_is_no_number_is_null_in_the_state(tmp_path: Path) -> None:
     assert state["averaged_steps"] == [1]
 
 
+@pytest.mark.zoo
 def test_soups_of_runs_are_evaluated_and_predicted_with(tmp_path: Path, capsys: Any) -> None:
     first = tmp_path / "first"
     here(first, *SMALL, "trainer.max_epochs=2")

@@ -259,6 +259,7 @@ def test_saving_leaves_random_state_and_arrays_alone(tmp_path):
     assert not [thread for thread in threading.enumerate() if thread.name == "mxtrain-checkpoint"]
 
 
+@pytest.mark.slow
 def test_save_returns_at_once(tmp_path):
     """100 MB: the call costs a thread's start; the next one waits for the first."""
     arrays = {"model": {f"{i}.weight": np.ones(25 << 16, "float32") for i in range(16)}}

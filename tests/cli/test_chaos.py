@@ -30,6 +30,7 @@ def chaos(run_dir: Path, *overrides: str) -> int:
     return main(["debug=chaos", f"hydra.run.dir={run_dir}", *SLOW, *overrides])
 
 
+@pytest.mark.slow
 def test_killed_and_damaged_run_has_the_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     given = (
         "trainer.max_epochs=9",

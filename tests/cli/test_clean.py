@@ -35,6 +35,7 @@ def cleaned(capsys: pytest.CaptureFixture, *arguments: str, code: int = 0) -> Di
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_it_lists_sizes_and_deletes_only_when_told(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
     before = tree(run_dir)
     found = cleaned(capsys, str(run_dir.parent))

@@ -59,6 +59,7 @@ def test_problems_are_listed_by_kind(folder: Path, capsys: pytest.CaptureFixture
     assert [path.name for path in folder.iterdir()] == ["t.tsv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["found.csv", "found.jsonl"])
 def test_all_problems_are_written(folder: Path, capsys: pytest.CaptureFixture, name: str) -> None:
     write_texts(folder / "t.tsv", num_empty=25)
@@ -76,6 +77,7 @@ def test_all_problems_are_written(folder: Path, capsys: pytest.CaptureFixture, n
     assert [path.name for path in (folder / "below").iterdir()] == [name]
 
 
+@pytest.mark.slow
 def test_kinds_can_be_ignored(folder: Path, capsys: pytest.CaptureFixture) -> None:
     write_texts(folder / "t.tsv", num_empty=3)
     words = ("dataset=text", "dataset.train=t.tsv")
@@ -86,6 +88,7 @@ def test_kinds_can_be_ignored(folder: Path, capsys: pytest.CaptureFixture) -> No
     assert "'cannot_open'" not in checked(capsys, *words, "ignore=cannot_open")[2]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_opened_is_said(folder: Path, capsys: pytest.CaptureFixture) -> None:
     code, out, err = checked(capsys, "dataset=mnist", "dataset.root=none")
     assert code == 2 and out.startswith("cannot_open: 1\n  dataset=mnist: 'none' lacks train-images")
@@ -109,6 +112,7 @@ def test_mistakes_are_answered(refused, arguments: str, parts: list) -> None:
     assert [part for part in parts if part not in said] == [], said
 
 
+@pytest.mark.slow
 def test_mxnet_is_not_imported(mxtrain, write_images_of_two_classes: Path) -> None:
     """Neither where all is right nor where something is wrong; the process would end with another code."""
     done = mxtrain("data", "check", f"dataset.root={write_images_of_two_classes}", "dataset=image_folder")

@@ -51,6 +51,7 @@ def losses_of(run_dir: Path) -> Dict[int, float]:
     return {row["step"]: row["loss"] for row in rows if row["split"] == "train"}
 
 
+@pytest.mark.slow
 def test_another_learning_rate_parts_the_curves_after_the_first_update(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -82,6 +83,7 @@ def test_equal_layers_and_batches_leave_the_loss_or_the_update(step: int, last_e
     assert cause in replay_sentence(result, WeightsDifference(2, 6, [], [], 0.0), parting)
 
 
+@pytest.mark.slow
 def test_a_changed_layer_is_named_after_the_equal_ones(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_changed_layer_is_named_after_the_equal_ones(
     assert "settings: no difference" in said and "the next batch is the same in both runs" in said
 
 
+@pytest.mark.slow
 def test_another_activation_and_another_seed(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     here(tmp_path / "tanh", *OVERRIDES, "model.activation=tanh", "trainer.max_steps=2", exit_code=75)
     found = compared(capsys, trained, tmp_path / "tanh")
@@ -121,6 +124,7 @@ def test_another_activation_and_another_seed(trained: Path, tmp_path: Path, caps
     assert found["replay"]["same_batch"] is False and found["weights"]["different"]
 
 
+@pytest.mark.slow
 def test_missing_checkpoints_are_explained(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     other = tmp_path / "b"
     shutil.copytree(trained, other)

@@ -37,6 +37,7 @@ def test_an_interrupted_command_says_of_itself_what_was_lost(
     assert capsys.readouterr().err == f"stopped: {said}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, value, store",
     [
@@ -71,6 +72,7 @@ def test_role_is_ignored_by_commands_of_one_process(
     assert capsys.readouterr().err == f"mxtrain: {words[0]} runs in one process: DMLC_ROLE=server is ignored\n"
 
 
+@pytest.mark.slow
 def test_doctor_answers_in_the_environment_of_a_server() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mxtrain", "doctor", "--json"],

@@ -112,6 +112,7 @@ def test_a_network_that_explains_gives_the_scores_of_the_run(train_run: Any, tmp
     assert "Grad-CAM of features." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["grad_cam", "integrated_gradients"])
 def test_segmentation_is_explained_and_corrupted(train_run: Any, tmp_path: Path, capsys: Any, method: str) -> None:
     train_run(*SCENES)
@@ -130,6 +131,7 @@ def test_segmentation_is_explained_and_corrupted(train_run: Any, tmp_path: Path,
     assert json.loads((folder / "corrupt" / "metrics.json").read_text())["step"] == measured["step"]
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_not_there_is_refused_before_anything_is_measured(
     train_run: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -190,6 +192,7 @@ def test_how_corruptions_are_named(describe_run: Any, given: str, expected: List
     assert passes == [(name, severity) for name in expected for severity in SEVERITIES]
 
 
+@pytest.mark.slow
 def test_the_network_that_explains_is_on_one_device(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
     from mxtrain.checkpoint import open_checkpoint
     from mxtrain.training.restored_run import RestoredRun

@@ -425,6 +425,7 @@ def require_folds(form: Format, opened: Sequence[Any], kept: Sequence[int], test
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_each_sample_is_held_out_once_and_the_test_split_never(name: str, tmp_path: Path) -> None:
     form = FORMATS[name]
@@ -465,6 +466,7 @@ def test_a_tag_that_only_held_out_sentences_have_is_a_class_of_every_fold(tmp_pa
     assert sorted(any("B-LOC" in tags for tags in splits.train.words.tags) for splits in opened) == [False, True, True]
 
 
+@pytest.mark.slow
 def test_groups_of_formats_without_names_of_columns_are_refused(tmp_path: Path) -> None:
     write_glue(tmp_path)
     glue = FORMATS["GLUE, groups"]
@@ -497,6 +499,7 @@ def require_run(form: Format, folder: Path) -> None:
             assert found == list(range(len(source))), split
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CoNLL", "SQuAD"])
 def test_a_fold_trains(name: str, tmp_path: Path) -> None:
     require_run(FORMATS[name], tmp_path)

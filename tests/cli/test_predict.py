@@ -98,6 +98,21 @@ def batches(loader):
     return np.concatenate([batch.inputs[0].asnumpy() for batch in loader.epoch()])
 
 
+@pytest.mark.zoo_cases(
+    "synthetic-()",
+    "cifar10-()",
+    "cifar10-('dataset.channels=1',)",
+    "cifar100-()",
+    "cifar100-('dataset.image_size=[20,24]',)",
+    "cifar100-('dataset.channels=1',)",
+    "image_folder-()",
+    "image_folder-('dataset.image_size=[20,24]',)",
+    "image_folder-('dataset.channels=1',)",
+    "image_record-()",
+    "image_record-('dataset.image_size=[20,24]',)",
+    "image_record-('dataset.channels=1',)",
+)
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [(), ("dataset.image_size=[20,24]",), ("dataset.channels=1",)], ids=str)
 @pytest.mark.parametrize("name", WRITERS)
 def test_files_enter_the_network_as_the_dataset_does(describe_run, tmp_path, name, network):
@@ -118,6 +133,7 @@ def test_files_enter_the_network_as_the_dataset_does(describe_run, tmp_path, nam
     np.testing.assert_array_equal(predicted, evaluated)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", ["text", *(f"glue_{task}" for task in ("cola", "mrpc"))])
 def test_texts_enter_the_network_as_the_dataset_does(describe_run, tmp_path, name):
@@ -177,6 +193,8 @@ def predictions_and_labels(trained, loader):
     return tuple(map(np.concatenate, zip(*found)))
 
 
+@pytest.mark.zoo_cases("digits-()", "image_folder-()", "image_folder-('dataset.central_crop=0.5',)")
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [(), ("dataset.central_crop=0.5",)], ids=str)
 @pytest.mark.parametrize("name", ["digits", "image_folder"])
 def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_path, name, overrides, capsys):
@@ -213,6 +231,7 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
     assert accuracy == pytest.approx(np.mean([row["class"] == names[label] for row, label in zip(rows, label_N)]))
 
 
+@pytest.mark.slow
 def test_what_was_trained_is_not_changed_afterwards(train_run, photos, tmp_path, capsys):
     train_run(
         "model=mlp",
@@ -245,6 +264,7 @@ def damaged(train_run, photos, tmp_path):
     return tmp_path / "run", folder
 
 
+@pytest.mark.slow
 def test_predict_stops_at_an_unreadable_file_and_writes_nothing(damaged, tmp_path, capsys):
     run_dir, folder = damaged
     assert run(["predict", str(run_dir), str(folder), f"output={tmp_path}/out/p.csv"]) == 2
@@ -271,6 +291,7 @@ def test_streams_are_refused_with_what_to_do(tmp_path):
     refuse_streams([str(tmp_path / "pipe")], True)  # it is listed at the end
 
 
+@pytest.mark.slow
 def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_path, capsys):
     run_dir, folder = damaged
     os.mkfifo(folder / "pipe")
@@ -288,6 +309,7 @@ def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_pat
     assert run(["eval", str(run_dir), "skip_unreadable=true"]) == 2
 
 
+@pytest.mark.slow
 def test_eval_on_an_unreadable_image_exits_with_2_and_writes_nothing(train_run, photos, tmp_path, capsys):
     shutil.copytree(photos, tmp_path / "photos")
     train_run(
@@ -306,6 +328,7 @@ def test_eval_on_an_unreadable_image_exits_with_2_and_writes_nothing(train_run, 
     assert not (tmp_path / "run" / "eval").exists()
 
 
+@pytest.mark.slow
 def test_rows_are_utf8_whatever_the_terminal(damaged, capsys):
     run_dir, folder = damaged
     os.rename(folder / "b.jpg", os.path.join(os.fsencode(folder), b"\xff.txt"))

@@ -47,6 +47,7 @@ def change_meta(run_dir: Path, change: Any) -> None:
     (run_dir / "meta.json").write_text(json.dumps(meta))
 
 
+@pytest.mark.slow
 def test_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     here(tmp_path / "run", *SMALL)
     assert reproduce(tmp_path / "run", f"dir={tmp_path}/again", "strict=true") == 0
@@ -56,6 +57,7 @@ def test_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert f"all {len(rows(tmp_path / 'run'))} rows of metrics.jsonl are equal to the bit" in out
 
 
+@pytest.mark.slow
 def test_a_pruned_trial_is_compared_with_an_interrupted_run(finished: Path, tmp_path: Path) -> None:
     for name in ("pruned", "interrupted", "finished"):
         folder = tmp_path / name
@@ -95,6 +97,7 @@ def test_other_bits_are_another_result(finished: Path, tmp_path: Path, capfd: py
     assert not compare_results(tmp_path, finished).same and not compare_results(finished, tmp_path).same
 
 
+@pytest.mark.slow
 def test_differences_are_named_before_the_start(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +126,7 @@ def test_differences_are_named_before_the_start(
     assert "data." not in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_relative_data_are_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -148,6 +152,7 @@ DESCRIPTIONS: List[List[str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", rest_in_zoo(DESCRIPTIONS, DESCRIPTIONS[0]), ids=" ".join)
 def test_words_compose_the_description_again(overrides: List[str]) -> None:
     with Composer() as composer:
@@ -221,6 +226,7 @@ def test_damaged_meta(
     assert said in error and "Traceback" not in error and not (tmp_path / "again").exists()
 
 
+@pytest.mark.slow
 def test_it_is_not_compared_with_itself(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert reproduce(finished, f"dir={finished}") == 2
     assert "is the run that is to be reproduced" in capfd.readouterr().err

@@ -142,6 +142,7 @@ def test_lines_in_a_pipe_and_a_table(folder: Path, capsys: pytest.CaptureFixture
     assert "4 runs: 3 finished, 1 failed; 3 are listed, limit=4 lists all" in table and " diff " in table
 
 
+@pytest.mark.slow
 def test_several_processes_list_the_same_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same order, each once, with folders inside of each other and no run left out at the limit."""
     folders = [str(folder), str(folder / "a"), os.path.join(str(folder), ".")]
@@ -239,6 +240,7 @@ def test_settings_of_strangers_are_plain_and_limited(tmp_path: Path, monkeypatch
     assert len(read_settings(str(tmp_path))) == 1
 
 
+@pytest.mark.slow
 def test_it_needs_no_mxnet(folder: Path, mxtrain: Any) -> None:
     done = mxtrain("runs", str(folder), "where=best>0.92", "sort=size")
     assert done.returncode == 0 and "a/2 state=finished" in done.stdout, done.stderr

@@ -27,6 +27,7 @@ def shows(mxtrain, *arguments: str, **environ: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_help_lists_every_command_group_and_option(mxtrain) -> None:
     text = shows(mxtrain, "--help")
     assert all(re.search(rf"^  {command}\b", text, re.MULTILINE) for command in COMMANDS)
@@ -38,12 +39,14 @@ def test_help_lists_every_command_group_and_option(mxtrain) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["eval", "predict", "explain", "doctor"])
 def test_each_command_says_how_it_is_used(mxtrain, command: str) -> None:
     text = shows(mxtrain, command, "--help")
     assert text.startswith("usage: ") and command in text.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_help_of_eval_lists_its_settings(mxtrain) -> None:
     text = shows(mxtrain, "eval", "--help")
     assert "split=auto" in text and "which=best" in text and "test where there is one" in text
@@ -53,6 +56,7 @@ def test_version(mxtrain) -> None:
     assert shows(mxtrain, "model=lenet", "--version") == f"mxtrain {__version__}\n"
 
 
+@pytest.mark.slow
 def test_cfg_package_and_resolve(mxtrain) -> None:
     job = yaml.safe_load(shows(mxtrain, "--cfg", "job", "optimizer.lr=0.5", "dataset=cifar10"))
     assert job["optimizer"]["lr"] == 0.5 and "hydra" not in job
@@ -62,6 +66,7 @@ def test_cfg_package_and_resolve(mxtrain) -> None:
     assert "hydra" in yaml.safe_load(shows(mxtrain, "--cfg", "all")) and "mode" in shows(mxtrain, "-c", "hydra")
 
 
+@pytest.mark.slow
 def test_settings_that_the_yaml_leaves_out_need_no_plus(mxtrain) -> None:
     text = shows(
         mxtrain, "model.name=resnet18_v1", "model.options.thumbnail=true", "--cfg", "job", "-p", "model.options"
@@ -69,6 +74,7 @@ def test_settings_that_the_yaml_leaves_out_need_no_plus(mxtrain) -> None:
     assert yaml.safe_load(text) == {"thumbnail": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--info", "--info=defaults", "--info=searchpath", "--hydra-help"])
 def test_hydras_own_views(mxtrain, flag: str) -> None:
     assert len(shows(mxtrain, flag).splitlines()) > 5
@@ -84,6 +90,7 @@ def explained(capsys: pytest.CaptureFixture, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> None:
     text = explained(capsys, "optimizer.lr", "experiment=cifar10_resnet20", "optimizer.lr=0.5")
     assert text.startswith("optimizer.lr = 0.5\n") and "command line: optimizer.lr=0.5" in text
@@ -92,6 +99,7 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
     assert re.search(r"overrides the default of NAG \(.*mxtrain/optimizer/\w+\.py:\d+\): 0.1", lines[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, parts",
     [
@@ -129,6 +137,7 @@ def test_explain(capsys, arguments: str, parts: list) -> None:
     assert [part for part in parts if part not in text] == [], text
 
 
+@pytest.mark.slow
 def test_explain_says_of_a_rate_that_is_not_scaled_nothing_more(capsys) -> None:
     scaled = ("trainer.reference_batch_size=256", "lr_scheduler.warmup=2")
     for arguments in (
@@ -142,6 +151,7 @@ def test_explain_says_of_a_rate_that_is_not_scaled_nothing_more(capsys) -> None:
     assert "used" in in_steps and "warm-up 2 -> 8 steps" in in_steps
 
 
+@pytest.mark.slow
 def test_explain_composes_once_for_all_settings_of_a_group(capsys, monkeypatch) -> None:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
@@ -153,6 +163,7 @@ def test_explain_composes_once_for_all_settings_of_a_group(capsys, monkeypatch) 
     assert len(lists) == 1
 
 
+@pytest.mark.slow
 def test_explain_finds_the_users_own_files(mxtrain) -> None:
     shutil.copy(EXAMPLE / "shapes.py", mxtrain.folder)
     conf = str(EXAMPLE / "conf")
@@ -183,6 +194,7 @@ COMPLETED = [
 ]
 
 
+@pytest.mark.slow
 def test_bash_completes(tmp_path: Path) -> None:
     script = tmp_path / "mxtrain"
     root = Path(__file__).resolve().parents[2]

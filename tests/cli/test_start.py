@@ -48,6 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_from_the_command_to_the_network_it_is_not_far(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default run, with another network; Hydra's own frames, and MXNet's, do not count."""
     FRAMES.clear()
@@ -94,6 +95,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter:
     return found
 
 
+@pytest.mark.slow
 def test_a_plain_run_composes_validates_and_opens_its_checkpoint_once(folder: Path, counts: Counter) -> None:
     words = ["model=mlp", "model.hidden=[8]", "hydra.run.dir=run", "logger=[]", "checkpoint.every_steps=3"]
     assert main([*words, "trainer.max_steps=5"]) == 75

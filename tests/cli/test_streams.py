@@ -18,13 +18,14 @@ class Full(io.StringIO):
         raise OSError(28, "No space left on device")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stdout, arguments, exit_code",
     [
-        (">&-", "--help", 0),
+        pytest.param(">&-", "--help", 0, marks=pytest.mark.zoo),
         (">/dev/full", "--help", 2),
-        (">/dev/full", "explain optimizer.lr", 2),
-        (">&-", "trainer.max_epochs=x", 2),
+        pytest.param(">/dev/full", "explain optimizer.lr", 2, marks=pytest.mark.zoo),
+        pytest.param(">&-", "trainer.max_epochs=x", 2, marks=pytest.mark.zoo),
         ("2>&-", "trainer.max_epochs=x", 2),
         ("| true", "--help", 0),
     ],

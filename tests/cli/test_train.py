@@ -15,6 +15,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_code"
 FAST = ("debug=fast", "model=mlp", "logger=[jsonl,console]")
 
 
+@pytest.mark.slow
 def test_a_run_leaves_its_record(mxtrain) -> None:
     run_dir = "a b,c=d'e"
     quoted = run_dir.replace("'", "\\'")
@@ -49,6 +50,7 @@ def test_a_run_leaves_its_record(mxtrain) -> None:
     assert again.returncode == 0 and "accuracy" in again.stdout, command + again.stderr
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_used_up_is_no_error(mxtrain) -> None:
     done = mxtrain(*FAST, "trainer.max_steps=3", "hydra.run.dir=r", mxnet=True)
     assert done.returncode == 75
@@ -56,6 +58,7 @@ def test_a_budget_that_is_used_up_is_no_error(mxtrain) -> None:
     assert json.loads((mxtrain.folder / "r/status.json").read_text())["exit_code"] == 75
 
 
+@pytest.mark.slow
 def test_another_description_in_the_same_directory_is_refused_in_indented_lines(mxtrain) -> None:
     assert mxtrain(*FAST, "hydra.run.dir=r", mxnet=True).returncode == 0
     before = {path: path.stat().st_mtime_ns for path in (mxtrain.folder / "r").rglob("[!.]*")}
@@ -66,6 +69,7 @@ def test_another_description_in_the_same_directory_is_refused_in_indented_lines(
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["dataset=image_folder"], ["parallel.devices=gpu:1"]])
 def test_a_run_that_cannot_start_leaves_nothing(mxtrain, arguments: list) -> None:
     done = mxtrain(*arguments, mxnet=True)
@@ -73,6 +77,7 @@ def test_a_run_that_cannot_start_leaves_nothing(mxtrain, arguments: list) -> Non
     assert list(mxtrain.folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_crash_in_the_users_code_is_shown_and_recorded(mxtrain) -> None:
     (mxtrain.folder / "broken.py").write_text(
         "from mxtrain.types import Callback\n"
@@ -88,6 +93,7 @@ def test_a_crash_in_the_users_code_is_shown_and_recorded(mxtrain) -> None:
     assert (status["state"], status["exit_code"]) == ("failed", 1) and "no such luck" in status["cause"]
 
 
+@pytest.mark.slow
 def test_the_example_of_own_code_runs(mxtrain) -> None:
     for name in ("shapes.py", "conf"):
         source = EXAMPLE / name
@@ -100,6 +106,7 @@ def test_the_example_of_own_code_runs(mxtrain) -> None:
     assert re.search(r" -m mxtrain eval r --config-dir \S*conf$", evaluate)
 
 
+@pytest.mark.zoo
 def test_a_device_without_memory_names_the_batch_and_what_to_try(mxtrain) -> None:
     """Four GiB for all, of which one step of this batch would take more."""
     done = mxtrain(

@@ -90,6 +90,7 @@ def test_all_that_leads_to_code_is_found(description, place, value):
     assert len(found) == 1 and next(iter(found)).startswith(place.split("/")[0] + ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["eval", "predict"])
 @pytest.mark.parametrize("place, value", (HOSTILE[1], HOSTILE[3], HOSTILE[8], HOSTILE[9]))
 def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, capsys, command, place, value):
@@ -101,6 +102,7 @@ def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, caps
     assert not stranger.mark.exists() and sorted(run_dir.rglob("*")) == before and dict(os.environ) == environment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--trust-code"], ["model._target_=bomb.network"], ["--config-dir", "own"]])
 def test_what_the_user_trusts_is_imported(stranger, capsys, arguments):
     run_dir = stranger("model/_target_", "bomb.network")
@@ -111,6 +113,7 @@ def test_what_the_user_trusts_is_imported(stranger, capsys, arguments):
     assert stranger.mark.exists()
 
 
+@pytest.mark.slow
 def test_the_folder_that_was_given_is_told_from_the_one_that_is_needed(stranger, description, capsys):
     put(description, "dataset/_target_", "bomb.network")
     run_dir = stranger("model/_target_", "bomb.network")
@@ -123,6 +126,7 @@ def test_the_folder_that_was_given_is_told_from_the_one_that_is_needed(stranger,
     assert "(the one that the run was given; own names none of these)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_class_that_is_trusted_but_lies_elsewhere_is_answered_with_pythonpath(stranger, tmp_path, capsys):
     run_dir = stranger("model/_target_", "elsewhere.network")
     (tmp_path / "own" / "model").mkdir(parents=True)
@@ -132,6 +136,7 @@ def test_a_class_that_is_trusted_but_lies_elsewhere_is_answered_with_pythonpath(
     assert "no module 'elsewhere'" in said and "Type PYTHONPATH=FOLDER before the command" in said
 
 
+@pytest.mark.slow
 def test_trusting_one_class_trusts_no_other(stranger, capsys):
     run_dir = stranger("early_stopping/_target_", "bomb.network")
     assert main(["eval", str(run_dir), "model=mlp", "dataset.eval_batch_size=64"]) == 2
@@ -145,12 +150,14 @@ def test_a_typed_mapping_trusts_nothing_that_the_checkpoint_has_in_its_place(str
     assert "runtime.env.LD_PRELOAD=/tmp/own.so" in capsys.readouterr().err and "LD_PRELOAD" not in os.environ
 
 
+@pytest.mark.slow
 def test_what_watched_training_is_not_looked_at(stranger, capsys):
     run_dir = stranger("callback/x", {"_target_": "bomb.network"})
     main(["eval", str(run_dir)])
     assert "--trust-code" not in capsys.readouterr().err and not stranger.mark.exists()
 
 
+@pytest.mark.slow
 def test_a_group_chosen_anew_is_the_users(stranger, capsys):
     run_dir = stranger("model/_target_", "bomb.network")
     main(["eval", str(run_dir), "model=mlp"])

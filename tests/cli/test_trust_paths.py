@@ -7,6 +7,8 @@ import functools
 from pathlib import Path
 from typing import Dict, List, Set
 
+import pytest
+
 import mxtrain
 from mxtrain.config.groups import GROUPS
 from mxtrain.config.trust import ADDRESSES
@@ -70,6 +72,7 @@ def calls_of(module: str) -> Set[str]:
     return {getattr(function, "id", getattr(function, "attr", "")) for function in calls}
 
 
+@pytest.mark.slow
 def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them() -> None:
     found = {name: calls for name in nodes() for calls in [calls_of(name)] if calls & DESCRIBES}
     unlisted = {name for name, calls in found.items() if not calls & CHECKS} - TYPED - INNER - set(OTHER)

@@ -230,6 +230,7 @@ def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -
     assert [trial.state.is_finished() for trial in trials_of(study)] == [True] * 3
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> None:
     arguments = ["study", *FAST, "trainer.max_epochs=100", LR, "n_trials=1"]
@@ -282,8 +283,14 @@ def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> No
             ("s", LR, "pruner=asha", "trainer.max_epochs=null", "trainer.max_steps=9"),
             "trainer.max_epochs, which is null",
         ),
-        (("s", LR, "pruner=asha", "trainer.max_epochs=1"), "the first rung must be shorter"),
-        (("s", LR, "pruner=asha", "trainer.max_epochs=9,27"), "all trials have the same length"),
+        pytest.param(
+            ("s", LR, "pruner=asha", "trainer.max_epochs=1"), "the first rung must be shorter", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ("s", LR, "pruner=asha", "trainer.max_epochs=9,27"),
+            "all trials have the same length",
+            marks=pytest.mark.slow,
+        ),
         (("s", LR, "pruner=asha", "objectives=val/accuracy,val/loss"), "Type pruner=none"),
         (("s", LR, "objectives=val/acuracy,val/loss"), "Did you mean 'val/accuracy'"),
         (("s", LR, "sampler=grid"), "optimizer.lr: sampler=grid takes values that can be listed"),
@@ -291,11 +298,11 @@ def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> No
         (("s", LR, "hydra.run.dir=x"), "each trial has its own"),
         (("s", LR, "checkpoint=off"), "could not be continued"),
         (("-m", "s", LR), "leave out -m"),
-        (("s", "model=choice(mlp,lenett)"), "lenet"),
-        (("s", "optimizer.lr=interval(-1,1)"), "optimizer.lr=-1"),
-        (("s", "model.hidden=choice([8],x)", "model=mlp"), "model.hidden"),
-        (("s", LR, "storage=nonsense"), "storage=nonsense cannot be opened"),
-        (("s", LR, "dataset=image_folder"), "image_folder"),
+        pytest.param(("s", "model=choice(mlp,lenett)"), "lenet", marks=pytest.mark.slow),
+        pytest.param(("s", "optimizer.lr=interval(-1,1)"), "optimizer.lr=-1", marks=pytest.mark.slow),
+        pytest.param(("s", "model.hidden=choice([8],x)", "model=mlp"), "model.hidden", marks=pytest.mark.slow),
+        pytest.param(("s", LR, "storage=nonsense"), "storage=nonsense cannot be opened", marks=pytest.mark.slow),
+        pytest.param(("s", LR, "dataset=image_folder"), "image_folder", marks=pytest.mark.slow),
         (("s", LR, "objectives=val/acuracy,val/loss"), "Measured are: val/loss, val/accuracy, samples_per_s."),
     ],
 )
@@ -303,6 +310,7 @@ def test_mistakes_are_refused(refused, arguments, said: str) -> None:
     assert said in refused("tune", *arguments)
 
 
+@pytest.mark.slow
 def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> None:
     from mxtrain.composing.composer import Composer
 
@@ -318,6 +326,7 @@ def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> No
     assert composed == [["model.num_layers=1"]]
 
 
+@pytest.mark.slow
 def test_a_setting_of_some_options_leads_to_a_condition(refused) -> None:
     Path("space.yaml").write_text("model: [lenet, mlp]\nmodel.hidden: choice([64],[32])\n")
     said = refused("tune", "s", "space=space.yaml")
@@ -436,10 +445,12 @@ def test_show_tells_what_the_run_of_a_killed_worker_reached_and_whole_causes(stu
     assert "a cause of a hundred characters end\n" in said and "2 of 1 trials: 1 killed, 1 failed" in said
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_refused(refused) -> None:
     assert "/proc/study: the study cannot be kept there" in refused("tune", "/proc/study", LR)
 
 
+@pytest.mark.slow
 def test_other_settings_and_ranges_of_a_study_are_told_one_by_one(refused, study_folder: Path) -> None:
     file = study_folder / "study.json"
     content = json.loads(file.read_text())

@@ -74,6 +74,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_stays(tmp_path: Path) ->
         assert (tmp_path / "old/.hydra/config.yaml").read_text() == "the other's"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "forbidden, argument",
     [

@@ -43,6 +43,7 @@ LARS = (
 )
 
 
+@pytest.mark.zoo
 def test_one_worker_is_one_device_to_the_bit_also_after_a_stop(tmp_path: Path) -> None:
     """LARS's states come back from the checkpoint, Adam's below; LeNet has dropout and two buckets' worth of layers."""
     common = ("model=lenet", "model.channels=[4,8]", "model.hidden=32", "trainer.max_epochs=3", *LARS)
@@ -57,6 +58,7 @@ def test_one_worker_is_one_device_to_the_bit_also_after_a_stop(tmp_path: Path) -
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_two_workers_learn_and_their_staleness_is_shown(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     done = Process(run_dir, *TWO, "cluster.servers=2", *LEARNS).end()
@@ -102,6 +104,7 @@ def tags(run_dir: Path) -> set:
     return set(EventAccumulator(str(run_dir)).Reload().Tags()["scalars"])
 
 
+@pytest.mark.slow
 def test_after_a_kill_all_go_on_from_the_checkpoint(tmp_path: Path) -> None:
     """Of the server, which has the optimizer's state; whoever else dies, all are started again in the same way."""
     run_dir = tmp_path / "run"
@@ -114,6 +117,7 @@ def test_after_a_kill_all_go_on_from_the_checkpoint(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_sigterm_ends_all_after_the_same_step_and_one_worker_goes_on(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *TWO, *SLOW, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
@@ -250,6 +254,7 @@ def serve(tmp_path: Path, script: str, *arguments: str) -> List[subprocess.Compl
             process.communicate()
 
 
+@pytest.mark.slow
 def test_foreign_commands_and_pickles_change_nothing(tmp_path: Path) -> None:
     server, worker = serve(tmp_path, FOREIGN, "{}", "{}")
     assert worker.returncode == 0 and "same weights" in worker.stdout, worker.stdout + server.stdout
@@ -257,10 +262,13 @@ def test_foreign_commands_and_pickles_change_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["worker.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["{'momentum': 0.5}", "{}"], "optimizer.momentum is 0.9 here and 0.5 at worker 0"),
+        pytest.param(
+            ["{'momentum': 0.5}", "{}"], "optimizer.momentum is 0.9 here and 0.5 at worker 0", marks=pytest.mark.zoo
+        ),
         (["{}", "{'compression': 'topk'}"], "kvstore.compression is none here and topk at worker 0"),
     ],
 )
@@ -269,11 +277,16 @@ def test_a_server_with_other_settings_ends_with_the_reason(tmp_path: Path, setti
     assert server.returncode == 2 and words in server.stdout, server.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "words"),
     [
         (["verify", *TWO], ["cluster.workers=2", "order", "kvstore=dist_sync"]),
-        (["kvstore=dist_async", "cluster.workers=2", "optimizer=groupadagrad", *SMALL], ["trains only matrices"]),
+        pytest.param(
+            ["kvstore=dist_async", "cluster.workers=2", "optimizer=groupadagrad", *SMALL],
+            ["trains only matrices"],
+            marks=pytest.mark.zoo,
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: List[str]) -> None:
@@ -288,6 +301,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -301,6 +315,7 @@ def test_descriptions_that_cannot_work_are_refused(describe_run: Any, overrides:
     assert all(word in str(refused.value) for word in words), refused.value
 
 
+@pytest.mark.zoo
 def test_verify_one_worker() -> None:
     done = verify(*ASYNC, "cluster.servers=2", "model=mlp", timeout_s=60)
     assert done.returncode == 0 and "the same as on one device: every bit is equal" in done.stdout, done.stderr

@@ -23,6 +23,7 @@ needs_horovod = pytest.mark.skipif(not has_horovod(), reason="Horovod is not bui
 SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.microbatches=2")
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize(
     "given",
     [
@@ -54,6 +55,7 @@ def test_joint_batch_norms_are_those_of_one_device(given: List[str]) -> None:
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.zoo
 def test_workers_of_unequal_shares_one_of_them_empty(tmp_path: Path) -> None:
     """50 samples in batches of 24: the last batch of an epoch has two, for three workers. Step 10 is timed."""
     common = (

@@ -70,6 +70,7 @@ def test_another_number_of_workers_goes_on(describe_run: Any, tmp_path: Path) ->
     assert status(run_dir)["best"]["value"] > 0.75  # the threshold suits the parts of two
 
 
+@pytest.mark.zoo
 def test_saving_by_the_clock_is_the_same_step_for_all(tmp_path: Path) -> None:
     """Gathering what was left over needs all workers: if each went by its own clock, they would wait for ever."""
     Process(
@@ -84,6 +85,7 @@ def test_saving_by_the_clock_is_the_same_step_for_all(tmp_path: Path) -> None:
     assert len(checkpoints(tmp_path / "run")) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -103,6 +105,7 @@ def test_what_cannot_work_is_refused(describe_run: Any, overrides: List[str], wo
     assert all(word in str(refused.value) for word in words), refused.value
 
 
+@pytest.mark.zoo
 def test_verify_refuses_what_changes_gradients_on_purpose() -> None:
     done = verify("kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=fp16")
     assert done.returncode == 2 and "kvstore.compression=none" in done.stderr, done.stdout + done.stderr

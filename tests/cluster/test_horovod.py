@@ -122,6 +122,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+@pytest.mark.slow
 def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path, replicas: Path) -> None:
     done = Process(tmp_path / "ring", *RING, "cluster.workers=2", *LENET).end()
     assert [row for row in rows(tmp_path / "ring") if row["split"] == "train"] == [
@@ -132,6 +133,7 @@ def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path, replicas:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_verify_finds_the_numbers_of_one_device() -> None:
     done = verify(
         "tolerance=1e-10", *RING, "cluster.workers=3", "model=lenet", "parallel=data", "parallel.devices=cpu:2"
@@ -139,6 +141,7 @@ def test_verify_finds_the_numbers_of_one_device() -> None:
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGSTOP, 3)])  # SIGKILL: where it is given up, below
 def test_the_others_go_on_without_a_lost_worker_until_another_takes_its_place(
     tmp_path: Path, undisturbed: Path, number: int, workers: int
@@ -205,6 +208,7 @@ def test_compressed_gradients_on_a_ring_that_loses_a_worker(tmp_path: Path) -> N
     assert "2 workers (before: 3) go on" in run.output
 
 
+@pytest.mark.zoo
 def test_a_worker_that_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
     """HOROVOD_CYCLE_TIME, where it is set, does not end the others: Horovod would, by a segmentation fault."""
     run_dir = tmp_path / "run"
@@ -216,6 +220,7 @@ def test_a_worker_that_is_lost_again_and_again_is_given_up(tmp_path: Path) -> No
     assert status(run_dir)["state"] == "finished" and "Another takes its place" not in run.output
 
 
+@pytest.mark.zoo
 def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *RING, "cluster.workers=2", *SLOW).wait_until(has_steps(run_dir, 30))
@@ -336,6 +341,7 @@ def test_a_step_that_breaks_off_leaves_no_trace_in_moving_statistics(tmp_path: P
             assert (off**2).sum() < 0.05**2 * (found["undisturbed"][name] ** 2).sum()
 
 
+@pytest.mark.zoo
 def test_horovodrun_starts_members(tmp_path: Path, replicas: Path) -> None:
     launcher = shutil.which("horovodrun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if launcher is None:

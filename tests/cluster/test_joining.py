@@ -84,6 +84,7 @@ def test_a_scheduler_that_cannot_listen_says_why(listener: socket.socket) -> Non
         find_scheduler(SCHEDULER, 0, environment(port, "192.0.2.1", DMLC_NODE_HOST="127.0.0.1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member, name", [(WORKER, "worker 1"), (SERVER, "this server")])
 def test_a_missing_scheduler_is_reported_and_given_up(
     member: Member, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -125,6 +126,7 @@ def test_sockets_in_a_folder_and_supervised_processes_need_no_wait(
     assert JoinWatch("server", 0, {name: value}).has_joined()
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_connect_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "POLL_S", 0.02)
     monkeypatch.setenv("DMLC_NUM_WORKER", "2")
@@ -192,6 +194,7 @@ def launched(run_dir: Path, role: str, port: int, *overrides: str, host: str = "
     )
 
 
+@pytest.mark.slow
 def test_a_run_is_started_with_the_name_of_the_schedulers_host(tmp_path: Path) -> None:
     port = free_port()
     started = [launched(tmp_path / "run", role, port) for role in ("worker", "server", "scheduler")]
@@ -200,6 +203,7 @@ def test_a_run_is_started_with_the_name_of_the_schedulers_host(tmp_path: Path) -
     assert status(tmp_path / "run")["state"] == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["worker", "server", "scheduler"])
 def test_a_process_whose_run_does_not_come_together_says_so_and_ends_on_sigterm(tmp_path: Path, role: str) -> None:
     """The worker meets a socket that listens but is no scheduler."""

@@ -102,6 +102,7 @@ def over_ssh(network: Network, tmp_path: Path, *overrides: str, hosts: int = 2) 
     )
 
 
+@pytest.mark.zoo
 def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
     network: Network, tmp_path: Path, undisturbed: Path
 ) -> None:
@@ -179,6 +180,7 @@ def test_ssh_a_partition_is_noticed_and_the_run_goes_on_when_it_is_over(
     nobody_is_left(run_dir)
 
 
+@pytest.mark.slow
 def test_ssh_if_the_supervisor_dies_all_hosts_are_left_clean(network: Network, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = over_ssh(network, tmp_path).wait_until(has_steps(run_dir, 10))
@@ -187,6 +189,7 @@ def test_ssh_if_the_supervisor_dies_all_hosts_are_left_clean(network: Network, t
     nobody_is_left(run_dir)
 
 
+@pytest.mark.zoo
 def test_ssh_sigterm_saves_on_all_hosts(network: Network, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = over_ssh(network, tmp_path, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
@@ -196,17 +199,34 @@ def test_ssh_sigterm_saves_on_all_hosts(network: Network, tmp_path: Path) -> Non
     nobody_is_left(run_dir)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "overrides", "words"),
     [
-        (["{1}", "no.such.host.invalid"], [], ["line 2", "no.such.host.invalid cannot be reached", "resolve"]),
-        (["{1}", "10.213.77.99"], ["cluster.heartbeat_timeout=1"], ["line 2", "10.213.77.99 cannot be reached"]),
-        (
+        pytest.param(
+            ["{1}", "no.such.host.invalid"],
+            [],
+            ["line 2", "no.such.host.invalid cannot be reached", "resolve"],
+            marks=pytest.mark.zoo,
+        ),
+        pytest.param(
+            ["{1}", "10.213.77.99"],
+            ["cluster.heartbeat_timeout=1"],
+            ["line 2", "10.213.77.99 cannot be reached"],
+            marks=pytest.mark.zoo,
+        ),
+        pytest.param(
             ["{1}", "{2}"],
             ["cluster.python=/no/python"],
             ["line 2", "does not start on", "/no/python", "cluster.python"],
+            marks=pytest.mark.zoo,
         ),
-        (["{1}", "{2}"], ["cluster.directory=/no/folder"], ["line 2", "/no/folder", "cluster.directory"]),
+        pytest.param(
+            ["{1}", "{2}"],
+            ["cluster.directory=/no/folder"],
+            ["line 2", "/no/folder", "cluster.directory"],
+            marks=pytest.mark.zoo,
+        ),
         (["{1}", "{2}"], ["cluster.interface=eth7"], ["cluster.interface=eth7", "net0"]),
         (["{2}", "{3}"], [], ["none of", "is this machine"]),
         (["{1} slots=1", "{2} slots=1"], ["cluster.workers=4"], ["cluster.workers=4", "2 slots"]),
@@ -296,6 +316,7 @@ def test_mpi_on_several_hosts(network: Network, tmp_path: Path, undisturbed: Pat
     nobody_is_left(run_dir)
 
 
+@pytest.mark.zoo
 @needs_mpi
 def test_processes_that_mpirun_started_find_their_parts(tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
@@ -306,6 +327,7 @@ def test_processes_that_mpirun_started_find_their_parts(tmp_path: Path, undistur
     nobody_is_left(run_dir)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("launcher", "program"), [("mpi", "mpirun"), ("slurm", "srun")])
 def test_a_launcher_that_is_missing_is_named(tmp_path: Path, launcher: str, program: str) -> None:
     run = started(tmp_path / "run", f"cluster.launcher={launcher}", env={"PATH": "/nowhere"}).end(2)
@@ -318,6 +340,7 @@ def test_a_launcher_that_is_missing_is_named(tmp_path: Path, launcher: str, prog
 SRUN = ("cluster.launcher=slurm", "cluster.interface=lo", "cluster.launcher_options=[-N2]")
 
 
+@pytest.mark.zoo
 def test_slurm_after_a_stop_the_run_ends_with_the_same_weights(
     slurm: Dict[str, str], tmp_path: Path, undisturbed: Path
 ) -> None:
@@ -338,6 +361,7 @@ def test_slurm_signals_save_and_a_dead_supervisor_leaves_no_process(slurm: Dict[
     signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path / "run", SRUN, slurm)
 
 
+@pytest.mark.zoo
 def test_processes_that_srun_started_find_their_parts(slurm: Dict[str, str], tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
     started(
@@ -351,6 +375,7 @@ def test_processes_that_srun_started_find_their_parts(slurm: Dict[str, str], tmp
     nobody_is_left(run_dir)
 
 
+@pytest.mark.slow
 def test_an_option_that_srun_refuses_ends_the_start(slurm: Dict[str, str], tmp_path: Path) -> None:
     options = "cluster.launcher_options=[-pnone]"
     run = started(tmp_path / "run", "cluster.launcher=slurm", "cluster.interface=lo", options, env=slurm).end(2)
@@ -361,6 +386,7 @@ def test_an_option_that_srun_refuses_ends_the_start(slurm: Dict[str, str], tmp_p
 # Kubeflow.
 
 
+@pytest.mark.zoo
 def test_processes_of_kubeflows_mxjob(tmp_path: Path, undisturbed: Path) -> None:
     """Its variables, on one machine: a worker's rank stands in MX_CONFIG only."""
     common = {

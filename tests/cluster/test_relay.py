@@ -80,6 +80,7 @@ def begun(process: RelayedProcess, log: Path):
     return lambda: process.pid > 0 and log.exists() and "begun" in log.read_text()
 
 
+@pytest.mark.slow
 def test_output_exit_codes_and_signals_come_through(stack: ExitStack, tmp_path: Path) -> None:
     text = "".join(f"line {number}: \u00e4\u20ac\n" for number in range(2000))
     process = relayed(stack, tmp_path, f"print({text!r}, end='', flush=True); import time; time.sleep(60)")
@@ -89,6 +90,7 @@ def test_output_exit_codes_and_signals_come_through(stack: ExitStack, tmp_path: 
     assert process.exit_code == -signal.SIGTERM and "SIGTERM" in process.end()
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_told_from_a_silent_one(stack: ExitStack, tmp_path: Path) -> None:
     process = relayed(stack, tmp_path, SLEEP)
     wait(process, begun(process, tmp_path / "log"))
@@ -97,7 +99,8 @@ def test_a_stopped_process_is_told_from_a_silent_one(stack: ExitStack, tmp_path:
     wait(process, lambda: "stopped" in (process.silent_for(0.01) or ""))
 
 
-@pytest.mark.parametrize("with_heartbeats", [False, True])
+@pytest.mark.slow
+@pytest.mark.parametrize("with_heartbeats", [pytest.param(False, marks=pytest.mark.zoo), True])
 @pytest.mark.parametrize("how", rest_in_zoo(["silent", "closed"], "silent"))
 def test_processes_end_when_the_supervisor_is_not_heard(
     stack: ExitStack, tmp_path: Path, with_heartbeats: bool, how: str
@@ -143,12 +146,14 @@ def test_a_beacon_serves_so_many_and_reads_nothing(stack: ExitStack) -> None:
 CHATTY = "import sys; print('x' * 300_000); sys.exit(5)"
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_a_log_does_not_end_the_run(stack: ExitStack, tmp_path: Path) -> None:
     process = relayed(stack, tmp_path, CHATTY, log=Path("/dev/full"))
     wait(process, lambda: process.exit_code is not None)
     assert process.exit_code == 5
 
 
+@pytest.mark.slow
 def test_unread_output_blocks_nothing(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     stack.callback(os.close, reader)

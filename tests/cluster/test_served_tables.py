@@ -65,6 +65,7 @@ def kill(run: Process, victim: str, after: int) -> int:
     return pid
 
 
+@pytest.mark.zoo
 def test_synchronous_workers_make_the_bits_of_tables_at_the_workers(table: Path, tmp_path: Path) -> None:
     """Also when another number of servers goes on, and one of them, and then a worker, is killed. A process without
     servers goes on too."""

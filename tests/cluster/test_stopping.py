@@ -29,6 +29,7 @@ def with_module(tmp_path, text):
     return {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
 
 
+@pytest.mark.slow
 def test_a_signal_during_start_up_ends_cleanly(tmp_path):
     kinds = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
     started = [(Process(tmp_path / number.name, *LONG), number, exit_code) for number, exit_code in kinds]
@@ -40,6 +41,7 @@ def test_a_signal_during_start_up_ends_cleanly(tmp_path):
         assert (process.run_dir / ".lock").read_bytes() == b""
 
 
+@pytest.mark.slow
 def test_a_second_signal_quits_at_once_while_the_engine_is_busy(tmp_path):
     # Seconds of computing in one step: nothing in Python runs meanwhile.
     busy = ("model=resnet", "dataset=synthetic", "dataset.num_samples=3000", "dataset.batch_size=1000")
@@ -57,6 +59,7 @@ def test_a_second_signal_quits_at_once_while_the_engine_is_busy(tmp_path):
     assert "once more quits at once" in process.output and status(tmp_path / "run")["state"] == "running"
 
 
+@pytest.mark.slow
 def test_sigint_ends_the_whole_sweep(tmp_path):
     command = [sys.executable, "-m", "mxtrain", "-m", f"hydra.sweep.dir={tmp_path}", "optimizer.lr=0.1,0.01,0.001"]
     process = Process(tmp_path / "unused", *LONG, command=command)
@@ -85,6 +88,7 @@ FILL = """
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_fails_saves_and_training_goes_on(tmp_path, small_disk):
     disk = small_disk("600k")
     env = with_module(tmp_path, FILL)
@@ -97,6 +101,7 @@ def test_a_full_disk_fails_saves_and_training_goes_on(tmp_path, small_disk):
     assert not [name for name in checkpoints(disk / "run") if name.startswith(".tmp")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["4k", "16k", "24k"])
 def test_a_disk_that_is_full_from_the_start(small_disk, size):
     """At the run directory, at its description, at meta.json."""
@@ -111,6 +116,7 @@ runpy.run_module("mxtrain", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_checkpoint_is_not_on_the_disk_did_not_succeed(tmp_path):
     run_dir = tmp_path / "run"
     options = (*SMALL, "model.hidden=[128]", "trainer.max_epochs=2")
@@ -127,6 +133,7 @@ def test_a_run_whose_last_checkpoint_is_not_on_the_disk_did_not_succeed(tmp_path
     assert open_checkpoint(run_dir).step == 26 and status(run_dir)["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_a_run_directory_that_vanishes_hangs_nothing(tmp_path):
     text = """
         import shutil
@@ -143,6 +150,7 @@ def test_a_run_directory_that_vanishes_hangs_nothing(tmp_path):
     shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_a_user_network_that_raises_is_the_last_object_said(tmp_path):
     (tmp_path / "net.py").write_text(
         textwrap.dedent("""
@@ -182,6 +190,7 @@ REPLACING = """
 """
 
 
+@pytest.mark.slow
 def test_sigterm_during_start_up_ends_with_143_though_a_library_replaces_its_exception(tmp_path):
     own = ("+callback.own._target_=own.Own",)
     process = Process(tmp_path / "run", *LONG, *own, env=with_module(tmp_path, REPLACING)).end(143)
@@ -207,6 +216,7 @@ STUCK = """
 """
 
 
+@pytest.mark.slow
 def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
     own = ("+callback.own._target_=own.Own", "cluster.grace=1.5")
     process = Process(tmp_path / "run", *LONG, *own, env=with_module(tmp_path, STUCK))
@@ -218,6 +228,7 @@ def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
     assert "SIGTERM: not ended after 1.5 s (cluster.grace), so ended at once" in process.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_start_that_hangs_ends_when_the_grace_is_over(number, exit_code):
     code = textwrap.dedent(f"""
@@ -262,6 +273,7 @@ def test_termination_replaces_what_follows_sigterm_only(instead: Optional[Type[B
         raise ImportError("next")
 
 
+@pytest.mark.slow
 def test_a_signal_to_a_forked_child_is_none_to_its_parent():
     """A pool of processes is ended by SIGTERM: that must neither stop the run nor begin its grace time."""
     code = textwrap.dedent("""

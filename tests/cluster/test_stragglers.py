@@ -106,6 +106,7 @@ def environment(folder: Path) -> Dict[str, str]:
     return {"PYTHONPATH": f"{ROOT}:{folder}"}
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize("balance", rest_in_zoo(["equal", "speed"], "speed"))
 def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, sleepy: Path, balance: str) -> None:
     run_dir = tmp_path / "run"

@@ -85,6 +85,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_a_warning_ends_the_run_as_a_budget_does_and_the_same_command_continues(tmp_path: Path, unbroken: Path) -> None:
     signalled(tmp_path / "run", signal.SIGUSR1, exit_code=75)
     ended = status(tmp_path / "run")
@@ -94,6 +95,7 @@ def test_a_warning_ends_the_run_as_a_budget_does_and_the_same_command_continues(
     assert_same(tmp_path / "run", unbroken)
 
 
+@pytest.mark.slow
 def test_a_warning_may_only_save(tmp_path: Path, unbroken: Path) -> None:
     signalled(tmp_path / "run", signal.SIGUSR1, "checkpoint.on_signal=save", "checkpoint.keep_last=9", exit_code=0)
     saved = [int(name[5:]) for name in checkpoints(tmp_path / "run")]
@@ -101,6 +103,7 @@ def test_a_warning_may_only_save(tmp_path: Path, unbroken: Path) -> None:
     assert_same(tmp_path / "run", unbroken)
 
 
+@pytest.mark.slow
 def test_a_hangup_is_treated_as_termination_unless_it_is_ignored(tmp_path: Path, unbroken: Path) -> None:
     signalled(tmp_path / "run", signal.SIGHUP, exit_code=143)
     ended = status(tmp_path / "run")
@@ -113,6 +116,7 @@ def test_a_hangup_is_treated_as_termination_unless_it_is_ignored(tmp_path: Path,
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["trainer.seed=1,2"], ["trainer.folds=2"]], ids=["sweep", "folds"])
 def test_a_warning_begins_no_further_job_or_fold(tmp_path: Path, more: List[str]) -> None:
     Signalling.number = signal.SIGUSR1
@@ -355,7 +359,10 @@ def test_signals_that_end_one_worker_before_training_are_sent_to_the_others(exit
     assert _signal_before_training([worker]) is None
 
 
-@pytest.mark.parametrize("number, exit_code", [(signal.SIGUSR1, 75), (signal.SIGHUP, 143)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number, exit_code", [(signal.SIGUSR1, 75), pytest.param(signal.SIGHUP, 143, marks=pytest.mark.zoo)]
+)
 def test_a_supervisor_passes_signals_of_schedulers_on(tmp_path: Path, number: signal.Signals, exit_code: int) -> None:
     long = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=100000", "early_stopping=off")
     run_dir = tmp_path / "run"

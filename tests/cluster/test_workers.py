@@ -86,6 +86,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+@pytest.mark.slow
 def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:
     Process(tmp_path / "replicas", "parallel=data", "parallel.devices=cpu:2", *LENET).end()
     done = Process(tmp_path / "workers", *TWO, *LENET).end()
@@ -105,6 +106,7 @@ def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path: Path) -> None:
     """Three workers of two stages; the last batch of an epoch has two samples, so that one worker has none."""
     common = (
@@ -134,6 +136,7 @@ def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path
     assert three["metrics"] == pytest.approx(one["metrics"], rel=1e-4)
 
 
+@pytest.mark.zoo
 def test_verify_finds_the_numbers_of_one_device() -> None:
     """Of kvstore=dist_device_sync and more workers: test_batch_norm.py."""
     done = verify("tolerance=1e-10", "kvstore=p3", "cluster.workers=2", "cluster.servers=2", "model=lenet")
@@ -179,6 +182,7 @@ def test_after_each_of_several_deaths_the_run_goes_on_to_the_same_weights(tmp_pa
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize("receiver", ["supervisor", "all"])  # worker 1 alone: test_async.py, test_horovod.py
 def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, undisturbed: Path, receiver: str) -> None:
     run_dir = tmp_path / "run"
@@ -198,6 +202,7 @@ def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, und
     assert status(run_dir)["metrics"] == pytest.approx(status(undisturbed)["metrics"], abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait_s", [0.0, 0.3])
 def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path, wait_s: float) -> None:
     """At once, the signal may end a worker that does not handle signals yet."""
@@ -213,6 +218,7 @@ def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path, wait_s: fl
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_finished_run_of_workers_says_so_and_leaves_no_process(tmp_path: Path, undisturbed: Path) -> None:
     shutil.copytree(undisturbed, tmp_path / "run")
     before = image(tmp_path / "run")["status.json"]
@@ -221,6 +227,7 @@ def test_a_finished_run_of_workers_says_so_and_leaves_no_process(tmp_path: Path,
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_refused_start_leaves_a_finished_run_alone(tmp_path: Path, undisturbed: Path) -> None:
     """Another description is refused in the same place: test_resume.py. A running group: the deaths above."""
     run_dir = shutil.copytree(undisturbed, tmp_path / "run")
@@ -240,6 +247,7 @@ def sockets_of(run_dir: Path) -> List[Path]:
     return [Path(place) for place in listened_to(pids) if place.startswith("/")]
 
 
+@pytest.mark.zoo
 def test_sockets_are_in_a_folder_of_this_user_and_nothing_is_left(tmp_path: Path) -> None:
     """Where the supervisor is killed: all die with it, and the next start removes the sockets. Where a group is begun
     again: the deaths above."""
@@ -254,6 +262,7 @@ def test_sockets_are_in_a_folder_of_this_user_and_nothing_is_left(tmp_path: Path
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_a_budget_of_time_ends_all_workers_at_the_same_step(tmp_path: Path) -> None:
     Process(tmp_path / "run", *TWO, *SLOW, "trainer.max_epochs=1000", "trainer.max_time=1").end(75)
     assert status(tmp_path / "run")["state"] == "interrupted"
@@ -270,6 +279,7 @@ class Crash(Callback):
 """
 
 
+@pytest.mark.zoo
 def test_a_crash_that_comes_again_does_not_loop(tmp_path: Path) -> None:
     (tmp_path / "crash.py").write_text(CRASH)
     run = Process(
@@ -359,11 +369,12 @@ def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
         (["cluster.workers=2"], ["cluster.workers=2", "kvstore=dist_sync"]),
-        ([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"]),
+        pytest.param([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"], marks=pytest.mark.zoo),
     ],
 )
 def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, overrides: List[str], words: List[str]) -> None:
@@ -403,6 +414,7 @@ def listening_address(port: int) -> str:
     return "nowhere"
 
 
+@pytest.mark.zoo
 def test_processes_that_something_else_starts(tmp_path: Path) -> None:
     """With the variables of dmlc's trackers; a worker without a rank is refused."""
     tracker = {
@@ -455,6 +467,7 @@ def test_a_sweep_of_groups(tmp_path: Path) -> None:
 POISONED = "dataset._target_=bench_parts.poisoned.Digits"
 
 
+@pytest.mark.zoo
 def test_the_one_worker_with_nan_is_named_and_the_last_good_weights_are_kept(tmp_path: Path, undisturbed: Path) -> None:
     """Any of several workers: test_threads.py."""
     run_dir, poison = tmp_path / "run", tmp_path / "poison"
@@ -474,11 +487,13 @@ def test_the_one_worker_with_nan_is_named_and_the_last_good_weights_are_kept(tmp
     assert_same(run_dir, undisturbed)
 
 
+@pytest.mark.zoo
 def test_where_all_workers_have_nan_they_say_so(tmp_path: Path) -> None:
     Process(tmp_path / "run", *TWO, *SMALL, "optimizer.lr=1e38", "trainer.max_epochs=1").end(3)
     assert re.search(r"step \d+ the gradients of workers 0, 1 \(all\)", status(tmp_path / "run")["cause"])
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_says_a_word_is_named_when_the_start_takes_too_long(tmp_path: Path) -> None:
     """Three seconds."""
     word = json.dumps({"step": 0, "batches": 0, "waits": False, "generation": 0})

@@ -169,6 +169,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments, parts", MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
 def test_a_mistake_is_answered_by_name(refused, arguments: str, parts: list) -> None:
     said = refused(*arguments.split())
@@ -184,6 +185,7 @@ def test_several_options_of_a_group_are_a_sweep_and_no_list_unless_they_stand_si
     assert "write a list as model.channels=[8,16]" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["runtime.threads", "runtime.cpu_workers", "runtime.env.OMP_NUM_THREADS"])
 def test_more_threads_than_the_cores_can_run_are_refused(refused, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(rules, "usable_cores", lambda: 2)
@@ -239,11 +241,13 @@ def test_variables_with_which_mxnet_hangs_or_aborts_are_refused(
         check()
 
 
+@pytest.mark.slow
 def test_variable_with_which_mxnet_hangs_is_refused_by_the_command_line(refused, monkeypatch) -> None:
     monkeypatch.setenv("MXNET_CPU_PRIORITY_NTHREADS", "0")
     assert "MXNET_CPU_PRIORITY_NTHREADS=0 in the environment" in refused()
 
 
+@pytest.mark.slow
 def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:
     said = refused("optimizer.lr=-1", "trainr.max_epochs=3", "model=foo", "trainer.seed=x").splitlines()
     assert len(said) == 4
@@ -252,12 +256,14 @@ def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:
         assert sum(part in line for line in said) == 1
 
 
+@pytest.mark.slow
 def test_a_wrong_choice_brings_no_complaint_about_what_goes_with_it(refused) -> None:
     said = refused("kvstore=dist", "cluster.workers=2")
     assert "Did you mean 'dist_sync'" in said and "stays within one process" not in said
     assert refused("cluster.servers=0").count("cluster.servers=0") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["trainer.mx_epochs=3", "optimizer.lr=-1", "model=foo", "-m optimizer.lr=1,x"])
 def test_mistakes_are_answered_without_mxnet(mxtrain, arguments: str) -> None:
     mxtrain.refused(*arguments.split())
@@ -296,6 +302,7 @@ def test_a_mistake_in_a_preset_names_its_file(refused, tmp_path: Path, text: str
     assert [part for part in parts if part not in said] == [], said
 
 
+@pytest.mark.slow
 def test_a_preset_that_is_not_at_the_top_is_told_its_first_line(refused, tmp_path: Path) -> None:
     folder = write(tmp_path / "own", {"experiment/mine.yaml": "optimizer:\n  lr: 0.1\n"})
     said = refused("--config-dir", folder, "experiment=mine")
@@ -326,6 +333,7 @@ def test_a_file_with_the_name_of_one_of_ours_is_refused(refused, tmp_path: Path)
     assert "model/lenet.yaml" in refused("--config-dir", folder)
 
 
+@pytest.mark.slow
 def test_a_file_says_what_else_its_option_is_called(refused, tmp_path: Path) -> None:
     text = b"# A network.\n# Also called: vgg_like, convnet.\n# \xfc\n_target_: x.Y\n"
     folder = write(tmp_path / "own", {"model/zz_mine.yaml": ""})

@@ -31,6 +31,7 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, describe_run: Callable
 IMAGES = ("dataset=image_folder", "dataset.root=data/x", "model=mlp")
 
 
+@pytest.mark.slow
 def test_relative_paths_lead_from_where_the_run_was_started(find: Callable, tmp_path: Path, capsys: Any) -> None:
     there = tmp_path / "there/data/x"
     there.mkdir()
@@ -42,6 +43,7 @@ def test_relative_paths_lead_from_where_the_run_was_started(find: Callable, tmp_
     assert find(*IMAGES).root == "data/x" and not capsys.readouterr().err  # what is here is meant
 
 
+@pytest.mark.slow
 def test_what_leads_nowhere_is_named(find: Callable, tmp_path: Path, capsys: Any) -> None:
     cases: List[Any] = [
         (tmp_path / "there", f"nor from {tmp_path}/there, where the run was started"),
@@ -58,6 +60,7 @@ def test_what_leads_nowhere_is_named(find: Callable, tmp_path: Path, capsys: Any
     assert not capsys.readouterr().err  # files to predict for are named
 
 
+@pytest.mark.slow
 def test_aligned_files_and_lists_are_found(find: Callable, tmp_path: Path) -> None:
     for name in ("a.en", "a.de", "b.en", "b.de"):
         (tmp_path / "there/data" / name).touch()
@@ -67,6 +70,7 @@ def test_aligned_files_and_lists_are_found(find: Callable, tmp_path: Path) -> No
     assert found.val == f"{tmp_path}/there/data/b" and lost_paths(found) == {"vocab": ["gone.txt"]}
 
 
+@pytest.mark.slow
 def test_eval_looks_where_the_run_was_started(
     find: Callable, composed: str, write_run: Callable, tmp_path: Path
 ) -> None:

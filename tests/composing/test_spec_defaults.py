@@ -46,6 +46,7 @@ def described(composed: Composed) -> Description:
     return describe(composed.config, composed.where)
 
 
+@pytest.mark.slow
 def test_settings_of_a_users_class_need_not_be_listed_and_a_nested_one_changes_the_default(folder: Path) -> None:
     (folder / "dataset/short.yaml").write_text("_target_: own_digits.OwnDigits\n")
     composed = compose(folder, "dataset=short")
@@ -69,6 +70,7 @@ def test_settings_of_a_users_class_may_all_be_listed(folder: Path) -> None:
     assert (dataset.batch_size, dataset.repeats) == (8, 5)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_made_of_one_of_ours_keeps_what_that_one_changes(folder: Path) -> None:
     (folder / "dataset/small.yaml").write_text("defaults:\n  - mnist\n\nbatch_size: 8\naugment:\n  flip: true\n")
     composed = compose(folder, "dataset=small")
@@ -79,6 +81,7 @@ def test_a_file_that_is_made_of_one_of_ours_keeps_what_that_one_changes(folder: 
     assert composed.where("dataset.eval_batch_size").endswith("conf/dataset/mnist.yaml")
 
 
+@pytest.mark.slow
 def test_a_misspelling_in_a_file_of_the_users_is_answered_with_its_line(folder: Path) -> None:
     (folder / "dataset/wrong.yaml").write_text("_target_: mxtrain.vision.classification.digits.Digits\nbtach_size: 3\n")
     composed = compose(folder, "dataset=wrong")

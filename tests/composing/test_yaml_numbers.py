@@ -51,6 +51,7 @@ def test_as_before(text, value) -> None:
     assert found == value and type(found) is type(value)
 
 
+@pytest.mark.slow
 def test_experiments_and_spaces(tmp_path) -> None:
     folder = tmp_path / "experiment"
     folder.mkdir()

@@ -89,6 +89,28 @@ def test_every_model_says_what_it_is_for() -> None:
     assert [task.name for task in TASKS.values()] == list(TASKS)
 
 
+@pytest.mark.zoo_except(
+    "classification-bert",
+    "classification-lenet",
+    "classification-mlp",
+    "detection-centernet_fpn",
+    "masked_language_modeling-bert",
+    "question_answering-bilstm",
+    "recommendation-matrix_factorization",
+    "recommendation-neumf",
+    "recommendation-wide_deep",
+    "regression-deepfm",
+    "regression-factorization_machine",
+    "regression-mlp",
+    "regression-wide_deep",
+    "reinforcement_learning-actor_critic",
+    "speech_recognition-deep_speech2",
+    "tabular-deepfm",
+    "tabular-factorization_machine",
+    "tabular-mlp",
+    "tabular-wide_deep",
+)
+@pytest.mark.slow
 @pytest.mark.parametrize("task, model", DECLARED)
 def test_a_declared_combination_builds_and_is_measured(
     compose: Any, opened: Dict[str, Splits], rated_pairs: Path, task: str, model: str
@@ -115,6 +137,7 @@ def test_a_declared_combination_builds_and_is_measured(
     assert set(values) - {"samples_per_s"} == {"loss", *description.metric} >= {description.trainer.monitor[4:]}
 
 
+@pytest.mark.zoo
 def test_a_combination_that_is_not_declared_names_one_that_is(compose: Any) -> None:
     """Whoever types what the message says gets no other message of this kind."""
     models = {name: build_group("model", OmegaConf.to_container(made_of(name)), str) for name in MODELS}
@@ -135,6 +158,13 @@ def made_of(model: str) -> Any:
     return content
 
 
+@pytest.mark.zoo_cases(
+    "task=reinforcement_learning lr_scheduler=constant",
+    "task=reinforcement_learning lr_scheduler=step",
+    "experiment=ppo_pendulum lr_scheduler=constant",
+    "dataset=gymnasium lr_scheduler=inverse_sqrt",
+)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

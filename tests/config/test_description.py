@@ -148,6 +148,7 @@ MONITORED = {
 }
 
 
+@pytest.mark.slow_cases("model/centernet_fpn", "model/conformer", "model/deep_speech2", "model/fastspeech")
 @pytest.mark.parametrize("options", CASES)
 def test_every_option_composes_and_validates(describe_run, options: List[Path]) -> None:
     group = options[0].parts[0]
@@ -249,6 +250,7 @@ class Misspelt(Callback):
         """Would never be called."""
 
 
+@pytest.mark.slow
 def test_a_hook_that_nothing_calls_is_refused(describe_run) -> None:
     with pytest.raises(ConfigError, match="nothing calls Misspelt.on_validate. Did you mean 'on_validation'?"):
         describe_run(f"+callback.own._target_={__name__}.Misspelt")
@@ -257,6 +259,7 @@ def test_a_hook_that_nothing_calls_is_refused(describe_run) -> None:
 GLUON_LOSS = "loss._target_=mxnet.gluon.loss.SoftmaxCrossEntropyLoss"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, part",
     [

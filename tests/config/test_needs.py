@@ -42,6 +42,7 @@ def given(monkeypatch: pytest.MonkeyPatch, *needs: str) -> str:
     return "task._target_=test_needs.Demanding"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("need, overrides, said", CASES)
 def test_what_cannot_give_it_is_refused_by_name(
     describe_run: Any, monkeypatch: pytest.MonkeyPatch, need: str, overrides: Tuple[str, ...], said: str

@@ -37,6 +37,7 @@ def test_processes_that_we_start_take_nothing_from_the_current_folder(hostile):
     assert not (hostile / "executed").exists()
 
 
+@pytest.mark.slow
 def test_the_doctor_takes_nothing_from_the_current_folder(hostile):
     """The probe imports MXNet, GluonCV and Horovod, and runs to its end or says what this machine lacks."""
     from mxtrain.runtime.probing import run_probe
@@ -46,6 +47,7 @@ def test_the_doctor_takes_nothing_from_the_current_folder(hostile):
     assert not (hostile / "executed").exists()
 
 
+@pytest.mark.slow
 def test_python_m_takes_no_libraries_from_the_current_folder(hostile):
     # `python -m` itself takes these from here, before a line of ours runs.
     for name in ("mxtrain", "runpy", "typing"):

@@ -23,6 +23,7 @@ def images(root: Path, count: int = 12) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_only_the_content_counts(tmp_path: Path, describe_run: Callable[..., Any]) -> None:
     dataset = describe_run("dataset=image_folder", f"dataset.root={images(tmp_path / 'one')}").dataset
     images(tmp_path / "two")
@@ -83,6 +84,7 @@ def test_large_data_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert describe([str(tmp_path)])["sha256"] is None and not read
 
 
+@pytest.mark.slow
 def test_data_without_files(describe_run: Callable[..., Any]) -> None:
     def of(dataset: Any, **settings: Any) -> Dict[str, Any]:
         changed = dataset.model_copy(update=settings)

@@ -187,6 +187,7 @@ def test_cifar_refuses_missing_truncated_and_other_files(tmp_path):
         Cifar10(root=str(tmp_path)).open()
 
 
+@pytest.mark.slow
 def test_opening_imports_nothing_heavy(write_images):
     code = (
         "import sys\n"

@@ -345,6 +345,7 @@ def test_resume_refuses_other_classes(tmp_path) -> None:
     here(run, *words, "trainer.max_epochs=2", "checkpoint.changes=[data]")
 
 
+@pytest.mark.slow
 def test_given_arrays(tmp_path) -> None:
     from mxtrain.engine.backend import gluon
 

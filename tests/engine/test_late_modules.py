@@ -64,6 +64,7 @@ def test_what_is_missing_stays_missing() -> None:
         import missing_module  # type: ignore[import-not-found]  # noqa: F401
 
 
+@pytest.mark.slow
 def test_mxnet_is_imported_without_what_it_hardly_needs_and_finds_it_when_it_does() -> None:
     """In a process of its own: here it is imported long since."""
     code = """

@@ -61,6 +61,7 @@ def require_proven(exported: Path) -> Dict[str, Any]:
     return report
 
 
+@pytest.mark.zoo_cases("yolo3")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SLOW else pytest.mark.zoo) for name in CASES])
 def test_export_proves_itself(export: Callable[..., Path], name: str) -> None:

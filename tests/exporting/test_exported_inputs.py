@@ -311,6 +311,7 @@ def test_what_is_not_finite_becomes_null() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["start", "rows"])
 def test_an_interrupted_program_ends_without_a_traceback(stage: str, tmp_path: Path) -> None:
     place = served_folders.write_mixing(tmp_path / "m")

@@ -29,6 +29,7 @@ def test_json_is_replaced_and_has_no_infinities(tmp_path):
     assert json.loads(path.read_text())["c"] == 0.5 and os.listdir(tmp_path) == ["status.json"]
 
 
+@pytest.mark.slow
 def test_json_is_whole_for_every_reader(tmp_path):
     path = tmp_path / "status.json"
     write_json_atomic(path, {"n": 0, "text": ""})

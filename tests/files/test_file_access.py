@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 from typing import Iterator
 
+import pytest
+
 PACKAGE = Path(__file__).resolve().parents[2] / "mxtrain"
 
 ALLOWED = {
@@ -126,6 +128,7 @@ def test_what_counts_as_access_to_a_file() -> None:
     assert list(file_accesses(ast.parse(code))) == []
 
 
+@pytest.mark.slow
 def test_only_listed_modules_open_files() -> None:
     found = {
         path.relative_to(PACKAGE).as_posix(): list(file_accesses(ast.parse(path.read_text(encoding="utf-8"))))

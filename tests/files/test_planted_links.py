@@ -150,6 +150,7 @@ def test_a_sweep_with_links_is_not_begun(folder, victim, name):
         refuse_links_in_sweep(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["hydra.run.dir={run}"], ["-m", "hydra.sweep.dir={run}", "model=mlp,lenet"]])
 def test_training_in_a_folder_with_links_ends_with_2(folder, victim, capsys, arguments):
     for name in ("train.log", ".hydra", "jobs.jsonl"):

@@ -44,6 +44,7 @@ def test_folders_that_are_usually_tried_are_named(monkeypatch: pytest.MonkeyPatc
         temporary_place()
 
 
+@pytest.mark.slow
 def test_two_workers_are_refused_and_leave_nothing(
     nothing_is_writable: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_the_folder_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert temporary_place() == str(tmp_path)
 
 
+@pytest.mark.slow
 def test_no_module_takes_the_folder_otherwise() -> None:
     found = set()
     for path in PACKAGE.rglob("*.py"):

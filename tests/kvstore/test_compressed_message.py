@@ -55,6 +55,8 @@ class Served:
         return float(np.abs(known - self.weights.asnumpy()[:SIZE]).mean())
 
 
+@pytest.mark.zoo_cases("bf16-1e-06", "bf16-1.0", "bf16-10000.0", "2bit-1e-06", "2bit-1.0", "2bit-10000.0")
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
 @pytest.mark.parametrize("compression", ["fp16", "bf16", "2bit", "topk"])
 def test_nothing_is_lost_on_either_way(compression: str, size: float) -> None:

@@ -97,6 +97,7 @@ def test_rows_that_were_asked_for_long_before_are_brought_up_to_date(lazy: bool,
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_several_workers_make_the_bits_of_workers_with_tables_of_their_own(workers: int, lazy: bool) -> None:
@@ -121,6 +122,7 @@ def test_several_workers_make_the_bits_of_workers_with_tables_of_their_own(worke
         assert_equal(one, wanted[0])
 
 
+@pytest.mark.slow
 def test_servers_forget_tables_only_when_all_workers_have_done_with_them(monkeypatch: Any) -> None:
     """As in `verify`, which trains twice: worker 1 asks for its last gradients late."""
     monkeypatch.setattr("in_threads.PATIENCE_S", 5)
@@ -140,6 +142,7 @@ def test_servers_forget_tables_only_when_all_workers_have_done_with_them(monkeyp
     assert_equal(own, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 2])
 def test_replicas_and_accumulated_parts_send_one_gradient(parts: int) -> None:
     spec, given = optimizers.Adam(wd=0.01), {"placement": Data(devices="cpu:2"), "parts": parts, "lazy": True}

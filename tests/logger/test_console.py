@@ -459,6 +459,7 @@ RUN = (
 )
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path):
     arguments = [sys.executable, "-c", RUN, os.path.dirname(__file__), str(tmp_path)]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -470,6 +471,7 @@ def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path):
     assert (process.wait(30), error) == (0, b"still here\n")
 
 
+@pytest.mark.slow
 def test_standard_output_on_a_full_disk_does_not_stop_the_run(tmp_path):
     arguments = [sys.executable, "-c", RUN, os.path.dirname(__file__), str(tmp_path)]
     with open("/dev/full", "wb") as full:

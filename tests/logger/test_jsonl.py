@@ -72,6 +72,7 @@ def test_rows_that_met_a_full_disk_follow_when_there_is_room(fake_run, file_size
     assert read(path) == fake_run.rows(20)
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment(fake_run, tmp_path):
     """Killed while it writes, again and again; each time the next process goes on from the last checkpoint."""
     code = textwrap.dedent(

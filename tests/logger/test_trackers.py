@@ -99,6 +99,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_killed_run_goes_on_without_gaps_and_repeated_points(fake_run, tracker, server, ahead):
     """At the checkpoint of step 20 the service has all up to step 10, or it is ahead with step 25."""
@@ -144,6 +145,7 @@ class Dropping(HttpTracker):
     drops_repeated_points = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [HttpTracker, Dropping])
 def test_points_on_their_way_are_sent_again_only_if_the_service_drops_repeated_ones(fake_run, server, kind):
     tracker = kind(uri=server.uri)
@@ -158,6 +160,7 @@ def test_points_on_their_way_are_sent_again_only_if_the_service_drops_repeated_o
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/open", "/points", "/close"])
 def test_a_server_that_hangs_is_given_up_at_the_end(fake_run, server, caplog, path, capsys):
     server.hangs_at = path
@@ -169,6 +172,7 @@ def test_a_server_that_hangs_is_given_up_at_the_end(fake_run, server, caplog, pa
     wait_for(lambda: not tracker_processes())
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_for_a_while_gets_everything_and_no_key_is_shown(
     fake_run, tracker, server, caplog, monkeypatch
 ):
@@ -198,6 +202,7 @@ def test_a_server_that_is_gone_is_given_up_at_once(fake_run, caplog):
     assert len(warnings) == 2 and "Connection refused" in warnings[0] and "push" in warnings[1], warnings
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_started_again(fake_run, tracker, server, caplog, monkeypatch):
     monkeypatch.setattr(delivery, "_FIRST_PAUSE_S", 0.05)
     monkeypatch.setattr(delivery, "SEND_INTERVAL_S", 0.01)
@@ -213,6 +218,7 @@ def test_a_process_that_dies_is_started_again(fake_run, tracker, server, caplog,
     assert list(server.runs) == ["run1"]
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_said_once_and_push_sends_the_rest(fake_run, server, caplog, capsys):
     server.hangs_at = "/points"
     files = JsonlLogger("metrics.jsonl")
@@ -240,6 +246,7 @@ def push(fake_run, server, *words):
     )
 
 
+@pytest.mark.slow
 def test_push_sends_a_finished_run_once(fake_run, server, capsys):
     fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 30)
     with (fake_run.run_dir / "metrics.jsonl").open("a") as file:  # what a stranger may have written
@@ -263,6 +270,7 @@ def test_push_sends_a_finished_run_once(fake_run, server, capsys):
     assert "0 points sent" in capsys.readouterr().out and server.points() == found
 
 
+@pytest.mark.slow
 def test_push_says_what_is_wrong_and_fails_when_the_server_does(fake_run, server, capsys):
     fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 10)
     server.fails = 99
@@ -326,6 +334,7 @@ def test_a_missing_package_is_named_before_the_run(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_training_goes_on_while_the_server_hangs_and_push_sends_the_same_points(server, tmp_path, monkeypatch, capsys):
     """A whole run with a real server; what is sent while it trains and later differs in the last digits only."""
     words = (
@@ -396,6 +405,7 @@ def test_a_run_directory_that_cannot_be_written_is_refused_and_one_that_goes_is_
     assert "tracker-http.json: its folder was deleted" in warning
 
 
+@pytest.mark.slow
 def test_starting_over_begins_a_new_run_of_the_service(fake_run, tracker, server):
     fake_run.drive(tracker.build(), 1, 10)
     fake_run.drive(tracker.build(), 1, 10)

@@ -121,6 +121,7 @@ def test_scores_of_half_precision_have_the_loss_in_single_precision() -> None:
     np.testing.assert_allclose(loss.asnumpy(), wanted(half.astype(np.float64)), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype, digits", [("float32", 1e-5), ("float64", 1e-12)])
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_batch_without_a_character_has_the_loss_of_blanks(dtype: str, digits: float, size: int) -> None:

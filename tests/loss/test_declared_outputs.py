@@ -153,6 +153,7 @@ def test_a_part_has_no_name_of_a_metric(tmp_path) -> None:
         train(block, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [Parts, Both])
 @pytest.mark.parametrize("placement", [(), ("parallel=data", "parallel.devices=cpu:2")])
 def test_parts_are_logged(loss, placement, tmp_path) -> None:
@@ -170,6 +171,7 @@ def test_parts_are_logged(loss, placement, tmp_path) -> None:
         assert run.metrics["val/constant"] == pytest.approx(len(Y) / weight.sum(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_of_zero_are_an_error(tmp_path) -> None:
     with pytest.raises(MxtrainError, match="weights of .* samples sum to 0"):
         raise_cause(train(NoWeight(), tmp_path))

@@ -117,6 +117,7 @@ def test_rows_of_tables_are_distilled(tmp_path, count) -> None:
     assert rows(tmp_path / "run")[0]["loss"] == pytest.approx(divergence(known, score, 4.0).mean(), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, said",
     [
@@ -177,6 +178,7 @@ def test_first_loss_of_a_run(teacher, tmp_path) -> None:
     assert row["accuracy"] == pytest.approx(np.mean(score.argmax(axis=1) == label))
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_resumed_run_has_the_same_bits(unbroken, teacher, tmp_path) -> None:
     for stop in (5, 16, 30):
@@ -211,6 +213,7 @@ def test_placements_learn_the_same(unbroken, teacher, tmp_path, placement) -> No
     np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_verify_and_features(tmp_path) -> None:
     """Features leave the network as further outputs under every placement; the student that is left has none."""

@@ -96,6 +96,7 @@ def test_every_optimizer_has_a_rule_but_those_whose_rate_is_another_object() -> 
     assert set(found.values()) == {"linear", "sqrt", None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "experiment, reference",
     [("cifar10_resnet20", 128), ("image_folder_resnet50", 256), ("glue", 32), ("glue_mrpc", 32), ("glue_mnli", 48)],
@@ -109,6 +110,7 @@ def test_presets_know_their_batch(describe_run: Any, experiment: str, reference:
     assert smaller.rates.lr == pytest.approx(as_published.optimizer.lr * factor)
 
 
+@pytest.mark.slow
 def test_the_user_may_choose_the_rule(describe_run: Any) -> None:
     options = ("dataset.batch_size=16", "trainer.reference_batch_size=64")
     assert describe_run(*options).rates.lr == pytest.approx(0.0005)
@@ -119,6 +121,7 @@ def test_the_user_may_choose_the_rule(describe_run: Any) -> None:
     assert describe_run(*options, "optimizer=sgld", "trainer.lr_scaling=sqrt").rates.facts["rule"] == "sqrt"
 
 
+@pytest.mark.slow
 def test_a_run_trains_with_what_it_says(train_run: Any, tmp_path: Path, caplog: Any) -> None:
     """The same bits as with the scaled numbers typed, also after a resume; a group's own rate multiplies as ever."""
     small = (

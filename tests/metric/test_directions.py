@@ -33,6 +33,7 @@ def mape(target_N: np.ndarray, prediction_N: np.ndarray) -> float:
     return float((abs(target_N - prediction_N.ravel()) / abs(target_N)).mean())
 
 
+@pytest.mark.slow
 def test_every_option_has_a_direction_but_the_length_of_episodes() -> None:
     unknown = []
     for file in sorted(CONF.glob("*.yaml")):
@@ -127,6 +128,7 @@ class Errors(Metric):
 """
 
 
+@pytest.mark.slow
 def test_a_class_of_the_user_says_or_is_given_its_direction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,7 @@ def test_hidden_tokens_count_alike_in_all_samples():
     assert found["p"] == pytest.approx(np.exp(np.mean(picked)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_pairs_of_many_classes_are_counted_to_the_last_and_more_are_refused():
     cells = metrics.MAX_CONFUSION_CLASSES**2
     number = np.concatenate([RNG.randint(0, cells, 1000), [0, cells - 2, cells - 1, cells - 1]])

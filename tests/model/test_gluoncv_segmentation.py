@@ -40,11 +40,13 @@ def check_traced(name, aux):
     assert parameters == set(used.parameter_shapes)  # none that nothing reads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALLEST)
 def test_networks_give_maps_of_the_size_of_any_image(name):
     check_traced(name, aux=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["icnet_resnet50", "danet_resnet50", "fastscnn", "fcn_resnet50"])
 def test_without_auxiliary_outputs(name):
     check_traced(name, aux=False)
@@ -97,6 +99,7 @@ def full_size(name, outputs, side):
     return outputs
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize(
     "name",
     [
@@ -130,7 +133,8 @@ def test_values_and_files_are_gluoncvs(name, tmp_path):
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), atol=1e-5 * largest, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["fastscnn", "icnet_resnet50"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fastscnn", pytest.param("icnet_resnet50", marks=pytest.mark.zoo)])
 def test_files_of_gluoncvs_open_and_heads_for_other_classes_are_replaced(name, tmp_path):
     from mxtrain.engine.backend import mx
 
@@ -165,6 +169,7 @@ def hybridized(name):
     return network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fastscnn", "fcn_resnet50"])
 def test_one_traced_network_takes_several_sizes(name):
     from mxtrain.engine.backend import nd
@@ -181,6 +186,7 @@ def test_one_traced_network_takes_several_sizes(name):
             np.testing.assert_allclose(one, other.asnumpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_are_gluoncvs(tmp_path):
     from mxtrain.engine.backend import autograd, nd
 

@@ -64,6 +64,7 @@ def test_operators_of_our_networks_are_in_a_table(model, covered):
     assert operators_of(model.build(3, (3, 32, 32))) <= covered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [CLASSIFIERS, pytest.param(tuple(CLASSIFICATION_NAMES), marks=pytest.mark.zoo)])
 def test_operators_of_gluoncvs_classifiers_are_in_a_table(covered, names):
     from gluoncv.model_zoo import get_model

@@ -184,6 +184,20 @@ def test_gradient_of_our_own_operator_is_that_of_the_value(case):
     assert wrong(case) == {}
 
 
+@pytest.mark.zoo_cases(
+    "RNN relu {'num_layers': 2}",
+    "RNN relu {'bidirectional': True}",
+    "RNN relu {'num_layers': 2, 'bidirectional': True}",
+    "RNN tanh {'num_layers': 2, 'bidirectional': True}",
+    "LSTM {'num_layers': 2, 'bidirectional': True}",
+    "GRU {'num_layers': 2, 'bidirectional': True}",
+    "GRUCell",
+    "SequentialRNNCell",
+    "BidirectionalCell",
+    "DropoutCell",
+    "ZoneoutCell",
+    "VariationalDropoutCell",
+)
 @pytest.mark.parametrize("case", [*RECURRENT, *LOSSES], ids=lambda case: case.name)
 def test_gradient_is_that_of_the_value(case):
     assert wrong(case) == {}

@@ -54,6 +54,7 @@ def test_pretrained_says_what_to_do_instead():
     assert GluonCV(options={"pretrained": False}).options == {"pretrained": False}
 
 
+@pytest.mark.slow
 def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"

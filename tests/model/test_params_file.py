@@ -56,6 +56,7 @@ def test_every_truncation_is_refused_by_name(saved):
             read_params(saved)
 
 
+@pytest.mark.slow
 def test_no_damage_crashes_or_asks_for_memory(saved):
     content = saved.read_bytes()
     rng = np.random.RandomState(0)

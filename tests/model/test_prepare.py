@@ -31,6 +31,7 @@ def same(ours, theirs):
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["xavier", "msra", "orthogonal", "normal", "default"])
 def test_values_depend_on_seed_and_name_only(init, prepare):
     model = ResNet(depth=8, init=init)
@@ -56,6 +57,7 @@ def test_values_are_the_same_for_any_order_of_construction():
     assert same(build(["a", "b", "c"]), build(["c", "b", "a"]))
 
 
+@pytest.mark.slow
 def test_values_are_the_same_on_every_device_and_for_any_number_of_threads(prepare, tmp_path):
     expected = values(prepare(LeNet(), seed=1))
     network = prepare_network(LeNet(), num_classes=10, input_shape=(3, 32, 32), seed=1, device=mx.cpu(3)).network
@@ -112,6 +114,7 @@ def test_distinct_parameters_are_enough_for_a_file(tmp_path):
     assert same(values(source), values(other))
 
 
+@pytest.mark.slow
 def test_a_network_that_cannot_take_its_input_names_layer_shape_and_remedy(prepare):
     with pytest.raises(ConfigError) as caught:
         prepare(GluonCV(name="densenet121"))
@@ -152,6 +155,7 @@ class OnArrays(Model):
         return Reads()
 
 
+@pytest.mark.slow
 def test_networks_that_cannot_be_traced_are_run_instead(prepare):
     first, second = prepare(OnArrays(), seed=1), prepare(OnArrays(), seed=1)
     assert first.inner.weight.shape == (10, 3 * 32 * 32)

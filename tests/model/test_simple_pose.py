@@ -54,6 +54,7 @@ def test_the_names_are_gluoncvs() -> None:
     assert {plain_name(f"{name}{ending}") for name in NAMES for ending in ("", "_coco", "_custom")} == set(NAMES)
 
 
+@pytest.mark.slow
 def test_weights_go_both_ways(tmp_path: Path) -> None:
     name = "simple_pose_resnet18_v1b"
     other = theirs(name, 5)
@@ -76,6 +77,7 @@ def test_weights_go_both_ways(tmp_path: Path) -> None:
     np.testing.assert_allclose(back(image).asnumpy(), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_for_other_key_points_replace_the_last_layer(tmp_path: Path) -> None:
     other = theirs("simple_pose_resnet18_v1b", 17)
     other.initialize()
@@ -113,6 +115,7 @@ def test_options_are_gluoncvs() -> None:
         SimplePose(options={"num_deconv_layers": 2}).build(3, SIZE)
 
 
+@pytest.mark.slow
 def test_sizes_that_its_maps_would_not_fit_are_refused(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     with pytest.raises(ConfigError, match=r"Type dataset.image_size=\[96,192\]"):
         SimplePose().map_size((3, 100, 192))
@@ -122,6 +125,7 @@ def test_sizes_that_its_maps_would_not_fit_are_refused(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_wrong_name_is_refused_before_mxnet_is_imported() -> None:
     program = (
         "import sys\nfrom mxtrain.cli.dispatch import run\n"
@@ -134,6 +138,7 @@ def test_a_wrong_name_is_refused_before_mxnet_is_imported() -> None:
     assert found.returncode == 2 and "Did you mean 'simple_pose_resnet18_v1b'" in found.stderr, found.stderr
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_it_is_the_same_in_two_stages(describe_run: Any) -> None:
     words = (

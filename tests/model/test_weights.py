@@ -41,6 +41,7 @@ def test_what_gluon_saved_loads_and_what_we_hold_opens_in_gluon(model, prepare, 
     assert same(values(plain), values(source))
 
 
+@pytest.mark.zoo_cases("resnet18_v1b-shape0", "vgg11-shape8", "googlenet-shape10", "dla34-shape12")
 @pytest.mark.parametrize(
     "name,shape",
     rest_in_zoo(
@@ -140,6 +141,7 @@ def test_values_that_are_not_finite_are_refused(prepare, tmp_path):
         load_weights(network, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [LeNet(), ResNet(depth=8), GluonCV(name="cifar_resnet20_v1")])
 def test_legacy_names(model, prepare, tmp_path):
     """Full names, names without the network's prefix, and Module's."""

@@ -184,6 +184,7 @@ CUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", CUTS, ids=" ".join)
 def test_the_same_description_is_cut_alike_everywhere(describe_run, monkeypatch, overrides):
     """No clock, no cache and no number of threads has a part in it."""

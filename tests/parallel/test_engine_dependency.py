@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import pytest
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.parallel.engine_dependency import EngineDependency
@@ -17,6 +18,7 @@ def memory_of(array: nd.NDArray) -> np.ndarray:
     return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), array.shape)
 
 
+@pytest.mark.slow
 def test_a_fence_of_one_device_leaves_the_other_alone():
     """The other one's array is still being written, and is not waited for: what follows the dependency here is done."""
     devices = [mx.cpu(0), mx.cpu(1)]
@@ -34,6 +36,7 @@ def test_a_fence_of_one_device_leaves_the_other_alone():
     assert (shown == 7).all()
 
 
+@pytest.mark.slow
 def test_readers_of_statistics_wait_for_what_writes_gradients_on_their_device():
     devices = [mx.cpu(0), mx.cpu(1)]
     statistics = [nd.full((3,), 5, ctx=device) for device in devices for _ in range(2)]

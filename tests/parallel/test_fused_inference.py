@@ -35,6 +35,7 @@ def initialized(made: Any, size: int) -> nd.NDArray:
     return image_BCHW
 
 
+@pytest.mark.slow
 def test_joined_operators_give_the_numbers_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     made = residual(before_activation=False)
     image_BCHW = initialized(made, 32)
@@ -65,6 +66,7 @@ def test_nothing_is_joined_where_mxnet_is_wrong(
     assert ("relative error" if kind == "wrong" else "Shape inconsistent") in caplog.text
 
 
+@pytest.mark.zoo
 def test_eval_and_predict_join_and_what_cannot_is_refused(tmp_path: Path) -> None:
     def command(*words: str) -> Any:
         return subprocess.run([sys.executable, "-m", "mxtrain", *words], capture_output=True, text=True, cwd=tmp_path)

@@ -130,6 +130,7 @@ class Told(Store):
         return json.dumps(self.layers).encode()
 
 
+@pytest.mark.slow
 def test_workers_cut_where_rank_0_does():
     """Each measures by itself, and buckets of gradients follow from the cut: they would not fit each other."""
     own = build("resnet", ModelParallel(stages=2)).layout.cut_before
@@ -178,6 +179,7 @@ def test_scores_are_those_of_one_device(name):
         np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -212,6 +214,7 @@ def test_a_norm_that_cannot_be_joined_is_refused():
         Data(devices="cpu:2", batch_norm="global").build(Objective(network, loss, meter, SHAPE, 12), 1)
 
 
+@pytest.mark.slow
 def test_batch_norm_over_replicas_is_global_with_one_microbatch_each():
     over = build("resnet", Data(devices="cpu:2", batch_norm="replicas"))
     whole = build("resnet", Data(devices="cpu:2", batch_norm="global"))
@@ -242,6 +245,7 @@ def test_statistics_of_replicas_become_their_mean_after_each_step():
         np.testing.assert_allclose(copy.asnumpy(), wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_guard_before_each_forward_pass_of_a_device_changes_no_bit():
     """As on GPUs, where each of them writes statistics and a device has several threads: microbatches take turns."""
     plain, grid = (build("resnet", Hybrid(stages=2, microbatches=2)) for _ in range(2))

@@ -101,6 +101,7 @@ def test_the_table_says_which_limit_a_share_is_of_and_how_one_can_be_above_it():
     assert "230% memory" in shown(2.3e9) and "above 100%: arrays that stay in caches" in shown(2.3e9)
 
 
+@pytest.mark.zoo
 def test_limits_are_plausible():
     limits = measure_limits([mx.cpu()], "float32")
     assert 1e9 < limits.flops == limits.low_flops < 1e14 and 1e8 < limits.moved < 1e12

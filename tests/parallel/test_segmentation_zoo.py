@@ -42,6 +42,7 @@ def build(placement):
     return placement.build(Objective(network, hybridize(PixelLoss()), meter, SHAPE, 4), 1)
 
 
+@pytest.mark.slow
 def test_two_stages_compute_what_one_device_computes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.RandomState(0)
@@ -58,6 +59,7 @@ def test_two_stages_compute_what_one_device_computes(tmp_path, monkeypatch):
         np.testing.assert_allclose(found, wanted, atol=1e-2 * max(np.abs(wanted).max(), 1e-2 * largest), rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fcn_resnet50", "psp_resnet50", "icnet_resnet50", "deeplab_plus_xception"])
 def test_large_networks_can_be_cut(name):
     network = GluonCVSegmentation(name=name).build(5, SHAPE)
@@ -73,6 +75,7 @@ def test_large_networks_can_be_cut(name):
     assert not set(first.parameters) & set(second.parameters)
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_hybrid_trains_as_one_device_does():
     done = running.verify(

@@ -115,6 +115,7 @@ def test_a_dump_that_is_cut_off_is_refused():
     assert parse_dump(',\n\n {"ph": "B"}\n,\n {"ph": "E"}\n') == [{"ph": "B"}, {"ph": "E"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps, written", [(5, True), (4, False)])
 def test_a_short_run_writes_a_timeline(tmp_path, capsys, monkeypatch, num_steps, written):
     from mxtrain.cli import main
@@ -130,6 +131,7 @@ def test_a_short_run_writes_a_timeline(tmp_path, capsys, monkeypatch, num_steps,
     assert ("no timeline was written: it takes 5 steps" in shown.out + shown.err) is not written
 
 
+@pytest.mark.slow
 def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     """About ten seconds: the table on the console, the scalars in TensorBoard's file and the timeline."""
     from mxtrain.cli import main

@@ -50,6 +50,8 @@ def build(name, size, placement):
     return placement.build(Objective(network, loss, meter, shape, 2), 1)
 
 
+@pytest.mark.zoo_cases("resnest14", "mobilenetv2_0.25", "googlenet")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name,size",
     rest_in_zoo(FAMILIES, ("resnet18_v1", 64), ("mobilenetv2_0.25", 64), ("googlenet", 224), ("resnest14", 64)),

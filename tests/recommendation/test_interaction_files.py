@@ -213,6 +213,7 @@ def test_what_is_wrong_is_said_by_file_and_line(tmp_path: Path, name: str, conte
     assert 2 in lines or "line 2" not in said
 
 
+@pytest.mark.slow
 def test_a_check_lists_all_that_is_wrong_and_goes_on(tmp_path: Path, capsys: Any) -> None:
     good = [f"{user}\t{item}\t3\t{item}" for user in range(3) for item in range(user, user + 4)]
     (tmp_path / "u.data").write_text("\n".join([*good, "7\t8\tx\t9", "1\t2"]) + "\n")
@@ -224,6 +225,7 @@ def test_a_check_lists_all_that_is_wrong_and_goes_on(tmp_path: Path, capsys: Any
     assert run(["data", "check", *words]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [

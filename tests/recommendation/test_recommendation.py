@@ -122,12 +122,14 @@ def test_means_of_ratings_are_damped_as_a_loop_damps_them(table: Path) -> None:
     assert splits.mean == [pytest.approx(mean)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["fism", "matrix_factorization", "neumf"])
 def test_it_learns_what_users_have_in_common(train_run: Any, table: Path, model: str) -> None:
     _, result = train_run(*words_of(table), f"model={model}", "model.units=8")
     assert result.metrics["test/hr_at_k_sampled"] > 0.9 and result.metrics["test/ndcg_at_k"] > 0.4
 
 
+@pytest.mark.slow
 def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
     train_run: Any, describe_run: Any, table: Path, splits: Any, monkeypatch: Any
 ) -> None:
@@ -151,6 +153,7 @@ def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
     assert decode((outputs,), batch).asnumpy() == pytest.approx(fast, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_eval_shows_the_network_beside_simple_rules(train_run: Any, table: Path, splits: Any, tmp_path: Path) -> None:
     made, result = train_run(*words_of(table))
     assert run(["eval", str(tmp_path / "run"), "split=test"]) == 0
@@ -172,6 +175,7 @@ def test_eval_shows_the_network_beside_simple_rules(train_run: Any, table: Path,
     assert sampled_ranks(np.array([[0.0, 2, 1]]), np.array([[2, 0, 1]])).tolist() == [1]
 
 
+@pytest.mark.slow
 def test_predict_names_the_best_items_that_a_user_has_not(
     train_run: Any, table: Path, splits: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -199,6 +203,7 @@ def test_predict_names_the_best_items_that_a_user_has_not(
     assert ["all:8", "user7", *(str(cell) for one in first["items"][:2] for cell in one.values())] in rows
 
 
+@pytest.mark.slow
 def test_unknown_users_are_named_by_line(train_run: Any, table: Path, tmp_path: Path, capsys: Any) -> None:
     train_run(*words_of(table))
     users = tmp_path / "users.txt"
@@ -212,6 +217,7 @@ def test_unknown_users_are_named_by_line(train_run: Any, table: Path, tmp_path: 
     assert "Name a file of user ids, one a line, or type all." in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_other_data_are_refused(train_run: Any, table: Path, tmp_path: Path, capsys: Any) -> None:
     copied = tmp_path / "x.csv"
     copied.write_text(table.read_text())
@@ -222,6 +228,7 @@ def test_other_data_are_refused(train_run: Any, table: Path, tmp_path: Path, cap
     assert run(["predict", str(tmp_path / "run"), "all"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["svd_pp", "neumf", "deepfm"])
 def test_gradients_of_the_rows_of_a_batch_alone_give_the_same_bits(describe_run: Any, table: Path, model: str) -> None:
     words = ("trainer.sparse_grad=true", "optimizer.lazy_update=false", "dataset.batch_size=8", "parallel=data")
@@ -243,6 +250,7 @@ def test_bfloat16_learns_as_much_and_is_the_same_under_a_placement(
     assert found.passed and found.low is not None, found
 
 
+@pytest.mark.zoo
 def test_all_items_are_scored_in_parts_that_the_rows_of_a_batch_have_room_for(
     train_run: Any, table: Path, monkeypatch: Any
 ) -> None:
@@ -269,6 +277,7 @@ RATED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["matrix_factorization", "svd_pp"])
 def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, capsys: Any, model: str) -> None:
     made, result = train_run(*words_of(table), *RATED, f"model={model}", "model.units=4")
@@ -308,6 +317,7 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
     assert len(capsys.readouterr().out.splitlines()) == USERS
 
 
+@pytest.mark.slow
 def test_the_table_for_tensorboard_says_what_users_have_and_what_comes_first(
     train_run: Any, table: Path, splits: Any
 ) -> None:
@@ -325,6 +335,7 @@ def test_the_table_for_tensorboard_says_what_users_have_and_what_comes_first(
         assert int(rank) > 10 or first.split(", ")[int(rank) - 1] == held_out
 
 
+@pytest.mark.slow
 def test_a_hit_rate_among_fewer_items_than_its_k_is_warned_of(table: Path, describe_run: Any) -> None:
     description = describe_run(*words_of(table), "dataset.sampled_negatives=4")
     splits = description.dataset.open()

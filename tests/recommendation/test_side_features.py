@@ -130,6 +130,7 @@ def test_duplicate_and_empty_user_ids_are_refused_by_line(settings: Dict[str, An
         dataset.infer_signature(dataset.open(), DeepFM())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -217,8 +218,14 @@ def tastes(tmp_path: Path) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "model, hit_rate, share", [("factorization_machine", 0.5, 0.4), ("wide_deep", 0.85, 0.9), ("deepfm", 0.85, 0.9)]
+    "model, hit_rate, share",
+    [
+        ("factorization_machine", 0.5, 0.4),
+        pytest.param("wide_deep", 0.85, 0.9, marks=pytest.mark.zoo),
+        pytest.param("deepfm", 0.85, 0.9, marks=pytest.mark.zoo),
+    ],
 )
 def test_features_tell_what_ids_do_not_and_predictions_use_them(
     train_run: Any, tastes: Any, tmp_path: Path, model: str, hit_rate: float, share: float, capsys: Any

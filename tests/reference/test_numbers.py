@@ -311,6 +311,7 @@ def test_the_test_split_is_measured_with_the_best_weights(trained: Trained) -> N
     assert ended["metrics"]["test/accuracy"] == pytest.approx(expected["accuracy"])
 
 
+@pytest.mark.slow
 def test_eval_measures_the_test_split(trained: Trained, tmp_path: Path, capsys: Any) -> None:
     step = status(trained.run_dir)["best"]["step"]
     assert run_command(["eval", str(trained.run_dir), f"output={tmp_path}"]) == 0
@@ -347,6 +348,7 @@ def test_what_the_cases_are_about_happens(trained: Trained) -> None:
     assert all(np.abs(last.weights[name] - array).max() > 1e-3 for name, array in first.weights.items())
 
 
+@pytest.mark.slow
 def test_without_checkpoints_the_last_average_is_tested_and_the_live_weights_stay(
     describe_run: Any, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def pointing() -> Iterator[str]:
     del gymnasium.registry["Pointing-v0"]
 
 
+@pytest.mark.slow
 def test_a_trained_agent_is_evaluated_and_plays(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     made, result = train_run(*SMALL)
     assert result.exit_code == 0 and len(made.runner._data.train) == 2 * 10 * 2
@@ -113,6 +114,7 @@ def test_a_trained_agent_is_evaluated_and_plays(train_run: Any, tmp_path: Path, 
     assert "differ from those that the network was trained on" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_frames_are_of_the_episode_that_was_played(tmp_path: Path, train_run: Any) -> None:
     made, _ = train_run(*SMALL)
     samples = made.runner._data.samples
@@ -155,6 +157,7 @@ def test_what_cannot_be_drawn_is_said_once_and_training_goes_on(caplog: Any, mon
     assert "no figures of episodes: CartPole-v1 cannot be drawn" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -169,6 +172,7 @@ def test_a_placement_is_the_same_over_several_roll_outs(describe_run: Any, words
     assert found.passed, found
 
 
+@pytest.mark.slow
 def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(train_run: Any) -> None:
     made, _ = train_run(*SMALL, "model.normalize_observations=true")
     step = made.runner._step
@@ -180,6 +184,7 @@ def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(
     assert "features.0.observation_mean" not in step.strategy.trainable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -205,12 +210,14 @@ def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, mon
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_loss_says_how_often_a_roll_out_is_learned_from(describe_run: Any) -> None:
     for loss, passes in (("ppo", 10), ("a2c", 1)):
         assert describe_run(RL, f"loss={loss}").dataset.passes == passes
     assert describe_run(RL, "dataset.passes=3").dataset.passes == 3
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
@@ -249,6 +256,7 @@ def test_a_policy_learns_from_images(train_run: Any, pointing: str) -> None:
     assert result.metrics["test/return"] > 7
 
 
+@pytest.mark.slow
 def test_an_agent_acts_on_the_host_as_the_network_does_on_its_device(train_run: Any) -> None:
     """With the weights as they are, also behind steps that changed them; one of images asks the device."""
     made, _ = train_run(*SMALL, "model.normalize_observations=true")

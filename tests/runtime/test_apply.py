@@ -160,6 +160,7 @@ def test_importing_needs_neither_mxnet_nor_numpy() -> None:
     assert _python(code) == "[]"
 
 
+@pytest.mark.slow
 def test_mxnet_really_gets_the_threads() -> None:
     """MXNet's own OpenMP pool has as many threads as were asked for, which is not its default."""
     code = (

@@ -51,6 +51,7 @@ def _run(library: Path, code: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, env={"PYTHONPATH": paths}, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_library_finds_all_that_it_needs_without_a_path(needs_all: Path) -> None:
     _installed(needs_all.parent, BUILDS[-1])
     alone = _run(needs_all, "0")

@@ -211,6 +211,7 @@ def test_bar_plain_lines_and_status_have_it(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_writes_it(tmp_path: Path, nvml: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run on a CPU that takes it for a GPU: status.json at its end, and TensorBoard's curves."""
     monkeypatch.setattr(Layout, "gpus", property(lambda layout: [1]))

@@ -21,6 +21,7 @@ print(large(), join_pages() >> 20, large(), set(ctypes.string_at(address, 64 << 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not is_madvise(), reason="this kernel has no large pages on request")
 def test_memory_that_is_used_comes_to_lie_in_large_pages() -> None:
     if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1):

@@ -28,6 +28,7 @@ def test_the_newest_kernels_that_run_are_named() -> None:
     assert openblas_core(frozenset(HASWELL | SKYLAKE)) == "SkylakeX"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not openblas_core(cpu_flags()), reason="this processor has no AVX2")
 def test_mxnets_openblas_takes_kernels_of_this_processor() -> None:
     clean = {name: value for name, value in os.environ.items() if name not in (OPENBLAS_CORE, "MXTRAIN_RUNTIME_SET")}

@@ -103,6 +103,7 @@ print(free, limited, count(), threads - len(os.listdir("/proc/self/task")))
 """
 
 
+@pytest.mark.slow
 @several_cores
 def test_threads_sleep_at_every_barrier_while_the_limiter_is_engaged() -> None:
     environ = {**os.environ, "OMP_WAIT_POLICY": "passive", VARIABLE: "3000000"}
@@ -138,6 +139,7 @@ def test_who_shall_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert VARIABLE in _applied(Runtime())
 
 
+@pytest.mark.slow
 @several_cores
 @pytest.mark.parametrize("environ, watched", [({}, True), ({"OMP_WAIT_POLICY": "passive"}, False)])
 def test_who_spins_is_watched(environ: dict[str, str], watched: bool) -> None:

@@ -310,6 +310,7 @@ def test_a_refused_body_gets_its_answer_before_the_connection_ends(impatient: Se
     assert is_answered(impatient)
 
 
+@pytest.mark.zoo
 def test_a_refused_body_that_never_ends_is_cut_off(impatient: Served) -> None:
     head = b"POST /v2/models/ids/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
     head += b"Content-Length: 9\r\n\r\nx"

@@ -149,6 +149,7 @@ def test_a_folder_that_reads_other_files_takes_arrays(tmp_path: Path) -> None:
         assert model.reader is None and model.accepts == ["application/json"]
 
 
+@pytest.mark.slow
 def test_numbers_of_a_regression_are_in_units_of_the_target(tmp_path: Path) -> None:
     own = {
         "shape": [2],

@@ -116,6 +116,7 @@ def test_other_parts_and_other_features_are_other_frames(tmp_path: Path) -> None
         assert other.shape == first.shape and (other != first).any()
 
 
+@pytest.mark.slow
 def test_an_interrupted_preparation_goes_on_behind_what_is_on_the_disk(tmp_path: Path, monkeypatch: Any) -> None:
     path = manifest(tmp_path)
     monkeypatch.setattr(prepared, "_BYTES_PER_BLOCK", 1)
@@ -274,6 +275,7 @@ def test_spoken_digits_say_how_they_are_installed(monkeypatch: Any, tmp_path: Pa
         SpokenDigits().open()
 
 
+@pytest.mark.slow
 def test_spoken_digits_are_made_once_with_voices_of_their_own(monkeypatch: Any, tmp_path: Path) -> None:
     import os
     import sys

@@ -129,16 +129,19 @@ def own(name: str, *more: str) -> Tuple[str, ...]:
     )
 
 
+@pytest.mark.slow
 def test_a_network_of_the_users_trains_and_its_scores_are_counted(train_run: Any, monkeypatch: Any) -> None:
     _, result = train_run(*own("Coarse", "+model.step=2"))
     assert result.exit_code == 0 and np.isfinite(result.metrics["val/loss"])
 
 
+@pytest.mark.slow
 def test_a_network_with_too_few_scores_is_refused_before_it_trains(train_run: Any) -> None:
     with pytest.raises(DataError, match=r"has \d+ frames, of which the network makes 1, and CTC needs \d"):
         train_run(*own("Coarse"))
 
 
+@pytest.mark.slow
 def test_a_network_that_returns_no_scores_along_time_is_refused_by_name(train_run: Any) -> None:
     with pytest.raises(ConfigError, match=r"TimeLast must return scores \(B, T, 11\)"):
         train_run(*own("TimeLast"))
@@ -189,6 +192,7 @@ def recordings(folder: Path, count: int = 16) -> str:
     return f"dataset.train={folder / 'train.jsonl'}"
 
 
+@pytest.mark.slow
 def test_a_run_on_recordings_is_evaluated_and_predicts_files(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     given = ("dataset=speech_manifest", recordings(tmp_path), *AUDIO, "metric=[cer,wer,sentence_accuracy]")
     made, result = train_run(*given, run_dir=tmp_path / "run")
@@ -217,6 +221,7 @@ def test_a_run_on_recordings_is_evaluated_and_predicts_files(train_run: Any, tmp
     assert run(["eval", str(tmp_path / "run"), "dataset.features.num_mels=20"]) == 2
 
 
+@pytest.mark.slow
 def test_lines_are_read_from_images(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train_run("task=speech_recognition", *LINES, *SMALL, run_dir=tmp_path / "run")
     lines: Any = DigitLines(num_train=4, num_val=4).open().val
@@ -233,7 +238,10 @@ def test_lines_are_read_from_images(train_run: Any, tmp_path: Path, capsys: Any)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("placement", [("parallel=pipeline", "parallel.microbatches=2"), ("parallel=data",)])
+@pytest.mark.parametrize(
+    "placement",
+    [pytest.param(("parallel=pipeline", "parallel.microbatches=2"), marks=pytest.mark.zoo), ("parallel=data",)],
+)
 def test_a_conformer_is_the_same_under_every_placement(describe_run: Any, placement: Tuple[str, ...]) -> None:
     words = (*CONFORMER, *LINES, "trainer.clip_global_norm=null", "dataset.batch_size=8", *placement)
     found = verify(describe_run(*words), 2, 1e-5)
@@ -261,6 +269,7 @@ def test_recordings_have_the_same_bits_whatever_the_threads_and_the_batches_ahea
     assert found[0] == found[1]
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_lines_of_digits_are_learned(train_run: Any) -> None:
     """About 15 s of processor time: most digits are right after two epochs of fewer lines."""

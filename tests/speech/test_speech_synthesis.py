@@ -84,6 +84,7 @@ def manifest(folder: Path, count: int = 16) -> str:
     return f"dataset.train={folder / 'train.jsonl'}"
 
 
+@pytest.mark.slow
 def test_a_run_on_a_manifest_is_evaluated_and_speaks(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     given = ("dataset=aligned_manifest", manifest(tmp_path), *SMALL, "dataset.batch_seconds=2")
     made, result = train_run(*given, "dataset.val_fraction=0.25")
@@ -115,6 +116,7 @@ def test_a_run_on_a_manifest_is_evaluated_and_speaks(train_run: Any, tmp_path: P
     assert "has learned from its own features and symbols. Leave it out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_is_not_continued_with_other_symbols(train_run: Any, tmp_path: Path) -> None:
     given = ("dataset=aligned_manifest", manifest(tmp_path), *SMALL, "dataset.val_fraction=0.25")
     train_run(*given)
@@ -124,6 +126,7 @@ def test_a_run_is_not_continued_with_other_symbols(train_run: Any, tmp_path: Pat
         train_run(*given, "checkpoint.resume=auto", "checkpoint.changes=[data]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -144,6 +147,7 @@ def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, mon
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_digits_are_learned_better_than_means_of_symbols(train_run: Any) -> None:
     """About 15 s of processor time."""

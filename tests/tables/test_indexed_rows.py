@@ -234,6 +234,7 @@ def test_huge_index_and_row_need_a_setting(tmp_path: Path) -> None:
     assert features("u.txt", [(one, 1.0) for one in range(10_001)], max_features=10_001).shape[0] == (10_001,)
 
 
+@pytest.mark.slow
 def test_lines_to_predict_for_need_no_target(tmp_path: Path, train_run: Any, capsys: Any) -> None:
     from mxtrain.cli import main
 

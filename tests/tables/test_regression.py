@@ -41,6 +41,7 @@ def write_table(path: Path, size: int, seed: int = 0) -> None:
         csv.writer(stream).writerows([["height", "width", "target"], *rows.tolist()])
 
 
+@pytest.mark.slow
 def test_each_step_is_that_of_least_squares(describe_run: Any, tmp_path: Path) -> None:
     """Weights and rows of five steps of gradient descent on half the mean squared difference, in NumPy. Targets are
     standardised; the root mean squared error is in their own unit."""
@@ -68,6 +69,7 @@ def test_each_step_is_that_of_least_squares(describe_run: Any, tmp_path: Path) -
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_eval_and_predict_agree_sample_by_sample(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "train.csv", 90)
     write_table(tmp_path / "test.csv", 21, seed=1)
@@ -102,6 +104,7 @@ def test_eval_and_predict_agree_sample_by_sample(train_run: Any, describe_run: A
     assert float(mean["mean absolute error"]) == pytest.approx(np.abs(target - trained.mean()).mean(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_targets_of_any_unit_are_learned_alike(describe_run: Any, tmp_path: Path) -> None:
     """The same weights, and errors in units of the target's deviation, whatever its unit and zero are."""
     from mxtrain.training.build import build_run
@@ -125,6 +128,7 @@ def test_targets_of_any_unit_are_learned_alike(describe_run: Any, tmp_path: Path
     assert scaled == pytest.approx(error, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_scale_of_targets_is_kept_and_belongs_to_the_network(describe_run: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "train.csv", 90)
     dataset = describe_run("task=regression", "dataset=number_table", f"dataset.train={tmp_path}/train.csv").dataset
@@ -189,6 +193,7 @@ def test_columns_and_cells_that_are_no_numbers_are_refused(tmp_path: Path, heade
         NumberTable(train=small_table(tmp_path, header, [cell.format(number) for number in range(30)])).open()
 
 
+@pytest.mark.slow
 def test_ids_are_copied_beside_predictions(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     rows = [f"house {number},{number % 7},{number % 3},{number}" for number in range(60)]
     path = small_table(tmp_path, "house_id,rooms,age,target", rows)
@@ -207,6 +212,7 @@ def test_ids_are_copied_beside_predictions(train_run: Any, tmp_path: Path, capsy
     assert "no column 'hous'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_similarity_of_sentences_is_read_as_published(describe_run: Any, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "STS-B").mkdir()
@@ -250,6 +256,7 @@ def test_tables_that_cannot_be_used_are_refused(describe_run: Any, tmp_path: Pat
         open_splits(describe_run("task=regression", "dataset=number_table", f"dataset.train={path}").dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, words",
     [

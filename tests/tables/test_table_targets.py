@@ -79,6 +79,7 @@ def test_classes_without_samples_are_left_out_of_the_mean() -> None:
     assert RocAuc().of_classes(score_NK, target_NK) == pytest.approx(np.mean(values))
 
 
+@pytest.mark.slow
 def test_several_classes_are_trained_on_measured_and_predicted(train_run: Any, tmp_path: Path) -> None:
     train = write_plans(tmp_path / "plans.csv")
     train_run(
@@ -189,6 +190,7 @@ def test_values_of_a_target_are_its_classes(tmp_path: Path, counts: Any, classes
         assert sorted(dataset.open().class_names) == sorted(classes)
 
 
+@pytest.mark.slow
 def test_a_number_is_predicted_from_categories(train_run: Any, tmp_path: Path) -> None:
     train = write_plans(tmp_path / "price.csv", 200, price=True)
     train_run(
@@ -233,6 +235,7 @@ def test_settings_that_contradict_the_target_are_refused(describe_run: Any, word
         describe_run(*words)
 
 
+@pytest.mark.slow
 def test_losses_of_two_classes_are_refused_for_more(train_run: Any, tmp_path: Path) -> None:
     train = write_plans(tmp_path / "plans.csv", 30)
     words = ("task=tabular", "dataset=feature_table", f"dataset.train={train}", "dataset.target=plan")

@@ -54,6 +54,7 @@ def read_rows(path: Path) -> List[Dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pos_weight", [1.0, 3.0])
 def test_each_step_is_that_of_a_logistic_regression(describe_run: Any, tmp_path: Path, pos_weight: float) -> None:
     """Weights and losses of five steps of gradient descent on the weighted cross entropy, in NumPy."""
@@ -85,6 +86,7 @@ def test_each_step_is_that_of_a_logistic_regression(describe_run: Any, tmp_path:
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_report_stands_beside_scikit_learns_logistic_regression(train_run: Any, tmp_path: Path) -> None:
     train_run("task=tabular", "trainer.max_epochs=3")
     assert main(["eval", str(tmp_path / "run")]) == 0
@@ -120,6 +122,7 @@ def run_dataset() -> Any:
     return BreastCancer()
 
 
+@pytest.mark.slow
 def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train, test = write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "test.csv", 61, seed=1)
     words = ("task=tabular", "dataset=feature_table", f"dataset.train={train}", "dataset.target=sick")
@@ -165,6 +168,7 @@ def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_pa
     assert len(capsys.readouterr().out.splitlines()) == 61
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_keeps_of_columns_is_not_changed_later(
     train_run: Any, describe_run: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -192,6 +196,7 @@ def test_what_a_checkpoint_keeps_of_columns_is_not_changed_later(
         train_run(*longer, "checkpoint.changes=[data]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["factorization_machine", "deepfm", "wide_deep"])
 def test_networks_are_the_same_under_placements(describe_run: Any, tmp_path: Path, model: str) -> None:
     words = (
@@ -222,6 +227,7 @@ def test_bfloat16_ranks_as_well_as_float32(train_run: Any, tmp_path: Path) -> No
     assert auc["off"] > 0.98 and auc["bfloat16"] == pytest.approx(auc["off"], abs=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["balanced", "weighted"])
 def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path: Path, sampler: str) -> None:
     weights = "dataset.class_weights={malignant: 3.0}" if sampler == "weighted" else "dataset.class_weights={}"
@@ -243,10 +249,24 @@ def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path:
         (("task=tabular", "metric=[cross_entropy]"), "metric.cross_entropy: CrossEntropy is for classification"),
         (("task=tabular", "dataset=digits"), "its samples are for task=classification"),
         (("task=tabular", "model=lenet"), "the model LeNet do not fit: it is for .*. Type model=wide_deep"),
-        (("task=tabular", "dataset=feature_table", "dataset.columns={target: number}"), "names the target 'target'"),
-        (("task=tabular", "dataset=feature_table", "dataset.columns={a: text}"), "dataset.columns.*number"),
-        (("task=tabular", "dataset=feature_table", "dataset.columns={a: {kind: hashed, bucket: 3}}"), "bucket"),
-        (("task=tabular", "dataset=feature_table", "dataset.classes=[a,a]"), "must differ"),
+        pytest.param(
+            ("task=tabular", "dataset=feature_table", "dataset.columns={target: number}"),
+            "names the target 'target'",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("task=tabular", "dataset=feature_table", "dataset.columns={a: text}"),
+            "dataset.columns.*number",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("task=tabular", "dataset=feature_table", "dataset.columns={a: {kind: hashed, bucket: 3}}"),
+            "bucket",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("task=tabular", "dataset=feature_table", "dataset.classes=[a,a]"), "must differ", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(describe_run: Any, overrides: Any, words: str) -> None:

@@ -31,6 +31,7 @@ def test_the_most_frequent_confusions_are_named() -> None:
     assert worst_confusions(np.eye(3, dtype=int), "abc") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 21, 60])
 def test_a_matrix_of_any_size_is_drawn(size: int) -> None:
     label_N = np.arange(size)

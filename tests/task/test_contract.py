@@ -214,6 +214,7 @@ def class_of(file: Path) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_alone_is_a_whole_description(describe_run: Any, name: str) -> None:
     description = describe_run(f"task={name}")
@@ -237,6 +238,7 @@ def test_options_for_tasks_name_existing_tasks() -> None:
     assert [file.name for file, names in served.items() if file.parent.name == "dataset" and not names] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_trains_and_its_parts_fit(
     train_run: Any, describe_run: Any, small: Any, tmp_path: Path, name: str
@@ -329,6 +331,7 @@ def require_close(one: Any, other: Any) -> None:
         assert one == (pytest.approx(other, rel=1e-3, abs=1e-4) if isinstance(one, float) else other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_a_trained_task_is_evaluated_and_predicts_or_says_that_it_cannot(
     train_run: Any, small: Any, tmp_path: Path, capsys: Any, name: str
@@ -353,6 +356,8 @@ def test_a_trained_task_is_evaluated_and_predicts_or_says_that_it_cannot(
         assert said == f"error: predict: a run of task={name} has nothing to say of single files. `eval` measures it.\n"
 
 
+@pytest.mark.zoo_except("classification", "recommendation", "reinforcement_learning", "tabular")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_the_same_under_every_placement(describe_run: Any, small: Any, name: str) -> None:
     for placement in PLACEMENTS:
@@ -365,6 +370,7 @@ def words_of(small: Any, name: str) -> Tuple[str, ...]:
     return (*(() if name in TWO_STAGES else (f"task={name}",)), *small.get(name, ()))
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rest_in_zoo([*TASKS, *TWO_STAGES], "recommendation", "translation"))
 def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
@@ -373,6 +379,7 @@ def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.zoo_cases("reinforcement_learning", "translation")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
@@ -406,60 +413,75 @@ def strip(line: str) -> Any:
     return {name: value for name, value in json.loads(line).items() if name != "samples_per_s"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, task, dataset",
     [
         ("", "classification", "Digits"),
-        ("dataset=masked_text", "masked_language_modeling", "MaskedText"),
-        ("model=bert", "classification", "Text"),
+        pytest.param("dataset=masked_text", "masked_language_modeling", "MaskedText", marks=pytest.mark.zoo),
+        pytest.param("model=bert", "classification", "Text", marks=pytest.mark.zoo),
         ("model=bilstm", "token_classification", "Conll"),
-        ("dataset=conll model=bert", "token_classification", "Conll"),
+        pytest.param("dataset=conll model=bert", "token_classification", "Conll", marks=pytest.mark.zoo),
         ("dataset=squad model=bert", "question_answering", "Squad"),
         ("model=bert dataset=masked_text", "masked_language_modeling", "MaskedText"),
-        ("dataset=masked_text model=bert", "masked_language_modeling", "MaskedText"),
-        ("model.name=resnet18_v1", "classification", "Digits"),
-        ("model.name=fcn_resnet50_ade", "segmentation", "DigitScenes"),
-        ("task=segmentation model.name=fastscnn", "segmentation", "DigitScenes"),
-        ("model.name=ssd_300_vgg16_atrous_voc", "detection", "BoxedDigitScenes"),
-        ("model.name=yolo3_darknet53", "detection", "BoxedDigitScenes"),
-        ("model=gluoncv_centernet", "detection", "BoxedDigitScenes"),
-        ("task=masked_language_modeling dataset.mask_fraction=0.2", "masked_language_modeling", "MaskedText"),
+        pytest.param("dataset=masked_text model=bert", "masked_language_modeling", "MaskedText", marks=pytest.mark.zoo),
+        pytest.param("model.name=resnet18_v1", "classification", "Digits", marks=pytest.mark.zoo),
+        pytest.param("model.name=fcn_resnet50_ade", "segmentation", "DigitScenes", marks=pytest.mark.zoo),
+        pytest.param("task=segmentation model.name=fastscnn", "segmentation", "DigitScenes", marks=pytest.mark.zoo),
+        pytest.param("model.name=ssd_300_vgg16_atrous_voc", "detection", "BoxedDigitScenes", marks=pytest.mark.zoo),
+        pytest.param("model.name=yolo3_darknet53", "detection", "BoxedDigitScenes", marks=pytest.mark.zoo),
+        pytest.param("model=gluoncv_centernet", "detection", "BoxedDigitScenes", marks=pytest.mark.zoo),
+        pytest.param(
+            "task=masked_language_modeling dataset.mask_fraction=0.2",
+            "masked_language_modeling",
+            "MaskedText",
+            marks=pytest.mark.zoo,
+        ),
         ("task=speech_recognition", "speech_recognition", "DigitLines"),
-        ("dataset=digit_lines", "speech_recognition", "DigitLines"),
-        ("model=deep_speech2", "speech_recognition", "DigitLines"),
+        pytest.param("dataset=digit_lines", "speech_recognition", "DigitLines", marks=pytest.mark.zoo),
+        pytest.param("model=deep_speech2", "speech_recognition", "DigitLines", marks=pytest.mark.zoo),
         ("task=speech_synthesis", "speech_synthesis", "FormantDigits"),
-        ("model=fastspeech", "speech_synthesis", "FormantDigits"),
-        ("task=recommendation", "recommendation", "ImportedNames"),
-        ("dataset=movielens", "recommendation", "MovieLens"),
-        ("dataset=interactions", "recommendation", "InteractionTable"),
+        pytest.param("model=fastspeech", "speech_synthesis", "FormantDigits", marks=pytest.mark.zoo),
+        pytest.param("task=recommendation", "recommendation", "ImportedNames", marks=pytest.mark.zoo),
+        pytest.param("dataset=movielens", "recommendation", "MovieLens", marks=pytest.mark.zoo),
+        pytest.param("dataset=interactions", "recommendation", "InteractionTable", marks=pytest.mark.zoo),
         ("model=neumf", "recommendation", "ImportedNames"),
         ("dataset=number_table", "regression", "NumberTable"),
         ("task=tabular", "tabular", "BreastCancer"),
-        ("dataset=criteo", "tabular", "Criteo"),
-        ("dataset=libsvm", "tabular", "Libsvm"),
-        ("task=tabular dataset=libsvm model.units=0", "tabular", "Libsvm"),
-        ("model=deepfm", "tabular", "BreastCancer"),
-        ("task=regression", "regression", "NumericFeatureTable"),
-        ("task=segmentation", "segmentation", "DigitScenes"),
-        ("dataset=digit_scenes", "segmentation", "DigitScenes"),
+        pytest.param("dataset=criteo", "tabular", "Criteo", marks=pytest.mark.zoo),
+        pytest.param("dataset=libsvm", "tabular", "Libsvm", marks=pytest.mark.zoo),
+        pytest.param("task=tabular dataset=libsvm model.units=0", "tabular", "Libsvm", marks=pytest.mark.zoo),
+        pytest.param("model=deepfm", "tabular", "BreastCancer", marks=pytest.mark.zoo),
+        pytest.param("task=regression", "regression", "NumericFeatureTable", marks=pytest.mark.zoo),
+        pytest.param("task=segmentation", "segmentation", "DigitScenes", marks=pytest.mark.zoo),
+        pytest.param("dataset=digit_scenes", "segmentation", "DigitScenes", marks=pytest.mark.zoo),
         ("model=fpn", "segmentation", "DigitScenes"),
-        ("task=detection", "detection", "BoxedDigitScenes"),
+        pytest.param("task=detection", "detection", "BoxedDigitScenes", marks=pytest.mark.zoo),
         ("model=centernet_fpn", "detection", "BoxedDigitScenes"),
-        ("task=instance_segmentation", "instance_segmentation", "InstanceDigitScenes"),
+        pytest.param(
+            "task=instance_segmentation", "instance_segmentation", "InstanceDigitScenes", marks=pytest.mark.zoo
+        ),
         ("model=yolact", "instance_segmentation", "InstanceDigitScenes"),
-        ("model.name=mask_rcnn_fpn_resnet50_v1b_coco", "instance_segmentation", "InstanceDigitScenes"),
-        ("task=pose_estimation", "pose_estimation", "DigitKeyPoints"),
+        pytest.param(
+            "model.name=mask_rcnn_fpn_resnet50_v1b_coco",
+            "instance_segmentation",
+            "InstanceDigitScenes",
+            marks=pytest.mark.zoo,
+        ),
+        pytest.param("task=pose_estimation", "pose_estimation", "DigitKeyPoints", marks=pytest.mark.zoo),
         ("dataset=digit_key_points", "pose_estimation", "DigitKeyPoints"),
-        ("task=language_modeling", "language_modeling", "PlainText"),
+        pytest.param("task=language_modeling", "language_modeling", "PlainText", marks=pytest.mark.zoo),
         ("dataset=plain_text", "language_modeling", "PlainText"),
-        ("model=lstm", "language_modeling", "PlainText"),
-        ("task=translation", "translation", "NumberAndDatePhrases"),
-        ("dataset=parallel_text dataset.train=x", "translation", "ParallelText"),
-        ("dataset=number_and_date_phrases", "translation", "NumberAndDatePhrases"),
+        pytest.param("model=lstm", "language_modeling", "PlainText", marks=pytest.mark.zoo),
+        pytest.param("task=translation", "translation", "NumberAndDatePhrases", marks=pytest.mark.zoo),
+        pytest.param("dataset=parallel_text dataset.train=x", "translation", "ParallelText", marks=pytest.mark.zoo),
+        pytest.param("dataset=number_and_date_phrases", "translation", "NumberAndDatePhrases", marks=pytest.mark.zoo),
         ("model=transformer", "translation", "NumberAndDatePhrases"),
-        ("model=gnmt", "translation", "NumberAndDatePhrases"),
-        ("model=pose_fpn", "pose_estimation", "DigitKeyPoints"),
-        ("model.name=simple_pose_resnet50_v1d_coco", "pose_estimation", "DigitKeyPoints"),
+        pytest.param("model=gnmt", "translation", "NumberAndDatePhrases", marks=pytest.mark.zoo),
+        pytest.param("model=pose_fpn", "pose_estimation", "DigitKeyPoints", marks=pytest.mark.zoo),
+        pytest.param(
+            "model.name=simple_pose_resnet50_v1d_coco", "pose_estimation", "DigitKeyPoints", marks=pytest.mark.zoo
+        ),
     ],
 )
 def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
@@ -469,6 +491,7 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
     assert (description.task.name, type(description.dataset).__name__) == (task, dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -508,6 +531,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence_that_names_what_to_type(caps
     assert line.startswith("error: ") and said in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "swept",
     [
@@ -524,6 +548,7 @@ def test_a_sweep_over_different_tasks_is_refused(tmp_path: Path, monkeypatch: An
     assert "classification" in line and "masked_language_modeling" in line and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_task_of_a_swept_dataset_is_that_of_every_job(monkeypatch: Any) -> None:
     """Hydra composes the jobs itself: it has to be given the task."""
     from mxtrain.cluster.launch.sweep import fit
@@ -538,6 +563,7 @@ class Learned(Task):
     """Somebody's own task, for all that a dataset gives."""
 
 
+@pytest.mark.slow
 def test_a_task_of_the_users_needs_no_registration(describe_run: Any) -> None:
     with pytest.raises(ConfigError, match="not for the task Learned. Type another loss."):
         describe_run(f"task._target_={__name__}.Learned")

@@ -44,6 +44,7 @@ def weights(run: Any) -> Any:
     return {name: array.asnumpy() for name, array in run.runner._step.strategy.values.items()}
 
 
+@pytest.mark.slow
 def test_loss_and_psnr_are_those_of_numpy(describe: Any, tmp_path: Path) -> None:
     from mxtrain.training.build import build_run
 
@@ -60,6 +61,7 @@ def test_loss_and_psnr_are_those_of_numpy(describe: Any, tmp_path: Path) -> None
     assert psnr == pytest.approx((10 * np.log10(2.6**2 / error_B)).sum(), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", [("parallel=hybrid", "parallel.devices=cpu:4"), ("parallel=data",)], ids=str)
 def test_placements_give_the_same_weights(describe: Any, tmp_path: Path, placement: Any) -> None:
     from mxtrain.training.build import build_run
@@ -73,6 +75,7 @@ def test_placements_give_the_same_weights(describe: Any, tmp_path: Path, placeme
         np.testing.assert_allclose(found[1][name], array, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_weights(describe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each adds the noise of its own samples, whose draws do not depend on who has them."""
     from mxtrain.training.build import build_run
@@ -92,6 +95,7 @@ def test_workers_give_the_same_weights(describe: Any, tmp_path: Path, monkeypatc
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_is_resumed_and_measured(in_example: None, tmp_path: Path) -> None:
     def train(folder: str, steps: int) -> Any:
         given = ["--config-dir", "conf", *SMALL, f"trainer.max_steps={steps}", f"hydra.run.dir={tmp_path / folder}"]
@@ -127,6 +131,7 @@ def test_a_field_of_its_own_uses_none_of_the_package(in_example: None) -> None:
     assert not {int(one) for one in CircleDraw} & {int(one) for one in Draw}
 
 
+@pytest.mark.slow
 def test_a_field_of_its_own_is_trained_resumed_and_measured(in_example: None, tmp_path: Path) -> None:
     def train(folder: str, steps: int, small: Sequence[str] = FIELD) -> Any:
         given = ["--config-dir", "conf", *small, f"trainer.max_steps={steps}", f"hydra.run.dir={tmp_path / folder}"]
@@ -142,6 +147,7 @@ def test_a_field_of_its_own_is_trained_resumed_and_measured(in_example: None, tm
     train("function", 3, small=FUNCTION)
 
 
+@pytest.mark.slow
 def test_a_field_of_its_own_is_placed_and_measured_as_by_numpy(describe: Any, tmp_path: Path) -> None:
     from mxtrain.training.build import build_run
 
@@ -175,6 +181,7 @@ def test_a_field_of_its_own_is_placed_and_measured_as_by_numpy(describe: Any, tm
     np.testing.assert_allclose(radius, circle_B3[:, 2], atol=0.05)
 
 
+@pytest.mark.slow
 def test_arguments_that_a_signature_does_not_know_are_refused(describe: Any) -> None:
     with pytest.raises(ConfigError, match=r"model\.most_points must be given: type \+\+model\.most_points="):
         describe("model=flat", small=("task=denoising",))

@@ -27,13 +27,14 @@ SMALL = (
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "placement",
     [
         ("parallel=data", "trainer.grad_accumulation=2"),
-        ("parallel=pipeline", "parallel.microbatches=4"),
-        ("dataset=masked_text", "parallel=hybrid", "parallel.microbatches=2"),
-        ("parallel=hybrid", "parallel.microbatches=2", "optimizer=lamb"),
+        pytest.param(("parallel=pipeline", "parallel.microbatches=4"), marks=pytest.mark.zoo),
+        pytest.param(("dataset=masked_text", "parallel=hybrid", "parallel.microbatches=2"), marks=pytest.mark.zoo),
+        pytest.param(("parallel=hybrid", "parallel.microbatches=2", "optimizer=lamb"), marks=pytest.mark.zoo),
     ],
 )
 def test_every_placement_is_one_device(describe_run, placement):
@@ -84,6 +85,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.zoo
 def test_a_run_on_a_table_learns_resumes_and_predicts(train_run, table, tmp_path, capsys):
     settings = (
         *SMALL,
@@ -112,6 +114,7 @@ def test_a_run_on_a_table_learns_resumes_and_predicts(train_run, table, tmp_path
     assert "precision" in capsys.readouterr().out
 
 
+@pytest.mark.zoo
 def test_hidden_tokens_are_learned_and_evaluated(train_run, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 400))
     train_run(
@@ -134,6 +137,7 @@ def test_hidden_tokens_are_learned_and_evaluated(train_run, tmp_path, capsys):
     assert "accuracy" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, message",
     [

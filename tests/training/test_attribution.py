@@ -78,6 +78,7 @@ def after_convolution(network: Any, map_Chw: np.ndarray) -> np.ndarray:
     return dense.weight.data().asnumpy() @ pooled.transpose(2, 0, 1).ravel() + dense.bias.data().asnumpy()
 
 
+@pytest.mark.slow
 def test_grad_cam_is_what_finite_differences_give() -> None:
     """Of a layer before batch norm, ReLU and max pooling, whose gradients in inference are each another than in
     training; the network was hybridized and called in both modes before."""

@@ -31,6 +31,7 @@ def made(describe_run: Any, tmp_path: Path) -> Any:
     return lambda *overrides: build_run(describe_run(*SMALL, *overrides), tmp_path / "run").runner
 
 
+@pytest.mark.slow
 def test_mixed_samples_count_as_what_they_are(made: Any) -> None:
     """The loss of blended labels, smoothed; the likeliest class counts as right."""
     runner = made("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
@@ -45,6 +46,7 @@ def test_mixed_samples_count_as_what_they_are(made: Any) -> None:
     assert right == (score_BK.argmax(axis=1) == label_BK.argmax(axis=1)).sum()
 
 
+@pytest.mark.slow
 def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(made: Any, describe_run: Any) -> None:
     runner = made("trainer.overfit_batches=2", "dataset.augment.mixup=0.4")
     source = describe_run(*SMALL).dataset.open().train
@@ -54,6 +56,7 @@ def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(made: Any,
         np.testing.assert_array_equal(labels, source.label_N[:100])
 
 
+@pytest.mark.slow
 def test_splits_are_measured_as_the_description_says(made: Any) -> None:
     data = made("trainer.test=false", "trainer.limit_train_batches=3", "dataset.eval_batch_size=100")._data
     assert data.test is None and (len(data.train), len(data.val)) == (3, 3)
@@ -61,6 +64,7 @@ def test_splits_are_measured_as_the_description_says(made: Any) -> None:
     assert made()._data.test.num_samples == 270
 
 
+@pytest.mark.slow
 def test_what_only_predicts_has_no_memory_for_large_gradients(describe_run: Any) -> None:
     """Its graph is that of a network that learns, batch norms' statistics included."""
     description = describe_run("model=resnet", "model.depth=8", "model.width=0.25")
@@ -73,6 +77,7 @@ def test_what_only_predicts_has_no_memory_for_large_gradients(describe_run: Any)
     assert len(written_together(trained)) == len(written_together(learning)) > 0 and can_add_dependencies(trained)
 
 
+@pytest.mark.slow
 def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> None:
     def shape(*overrides: str) -> Any:
         return next(iter(made(*overrides)._data.val.epoch(0))).inputs[0].shape[1:]
@@ -82,6 +87,7 @@ def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> 
     assert shape("dataset.image_size=[12,10]") == (1, 12, 10)
 
 
+@pytest.mark.slow
 def test_lengths_are_in_steps(made: Any) -> None:
     plan = made("trainer.max_epochs=3")._plan  # 26 steps an epoch
     assert (plan.steps_per_epoch, plan.total_steps, plan.max_steps) == (26, 78, None)
@@ -93,6 +99,7 @@ def test_lengths_are_in_steps(made: Any) -> None:
     assert (plan.monitor, plan.direction) == ("val/loss", "min")
 
 
+@pytest.mark.slow
 def test_random_numbers_are_seeded_only_where_something_draws(made: Any) -> None:
     assert made("trainer.seed=4")._step._random_seed is None
     assert made("trainer.seed=4", "model.dropout=0.1")._step._random_seed == 4
@@ -113,6 +120,7 @@ def test_a_signature_survives_a_checkpoint() -> None:
     assert (MaskedLanguageModeling().num_classes(masked), masked.vocab_size) == (3, 3)
 
 
+@pytest.mark.slow
 def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(made: Any) -> None:
     assert made()._profiling is None
     assert made("parallel=data", "parallel.devices=cpu:2")._profiling is not None
@@ -120,11 +128,13 @@ def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(made
     assert made("trainer.profile=true")._profiling is not None
 
 
+@pytest.mark.slow
 def test_folders_on_the_way_to_the_run_directory_are_made(describe_run: Any, tmp_path: Path) -> None:
     build_run(describe_run(*SMALL), tmp_path / "not" / "there" / "yet")
     assert (tmp_path / "not" / "there" / "yet").is_dir()
 
 
+@pytest.mark.slow
 def test_strategy_of_several_devices_on_one_is_said(describe_run: Any) -> None:
     meter, workers = SimpleNamespace(weighted=False), SimpleNamespace(updates=False)
     for overrides, is_said in (
@@ -138,6 +148,7 @@ def test_strategy_of_several_devices_on_one_is_said(describe_run: Any) -> None:
         ] * is_said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, said",
     [

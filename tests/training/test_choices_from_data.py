@@ -67,6 +67,7 @@ def test_lenet_gets_large_images_smaller() -> None:
     assert LeNet().input_shape((1, 448, 224)) == (1, 64, 32)
 
 
+@pytest.mark.slow
 def test_a_folder_of_small_images_trains_a_small_network_and_resumes(
     tmp_path: Path, describe_run: Any, caplog: Any
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_folder_of_small_images_trains_a_small_network_and_resumes(
     assert run.info.resumed_step == 1
 
 
+@pytest.mark.slow
 def test_a_size_that_new_images_would_change_is_refused(tmp_path: Path, describe_run: Any) -> None:
     root, run_dir = write_folder(tmp_path / "images", [(32, 32)] * 5), tmp_path / "run"
     words = (f"dataset.root={root}", "dataset=image_folder", "logger=jsonl", "model.depth=8", "model.width=0.25")
@@ -105,6 +107,7 @@ def test_a_size_that_new_images_would_change_is_refused(tmp_path: Path, describe
         )
 
 
+@pytest.mark.zoo
 def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describe_run: Any) -> None:
     """The arrays of a step of 304 MiB of outputs, in a process of its own: see decision 0081 for larger ones."""
     import subprocess
@@ -175,6 +178,7 @@ def test_only_large_runs_are_estimated_aloud() -> None:
     assert list(map(shown_time, (0.2, 44, 100, 3000, 9000))) == ["1 s", "40 s", "2 min", "50 min", "2.5 h"]
 
 
+@pytest.mark.slow
 def test_plain_output_says_that_the_first_step_runs(tmp_path: Path) -> None:
     import io
     import time
@@ -194,11 +198,13 @@ def test_plain_output_says_that_the_first_step_runs(tmp_path: Path) -> None:
     assert "working on the first steps for 1 s" in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_a_batch_beyond_the_data_names_what_to_type(tmp_path: Path, describe_run: Any, caplog: Any) -> None:
     build_run(describe_run("dataset.batch_size=100000000", "logger=jsonl"), tmp_path / "run")
     assert "Type dataset.batch_size=auto" in caplog.text
 
 
+@pytest.mark.slow
 def test_bundled_data_keep_their_batches(describe_run: Any) -> None:
     """Results of the examples must not change: so many samples are there that auto means the largest batch."""
     dataset = describe_run("task=token_classification").dataset

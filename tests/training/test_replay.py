@@ -42,6 +42,7 @@ def exploded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle
 
 
+@pytest.mark.slow
 def test_replay_computes_what_numpy_computes(exploded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bundle = read_bundle(exploded)
     assert isinstance(bundle, ReplayBundle)
@@ -66,6 +67,7 @@ def test_replay_computes_what_numpy_computes(exploded: Path, tmp_path: Path, cap
     assert not (exploded.parent / "status.json").exists()
 
 
+@pytest.mark.slow
 def test_dropout_is_that_of_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +91,7 @@ def test_dropout_is_that_of_the_step(
     assert found["verdict"] == "outputs, loss and gradients are finite"
 
 
+@pytest.mark.slow
 def test_large_weights_are_named_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +120,7 @@ def replayed(place: Path, *words: str) -> Dict[str, Any]:
     return json.loads(output.read_text())  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_any_step_of_a_run_is_read_again(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The batch and the loss are those of the run: a step after a checkpoint, in the second epoch of 13 steps."""
     (wanted,) = (row["loss"] for row in rows(finished) if row["step"] == 15 and row["split"] == "train")
@@ -135,6 +139,7 @@ def test_any_step_of_a_run_is_read_again(finished: Path, capfd: pytest.CaptureFi
     assert "finished with step 26" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_step_that_a_failed_run_wrote_is_found(exploded: Path, capfd: pytest.CaptureFixture[str]) -> None:
     step = int(exploded.name.partition("-")[2])
     for words in ([], [f"step={step}"]):
@@ -144,6 +149,7 @@ def test_the_step_that_a_failed_run_wrote_is_found(exploded: Path, capfd: pytest
         assert "the first layer with a non-finite output" in out or "non-finite" in out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_killed_worker_leaves_a_reference_to_its_share(
     finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

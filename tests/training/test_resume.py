@@ -77,6 +77,7 @@ class Dying(Callback):
 """
 
 
+@pytest.mark.slow
 def test_kills_at_chosen_moments_change_nothing(unbroken, tmp_path):
     (tmp_path / "dying.py").write_text(DYING)
     env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{sys.path[0]}{os.pathsep}{unbroken_root()}"}
@@ -96,6 +97,7 @@ def unbroken_root():
     return ROOT
 
 
+@pytest.mark.zoo
 def test_no_point_of_tensorboard_stands_twice_after_kills(unbroken, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -111,7 +113,10 @@ def test_no_point_of_tensorboard_stands_twice_after_kills(unbroken, tmp_path):
     assert_same(run_dir, unbroken)
 
 
-@pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number, exit_code", [pytest.param(signal.SIGINT, 130, marks=pytest.mark.zoo), (signal.SIGTERM, 143)]
+)
 def test_interrupted_runs_save_and_continue_exactly(unbroken, tmp_path, number, exit_code):
     run_dir = tmp_path / "run"
     process = Process(run_dir, *FULL).wait_until(has_steps(run_dir, 3)).kill(number).end(exit_code)
@@ -124,6 +129,7 @@ def test_interrupted_runs_save_and_continue_exactly(unbroken, tmp_path, number, 
     assert_same(run_dir, unbroken)
 
 
+@pytest.mark.zoo
 def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
     run_dir = tmp_path / "run"
     here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
@@ -166,6 +172,7 @@ SIGNALLED = textwrap.dedent("""
     """)
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_test_split_ends_the_run_and_the_same_command_measures_it(unbroken, tmp_path):
     (tmp_path / "slow.py").write_text(SIGNALLED)
     in_test = str(len(steps(unbroken, "val")) + 1)
@@ -183,6 +190,7 @@ def test_a_signal_in_the_test_split_ends_the_run_and_the_same_command_measures_i
     assert status(run_dir)["metrics"]["test/accuracy"] == status(unbroken)["metrics"]["test/accuracy"]
 
 
+@pytest.mark.zoo
 def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(unbroken, tmp_path):
     (tmp_path / "slow.py").write_text(SIGNALLED)
     env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{unbroken_root()}", "IN_PASS": "1"}
@@ -196,6 +204,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(
     assert status(run_dir)["weights_sha256"] == status(unbroken)["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
     run_dir = tmp_path / "run"
     first = Process(run_dir, *SMALL, "trainer.max_epochs=100000", "early_stopping=off", "checkpoint=end_only")
@@ -210,6 +219,7 @@ def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
         first.kill(signal.SIGCONT).kill(signal.SIGKILL).end(-signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_another_description_is_refused_and_nothing_changes(copy):
     before = image(copy)
     refused = here(copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true", exit_code=2)
@@ -219,6 +229,7 @@ def test_another_description_is_refused_and_nothing_changes(copy):
     assert "checkpoint.resume=never" in refused and "Traceback" not in refused
 
 
+@pytest.mark.slow
 def test_starting_over_keeps_the_earlier_files(copy, small):
     here(copy, *SMALL, "trainer.max_epochs=1", "optimizer.lr=0.5", "checkpoint.resume=never")
     assert steps(copy) == list(range(1, 14))
@@ -228,6 +239,7 @@ def test_starting_over_keeps_the_earlier_files(copy, small):
     assert (small / "train.log").read_text() not in (copy / "train.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_is_continued_from_another_directory(small, tmp_path):
     run_dir = tmp_path / "new"
     before = image(small)
@@ -240,6 +252,7 @@ def test_a_run_is_continued_from_another_directory(small, tmp_path):
     assert "nowhere" in refused and not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_so_and_keeps_its_status(copy):
     before = status(copy)
     again = here(copy, *SMALL, "trainer.max_epochs=2")
@@ -247,6 +260,7 @@ def test_a_finished_run_says_so_and_keeps_its_status(copy):
     assert status(copy) == before and before["metrics"]["test/accuracy"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(library().path is None, reason=library().why)
 def test_other_operators_are_told(tmp_path):
     options = (*SMALL, "optimizer=adamw", "trainer.max_epochs=2")
@@ -256,6 +270,7 @@ def test_other_operators_are_told(tmp_path):
     assert "operators, now with MXNet's" in process.output
 
 
+@pytest.mark.slow
 def test_more_epochs_and_other_threads_may_follow_and_leftovers_go(copy):
     (copy / "checkpoints" / ".tmp-step-00000026-1").mkdir()
     process = Process(copy, *SMALL, "trainer.max_epochs=3", env={"OMP_NUM_THREADS": "2"}).end()
@@ -264,6 +279,7 @@ def test_more_epochs_and_other_threads_may_follow_and_leftovers_go(copy):
     assert checkpoints(copy)[-2:] == ["step-00000026", "step-00000039"] and checkpoints(copy)[0].startswith("step-")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(copy, small):
     newest = copy / "checkpoints" / checkpoints(copy)[-1] / "model.params"
     newest.write_bytes(newest.read_bytes()[:-1] + b"\x00\x01")
@@ -300,6 +316,7 @@ def change_last_byte(path):
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
+@pytest.mark.slow
 def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path, train_run):
     run_dir = tmp_path / "run"
     # A rate of nothing: nothing ever gets better after the first validation.
@@ -347,6 +364,8 @@ PLACEMENTS = {
 }
 
 
+@pytest.mark.zoo_cases("data", "model", "pipeline")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PLACEMENTS if name != "global"])
 def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_path, monkeypatch, train_run):
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
@@ -364,6 +383,7 @@ def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_p
     assert_same(run_dir, unbroken)
 
 
+@pytest.mark.zoo
 def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_path, name="global"):
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
     here(unbroken, *PLACED, *PLACEMENTS[name], "model.dropout=0.3")
@@ -381,6 +401,7 @@ def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_
     assert_same(run_dir, unbroken)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path, train_run):
     """The same samples, optimizer state and schedule: losses agree to rounding."""
     one, run_dir = tmp_path / "one", tmp_path / "run"
@@ -400,6 +421,7 @@ def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path, train_run):
 
 
 # What a run of before there were tasks said of itself.
+@pytest.mark.slow
 def test_settings_of_the_sampler_compute_something_else(describe_run):
     now, other = (
         describe_run("dataset.batch_size=64", f"dataset.sampler={name}").config for name in ("shuffle", "balanced")
@@ -414,6 +436,7 @@ def test_settings_of_the_sampler_compute_something_else(describe_run):
     assert len(differences(now, weighted[0])) == 2
 
 
+@pytest.mark.slow
 def test_a_reference_that_scales_nothing_is_the_same_run(describe_run):
     plain, idle, scaled = (
         describe_run("dataset.batch_size=64", f"trainer.reference_batch_size={reference}").config

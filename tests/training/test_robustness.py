@@ -30,6 +30,7 @@ def test_the_table_has_a_row_for_each_pass_the_clean_one_first() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names", [[], ["accuracy"], ["accuracy", "top_k"], ["a", "b", "c", "d"]], ids=lambda names: f"{len(names)} metrics"
 )

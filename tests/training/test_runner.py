@@ -85,6 +85,7 @@ def break_weights(make, monkeypatch):
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step, value, said",
     [(18, math.inf, "at step 19"), (20, math.nan, "became non-finite in step 20")],
@@ -98,12 +99,14 @@ def test_non_finite_weights_are_never_saved_and_the_step_is_found(break_weights,
     assert result.checkpoint.endswith("step-00000016")
 
 
+@pytest.mark.slow
 def test_weights_that_break_without_a_checkpoint_before_are_not_saved_either(break_weights, tmp_path):
     result, name = break_weights(13, math.nan, "trainer.max_epochs=1", "checkpoint=end_only")
     assert result.exit_code == 3 and checkpoints(tmp_path / "run") == []
     assert "became non-finite in step 13 or before" in result.cause and f"'{name}'" in result.cause
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(train_run, tmp_path):
     _, first = train_run(*SMALL, "trainer.max_epochs=2")
     before = rows(tmp_path / "run")
@@ -114,6 +117,7 @@ def test_a_finished_run_is_not_trained_again(train_run, tmp_path):
     assert rows(tmp_path / "run") == before and run.info.resumed_step == 26
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run, tmp_path, monkeypatch, caplog):
     once = (*SMALL, "trainer.max_epochs=1", "logger=jsonl")
     _, first = train_run(*once)
@@ -141,6 +145,7 @@ def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run,
             again()
 
 
+@pytest.mark.slow
 def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make, tmp_path):
     run = make("parallel=data", "parallel.devices=cpu:2", "trainer.max_epochs=2", "checkpoint=off")
     strategy = run.runner._step.strategy
@@ -173,6 +178,7 @@ class Removing(Callback):
                 (self.run_dir / "other").mkdir(parents=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step, replaced, checkpoint", [(3, False, "default"), (26, True, "default"), (26, False, "off")]
 )
@@ -186,6 +192,7 @@ def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(make, 
     assert [path.name for path in tmp_path.rglob("*")] == (["run", "other"] if replaced else [])
 
 
+@pytest.mark.slow
 def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkeypatch):
     run = make("trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false")
     monkeypatch.setattr(
@@ -197,6 +204,7 @@ def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkey
     assert status(tmp_path / "run")["metrics"]["val/loss"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event, step", [("on_start", 0), ("on_steps", 12), ("on_validation", 0), ("on_checkpoint", 0)])
 def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, event, step):
     run = make("trainer.max_epochs=2")
@@ -207,6 +215,7 @@ def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, even
     assert (ended["state"], ended["exit_code"], ended["cause"]) == ("failed", 1, "KeyError: 'no such thing'")
 
 
+@pytest.mark.slow
 def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make, tmp_path):
     run = make("trainer.max_epochs=1")
     run.runner._callbacks._callbacks.insert(0, Raising("on_end"))
@@ -216,6 +225,7 @@ def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make, tmp
     assert checkpoints(tmp_path / "run")[-1] == "step-00000013"
 
 
+@pytest.mark.slow
 def test_a_network_that_raises_ends_the_run_with_its_error(make, tmp_path, monkeypatch):
     run = make("trainer.max_epochs=2")
     strategy = run.runner._step.strategy
@@ -234,6 +244,7 @@ def test_a_network_that_raises_ends_the_run_with_its_error(make, tmp_path, monke
     assert ended["checkpoint"].endswith("step-00000013")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, state, exit_code, last_step",
     [
@@ -275,6 +286,7 @@ def measure(run_dir, description, split):
     return {f"{split}/{name}": value for name, value in values.items() if name != "samples_per_s"}, checkpoint.step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", [(), ("checkpoint.every_epochs=5",), ("checkpoint.save_on_end=false",)])
 def test_the_best_weights_are_kept_when_they_are_found_and_measured_at_the_end(
     train_run, describe_run, tmp_path, saved
@@ -303,6 +315,7 @@ def table_of(result):
     return " ".join(console.export_text().split())
 
 
+@pytest.mark.slow
 def test_weights_that_were_not_kept_are_said_to_be_gone(train_run):
     _, result = train_run(*SMALL, *UNSTEADY, "checkpoint=end_only")
     assert result.best["step"] < result.step and result.best_checkpoint is None
@@ -314,6 +327,7 @@ def test_weights_that_were_not_kept_are_said_to_be_gone(train_run):
     assert f"test {loss} {accuracy} step {result.step}, the last" in table_of(result)
 
 
+@pytest.mark.slow
 def test_a_best_that_is_found_at_the_start_of_a_continued_run_is_kept(train_run, tmp_path):
     """The checkpoint that it goes on from was saved without a validation."""
     options = (*SMALL, "optimizer.lr=0.01", "trainer.val_interval=3", "trainer.val_interval_unit=steps")
@@ -340,6 +354,7 @@ def messages(monkeypatch):
     return found.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lr, stops", [(0.001, False), (0.5, True)])
 def test_best_and_early_stopping_of_a_value_that_never_moves(train_run, tmp_path, messages, monkeypatch, lr, stops):
     """With a small rate the loss falls in every epoch, with a large one it soon rises."""
@@ -374,6 +389,7 @@ def test_best_and_early_stopping_of_a_value_that_never_moves(train_run, tmp_path
         assert [match[1] for match in found if match] == ["only", "3", "6"]
 
 
+@pytest.mark.slow
 def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, describe_run, tmp_path, capsys):
     few = (*SMALL, "dataset.eval_batch_size=100", "trainer.max_epochs=1", "trainer.limit_val_batches=2")
     _, result = train_run(*few)
@@ -395,6 +411,7 @@ def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, descr
     assert limited.measured["test"]["part"] == "1 of 3 batches"
 
 
+@pytest.mark.slow
 def test_validation_by_steps_and_a_training_monitor(train_run, tmp_path):
     _, result = train_run(
         *SMALL,
@@ -421,6 +438,7 @@ class Points(Callback):
             self.found.append((step, dict(scalars)))
 
 
+@pytest.mark.slow
 def test_the_points_of_a_curve_are_of_as_many_steps_each_and_the_same_after_an_interruption(describe_run, tmp_path):
     def points(folder, *limits, log_interval=5):
         found = Points()
@@ -461,6 +479,7 @@ def test_the_points_of_a_curve_are_of_as_many_steps_each_and_the_same_after_an_i
     ]
 
 
+@pytest.mark.slow
 def test_log_interval_changes_no_row(train_run, tmp_path):
     found = []
     for interval in (1, 1000):
@@ -469,6 +488,7 @@ def test_log_interval_changes_no_row(train_run, tmp_path):
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_debug_presets(train_run, tmp_path):
     _, fast = train_run("debug=fast", run_dir=tmp_path / "fast")
     assert (fast.exit_code, fast.step) == (0, 5) and "test/accuracy" in fast.metrics
@@ -476,6 +496,7 @@ def test_debug_presets(train_run, tmp_path):
     assert overfit.exit_code == 0 and overfit.metrics["train/loss"] < 0.05, overfit.metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint, kept", [("off", []), ("end_only", ["step-00000026"]), ("default", None)])
 def test_only_what_is_asked_for_is_saved(train_run, tmp_path, checkpoint, kept):
     _, result = train_run(*SMALL, "trainer.max_epochs=2", f"checkpoint={checkpoint}")
@@ -484,6 +505,7 @@ def test_only_what_is_asked_for_is_saved(train_run, tmp_path, checkpoint, kept):
     assert "test/accuracy" in result.metrics
 
 
+@pytest.mark.slow
 def test_speeds_are_possible(train_run, tmp_path):
     """A clock that is started after a step's work was handed over measured half a million samples a second."""
     _, result = train_run(*SMALL, "trainer.max_epochs=3", "checkpoint.every_steps=1")
@@ -507,6 +529,7 @@ class Glances(Callback):
         self.rows += rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval_s, seen", [(0.0, range(1, 10)), (3600.0, ())])
 def test_where_rows_take_long_those_who_show_a_run_get_to_see_a_step_that_is_done(
     make, monkeypatch, tmp_path, interval_s, seen

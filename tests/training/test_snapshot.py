@@ -108,6 +108,7 @@ def test_everything_of_a_step_comes_back_from_a_checkpoint(
     assert any((weights[name] != array).any() for name, array in values(before).items())
 
 
+@pytest.mark.slow
 def test_files_do_not_stay_in_memory_once_they_have_been_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "MAPPED_FROM_BYTES", 1)
     values_ = {"table": nd.zeros((1 << 20, 4)), "bias": nd.ones((3,))}

@@ -53,6 +53,7 @@ def train(describe_run: Any, settings: Any, tmp_path: Path) -> Any:
     return go
 
 
+@pytest.mark.slow
 def test_a_sparse_run_has_the_dense_runs_weights_and_goes_on_from_its_checkpoint(train: Any) -> None:
     """Either form goes on from the other's checkpoint: they are the same bytes."""
     dense = train("dense", *ADAM, "trainer.sparse_grad=false")
@@ -66,6 +67,7 @@ def test_a_sparse_run_has_the_dense_runs_weights_and_goes_on_from_its_checkpoint
     assert broken.weights_sha256 == dense.weights_sha256
 
 
+@pytest.mark.zoo
 def test_a_lazy_run_resumes_to_the_same_bits(train: Any) -> None:
     given = (*ADAM, "optimizer.lazy_update=true")
     whole = train("whole", *given)
@@ -74,6 +76,7 @@ def test_a_lazy_run_resumes_to_the_same_bits(train: Any) -> None:
     assert whole.weights_sha256 != train("exact", *ADAM).weights_sha256
 
 
+@pytest.mark.zoo
 def test_what_was_trained_sparse_is_measured_and_handed_out_whole(
     train: Any, describe_run: Any, settings: Any, tmp_path: Path
 ) -> None:
@@ -90,6 +93,7 @@ def test_what_was_trained_sparse_is_measured_and_handed_out_whole(
         np.testing.assert_array_equal(parameter.data().asnumpy(), checkpoint.arrays("model")[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", ["false", "true"])
 def test_verify_compares_with_the_dense_computation(describe_run: Any, settings: Any, lazy: str) -> None:
     given = (*ADAM, "trainer.sparse_grad=true", f"optimizer.lazy_update={lazy}", "parallel=data")
@@ -97,6 +101,7 @@ def test_verify_compares_with_the_dense_computation(describe_run: Any, settings:
     assert found.passed and found.bits, found
 
 
+@pytest.mark.slow
 def test_verify_finds_rows_that_do_not_go_on_by_their_momentum(
     describe_run: Any, settings: Any, monkeypatch: Any
 ) -> None:
@@ -106,6 +111,7 @@ def test_verify_finds_rows_that_do_not_go_on_by_their_momentum(
     assert not found.passed and "table" in found.worst.layer
 
 
+@pytest.mark.slow
 def test_the_summary_counts_all_rows(describe_run: Any, settings: Any, tmp_path: Path) -> None:
     forms = [
         build_run(describe_run(*settings, f"trainer.sparse_grad={form}"), tmp_path / form).info.model_table
@@ -115,6 +121,7 @@ def test_the_summary_counts_all_rows(describe_run: Any, settings: Any, tmp_path:
     assert captions[0].split(";")[0] == captions[1].split(";")[0] and "trainable" in captions[0]
 
 
+@pytest.mark.slow
 def test_a_large_table_that_stays_dense_is_said(
     describe_run: Any, settings: Any, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
@@ -124,6 +131,7 @@ def test_a_large_table_that_stays_dense_is_said(
     assert "holds all of its rows: optimizer=lamb looks at the norm of a whole table" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_network_whose_ids_are_more_than_looked_up_is_refused(
     describe_run: Any, settings: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:

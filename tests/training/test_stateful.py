@@ -65,6 +65,7 @@ class Remembering(Classification):
         return {"memory": loss.memory}
 
 
+@pytest.mark.slow
 def test_a_tasks_own_state_is_resumed_to_the_bit(train_run: Any, tmp_path: Path) -> None:
     _, whole = train_run(*GIVEN, "trainer.max_steps=9", "trainer.max_epochs=null", run_dir=tmp_path / "whole")
     for steps in (4, 9):
@@ -73,6 +74,7 @@ def test_a_tasks_own_state_is_resumed_to_the_bit(train_run: Any, tmp_path: Path)
     assert read_checkpoint(last.checkpoint).state["states"]["memory"] == {"count": 9}
 
 
+@pytest.mark.slow
 def test_without_its_state_the_run_would_end_otherwise(
     train_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +86,7 @@ def test_without_its_state_the_run_would_end_otherwise(
     assert last.weights_sha256 != whole.weights_sha256
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_the_state_is_refused_by_its_name(
     train_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

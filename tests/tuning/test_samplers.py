@@ -76,6 +76,7 @@ def test_a_line_that_was_half_written_is_no_part_of_the_study(tmp_path: Path) ->
     assert (tmp_path / "long").read_bytes() == b"a\n"
 
 
+@pytest.mark.slow
 def test_cmaes_converges_and_needs_no_state() -> None:
     pytest.importorskip("cmaes")
     finished: list = []

@@ -158,6 +158,7 @@ def test_a_study_of_a_stranger_is_refused_before_anything_is_imported_or_written
     assert trained == [] and not stranger.mark.exists() and stranger.files() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["", "worker"])
 def test_a_study_of_mxtrains_own_parts_needs_no_trust(
     stranger: Stranger, trained: List[StudyDescription], command: str
@@ -178,6 +179,7 @@ def test_a_study_of_mxtrains_own_parts_needs_no_trust(
     assert trained[0].overrides == content["overrides"]
 
 
+@pytest.mark.slow
 def test_trusted_or_typed_words_are_trained(
     stranger: Stranger, trained: List[StudyDescription], capsys: pytest.CaptureFixture
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_folder_of_options_is_refused_for_a_study_that_has_none(stranger: Stra
     assert "has none. Leave it out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_database_that_only_the_file_names_is_not_opened(
     stranger: Stranger, trained: List[StudyDescription], capsys: pytest.CaptureFixture
 ) -> None:
@@ -233,6 +236,7 @@ def test_files_of_a_study_that_are_links_are_refused(
     assert f"{name} is a link" in capsys.readouterr().err and trained == [] and list(target.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_run_directory_of_a_trial_is_no_link(stranger: Stranger) -> None:
     mine = stranger.folder / "mine"
     mine.mkdir()
@@ -242,6 +246,7 @@ def test_the_run_directory_of_a_trial_is_no_link(stranger: Stranger) -> None:
     assert not (folder.path / "logs" / "0.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_study_that_changes_after_the_check_trains_what_was_checked(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +267,7 @@ def test_a_study_that_changes_after_the_check_trains_what_was_checked(
     assert main(["tune", str(stranger.study)]) == 2 and len(started) == 1
 
 
+@pytest.mark.slow
 def test_a_process_of_a_trial_imports_nothing_from_the_working_folder(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from mxtrain.workflows import doctor as diagnosis
 from mxtrain.workflows.doctor import judge_mxnet_packages, judge_numpy, remedy_for
 
 
+@pytest.mark.slow
 def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -28,6 +29,7 @@ def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:
     assert not any("mxtrain[" in finding["remedy"] for finding in report["findings"])  # it is not published
 
 
+@pytest.mark.slow
 def test_a_broken_mxnet_is_a_problem_with_a_remedy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
@@ -56,7 +58,7 @@ def test_a_wrong_option_is_exit_2(refused: Callable[..., str], words: Sequence[s
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL", "compute"),
         ("raise SystemExit(3)", "exit code 3", "compute"),
-        ("import time; time.sleep(60)", "did not answer within 2 s", "compute"),
+        pytest.param("import time; time.sleep(60)", "did not answer within 2 s", "compute", marks=pytest.mark.slow),
     ],
     ids=["illegal instruction", "exit", "hang"],
 )

@@ -49,6 +49,7 @@ def test_table_and_next_command(capsys, tmp_path, monkeypatch) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_missing_data(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["--dry-run", "dataset=image_folder", "dataset.root=nowhere"]) == 2
@@ -67,6 +68,9 @@ def test_placements_and_workers(describe_run, overrides, devices) -> None:
     assert dict(rehearse(describe_run("model=mlp", *overrides)).rows)["devices"] == devices
 
 
+@pytest.mark.zoo_except(
+    "classification", "regression", "reinforcement_learning", "segmentation", "speech_recognition", "tabular"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_each_task(describe_run, task) -> None:

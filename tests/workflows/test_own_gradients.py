@@ -174,6 +174,7 @@ def test_a_wrong_gradient_fails_and_is_printed(capsys):
     assert not capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor, passed", [(2.0, True), (2.2, False)])
 def test_verify_compares_own_blocks(factor, passed):
     x = np.random.RandomState(0).randn(40, 8).astype(np.float32)

@@ -67,17 +67,26 @@ class Rounded(Scaled):
     factor: ClassVar[float] = 1 + 3e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "placement",
     [
         ("parallel=data",),
-        ("parallel=data", "kvstore=device"),
+        pytest.param(("parallel=data", "kvstore=device"), marks=pytest.mark.zoo),
         ("parallel=data", "parallel.devices=cpu:3"),
-        ("parallel=model",),
-        ("parallel=pipeline", "parallel.microbatches=4"),
-        ("parallel=pipeline", "parallel.stages=4", "parallel.microbatches=4", "parallel.schedule=gpipe"),
-        ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
-        ("parallel=hybrid", "parallel.microbatches=2", "trainer.clip_global_norm=0.1", "trainer.ema_decay=0.9"),
+        pytest.param(("parallel=model",), marks=pytest.mark.zoo),
+        pytest.param(("parallel=pipeline", "parallel.microbatches=4"), marks=pytest.mark.zoo),
+        pytest.param(
+            ("parallel=pipeline", "parallel.stages=4", "parallel.microbatches=4", "parallel.schedule=gpipe"),
+            marks=pytest.mark.zoo,
+        ),
+        pytest.param(
+            ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"), marks=pytest.mark.zoo
+        ),
+        pytest.param(
+            ("parallel=hybrid", "parallel.microbatches=2", "trainer.clip_global_norm=0.1", "trainer.ema_decay=0.9"),
+            marks=pytest.mark.zoo,
+        ),
     ],
 )
 @pytest.mark.parametrize("model", [SMALL, ("model=lenet", "model.channels=[4,8]", "dataset.batch_size=32")])
@@ -88,6 +97,7 @@ def test_every_placement_is_one_device(describe_run, placement, model):
     assert bool(found.bits) == ordered and (not ordered or found.worst.worst == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_norm", ["replicas", "global"])
 def test_joint_batch_norm_is_that_of_one_device(describe_run, batch_norm):
     placement = ("parallel=hybrid", "parallel.microbatches=2", f"parallel.batch_norm={batch_norm}")
@@ -95,12 +105,14 @@ def test_joint_batch_norm_is_that_of_one_device(describe_run, batch_norm):
     assert found.passed and not found.bits, found
 
 
+@pytest.mark.slow
 def test_a_broken_placement_is_caught_and_the_layer_named(capsys):
     overrides = [*SMALL, "parallel=data", f"parallel._target_={__name__}.Broken", "logger=[]"]
     assert run(["verify", *overrides]) == 1
     assert "NOT the same as on one device" in (said := capsys.readouterr().out) and "'features.3'" in said
 
 
+@pytest.mark.slow
 def test_lost_bits_are_caught_where_none_may_be_lost(describe_run):
     found = verify(describe_run(*SMALL, "parallel=data", f"parallel._target_={__name__}.Rounded"), 2, 1e-3)
     assert found.worst.worst < 1e-3 and found.unequal and not found.passed
@@ -146,6 +158,7 @@ BREAKS = [lose_a_replica, divide_by_own_size, repeat_the_first_microbatch, keep_
 HYBRID = ("model=lenet", "model.channels=[4,8]", "dataset.batch_size=24", "parallel=hybrid", "parallel.microbatches=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", BREAKS)
 def test_a_fault_of_the_engine_is_found(describe_run, monkeypatch, damage):
     """The reference does not share it."""
@@ -153,6 +166,7 @@ def test_a_fault_of_the_engine_is_found(describe_run, monkeypatch, damage):
     assert not verify(describe_run(*HYBRID), steps=1, tolerance=1e-6).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_norm", ["per_device", "global"])
 def test_faults_of_the_engine_do_not_reach_the_reference(describe_run, monkeypatch, batch_norm):
     description = describe_run(*HYBRID, f"parallel.batch_norm={batch_norm}", "trainer.grad_accumulation=2")
@@ -182,6 +196,7 @@ def train_reference(description: Any) -> Dict[str, np.ndarray]:
     return {**gradients, **{name: array.asnumpy() for name, array in reference.values.items()}}
 
 
+@pytest.mark.slow
 def test_what_is_random_or_changed_on_purpose_is_refused(capsys):
     assert run(["verify", "optimizer=sgld"]) == 2
     assert "adds noise" in capsys.readouterr().err
@@ -189,6 +204,7 @@ def test_what_is_random_or_changed_on_purpose_is_refused(capsys):
     assert "kvstore.compression=none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_did(tmp_path, capsys):
     file = tmp_path / "found.json"
     assert run(["verify", "parallel=pipeline", "parallel.microbatches=4", f"output={file}", "steps=2"]) == 0

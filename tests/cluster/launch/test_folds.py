@@ -26,6 +26,7 @@ def metrics_of(run_dir: Path, name: str) -> List[float]:
     return [status(run_dir / f"fold-{number}")["metrics"][name] for number in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path: Path, capsys: Any) -> None:
     output = here(tmp_path / "cv", *CHEAP)
     content = json.loads((tmp_path / "cv/folds.json").read_text())
@@ -72,6 +73,7 @@ def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path
     assert "is a link" in here(tmp_path / "cv", *CHEAP, exit_code=2)
 
 
+@pytest.mark.slow
 def test_a_killed_group_goes_on_where_it_stopped(tmp_path: Path) -> None:
     settings = (*CHEAP, "trainer.max_epochs=4", "checkpoint.every_steps=3", "model.dropout=0.3")
     killed = Process(tmp_path / "cv", *settings)
@@ -85,6 +87,7 @@ def test_a_killed_group_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert_same(tmp_path / "cv/fold-2", tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -113,6 +116,7 @@ def test_wrong_folds_are_refused_and_nothing_is_written(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_python(tmp_path: Path) -> None:
     import numpy as np
 

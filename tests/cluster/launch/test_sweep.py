@@ -77,6 +77,7 @@ def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain)
     assert [state for _, state, _ in rows(again.stdout)][:2] == ["finished, before"] * 2
 
 
+@pytest.mark.zoo
 def test_a_finished_job_goes_on_where_more_epochs_are_asked_for(mxtrain) -> None:
     sweep = ("-m", *FAST, "lr_scheduler=constant", "trainer.seed=1,2")
     assert mxtrain(*sweep, mxnet=True).returncode == 0
@@ -85,6 +86,7 @@ def test_a_finished_job_goes_on_where_more_epochs_are_asked_for(mxtrain) -> None
     assert [status_of(mxtrain, n)["epoch"] for n in (0, 1)] == [2, 2]
 
 
+@pytest.mark.zoo
 def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
     done = mxtrain(
         "-m",
@@ -105,6 +107,7 @@ def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
     }
 
 
+@pytest.mark.zoo
 def test_a_preset_that_sweeps_needs_no_flag(mxtrain) -> None:
     preset = mxtrain.folder / "own/experiment/tries.yaml"
     preset.parent.mkdir(parents=True)
@@ -117,6 +120,7 @@ def test_a_preset_that_sweeps_needs_no_flag(mxtrain) -> None:
     assert done.returncode == 0 and len(rows(done.stdout)) == 2
 
 
+@pytest.mark.slow
 def test_the_old_sweeper_leads_to_tune(mxtrain) -> None:
     said = mxtrain.refused(
         "-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=7", "optimizer.lr=tag(log,interval(0.0001,0.1))"
@@ -125,6 +129,7 @@ def test_the_old_sweeper_leads_to_tune(mxtrain) -> None:
     assert f"tune STUDY {meant}" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["optimizer.lr=log(1e-4,1e-1)", "optimizer.lr=interval(1e-4,1e-1)"])
 def test_a_range_leads_to_tune(refused, typed: str) -> None:
     for flags in ((), ("-m",)):
@@ -133,6 +138,7 @@ def test_a_range_leads_to_tune(refused, typed: str) -> None:
         )
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_another_sweep_in_the_same_folder_has_other_numbers_and_the_table_all_jobs(mxtrain) -> None:
     assert mxtrain("-m", *FAST, "optimizer.lr=0.01,0.02", mxnet=True).returncode == 0
@@ -215,6 +221,7 @@ def test_a_signal_between_two_jobs_is_reported_once(capsys) -> None:
     assert capsys.readouterr().err.count("stopped: ") == 1
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
     long = ("model=mlp", "logger=jsonl", "trainer.max_epochs=2000", "early_stopping=off", "trainer.seed=1,2")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -234,6 +241,7 @@ def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
     assert status_of(mxtrain, 0)["state"] == "interrupted" and not list(mxtrain.folder.glob("s/1*"))
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_joblib_runs_jobs_in_processes_and_their_ends_are_known(mxtrain) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
@@ -246,12 +254,14 @@ def test_joblib_runs_jobs_in_processes_and_their_ends_are_known(mxtrain) -> None
     assert "error: job 1" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_in_which_everything_fails_says_why_and_no_more(mxtrain) -> None:
     done = mxtrain("-m", *FAST, "optimizer.lr=1e37,1e38", mxnet=True)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert [state for _, state, _ in rows(done.stdout)] == ["failed (3)"] * 2
 
 
+@pytest.mark.slow
 def test_data_of_all_jobs_are_looked_for_before_the_first_starts(mxtrain) -> None:
     """Without MXNet, and with the dataset's own words, each once."""
     done = mxtrain("-m", *FAST, "dataset=digits,image_folder", "dataset.batch_size=8,16")

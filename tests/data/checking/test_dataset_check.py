@@ -56,6 +56,7 @@ class Boxed(BaseDataset):
         return Splits(self.train, self.val, None, ["none", "one"])
 
 
+@pytest.mark.slow
 def test_a_dataset_brings_its_own_checks_and_the_order_is_that_of_the_samples(check):
     good = [[(0, 0, 5 + n, 5)] for n in range(90)]
     boxes = list(good)

@@ -182,6 +182,7 @@ def _killed(counts):
     make(counts, begin=lambda: os.kill(os.getpid(), signal.SIGKILL), at=8)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_nothing_half_used():
     process = multiprocessing.get_context("spawn").Process(target=_killed, args=([],))
     process.start()

@@ -140,6 +140,7 @@ def test_the_manifest_is_plain_json(tmp_path):
     assert manifest["records"] == 2 and manifest["arrays"]["frame"] == ["float32", [3], True]
 
 
+@pytest.mark.slow
 def test_arrays_take_no_memory_before_they_are_read(tmp_path):
     writer = ShardWriter(tmp_path, "a", {"x": ArrayForm("uint8", (), True)})
     for _ in range(64):

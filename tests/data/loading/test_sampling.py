@@ -144,6 +144,7 @@ def assert_same(left: list, right: list) -> None:
     assert all(np.array_equal(a, b) for one, other in zip(left, right) for a, b in zip(one, other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", [Augment(crop_padding=2, flip=True), Augment(flip=True, mixup=0.3, cutmix=1.0)])
 def test_batches_are_the_same_however_they_are_made(augment: Augment) -> None:
     expected = read(loader(augment=augment, prefetch=0).epoch(2))
@@ -218,6 +219,7 @@ def test_texts_of_like_length_stay_together() -> None:
 # What is refused.
 
 
+@pytest.mark.slow
 def test_what_names_no_class_is_refused(describe_run: Any) -> None:
     weighted = describe_run("dataset.sampler=weighted", "dataset.class_weights={3: 2, 12: 4}").dataset
     assert weighted.class_weights == {"3": 2.0, "12": 4.0}
@@ -237,6 +239,7 @@ def test_what_names_no_class_is_refused(describe_run: Any) -> None:
             describe_run(*wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -274,6 +277,7 @@ def test_a_source_that_says_no_classes_is_refused() -> None:
 # A whole run.
 
 
+@pytest.mark.slow
 def test_a_run_is_balanced_and_goes_on_where_it_was(train_run: Any, tmp_path: Path, caplog: Any) -> None:
     """Broken off within an epoch and continued, it has the weights of a run that was not."""
     small = (

@@ -65,6 +65,7 @@ def test_attention_is_softmax_of_products(dtype):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("p", [0.0, 0.3])
 def test_causal_attention_is_attention_to_each_beginning(dtype, p):
@@ -548,6 +549,7 @@ def output_of(code: str, threads: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_products_of_another_device_are_right_while_attention_computes():
     """Both devices' threads share OpenBLAS. Sums of small integers are exact, however they are divided."""
     code = """
@@ -571,6 +573,7 @@ print(wrong)
     assert output_of(code, threads="2").strip() == "0"
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_threads():
     code = """
 import hashlib, numpy as np

@@ -27,7 +27,7 @@ def text(summary):
     [
         (ResNet(depth=50), 4.09),
         (GluonCV(name="resnet50_v1b"), 4.09),
-        (GluonCV(name="resnet50_v1"), 3.86),
+        pytest.param(GluonCV(name="resnet50_v1"), 3.86, marks=pytest.mark.slow),
         (GluonCV(name="mobilenet1.0"), 0.569),
     ],
 )
@@ -108,6 +108,7 @@ def test_trainable_and_statistics(prepare):
     assert summary.statistics == 2 * (32 + 32 + 64 + 64)
 
 
+@pytest.mark.slow
 def test_nothing_is_disturbed(prepare):
     network = prepare(LeNet())
     network.hybridize(static_alloc=True)
@@ -125,7 +126,14 @@ def test_nothing_is_disturbed(prepare):
 
 
 @pytest.mark.parametrize(
-    "model", [LeNet(), ResNet(), ResNet(depth=152), GluonCV(name="mobilenet1.0"), GluonCV(name="densenet121")]
+    "model",
+    [
+        LeNet(),
+        ResNet(),
+        pytest.param(ResNet(depth=152), marks=pytest.mark.slow),
+        GluonCV(name="mobilenet1.0"),
+        pytest.param(GluonCV(name="densenet121"), marks=pytest.mark.slow),
+    ],
 )
 def test_the_table_is_compact(model, prepare):
     network = prepare(model, 10, LARGE)

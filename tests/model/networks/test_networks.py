@@ -26,6 +26,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_cases("12-ResNet-imperative", "12-ResNet-hybridized", "13-ResNet-imperative", "13-ResNet-hybridized")
 @pytest.mark.parametrize("hybridized", [False, True], ids=["imperative", "hybridized"])
 @pytest.mark.parametrize("model,shape", CASES, ids=[f"{i}-{type(m).__name__}" for i, (m, _) in enumerate(CASES)])
 def test_forward_and_backward(model, shape, hybridized, prepare, train_step):
@@ -63,6 +64,7 @@ def test_stem_follows_the_size_of_the_images(prepare):
     assert stem(ResNet(depth=8, stem="large"), (3, 32, 32)) == (7, 7)
 
 
+@pytest.mark.slow
 def test_version_2_activates_before_the_sum(prepare):
     """The output of a version 1 stage is never negative, that of version 2 is."""
     from mxtrain.engine.backend import nd

@@ -51,6 +51,7 @@ def test_texts_become_tokens_as_berts_do():
     assert len(long) == 12 and TOKENIZER.decode(long).endswith("[SEP] on mat [SEP]")  # the longer one is cut
 
 
+@pytest.mark.slow
 def test_a_trained_vocabulary_is_the_same_in_every_process():
     program = (
         "from mxtrain.text.classification.text import Text; import hashlib\n"
@@ -220,6 +221,7 @@ def test_encoded_samples_are_padded_only_where_they_end():
     assert length.tolist() == [5, 4]
 
 
+@pytest.mark.slow
 def test_image_runs_import_no_tokenizers():
     unwanted = "{'tokenizers', 'pydoc_data.topics'}"
     program = f"import sys, mxtrain.training.build; sys.exit(bool({unwanted} & sys.modules.keys()))"

@@ -71,6 +71,7 @@ def text(tmp_path: Path) -> Tuple[str, str]:
     return f"dataset.train={tmp_path}/train.txt", f"dataset.val={tmp_path}/val.txt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [LSTM, GPT], ids=["lstm", "gpt"])
 def test_a_run_is_measured_and_continues_texts(
     train_run: Any, text: Any, tmp_path: Path, capsys: Any, model: Any
@@ -104,6 +105,7 @@ def test_a_run_is_measured_and_continues_texts(
     assert said[0] == said[1] != said[2]
 
 
+@pytest.mark.slow
 def test_validation_leaves_no_trace_in_training(train_run: Any, text: Any, tmp_path: Path) -> None:
     """Nor do saving, and texts that are shown."""
     words = (*SMALL, *LSTM, *text, "trainer.val_interval_unit=steps", "model.output_dropout=0.1")
@@ -119,6 +121,7 @@ def test_validation_leaves_no_trace_in_training(train_run: Any, text: Any, tmp_p
     assert found[0].weights_sha256 == found[1].weights_sha256
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_under_another_placement(train_run: Any, text: Any, tmp_path: Path) -> None:
     whole = train_run(*SMALL, *LSTM, *text, run_dir=tmp_path / "whole")[1]
     alone = train_run(*SMALL, *LSTM, *text, "trainer.max_steps=5", run_dir=tmp_path / "parts")[1]
@@ -128,6 +131,7 @@ def test_a_stopped_run_goes_on_under_another_placement(train_run: Any, text: Any
     assert moved.metrics["val/loss"] == pytest.approx(whole.metrics["val/loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_state_makes_a_difference(
     train_run: Any, text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +144,7 @@ def test_the_state_makes_a_difference(
     assert whole.metrics["val/loss"] != without.metrics["val/loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "placement",
     [
@@ -154,6 +159,7 @@ def test_gpt_is_the_same_under_every_placement(describe_run: Any, text: Any, pla
     assert found.passed and found.bits, found
 
 
+@pytest.mark.slow
 def test_as_many_tokens_are_added_as_the_network_can_see(train_run: Any, text: Any, tmp_path: Path) -> None:
     settings = [word for word in SMALL if not word.startswith("task.new_tokens")]
     made, result = train_run(*settings, *GPT, *text, "trainer.max_epochs=null", "trainer.max_steps=1")
@@ -162,6 +168,7 @@ def test_as_many_tokens_are_added_as_the_network_can_see(train_run: Any, text: A
         train_run(*settings, *GPT, *text, "task.new_tokens=8", "trainer.max_steps=1", run_dir=tmp_path / "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -182,6 +189,7 @@ def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) 
     assert said in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_network_that_carries_nothing_needs_nothing(describe_run: Any) -> None:
     description = describe_run("task=language_modeling", "model=gpt", "kvstore=dist_async", "cluster.workers=2")
     assert description.dataset.rows == "shuffled"

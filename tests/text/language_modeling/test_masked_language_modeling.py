@@ -25,6 +25,7 @@ def test_a_score_for_each_token_of_the_vocabulary_at_each_hidden_position() -> N
     np.testing.assert_array_equal(found.asnumpy(), [[1, 0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [

@@ -138,6 +138,7 @@ def test_prompts_are_the_ends_of_texts_and_those_of_a_split_their_beginnings() -
     assert shown(config, found.value) == "abcdefghijklmnopyz"
 
 
+@pytest.mark.zoo
 def test_pythons_documentation_is_kept_and_no_two_files_share_a_text() -> None:
     found = python_documentation.documents()
     assert python_documentation.documents() == found

@@ -117,6 +117,7 @@ def test_layer_norm_is_mxnets():
         np.testing.assert_allclose(one.asnumpy(), gradient, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_own_operators_and_mxnets_give_the_same_gradients(operators, monkeypatch):
     if operators == "mxnet":
         pytest.skip("compares both")
@@ -186,6 +187,7 @@ def test_bias_and_norms_do_not_decay():
     assert kept == {"bias", "gamma", "beta"} and decays["bert.word_embed.0.weight"] == 1
 
 
+@pytest.mark.slow
 def test_base_has_the_published_number_of_parameters():
     model, shape = Bert(size="base"), ((8,), (8,), ())
     network = prepare_network(
@@ -200,6 +202,7 @@ def test_a_longer_text_than_fits_is_refused():
         Bert(**SIZES).build_text(2, ((30,), (30,), ()), VOCAB)
 
 
+@pytest.mark.zoo
 def test_weights_of_hidden_tokens_start_a_classifier(tmp_path):
     trained = build(masked=True)
     spread(trained)
@@ -210,7 +213,7 @@ def test_weights_of_hidden_tokens_start_a_classifier(tmp_path):
         np.testing.assert_array_equal(ours, trained._collect_params_with_prefix()[name].data().asnumpy())
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.zoo), True])
 def test_gluonnlp_computes_the_same_from_the_same_file(tmp_path, masked):
     pytest.importorskip("gluonnlp", reason="gluonnlp 0.10 has no wheels: it is built from source, with Cython")
     from gluonnlp.model.bert import BERTClassifier, BERTEncoder, BERTModel

@@ -153,6 +153,7 @@ def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, norm_fi
         np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [2, 3, 5])
 def test_chunks_change_nothing(chunks: int) -> None:
     """Of lengths that they divide and do not, longer and shorter than the chunks are many."""

@@ -104,6 +104,7 @@ def test_no_answer_is_predicted_where_its_least_score_is_far_enough_above() -> N
     assert of(1.6, 2.0, SETTINGS._replace(may_be_null=False)) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -117,6 +118,7 @@ def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) 
         describe_run("task=question_answering", *words)
 
 
+@pytest.mark.slow
 def test_predict_answers_each_question_once(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     paragraphs = [
         {

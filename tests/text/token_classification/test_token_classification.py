@@ -96,6 +96,7 @@ def test_a_report_has_types_tags_and_the_worst_sentences() -> None:
     assert rows[2][3] == pytest.approx(2 / 3) and shown["mistakes"].lines == ["c d e/I-X>O f g"]
 
 
+@pytest.mark.slow
 def test_predict_writes_sentences_of_lines_and_columns(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train = "\n\n".join(f"w{n} B-X\nx O\ny O\nz{n % 3} B-Y" for n in range(40))
     (tmp_path / "train.txt").write_text(train)

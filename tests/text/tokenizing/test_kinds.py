@@ -92,6 +92,7 @@ def test_only_some_of_much_text_is_learned_from(monkeypatch):
     assert made("bpe") != everything
 
 
+@pytest.mark.slow
 def test_trained_vocabularies_are_the_same_in_every_process():
     program = (
         "from mxtrain.text.tokenizing.kinds import *\n"
@@ -146,6 +147,7 @@ def test_words_without_end_are_divided_before_they_are_learned_from():
 # Files from elsewhere.
 
 
+@pytest.mark.slow
 def test_files_say_what_they_are(tmp_path):
     bpe = made("bpe", lowercase=False)
     (tmp_path / "tokenizer.json").write_text(bpe.text, encoding="utf-8")

@@ -51,6 +51,7 @@ def test_lost_characters_are_the_ones_that_decoding_does_not_return(vocab: Any) 
     assert not train_bpe(["abc"], 300, False, False).lost_bytes
 
 
+@pytest.mark.slow
 def test_preparation_warns_by_name(vocab: Any, caplog: pytest.LogCaptureFixture) -> None:
     settings = TokenizerSettings(vocab=vocab())
     with caplog.at_level(logging.WARNING):
@@ -64,6 +65,7 @@ def test_preparation_warns_by_name(vocab: Any, caplog: pytest.LogCaptureFixture)
     assert len(caplog.messages) == 2
 
 
+@pytest.mark.slow
 def test_data_check_lists_each_text(vocab: Any, check: Any, tmp_path: Path) -> None:
     lines = ["sentence\tlabel", *(f"text {n} {TEXTS[1] if n == 5 else ''}\t{n % 2}" for n in range(20))]
     (tmp_path / "x.tsv").write_text("\n".join(lines))
@@ -76,6 +78,7 @@ def test_data_check_lists_each_text(vocab: Any, check: Any, tmp_path: Path) -> N
     assert check(Text(train=str(tmp_path / "x.tsv"), vocab=path)) == [("cannot_open", "tokenizer.json", None)]
 
 
+@pytest.mark.slow
 def test_each_side_of_a_pair_and_words_with_tags_have_their_own_vocabulary(
     vocab: Any, check: Any, tmp_path: Path
 ) -> None:

@@ -225,6 +225,7 @@ def test_work_comes_back_in_order():
         list(in_order(lambda number: 1 // number, [1, 0, 1], 2))
 
 
+@pytest.mark.slow
 def test_a_table_takes_no_memory_for_its_rows(tmp_path):
     """A few bytes a row are held, not the row."""
     path = tmp_path / "t.csv"

@@ -159,6 +159,7 @@ def test_the_same_as_in_plain_python(size: int, num_best: int, alpha: float, rou
             assert all(len(one.tokens) <= limit and not {0, BOS, EOS} & {*one.tokens} for one in found[sentence])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 4])
 def test_who_shares_a_batch_changes_nothing(size: int) -> None:
     decoder, beam = TableDecoder(50, 3), Beam(BOS, EOS, size)

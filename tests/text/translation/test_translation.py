@@ -57,6 +57,12 @@ def pairs(tmp_path: Path) -> Tuple[str]:
     return (f"dataset.train={tmp_path}/words",)
 
 
+@pytest.mark.zoo_cases(
+    "parallel=data-transformer",
+    "parallel=hybrid parallel.microbatches=2 trainer.grad_accumulation=2-transformer",
+    "parallel=hybrid parallel.microbatches=2 trainer.grad_accumulation=2-gnmt",
+)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=["transformer", "gnmt"])
 @pytest.mark.parametrize(
     "placement",
@@ -83,6 +89,7 @@ def test_bfloat16_is_the_same_under_a_placement(describe_run: Any, pairs: Any) -
     assert found.passed and found.low is not None, found
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(describe_run: Any, pairs: Any) -> None:
     """Gradients and sums of two replicas are those of the whole batch, token by token, not the mean of two means."""
     description = describe_run(*SMALL, *TRANSFORMER, *pairs, "parallel=data", "optimizer=sgd", "lr_scheduler=constant")
@@ -140,6 +147,7 @@ def test_two_workers_train_as_one(
     assert found.metrics["val/loss"] == pytest.approx(alone.metrics["val/loss"], rel=1e-4)
 
 
+@pytest.mark.zoo_cases("gnmt")
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=["transformer", "gnmt"])
 def test_a_run_is_stopped_in_an_epoch_and_goes_on_to_the_same_bits(
@@ -153,7 +161,7 @@ def test_a_run_is_stopped_in_an_epoch_and_goes_on_to_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("separate", [False, pytest.param(True, marks=pytest.mark.zoo)])
 def test_a_run_is_measured_and_translates(
     train_run: Any, pairs: Any, tmp_path: Path, capsys: Any, separate: bool
 ) -> None:
@@ -192,6 +200,7 @@ def test_a_run_is_measured_and_translates(
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_of_special_tokens_only_an_end_is_written(describe_run: Any, pairs: Any) -> None:
     description = describe_run(*SMALL, *TRANSFORMER, *pairs)
     _, signature = open_data(description)
@@ -211,6 +220,7 @@ def test_a_source_is_cut_by_its_tokens_which_may_be_more_than_its_characters() -
     assert [row.get("is_cut", False) for _, row in found] == [False, True], "18 bytes in UTF-8"
 
 
+@pytest.mark.slow
 def test_what_is_shown_stands_beside_its_reference(train_run: Any, pairs: Any) -> None:
     made, _ = train_run(*SMALL, *TRANSFORMER, *pairs, "trainer.limit_train_batches=1")
     (table,) = made.runner._data.samples.artifacts(made.runner._evaluator)
@@ -218,6 +228,7 @@ def test_what_is_shown_stands_beside_its_reference(train_run: Any, pairs: Any) -
     assert all(reference == source[::-1] for source, reference, _ in table.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -236,6 +247,7 @@ def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) 
     assert said in str(refused.value)
 
 
+@pytest.mark.slow
 def test_shards_of_a_batch_of_tokens_need_not_be_equal(describe_run: Any) -> None:
     """Of pairs they do."""
     words = ("task=translation", "parallel=pipeline", "parallel.microbatches=4", "dataset.batch_size=30")
@@ -244,6 +256,7 @@ def test_shards_of_a_batch_of_tokens_need_not_be_equal(describe_run: Any) -> Non
         describe_run(*words, "dataset.batch_tokens=null")
 
 
+@pytest.mark.slow
 def test_the_rate_of_a_reference_batch_is_scaled_by_tokens(describe_run: Any) -> None:
     description = describe_run("task=translation", "trainer.reference_batch_size=4000", "optimizer.lr=0.004")
     assert description.rates.lr == pytest.approx(0.002), "Adam's by the square root"

@@ -232,6 +232,7 @@ def test_an_image_belongs_to_one_split_and_comes_once(root, check):
     }
 
 
+@pytest.mark.slow
 def test_elements_are_read_with_about_as_much_memory_as_the_file_has(tmp_path):
     path = tmp_path / "large.json"
     one = {"id": 1, "segmentation": [[round(number * 1.37, 2) for number in range(200)]], "bbox": [1, 2, 3, 4]}

@@ -132,6 +132,7 @@ def write_shapes(root: Path, image_entries: int = 4) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mosaic", [0.0, 1.0])
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_masks_move_as_pixels_do(tmp_path: Path, fit: str, mosaic: float) -> None:
@@ -213,6 +214,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, given", [(kind, one) for kind, these in FAULTS.items() for one in these])
 def test_wrong_masks_are_refused_with_their_place(root: Path, capsys: Any, kind: str, given: Any) -> None:
     change(root, lambda one: one.update(segmentation=given))
@@ -230,6 +232,7 @@ def test_wrong_masks_are_refused_with_their_place(root: Path, capsys: Any, kind:
     assert Coco(root=str(root)).open().train is not None  # who does not ask for masks is not told of them
 
 
+@pytest.mark.slow
 def test_a_short_polygon_beside_others_is_left_out_and_listed(root: Path, capsys: Any) -> None:
     change(root, lambda one: one.update(segmentation=[[5, 4, 30, 4], [5, 4, 30, 4, 30, 20]]))
     assert len(opened(root).train.masks(0)) == 2
@@ -252,6 +255,7 @@ def test_a_file_that_changes_while_it_is_read_is_said(root: Path) -> None:
         source.fetch(np.array([0]), seed=0, epoch=0, train=True)
 
 
+@pytest.mark.slow
 def test_a_dataset_has_the_masks_that_a_task_asks_for(describe_run: Any, root: Path) -> None:
     words = ("dataset=coco", f"dataset.root={root}", "dataset.classes=[cat]")
     assert type(describe_run(*words).dataset) is Coco
@@ -259,6 +263,7 @@ def test_a_dataset_has_the_masks_that_a_task_asks_for(describe_run: Any, root: P
     assert type(dataset) is CocoInstances and dataset.classes == ["cat"]
 
 
+@pytest.mark.slow
 def test_a_network_is_trained_on_masks_in_several_sizes(train_run: Any, root: Path) -> None:
     _, result = train_run(
         "task=instance_segmentation",

@@ -208,6 +208,7 @@ def test_a_whole_image_is_fitted_with_its_boxes(tmp_path: Path) -> None:
         assert meta.tolist() == [[30, 60, 45, 45] if fit == "stretch" else [30, 60, 22, 45]]
 
 
+@pytest.mark.slow
 def test_boxes_of_scenes_are_around_the_ink(describe_run: Any) -> None:
     """Of a single digit that is what the mask of the same scene says."""
     words = ("dataset.digits=[1,1]", "dataset.num_val=40")
@@ -223,6 +224,7 @@ def test_boxes_of_scenes_are_around_the_ink(describe_run: Any) -> None:
         assert row[4] == mask_HW.max() - 1 and row[6] == (row[2] - row[0]) * (row[3] - row[1])
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_predicts_and_draws(
     train_run: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +261,7 @@ def test_a_run_is_evaluated_predicts_and_draws(
     assert alone["found"] == rows[1]["found"] and "picture" not in alone
 
 
+@pytest.mark.slow
 def test_what_is_predicted_for_is_never_written_over(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train_run(*SMALL, *ONE_EPOCH)
     for name in ("a/7.png", "b/007.jpg", "b/c.jpg", "b/c.png"):
@@ -279,6 +282,7 @@ def test_what_is_predicted_for_is_never_written_over(train_run: Any, tmp_path: P
     assert names == ["a/7.png", "b/007.png", "b/c.png", "b/c.png.png"]  # as the images lie
 
 
+@pytest.mark.slow
 def test_images_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     rng = np.random.RandomState(0)
@@ -296,6 +300,7 @@ def test_images_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     assert drawn.shape == bare.shape == (256, 256, 3) and np.abs(drawn - bare).max() > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [

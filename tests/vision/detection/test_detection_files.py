@@ -24,6 +24,8 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.zoo_cases("image_list", "records")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
@@ -141,7 +143,10 @@ def test_a_run_on_several_sizes_and_mixed_images_resumes_to_the_same_bits(tmp_pa
 YOLO3 = pytest.param(("model.name=yolo3_mobilenet0.25",), marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("model", [("model.channels=[8,8]", "model.width=8"), YOLO3])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model", [("model.channels=[8,8]", "model.width=8"), pytest.param(YOLO3, marks=pytest.mark.zoo)]
+)
 def test_placements_compute_batches_of_several_sizes_and_mixed_images(tmp_path, describe_run, model):
     """Each is another size; the loss of mixed images is divided by what objects count in the global batch."""
     root = f"dataset.root={write_voc(tmp_path / 'VOC2007')}"
@@ -160,6 +165,7 @@ def test_placements_compute_batches_of_several_sizes_and_mixed_images(tmp_path, 
     assert verify(description, 3, 1e-5).passed
 
 
+@pytest.mark.slow
 def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
     from mxtrain.data.spec import open_splits
     from mxtrain.engine.backend import mx
@@ -176,6 +182,7 @@ def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
         assert shapes == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -204,6 +211,7 @@ class Unweighing(CenterNetFPN):
     weighs_boxes: ClassVar[bool] = False
 
 
+@pytest.mark.slow
 def test_wrong_data_names_the_command_that_lists_all_of_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     root = write_voc(tmp_path / "VOC 2007")

@@ -165,6 +165,7 @@ def test_precision_is_undefined_without_objects() -> None:
     assert np.isnan([VocAP().compute(boxes), CocoAP().compute(boxes), CocoAR().compute(boxes)]).all()
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_who_measured_what() -> None:
     """To the bit; an image that two have seen counts once, in the pixels of the image as it is."""
     fitted = ResizeTransform.into(200, 400, (100, 100), "stretch")

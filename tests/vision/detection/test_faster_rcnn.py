@@ -70,7 +70,8 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
         )
 
 
-@pytest.mark.parametrize("fields", [PYRAMID, STAGED])
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)])
 def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_memory):
     coding, ours = prepared(FasterRCNN(**fields, init="msra"))
     check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), SIDE, 20)
@@ -91,6 +92,7 @@ def test_predictions_of_stock_networks_are_gluoncvs(name, side, tmp_path, writte
     check_values(coding, ours, theirs, str(tmp_path / "ours.params"), side, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["faster_rcnn_resnet50_v1b_custom", "faster_rcnn_fpn_resnet50_v1b_coco"])
 def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
     """Nothing is computed."""
@@ -107,6 +109,7 @@ def test_maps_larger_than_gluoncvs_have_boxes():
     assert network.rpn.anchor_generator.anchors.value.shape[3] == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
 def test_classes_are_found_by_their_names(fields, tmp_path):
     _, before = prepared(FasterRCNN(**fields), 3)
@@ -126,6 +129,7 @@ def test_classes_are_found_by_their_names(fields, tmp_path):
             np.testing.assert_array_equal(ours[lead + width :], old[lead + width : lead + 2 * width])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
 def test_a_file_of_the_backbone_alone_is_a_beginning(fields, tmp_path):
     from mxtrain.engine.backend import mx
@@ -181,6 +185,7 @@ def sampled(network, boxes, noise_BC):
     return network(image, nd_array(boxes), nd_array(noise_BC))[2].asnumpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
 def test_regions_are_a_sample_with_a_quota_for_any_division_of_a_batch(fields):
     coding, network = prepared(FasterRCNN(**fields))
@@ -212,6 +217,7 @@ def test_every_sample_has_room_for_an_object(samples, wanted):
     assert ProposalSettings(num_samples=samples).sampled(10000) == wanted
 
 
+@pytest.mark.zoo
 def test_regions_that_are_missing_do_not_count():
     """An image with fewer proposals than regions: the rest is the whole image, and nothing is predicted of it."""
     fields = {**STAGED, "anchor_sizes": [32.0, 33.0, 34.0], "regions": 200, "proposals": 200, "region_samples": 100}
@@ -259,6 +265,7 @@ def test_names_are_gluoncvs():
     assert len(names) == 8 and plain == set(gluoncv_detectors.FASTER_RCNN)
 
 
+@pytest.mark.slow
 def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"
@@ -326,7 +333,8 @@ def test_regions_are_read_from_the_map_of_their_size():
     np.testing.assert_allclose(found, np.broadcast_to(wanted_Q[:, None, None, None], (12, 1, 2, 2)))
 
 
-@pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)])
 def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
     """In both forms, with gradients of what is trained; in float64, since norms take most of a gradient away."""
     from mxtrain.engine.backend import autograd, native_operators
@@ -376,6 +384,7 @@ def test_nothing_is_detected_in_padding():
     np.testing.assert_allclose(found_N6[0, 2:], [10, 20, 40, 50], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [1, 2])
 def test_samples_of_so_few_regions_that_a_quarter_is_less_than_one(samples):
     _, network = prepared(FasterRCNN(**{**STAGED, "region_samples": samples}))

@@ -41,11 +41,13 @@ PLACEMENTS = [
 ]
 
 
+@pytest.mark.zoo_cases("placement0", "placement1")
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_placements_compute_what_one_device_does(describe_run, placement):
     assert verify(describe_run(*PYRAMID, *placement), 2, 1e-5).passed
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "placement",
@@ -59,6 +61,7 @@ def test_placements_of_one_with_a_single_map_compute_what_one_device_does(descri
     assert verify(describe_run(*STAGED, *placement), 1, 1e-5).passed
 
 
+@pytest.mark.slow
 def test_an_image_without_objects_trains_the_background(describe_run):
     box_BMD = np.full((2, 3, NUM_COLUMNS), -1, np.float32)
     loss_B, gradients = train_on(describe_run(*PYRAMID), box_BMD, [0, 1])
@@ -68,6 +71,7 @@ def test_an_image_without_objects_trains_the_background(describe_run):
     assert not gradients["box_predictor.weight"].any() and not gradients["rpn.rpn_head.loc.weight"].any()
 
 
+@pytest.mark.slow
 def test_a_sample_has_the_same_loss_in_any_batch(describe_run):
     """What is drawn for it is its own, and so is what its loss is divided by."""
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
@@ -78,6 +82,7 @@ def test_a_sample_has_the_same_loss_in_any_batch(describe_run):
     np.testing.assert_allclose(together, alone, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_draws_differ_between_epochs_but_not_between_validations(describe_run):
     from mxtrain.engine.backend import nd
     from mxtrain.types import Batch
@@ -100,6 +105,7 @@ def test_draws_differ_between_epochs_but_not_between_validations(describe_run):
     assert not (trained[0].inputs[2].asnumpy() == trained[0].targets[-1].asnumpy()[:, :65]).any()
 
 
+@pytest.mark.slow
 def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):
     _, result = train_run(*PYRAMID, "trainer.max_epochs=1", *PLACEMENTS[0], *BFLOAT16)
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"]) and "val/voc_ap" in result.metrics
@@ -112,12 +118,14 @@ def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):
     assert "change with the image" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_few_batches_can_be_overfitted(train_run):
     """They are trained on though they come in the order of evaluation."""
     _, result = train_run(*PYRAMID, "trainer.max_epochs=1", "trainer.overfit_batches=1", *PLACEMENTS[0])
     assert result.exit_code == 0 and math.isfinite(result.metrics["train/loss"])
 
 
+@pytest.mark.slow
 def test_more_stages_than_there_are_places_to_cut_are_refused(describe_run):
     from mxtrain.errors import ConfigError
     from mxtrain.training.objective import build_objective

@@ -29,6 +29,7 @@ PLACEMENTS = [
 ]
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize("words, loss", FAMILIES)
 def test_a_pipeline_computes_what_one_device_does(describe_run, words, loss):
@@ -42,28 +43,34 @@ def test_placements_compute_what_one_device_does(describe_run, words, loss, plac
     assert verify(describe_run(*words, *SCENES, *placement), 1, 1e-5).passed
 
 
+@pytest.mark.zoo_cases("placement1", "placement2")
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_placements_of_a_small_ssd_compute_what_one_device_does(describe_run, placement):
     """Its backbone is one block, which is known by its graph alone."""
     assert verify(describe_run(*SMALL_SSD, *SCENES, *placement), 1, 1e-5).passed
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_two_workers_compute_what_one_device_does():
     found = running.verify(*SMALL_SSD, *SCENES, "kvstore=dist_sync", "cluster.workers=2", "steps=2")
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.zoo
 def test_norms_over_all_devices_compute_what_one_device_does(describe_run):
     """Batch norms of a graph have no arguments where they are the usual ones."""
     assert verify(describe_run(*SMALL_SSD, *SCENES, "parallel=data", "parallel.batch_norm=global"), 1, 1e-5).passed
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_norms_over_all_devices_of_a_network_with_leaky_relus(describe_run):
     assert verify(describe_run(*YOLO3, *SCENES, "parallel=data", "parallel.batch_norm=global"), 1, 1e-6).passed
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize("words, loss", rest_in_zoo(FAMILIES, FAMILIES[2]))
 def test_a_run_ends_is_evaluated_and_gluoncv_opens_its_file(train_run, describe_run, tmp_path, words, loss):
@@ -95,6 +102,7 @@ def gluoncvs(name):
     return center_net.CenterNet(duc_mobilenet.mobilenetv3_small_duc(), heads, names, head_conv_channel=64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [SMALL_SSD, YOLO3])
 @pytest.mark.parametrize("place", [0, -1])
 def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run, words, place):
@@ -127,6 +135,7 @@ def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run
     assert heat(1).any() or heat(-1).any(), "what speaks for or what speaks against"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words, loss", FAMILIES)
 def test_a_batch_without_objects_is_learned_from(describe_run, words, loss):
     """Loss and gradients are finite, and say that nothing is there."""
@@ -151,6 +160,7 @@ def test_a_batch_without_objects_is_learned_from(describe_run, words, loss):
     assert all(np.isfinite(one).all() for one in gradients) and any(one.any() for one in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [

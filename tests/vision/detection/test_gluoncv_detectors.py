@@ -117,6 +117,7 @@ def check_values(kind, name, dataset, side, tmp_path):
     assert same_BN.mean() > 0.95, (found_BN6[~same_BN][:3], wanted_BN6[~same_BN][:3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, name, dataset, side", SMALL)
 def test_predictions_are_gluoncvs_with_the_same_file(kind, name, dataset, side, tmp_path):
     check_values(kind, name, dataset, side, tmp_path)
@@ -128,6 +129,7 @@ def test_predictions_of_larger_networks_are_gluoncvs(kind, name, dataset, side, 
     check_values(kind, name, dataset, side, tmp_path)
 
 
+@pytest.mark.slow
 def test_boxes_that_grow_with_the_image_go_with_the_file(tmp_path):
     """GluonCV keeps the boxes of its own sizes, unless a file has others."""
     coding, ours = prepared(SSD(name="ssd_300_mobilenet0.25", init="msra"), 20, 128)
@@ -141,6 +143,8 @@ def test_boxes_that_grow_with_the_image_go_with_the_file(tmp_path):
     np.testing.assert_array_equal(anchor_1N4.asnumpy()[0], coding.anchor_N4)
 
 
+@pytest.mark.zoo_cases("YOLO3-yolo3_mobilenet0.25-_voc-96", "GluonCVCenterNet-center_net_mobilenetv3_small_duc-_voc-64")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, name, dataset, side", SMALL)
 def test_files_of_gluoncvs_open_and_classes_are_found_by_their_names(kind, name, dataset, side, tmp_path):
     gluoncvs = theirs(name + dataset)
@@ -176,6 +180,7 @@ def test_files_of_gluoncvs_open_and_classes_are_found_by_their_names(kind, name,
                 np.testing.assert_array_equal(by_group[0][:, lead + place], by_group[1][:, lead + old])
 
 
+@pytest.mark.slow
 def test_what_came_of_weights_is_said_and_a_wrong_list_of_classes_is_refused(tmp_path):
     _, before = prepared(SSD(**SMALL_SSD), 3, 48)
     path = str(tmp_path / "three.params")
@@ -277,6 +282,7 @@ def test_images_that_do_not_fit_are_refused_with_what_does():
         SSD(name="ssd_300_vgg16_atrous").box_coding(3, (3, 64, 64))
 
 
+@pytest.mark.slow
 def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"
@@ -292,6 +298,7 @@ def test_describing_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
+@pytest.mark.slow
 def test_norms_and_biases_of_a_graph_have_no_weight_decay_and_can_be_frozen():
     from mxtrain.engine.backend import autograd
 

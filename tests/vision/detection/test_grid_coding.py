@@ -1,6 +1,7 @@
 """What a YOLOv3 makes of true boxes, beside GluonCV's."""
 
 import numpy as np
+import pytest
 
 from mxtrain.vision.detection.boxes import Flag, padded, rows_of
 from mxtrain.vision.detection.heads.grid import GridCoding
@@ -40,6 +41,7 @@ def theirs(box_BMD, num_classes=4):
     return [array.asnumpy() for array in found]
 
 
+@pytest.mark.slow
 def test_targets_are_gluoncvs():
     draw = np.random.RandomState(0)
     box_BMD = padded([random_boxes(draw, 1 + number % 12) for number in range(50)], 12)

@@ -81,7 +81,8 @@ def gluoncvs(fields):
     )
 
 
-@pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)], ids=["pyramid", "staged"])
 def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_memory):
     coding, ours = prepared(MaskRCNN(**fields))
     check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), least=18)
@@ -96,6 +97,7 @@ def test_predictions_of_stock_networks_are_gluoncvs(name, tmp_path, written_memo
     check_values(coding, ours, theirs, str(tmp_path / "ours.params"), least=30, least_classes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mask_rcnn_resnet101_v1d_coco", "mask_rcnn_fpn_resnet50_v1b_coco"])
 def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
     """Nothing is computed."""
@@ -133,6 +135,7 @@ def test_settings_of_stock_networks_are_gluoncvs(name, monkeypatch):
     assert masks.side(model.is_pyramid) == side
 
 
+@pytest.mark.slow
 def test_a_file_of_gluoncvs_is_loaded(tmp_path):
     """The other way round: of a network for other classes, of which one has the name of ours."""
     from mxtrain.engine.backend import mx
@@ -158,6 +161,7 @@ def test_a_file_of_gluoncvs_is_loaded(tmp_path):
     assert found.mask.mask.weight.shape[0] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
 def test_masks_are_learned_of_regions_that_hold_an_object(fields):
     _, network = prepared(MaskRCNN(**fields))
@@ -182,7 +186,8 @@ def test_masks_are_learned_of_regions_that_hold_an_object(fields):
         assert holds_R.sum() == holds_R[:count].sum()  # no region that holds an object is left out
 
 
-@pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)], ids=["pyramid", "staged"])
 def test_what_is_predicted_of_an_image_depends_on_no_other(fields):
     coding, network = prepared(MaskRCNN(**{**fields, "regions": 8, "max_detections": 6}))
     image = images(3)
@@ -193,6 +198,7 @@ def test_what_is_predicted_of_an_image_depends_on_no_other(fields):
         np.testing.assert_allclose(alone, together[row], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
     """Where regions are of several maps, each is seen as it is alone."""
     from mxtrain.engine.backend import nd
@@ -215,6 +221,7 @@ def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
     np.testing.assert_allclose(kept[-1], np.concatenate(alone), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_not_detected_has_no_mask():
     coding, _ = prepared(MaskRCNN(**STAGED))
     outputs = [nd_array(np.random.RandomState(0).randn(2, *shape)) for shape in coding.output_shapes]

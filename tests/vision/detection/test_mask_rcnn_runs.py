@@ -43,7 +43,7 @@ PIPELINE = ("parallel=pipeline", "parallel.microbatches=2")
 @pytest.mark.parametrize(
     "words",
     [
-        (*PYRAMID, *PIPELINE),
+        pytest.param((*PYRAMID, *PIPELINE), marks=pytest.mark.zoo),
         pytest.param(
             (*PYRAMID, "parallel=hybrid", "parallel.microbatches=2", "parallel.cut_before=[box_features]"),
             marks=pytest.mark.zoo,
@@ -64,6 +64,7 @@ def append_masks(row_MD, mask_SS):
     return np.concatenate([row_MD, np.tile(mask_SS.reshape(1, -1), (len(row_MD), 1))], axis=1)
 
 
+@pytest.mark.slow
 def test_an_image_without_objects_has_no_mask_loss(describe_run):
     loss_B, gradients = train_on(describe_run(*PYRAMID), np.full((2, 3, TRUE_COLUMNS), -1, np.float32), [0, 1])
     assert (loss_B > 0).all() and all(np.isfinite(one).all() for one in gradients.values())
@@ -72,6 +73,7 @@ def test_an_image_without_objects_has_no_mask_loss(describe_run):
     assert gradients["class_predictor.bias"][0] < 0
 
 
+@pytest.mark.slow
 def test_objects_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
     full = np.ones((TRUE_SIDE, TRUE_SIDE))
@@ -90,6 +92,7 @@ def test_objects_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
     assert np.flatnonzero(bias_K).tolist() == [1, 3] and (bias_K[[1, 3]] < 0).all()  # inside of objects all is of them
 
 
+@pytest.mark.slow
 def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):
     _, result = train_run(*PYRAMID, "trainer.max_epochs=1", *PIPELINE, *BFLOAT16)
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"]) and "val/mask_ap" in result.metrics

@@ -84,6 +84,7 @@ def damage(root: Path, how: str) -> None:
         path.write_bytes(path.read_bytes()[:60])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mask_size", "stray_mask_value", "empty_mask", "unreadable_mask"])
 def test_wrong_masks_are_found_and_named(root: Path, capsys: Any, kind: str) -> None:
     words = ["task=instance_segmentation", "dataset=voc", f"dataset.root={root}", "dataset.classes=[cat,Dog]"]

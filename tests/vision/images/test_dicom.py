@@ -256,6 +256,7 @@ def test_refusals(case, tmp_path, caplog, capfd):
     assert SECRET not in f"{caught.value}{caplog.text}{capfd.readouterr()}"
 
 
+@pytest.mark.slow
 def test_small_files_take_little_memory():
     """Packed bytes that would become 8 GiB, and a run of RLE that goes on for ever."""
     meta, body = dicom(GREY)[:132], zlib.compressobj(9, zlib.DEFLATED, -15)

@@ -74,6 +74,7 @@ def test_dicom_files_are_trained_on_and_predicted_without_the_training_data(ct, 
     assert b"Jane" not in left and "Jane" not in printed.out + printed.err
 
 
+@pytest.mark.slow
 def test_masks_are_predicted_for_deep_images(tmp_path, train_run, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.RandomState(0)

@@ -178,6 +178,7 @@ def test_decoding_takes_the_centre(tmp_path):
     assert (image[0, 0] == 255).all() and (image[0, 1:] == 0).all() and label.tolist() == [-1]
 
 
+@pytest.mark.slow
 def test_big_jpegs_are_reduced_while_decoding_with_the_same_result(tmp_path):
     y, x = np.mgrid[:600, :800]
     pixels = np.stack([x % 256, y % 256, (x + y) // 6], -1).astype(np.uint8) // 2 + 60
@@ -400,6 +401,7 @@ def test_an_image_starts_no_program(tmp_path, monkeypatch):
     assert not (tmp_path / "executed").exists()
 
 
+@pytest.mark.slow
 def test_every_image_is_opened_as_one_of_the_known_formats():
     calls = [
         ast.unparse(node)

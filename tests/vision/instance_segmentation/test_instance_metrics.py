@@ -119,6 +119,7 @@ def reference(made: List[Figure], kind: str) -> List[float]:
     return evaluation.stats.tolist()
 
 
+@pytest.mark.slow
 def test_all_twelve_figures_are_those_of_cocos_own_tool(made: List[Figure]) -> None:
     collected = collected_of(made)
     for kind, coco in (("segm", collected.mask_coco()), ("bbox", collected.coco())):

@@ -59,6 +59,7 @@ def predicted() -> np.ndarray:
     return found_NR
 
 
+@pytest.mark.slow
 def test_masks_of_scenes_are_those_of_segmentation_digit_by_digit(describe_run: Any) -> None:
     words = ("dataset.digits=[3,4]", "dataset.num_val=30")
     described = [describe_run(f"task={task}", *words) for task in ("segmentation", "instance_segmentation")]
@@ -91,6 +92,7 @@ def test_masks_of_scenes_are_those_of_segmentation_digit_by_digit(describe_run: 
     assert all(one == () for one in in_training[:, -1])
 
 
+@pytest.mark.slow
 def test_true_masks_are_found_to_be_right(describe_run: Any) -> None:
     """The whole way from scenes to COCO's figures with a network that knows: masks of 28 x 28 squares lose little."""
     source = open_splits(describe_run("task=instance_segmentation", "dataset.num_val=40").dataset).val
@@ -106,6 +108,7 @@ def test_true_masks_are_found_to_be_right(describe_run: Any) -> None:
     assert MaskAP(iou=0.75).compute(collected) == pytest.approx(1.0) and MaskAP().compute(collected) > 0.95
 
 
+@pytest.mark.slow
 def test_predictions_have_the_size_of_their_image(describe_run: Any) -> None:
     description = describe_run("task=instance_segmentation", "model.prototypes=4")
     coding, decode = TASK._coding(description, SIGNATURE), TASK.build_decode(description, SIGNATURE)
@@ -164,6 +167,7 @@ def test_rows_and_cocos_form_of_a_prediction() -> None:
     assert TASK.row(SIGNATURE, predicted()[2:], 1) == {"found": []}
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     _, result = train_run(*SMALL, *ONE_EPOCH, "metric=[mask_ap50,mask_ap,voc_ap,coco_ap]")
     assert {"val/mask_ap50", "val/mask_ap", "val/voc_ap", "val/coco_ap"} <= set(result.metrics)
@@ -213,6 +217,7 @@ def test_masks_are_drawn_in_the_colour_of_their_class(describe_run: Any) -> None
     assert artifact.draw(4).mode == "RGB"  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_the_true_masks_of_images_are_drawn(describe_run: Any) -> None:
     from mxtrain.vision.detection.box_figure import boxed_samples
 
@@ -222,6 +227,7 @@ def test_the_true_masks_of_images_are_drawn(describe_run: Any) -> None:
     assert encode_masks(sample.true_masks) == list(fact_BF[0, -1]) and len(sample.true_masks) == len(sample.true_MD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [

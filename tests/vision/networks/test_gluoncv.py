@@ -58,6 +58,10 @@ OTHER_TASKS = (
 OTHER_TASK_ENDINGS = ("_int8", "_ucf101", "_hmdb51", "_kinetics400", "_sthsthv2", "_custom", "_s")
 
 
+@pytest.mark.zoo_except(
+    "resnet18_v1b-64", "mobilenet0.25-64", "mobilenetv3_small-64", "squeezenet1.1-224", "cifar_resnet20_v1-32"
+)
+@pytest.mark.slow
 @pytest.mark.parametrize("name,options,size", RUN, ids=[f"{name}-{size}" for name, _, size in RUN])
 def test_families_build_and_run(name, options, size, prepare, train_step):
     model = GluonCV(name=name, options=options)
@@ -96,6 +100,26 @@ def test_every_name_has_a_size():
             assert all(side == sizes.usual or side % sizes.multiple == 0 for side in sides), name
 
 
+@pytest.mark.zoo_cases(
+    "densenet121",
+    "hrnet_w18_c",
+    "hrnet_w18_small_v1_c",
+    "hrnet_w18_small_v2_c",
+    "mobilenetv3_large",
+    "nasnet_4_1056",
+    "nasnet_6_4032",
+    "resnet50_v1b_gn",
+    "resnet50_v1c",
+    "resnet50_v1d_0.11",
+    "resnext101e_64x4d",
+    "resnext50_32x4d",
+    "se_resnext101e_64x4d",
+    "se_resnext50_32x4d",
+    "senet_154",
+    "senet_154e",
+    "shufflenet_v1",
+    "xception",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", smallest_of_families())
 def test_every_family_takes_what_it_asks_for(name):
@@ -157,6 +181,7 @@ def test_a_wrong_option_is_named(prepare):
         prepare(GluonCV(options={"thumbnial": True}))
 
 
+@pytest.mark.slow
 def test_auxiliary_outputs_are_refused(prepare):
     with pytest.raises(ConfigError, match=r"one tensor of \(batch, 10\).*returns 2: 1x10, 1x10"):
         prepare(GluonCV(name="nasnet_4_1056", options={"use_aux": True}), 10, (3, 64, 64))

@@ -95,6 +95,7 @@ def test_a_split_that_is_held_out_takes_whole_images(tmp_path: Path) -> None:
     assert len(splits.train) + len(splits.val) == 3 and not of_split[0] & of_split[1]
 
 
+@pytest.mark.slow
 def test_it_trains_is_measured_and_predicts_for_images_and_for_boxes(
     tmp_path: Path, train_run: Any, monkeypatch: Any, capsys: Any
 ) -> None:

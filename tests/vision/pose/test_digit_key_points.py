@@ -22,6 +22,7 @@ def drawn(number: int, size: int, begin: int) -> np.ndarray:
     return spread_HG @ (image_N1GG[number, 0] / 255.0) @ spread_HG.T > 0.4
 
 
+@pytest.mark.slow
 def test_key_points_are_where_the_ink_ends() -> None:
     for number in range(0, 1797, 60):
         is_ink_HW = drawn(number, 40, 10)
@@ -48,6 +49,7 @@ def test_key_points_are_where_the_ink_ends() -> None:
             assert points[name][2] == 2
 
 
+@pytest.mark.zoo
 def test_key_points_stay_where_they_are_when_a_digit_is_drawn_larger() -> None:
     """In shares of the box. The outermost pixel itself jumps by 0.07 in the mean."""
     moves = []
@@ -62,6 +64,7 @@ def test_key_points_stay_where_they_are_when_a_digit_is_drawn_larger() -> None:
     assert (move_NJ.mean(axis=0) < 0.03).all() and np.mean(move_NJ > 0.1) < 0.01
 
 
+@pytest.mark.slow
 def test_a_sample_is_the_digit_of_the_scene_that_nothing_hides(describe_run: Any) -> None:
     dataset = describe_run("dataset=digit_key_points", "dataset.num_val=40").dataset
     source = open_splits(dataset).val

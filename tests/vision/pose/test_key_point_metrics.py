@@ -108,6 +108,7 @@ def test_oks_ap_is_cocos(tmp_path: Path) -> None:
     np.testing.assert_allclose([metric.compute(poses) for metric in METRICS], expected, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [[0.2], np.linspace(0.01, 0.3, J).tolist()])
 def test_oks_ap_with_other_sigmas_is_cocos(tmp_path: Path, given: List[float]) -> None:
     expected = coco_summary(tmp_path, np.broadcast_to(given, J))[0]
@@ -148,6 +149,7 @@ def test_a_batch_is_collected_in_pixels_of_the_images() -> None:
     np.testing.assert_allclose(found.sigma_J, PERSON_SIGMAS)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_whoever_measured_what() -> None:
     """Two workers, one of which has an object that the other has, too."""
     whole, halves = collected(OBJECTS), [CollectedPoses(), CollectedPoses()]
@@ -165,6 +167,7 @@ def test_it_is_the_same_whoever_measured_what() -> None:
         assert values == [metric.compute(whole) for metric in (*METRICS, PCK())]
 
 
+@pytest.mark.slow
 def test_what_was_said_of_a_part_is_forgotten_when_another_comes() -> None:
     part, rest = collected(OBJECTS[:100]), CollectedPoses()
     assert OksAP().compute(part) != OksAP().compute(collected(OBJECTS))
@@ -178,6 +181,7 @@ def test_nothing_measured_is_nothing() -> None:
     assert np.isnan([metric.compute(CollectedPoses()) for metric in (*METRICS, PCK())]).all()
 
 
+@pytest.mark.slow
 def test_variants_are_named_and_wrong_ones_refused(describe_run: Any) -> None:
     assert OksAP().signature == "COCO,oks=0.50:0.95,area=all,max_detections=20,sigmas=dataset"
     assert OksAP(oks=0.5, sigmas=[0.05, 0.1]).signature.endswith("oks=0.50,area=all,max_detections=20,sigmas=0.05/0.1")

@@ -138,6 +138,7 @@ def test_coco_s_sigmas_are_those_of_its_tool() -> None:
     np.testing.assert_allclose(PERSON_SIGMAS, Params("keypoints").kpt_oks_sigmas)
 
 
+@pytest.mark.slow
 def test_draws_are_a_function_of_seed_epoch_and_sample() -> None:
     augment = KeyPointAugment()
     crops = [augment.crop(BOX, SIZE, 3, 1, index) for index in range(2000)]

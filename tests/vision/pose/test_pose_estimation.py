@@ -158,6 +158,7 @@ def test_rows_cells_and_results() -> None:
     assert json.loads("".join(TASK.write_as("coco", SIGNATURE, []))) == []
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     _, result = train_run(*SMALL, *ONE_EPOCH)
     assert {"val/pck", "val/oks_ap"} <= set(result.metrics)
@@ -195,6 +196,7 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
     assert "Predict for one of both at a time." in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_images_show_key_points_where_they_are(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     names = ["top", "bottom", "left", "right", "centre"]
@@ -227,6 +229,7 @@ def test_the_highest_scoring_key_point_is_explained(describe_run: Any) -> None:
     np.testing.assert_allclose(explained.score((nd.array(output * 0 + 3),)).asnumpy(), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [

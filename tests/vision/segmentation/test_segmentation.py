@@ -178,6 +178,7 @@ def test_the_palette_is_that_of_voc() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_scenes_to_test_with_show_digits_of_their_own(describe_run: Any) -> None:
     overrides = ["task=segmentation", "dataset.num_train=1", "dataset.num_val=3"]
     assert open_splits(describe_run(*overrides).dataset).test is None
@@ -187,6 +188,7 @@ def test_scenes_to_test_with_show_digits_of_their_own(describe_run: Any) -> None
     assert not held_out[2] & (held_out[0] | held_out[1])
 
 
+@pytest.mark.slow
 def test_scenes_are_a_function_of_seed_epoch_and_index(describe_run: Any) -> None:
     splits = open_splits(describe_run("task=segmentation").dataset)
     many = np.arange(40)
@@ -213,6 +215,7 @@ def test_no_digit_and_no_part_of_a_photograph_is_in_training_and_in_validation(d
         assert left.shape == right.shape and not np.array_equal(left, right)
 
 
+@pytest.mark.slow
 def test_eval_and_predict_agree_and_show(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     """Masks of a file each, of the images' own size, agree with what eval counted, and with the checkpoint alone."""
     made, _ = train_run(*SMALL, "trainer.max_epochs=1")
@@ -247,6 +250,7 @@ def test_eval_and_predict_agree_and_show(train_run: Any, tmp_path: Path, capsys:
         assert mask.size == (30, 50)
 
 
+@pytest.mark.slow
 def test_files_of_the_same_name_do_not_replace_each_other(train_run: Any, tmp_path: Path) -> None:
     train_run(*SMALL, "trainer.max_epochs=1", "trainer.limit_train_batches=1")
     for name in ("a/x.png", "b/x.png", "b/x.jpg", "b/X.png"):
@@ -259,6 +263,7 @@ def test_files_of_the_same_name_do_not_replace_each_other(train_run: Any, tmp_pa
     assert sorted(map(str, (tmp_path / "masks").rglob("*.png"))) == sorted(masks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -282,6 +287,7 @@ def test_what_does_not_fit_is_refused(words: Any, said: str, capsys: Any, tmp_pa
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, words, said",
     [
@@ -301,6 +307,7 @@ def test_a_loss_of_the_users_is_tried_before_training(describe_run: Any, name: s
     assert said in str(caught.value) and name.rpartition(".")[2] in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_users_is_given_all_outputs(describe_run: Any, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "own_pixels.py").write_text(
         "from mxnet.gluon import HybridBlock\n\n\nclass Own(HybridBlock):\n    weighted = True\n\n"
@@ -318,6 +325,7 @@ def test_a_loss_of_the_users_is_given_all_outputs(describe_run: Any, tmp_path: P
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_shown_samples_are_an_image_in_tensorboard(train_run: Any, tmp_path: Path) -> None:
     made, _ = train_run(*SMALL, "trainer.max_epochs=1", "trainer.limit_train_batches=1")
     (image,) = made.runner._data.samples.artifacts(made.runner._evaluator)
