@@ -7,7 +7,6 @@ Each worker has two mailboxes, used alternately, so that it never writes to one 
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -18,8 +17,9 @@ from mxtrain.kvstore import wire
 from mxtrain.kvstore.compression import Build, other_parameters, redistribute_residual
 from mxtrain.kvstore.dist_store import create, join_servers, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
+from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.remote_updater import RemoteUpdater
-from mxtrain.kvstore.store import Numbers, Reduction, Store
+from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.world import World
 
 if TYPE_CHECKING:
@@ -56,9 +56,6 @@ class AsyncStore(Store):
 
     # Within a step.
 
-    def within_step(self) -> Store:
-        return Store()
-
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums over this worker's replicas only."""
         self._replica_store.reduce(reductions)
@@ -86,6 +83,7 @@ class AsyncStore(Store):
         return np.sum([words.view(np.float64) for words in self._exchange(numbers.view(np.float32))], axis=0)
 
     def average(self, arrays: Sequence[nd.NDArray]) -> None:
+        """Averages arrays that each worker has on its own (batch-norm statistics, EMA weights) in place."""
         if self.world.size == 1 or not arrays:
             return
         flat = np.concatenate([array.asnumpy().astype(np.float32).reshape(-1) for array in arrays])
@@ -98,16 +96,9 @@ class AsyncStore(Store):
             nd.array(part, ctx=array.context, dtype=array.dtype).copyto(array)
             begin += array.size
 
-    def agree(self, values: Dict[str, float]) -> Dict[str, float]:
-        if self.world.size == 1:
-            return values
-        agreed: Dict[str, float] = json.loads(self.broadcast(json.dumps(values).encode()))
-        return agreed
-
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         if self.world.size == 1:
-            assert blob is not None
-            return blob
+            return super().broadcast(blob)
         return self._broadcast_from(blob or b"", 0)
 
     def _broadcast_from(self, blob: bytes, rank: int) -> bytes:
@@ -149,13 +140,6 @@ class AsyncStore(Store):
             self._updater.restore_residuals(local)
         except (KeyError, ValueError) as error:
             raise other_parameters(error) from error
-
-    def scalars(self) -> Dict[str, float]:
-        return {} if self._updater is None else self._updater.staleness()
-
-    def summary(self) -> Dict[str, float]:
-        values = {} if self._updater is None else self._updater.staleness(of_all=True)
-        return {**values, **({} if self._tables is None else self._tables.summary())}
 
     def connect_tables(self) -> TableClient:
         if self._tables is None:

@@ -9,7 +9,7 @@ import numpy as np
 from mxtrain.engine.backend import nd
 
 if TYPE_CHECKING:
-    from mxtrain.kvstore.store import Reduction
+    from mxtrain.kvstore.reduction import Reduction
 
 BUCKET_BYTES = 4 << 20
 """The size of a full bucket: messages are few, and the first leaves while backward still runs."""

@@ -85,9 +85,6 @@ class DistStore(JoinedStore):
             self._tables = join_servers(self, self._store)
         return self._tables
 
-    def summary(self) -> Dict[str, float]:
-        return {} if self._tables is None else self._tables.summary()
-
     def _disconnect(self) -> None:
         if self._tables is not None:
             self._tables.close()

@@ -31,12 +31,13 @@ from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.membership import Membership
 from mxtrain.kvstore.world import JOINS, RING, WORKER, World
 from mxtrain.private_sockets.gloo import move_gloo
 from mxtrain.runtime.network import interface_towards
 
 if TYPE_CHECKING:
-    from mxtrain.kvstore.store import Reduction
+    from mxtrain.kvstore.reduction import Reduction
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """Matches MXNet's errors after a failure of Horovod or Gloo: they contain its text, but have no type of their own."""
@@ -48,27 +49,24 @@ WATCH_S = 0.5
 
 
 class HorovodStore(JoinedStore):
-    """A worker's membership in the ring. The constructor waits until all members have joined.
+    """A worker's sums over the ring. The constructor waits until all members have joined.
 
     Args:
         world: rank and size with which the worker was started; `self.world` has those of the current ring.
         compressor: builds the compressor of a bucket.
     """
 
+    membership: RingMembership
+
     def __init__(self, world: World, compressor: Build = Compressor):
         super().__init__(world, compressor)
         import horovod.mxnet as horovod
 
         self._horovod = horovod
-        self._ring: Optional[str] = os.environ.get(RING)
         self._number = 0
-        self._residuals: Dict[int, List[nd.NDArray]] = {}
-        self._sockets: Dict[int, str] = {}
         self._names: Dict[int, Tuple[nd.NDArray, str]] = {}
-        self._generation = int(os.environ.get(JOINS, "0"))
-        self.joined_late = self._generation > 0
-        self._newest_request = 0
-        self.join()
+        self.membership = RingMembership(self)
+        self.membership.join()
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         # Horovod's default is the average. Gradients are divided by the global batch size already, so sum them.
@@ -80,35 +78,9 @@ class HorovodStore(JoinedStore):
         super().begin_step(step, size)
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
-        if self.elastic:
-            # Residuals from before this step and the last one: a lost peer makes this worker repeat one of them.
-            residuals = [c.residual.copy() for c in self.compressors_of(reductions) if c.residual is not None]
-            last = self._residuals.get(self._number - 1, [])
-            self._residuals = {self._number - 1: last, self._number: residuals}
+        if self.membership.elastic:
+            self.membership.keep_residuals(self._number, self.compressors_of(reductions))
         super().reduce(reductions)
-
-    def drain(self) -> None:
-        # Each failed operator raises its error at one later wait: call it until none is left.
-        for _ in range(100):
-            try:
-                nd.waitall()
-                return
-            except mx.base.MXNetError:  # `confirm` has reported the failure
-                continue
-
-    def resume_from(self, step: int) -> None:
-        residuals = [c.residual for group in self._compressors.values() for c in group if c.residual is not None]
-        # A worker that was one step ahead repeats that step, so it also restores the residuals from before it.
-        for residual, saved in zip(residuals, self._residuals.get(step + 1, [])):
-            saved.copyto(residual)
-        self._residuals.clear()
-
-    def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
-        """Waits for the sums, so that either all remaining members apply a step or none of them.
-
-        This costs one wait per step. Without it a member could have updated half of its weights when another one dies.
-        """
-        self.wait_for(arrays)
 
     def wait_for(self, arrays: Sequence[nd.NDArray]) -> None:
         with translate_lost_peers():
@@ -123,12 +95,88 @@ class HorovodStore(JoinedStore):
         with translate_lost_peers():
             return array.asnumpy()
 
-    # Members join and leave.
+    def start_ring(self, world: World) -> None:
+        """Prepares sums in a new ring, in which this worker has the place `world`."""
+        self.world = world
+        self._names.clear()
+        self.times = None
+
+    def renew_compressors(self) -> None:
+        """Builds the compressors again, because their payloads depend on the number of workers. Keeps residuals."""
+        previous, self._compressors = self._compressors, {}
+        for key, compressors in previous.items():
+            for old, new in zip(compressors, self.compressors_of(self._buckets[key][0])):
+                if old.residual is not None:
+                    old.residual.copyto(new.residual)  # type: ignore[arg-type]  # of the same length and kind
+
+    @property
+    def compressors(self) -> List[Compressor]:
+        """Returns the compressors of all buckets."""
+        return [compressor for group in self._compressors.values() for compressor in group]
+
+    def _disconnect(self) -> None:
+        self._horovod.shutdown()
+
+    def _name(self, array: nd.NDArray) -> str:
+        """Returns the name of an array for Horovod, which matches arrays of different workers by name.
+
+        Arrays are numbered in the order of their first sum, which is the same on all members. Each ring starts at 0.
+        """
+        if id(array) not in self._names:
+            self._names[id(array)] = (array, f"{len(self._names)}")
+        return str(self._names[id(array)][1])
+
+
+class RingMembership(Membership):
+    """A worker's membership in the ring. Members join and leave if a supervisor forms new rings.
+
+    Args:
+        store: store of the worker.
+    """
+
+    def __init__(self, store: HorovodStore):
+        import horovod.mxnet as horovod
+
+        self._store, self._horovod = store, horovod
+        self._ring: Optional[str] = os.environ.get(RING)
+        self._residuals: Dict[int, List[nd.NDArray]] = {}
+        self._sockets: Dict[int, str] = {}
+        self._generation = int(os.environ.get(JOINS, "0"))
+        self.joined_late = self._generation > 0
+        self._newest_request = 0
 
     @property
     def elastic(self) -> bool:
         """Returns True if a supervisor can form a new ring after members leave or join."""
         return self._ring is not None
+
+    def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
+        """Waits for the sums, so that either all remaining members apply a step or none of them.
+
+        This costs one wait per step. Without it a member could have updated half of its weights when another one dies.
+        """
+        self._store.wait_for(arrays)
+
+    def drain(self) -> None:
+        # Each failed operator raises its error at one later wait: call it until none is left.
+        for _ in range(100):
+            try:
+                nd.waitall()
+                return
+            except mx.base.MXNetError:  # `confirm` has reported the failure
+                continue
+
+    def keep_residuals(self, step: int, compressors: Sequence[Compressor]) -> None:
+        """Keeps the residuals from before this step and the last one: a lost peer makes this worker repeat one."""
+        residuals = [c.residual.copy() for c in compressors if c.residual is not None]
+        self._residuals = {step - 1: self._residuals.get(step - 1, []), step: residuals}
+
+    def resume_from(self, step: int) -> None:
+        residuals = [c.residual for c in self._store.compressors if c.residual is not None]
+        # A worker that was one step ahead repeats that step, so it also restores the residuals from before it.
+        for residual, saved in zip(residuals, self._residuals.get(step + 1, [])):
+            saved.copyto(residual)
+        self._residuals.clear()
 
     def wants_regroup(self) -> bool:
         """Returns True if a worker waits to join. Only rank 0 knows."""
@@ -143,11 +191,7 @@ class HorovodStore(JoinedStore):
         self._horovod.shutdown()
         self._shut_down_sockets()
         self.join()
-        previous, self._compressors = self._compressors, {}  # their payloads depend on the number of workers
-        for key, compressors in previous.items():
-            for old, new in zip(compressors, self.compressors_of(self._buckets[key][0])):
-                if old.residual is not None:
-                    old.residual.copyto(new.residual)  # type: ignore[arg-type]  # of the same length and kind
+        self._store.renew_compressors()
 
     def join(self) -> None:
         """Joins a ring. Waits for all of its members.
@@ -167,20 +211,16 @@ class HorovodStore(JoinedStore):
         except ValueError as error:  # for instance, another member died before all had joined
             raise PeersLost(f"Horovod could not form a ring: {error}") from error
         self._sockets = {fd: name for fd, name in open_sockets().items() if other_sockets.get(fd) != name}
-        started, self.world = self.world, World(self._horovod.rank(), self._horovod.size())
-        if self._ring is None and self.world != started:
+        started, world = self._store.world, World(self._horovod.rank(), self._horovod.size())
+        if self._ring is None and world != started:
             raise ConfigError(
-                f"worker {started.rank} of {started.size} was started, but Horovod sees {self.world.rank} of "
-                f"{self.world.size}. Built without MPI it needs horovodrun, or cluster.launcher=mpi or slurm."
+                f"worker {started.rank} of {started.size} was started, but Horovod sees {world.rank} of "
+                f"{world.size}. Built without MPI it needs horovodrun, or cluster.launcher=mpi or slurm."
             )
-        self._names.clear()
-        self.times = None
-        if self._ring is not None and self.world.rank == 0 and self._newest_request == 0:
+        self._store.start_ring(world)
+        if self._ring is not None and world.rank == 0 and self._newest_request == 0:
             self._newest_request = self._generation
             threading.Thread(target=self._watch, name="mxtrain-ring", daemon=True).start()
-
-    def _disconnect(self) -> None:
-        self._horovod.shutdown()
 
     def _shut_down_sockets(self) -> None:
         """Shuts down the connections of the ring, which Horovod keeps open until its next `init`.
@@ -225,15 +265,6 @@ class HorovodStore(JoinedStore):
             with DIRECTLY.open(f"http://{self._ring}/mxtrain/{key}", timeout=5) as answer:
                 return json.loads(answer.read())
         return None
-
-    def _name(self, array: nd.NDArray) -> str:
-        """Returns the name of an array for Horovod, which matches arrays of different workers by name.
-
-        Arrays are numbered in the order of their first sum, which is the same on all members. Each ring starts at 0.
-        """
-        if id(array) not in self._names:
-            self._names[id(array)] = (array, f"{len(self._names)}")
-        return str(self._names[id(array)][1])
 
 
 def open_sockets() -> Dict[int, str]:

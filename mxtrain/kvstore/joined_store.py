@@ -11,9 +11,13 @@ import numpy as np
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.buckets import Bucket, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, redistribute_residual
-from mxtrain.kvstore.store import Numbers, Reduction, Store
+from mxtrain.kvstore.reduction import Reduction
+from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.kvstore.world import World
+
+NUMBERS_PER_MESSAGE = 1 << 20
+"""Length of the arrays in which `broadcast` sends a blob."""
 
 
 class JoinedStore(Store):
@@ -208,7 +212,26 @@ class JoinedStore(Store):
             part.astype(array.dtype, copy=False).copyto(array)
             begin += array.size
 
-    def total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
+    def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
+        return self._total_later(votes)
+
+    def broadcast(self, blob: Optional[bytes]) -> bytes:
+        if self.world.size == 1:
+            return super().broadcast(blob)
+        (size,) = self.total([len(blob or b"")]).astype(int)
+        padded = (blob or b"") + b"\0" * (size % 2 if self.world.rank == 0 else 0)
+        # Two bytes per number, which float32 represents exactly; the other workers add 0.
+        numbers = np.frombuffer(padded, "<u2") if self.world.rank == 0 else np.zeros((size + 1) // 2)
+        pieces: List[bytes] = []
+        for begin in range(0, len(numbers), NUMBERS_PER_MESSAGE):
+            piece = np.zeros(NUMBERS_PER_MESSAGE)
+            part = numbers[begin : begin + NUMBERS_PER_MESSAGE]
+            piece[: len(part)] = part
+            pieces.append(self._total_later(piece)()[: len(part)].astype("<u2").tobytes())
+        return b"".join(pieces)[:size]
+
+    def _total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
+        """Starts a sum of integers over workers. The returned function waits for the result and returns it."""
         result = self.sum_copy(nd.array(values, ctx=mx.cpu()), "total")
         return lambda: self.read(result)
 

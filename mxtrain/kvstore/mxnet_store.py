@@ -8,7 +8,8 @@ from typing import Callable, Dict, FrozenSet, List, Optional, Sequence
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore.store import Reduction, Store
+from mxtrain.kvstore.reduction import Reduction
+from mxtrain.kvstore.store import Store
 
 
 class MXNetStore(Store):

@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+from typing_extensions import Protocol
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import CheckpointError
@@ -15,14 +16,31 @@ from mxtrain.kvstore.compressed_message import CompressedExchange
 from mxtrain.kvstore.compression import Build
 from mxtrain.kvstore.message import Message, header_of
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Parameter, Reply, Request, SetUp
+from mxtrain.kvstore.world import World
 
 if TYPE_CHECKING:
-    from mxtrain.kvstore.async_store import AsyncStore
     from mxtrain.types.annotations import Config, JsonObject
 
 NOTHING = np.zeros(0, np.float32)
 REPLIES_KEPT = 4
 """Number of answers whose headers are kept. The oldest has usually arrived, so reading it hardly waits."""
+
+
+class ServerConnection(Protocol):
+    """A worker's connection to servers that update, such as `AsyncStore`, which documents these methods."""
+
+    world: World
+    compressors: Optional[Tuple[Build, Build]]
+
+    def init(self, arrays: Sequence[nd.NDArray], first: int = 0) -> List[int]: ...
+
+    def ask(self, keys: Sequence[int], messages: Sequence[nd.NDArray]) -> None: ...
+
+    def command(self, text: str) -> None: ...
+
+    def barrier(self) -> None: ...
+
+    def average(self, arrays: Sequence[nd.NDArray]) -> None: ...
 
 
 class RemoteUpdater:
@@ -39,7 +57,7 @@ class RemoteUpdater:
 
     def __init__(
         self,
-        store: AsyncStore,
+        store: ServerConnection,
         settings: Config,
         weights: Mapping[str, nd.NDArray],
         multipliers: Mapping[str, Tuple[float, float]],
@@ -127,10 +145,14 @@ class RemoteUpdater:
             group.receive()
         self._replies.append(nd.concat(*[group.header.as_in_context(mx.cpu()) for group in self._groups], dim=0))
 
-    def synchronize(self) -> bool:
+    def synchronize(self, own_arrays: Sequence[nd.NDArray] = ()) -> bool:
         """Waits for the updates of all workers and receives the resulting weights, which are equal on all workers.
 
         Collective: all workers must have sent the same number of updates. Returns False if the weights were current.
+
+        Args:
+            own_arrays: arrays that each worker has on its own, to be averaged in place: batch-norm statistics and
+                moving averages.
         """
         if self._store.world.size == 1 and not self._compressed:
             return False  # the last answer contains the current weights
@@ -143,6 +165,7 @@ class RemoteUpdater:
             group.receive()
         self._wait()
         self._store.barrier()  # an update of a faster worker must not reach the servers before all have read
+        self._store.average(own_arrays)
         return True
 
     def vote(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
@@ -160,7 +183,15 @@ class RemoteUpdater:
 
         return outcome
 
-    def staleness(self, of_all: bool = False) -> Dict[str, float]:
+    def scalars(self) -> Dict[str, float]:
+        """Returns the staleness since the last call, for loggers."""
+        return self._staleness()
+
+    def summary(self) -> Dict[str, float]:
+        """Returns the staleness over the lifetime of this process."""
+        return self._staleness(of_all=True)
+
+    def _staleness(self, of_all: bool = False) -> Dict[str, float]:
         """Returns the staleness of gradients: the number of updates of other workers that a server has applied between
         sending the weights and applying the gradient computed from them.
 

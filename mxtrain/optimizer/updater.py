@@ -212,9 +212,15 @@ class Updater:
             self._runs[trained] = [[dense[i] for i in run] for run in runs] + row_runs
         return self._runs[trained]
 
-    def synchronize(self) -> bool:
+    def synchronize(self, own_arrays: Sequence[nd.NDArray] = ()) -> bool:
         """Returns True if updates of faster workers changed the parameters. Never here: all workers update alike."""
         return False
+
+    def scalars(self) -> Dict[str, float]:
+        """Returns values of servers that update, for loggers; none here."""
+        return {}
+
+    summary = scalars
 
     def arrays(self) -> Dict[str, nd.NDArray]:
         """Returns the optimizer state as arrays named `<parameter>:<position>`."""

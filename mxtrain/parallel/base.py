@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.engine.host_graph import HostGraph
-    from mxtrain.kvstore.store import Reduction, Store
+    from mxtrain.kvstore.reduction import Reduction
+    from mxtrain.kvstore.store import Store
     from mxtrain.metric.meter import Meter
     from mxtrain.optimizer.rows import TouchedRows
     from mxtrain.parallel.loss_function import FunctionExecutor, LossFunction, Network
@@ -104,6 +105,10 @@ class RemoteTables:
     def optimizer_state(self, updater: Stateful) -> Stateful:
         """Returns the combined state of the updater and the optimizers on the servers."""
         return updater
+
+    def summary(self) -> Dict[str, float]:
+        """Returns values of the connection to the servers over the lifetime of this process, by TensorBoard tag."""
+        return {}
 
 
 class Strategy:

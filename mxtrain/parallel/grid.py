@@ -20,7 +20,8 @@ from mxtrain.amp.spec import FULL
 from mxtrain.engine.array_layout import restore_layout
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.engine.host_graph import HostGraph, NotForHost
-from mxtrain.kvstore.store import Reduction, Store
+from mxtrain.kvstore.reduction import Reduction
+from mxtrain.kvstore.store import Store, within_step
 from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, input_names, symbol_of
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Objective, Strategy
@@ -82,7 +83,7 @@ class Grid(Strategy):
         grad_accumulation: int,
         workers: Optional[Store] = None,
     ):
-        self._workers = (workers or Store()).within_step()
+        self._workers = within_step(workers or Store())
         self.objective = objective
         self.network = objective.network
         self._state = RecurrentState(objective.state_shapes, self.network, self._workers)
@@ -94,7 +95,7 @@ class Grid(Strategy):
         self._tables = build_row_tables(self.network, shape, predict_shape, num_samples, self._workers)
         self.rows = self._tables.rows
         self.remote = self._tables.remote
-        is_alone = self._workers.world.size == 1 and not self._workers.elastic
+        is_alone = self._workers.world.size == 1 and not self._workers.membership.elastic
         self.layout = plan(parallel, devices, grad_accumulation, is_alone)
         if len(devices[0]) == 1 and self.layout.batch_norm == "per_device":
             read_tables_directly(self.network)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Mapping
 
 from mxtrain.engine.backend import gluon, nd, same_device_runs
-from mxtrain.kvstore.store import Reduction
+from mxtrain.kvstore.reduction import Reduction
 from mxtrain.model.parameters import distinct_parameters, is_trained
 from mxtrain.parallel.planner import assign_owners
 

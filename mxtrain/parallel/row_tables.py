@@ -21,7 +21,7 @@ import numpy as np
 
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import DataError
-from mxtrain.kvstore.store import Reduction
+from mxtrain.kvstore.reduction import Reduction
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.model.parameters import distinct_parameters

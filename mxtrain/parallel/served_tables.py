@@ -19,7 +19,7 @@ from mxtrain.checkpoint import require_same_arrays
 from mxtrain.checkpoint.pieces import write_rows
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore.store import Reduction
+from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.table_client import PulledRows, ServedArray, TableClient
 from mxtrain.kvstore.table_wire import TableGroup, TableShare, columns_of
 from mxtrain.model.graph.id_inputs import tables_of
@@ -225,6 +225,9 @@ class ServedTables(RowTables, RemoteTables):
 
     def optimizer_state(self, updater: Stateful) -> OptimizerState:
         return OptimizerState(self, updater)
+
+    def summary(self) -> Dict[str, float]:
+        return self.client.summary()
 
 
 class OptimizerState:

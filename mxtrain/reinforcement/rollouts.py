@@ -18,6 +18,7 @@ import numpy as np
 
 from mxtrain.data.loading.randomness import bits, uniform
 from mxtrain.errors import CheckpointError
+from mxtrain.kvstore.store import Store, within_step
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.reinforcement.advantages import discounted_sums, generalised_advantages
 from mxtrain.reinforcement.draws import ReinforcementDraw
@@ -26,7 +27,7 @@ from mxtrain.reinforcement.moments import RunningMoments
 from mxtrain.reinforcement.policy import NUM_FACTS
 
 if TYPE_CHECKING:
-    from mxtrain.kvstore.store import Numbers, Store
+    from mxtrain.kvstore.store import Numbers
     from mxtrain.reinforcement.policy_client import PolicyClient
     from mxtrain.types.annotations import Json, JsonObject
 
@@ -139,8 +140,7 @@ class Rollouts:
 
     def _total(self, values: Numbers) -> np.ndarray:
         """Sums over all workers; with dist_async only over this one, because workers must not wait for each other."""
-        workers = self._workers.within_step() if self._workers is not None else None
-        return np.asarray(values, np.float64) if workers is None else workers.total(values)
+        return within_step(self._workers or Store()).total(values)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         """Returns the rows of the environments of all workers, in their order."""

@@ -46,7 +46,7 @@ class Agreement:
         """
         self.saves = save and self._store.world.size == 1
         if self._store.world.size == 1:
-            self._regroup(self._store.wants_regroup())
+            self._regroup(self._store.membership.wants_regroup())
             return requested
         self._pending.append(self._store.votes_later([*self._votes(requested), float(save)], self._lag))
         if len(self._pending) <= self._lag:
@@ -63,7 +63,7 @@ class Agreement:
 
     def _votes(self, requested: Optional[Stop]) -> List[float]:
         flags = [requested is not None and _is_of_kind(requested, *kind) for kind in self.KINDS]
-        return [float(vote) for vote in (*flags, self._store.wants_regroup())]
+        return [float(vote) for vote in (*flags, self._store.membership.wants_regroup())]
 
     def _regroup(self, is_requested: bool) -> None:
         if is_requested:

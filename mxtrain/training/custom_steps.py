@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.kvstore.store import Reduction, Store
+    from mxtrain.kvstore.reduction import Reduction
+    from mxtrain.kvstore.store import Store
     from mxtrain.metric.meter import Meter
     from mxtrain.parallel.loss_function import FunctionExecutor, Network
     from mxtrain.training.context import RunContext

@@ -47,7 +47,7 @@ class RunFinalizer:
         saving.synchronize()
         saving.require_in_place()
         self._step.synchronize()
-        values, best = {**state.values, **self._workers.summary()}, saving.best()
+        values, best = {**state.values, **self._step.summary()}, saving.best()
         sha256 = self._sha256()
         measured = self._measured(state)
         HEARTBEAT.waits = self._workers.world.rank > 0

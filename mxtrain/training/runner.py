@@ -156,7 +156,8 @@ class Runner:
         Yields each `NextStep`, must be sent its `StepResult`, and returns the result. The caller must throw the
         exception of a failed step into the generator; `LoopClosed` ends the run early.
         """
-        joined_late = self._workers.joined_late  # the other workers are already in the loop and wait for this one
+        # The other workers are then already in the loop, and wait for this one.
+        joined_late = self._workers.membership.joined_late
         previous_result = None if joined_late else self._ended_before(run.run_dir)
         if previous_result is not None:
             self._workers.close()
@@ -201,7 +202,7 @@ class Runner:
         budget = self._plan.budget()
         self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         lost: Optional[PeersLost] = None
-        has_changed = self._workers.joined_late
+        has_changed = self._workers.membership.joined_late
         while True:
             try:
                 if lost is not None:
@@ -216,14 +217,14 @@ class Runner:
                 self._save_at_end()
                 return stop
             except PeersLost as error:
-                if not self._workers.elastic:
+                if not self._workers.membership.elastic:
                     raise
                 lost = error
 
     def _regroup(self, lost: PeersLost) -> None:
         """Forms a new group of the remaining and new workers, which all take the state of rank 0."""
         previous_world = self._workers.world
-        self._workers.regroup()
+        self._workers.membership.regroup()
         world = self._workers.world
         self._data.share(world)
         # Pending votes and measured speeds belong to the previous group.
@@ -240,7 +241,7 @@ class Runner:
         )
         if shared_checkpoint is not None:
             self._rewind(shared_checkpoint)
-        self._workers.resume_from(self.state.step)
+        self._workers.membership.resume_from(self.state.step)
 
     def _loop(self, budget: Budget) -> Loop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
@@ -412,7 +413,7 @@ class Runner:
         self._callbacks.notify("on_steps", rows, progress)
         for step, values in self._recorder.points:
             self._callbacks.notify("on_scalars", values, step)
-        scalars = {**self._recorder.scalars, **self._step.scaling.scalars(), **self._workers.scalars()}
+        scalars = {**self._recorder.scalars, **self._step.scalars()}
         for memory in progress.gpu_memory:
             scalars.update(memory.scalars())
         self._callbacks.notify("on_scalars", scalars, rows[-1]["step"])

@@ -98,7 +98,7 @@ class TrainingStep:
             sums = self.strategy.forward_backward(batch)
             self.store.reduce(reductions)
             # No weight has changed yet, so the loss of a worker only costs this step.
-            self.store.confirm([sums, *gradients])
+            self.store.membership.confirm([sums, *gradients])
         remote = self.strategy.remote
         rows = remote.gradients()
         # Must precede all changes of weights and state, so that a step with an overflow has no effect.
@@ -189,10 +189,17 @@ class TrainingStep:
         This only has an effect if servers update, because workers then do not wait for each other.
         """
         self.strategy.remote.synchronize()  # must precede the barrier in the following calls
-        if self.updater.synchronize():
-            statistics = [self.strategy.values[name] for name in self._statistics]
-            self.store.average([*statistics, *self.average.arrays.values()])
+        statistics = [self.strategy.values[name] for name in self._statistics]
+        if self.updater.synchronize([*statistics, *self.average.arrays.values()]):
             self.strategy.publish()
+
+    def scalars(self) -> Dict[str, float]:
+        """Returns values for loggers since the last call, by TensorBoard tag."""
+        return {**self.scaling.scalars(), **self.updater.scalars()}
+
+    def summary(self) -> Dict[str, float]:
+        """Returns values of the servers over the lifetime of this process, by TensorBoard tag."""
+        return {**self.updater.summary(), **self.strategy.remote.summary()}
 
     def wait_for_save(self) -> None:
         """Waits until worker 0 has written a checkpoint, if it reads state on servers while it writes. Collective."""
@@ -201,7 +208,7 @@ class TrainingStep:
 
     def _save_statistics(self) -> None:
         """Copies the moving statistics if the step may fail or be skipped, which must undo its forward pass."""
-        if self.store.elastic or self.scaling.skips:
+        if self.store.membership.elastic or self.scaling.skips:
             self._saved_statistics = {name: self.strategy.values[name].copy() for name in self._statistics}
 
     @contextmanager
@@ -209,7 +216,7 @@ class TrainingStep:
         try:
             yield
         except PeersLost:
-            self.store.drain()
+            self.store.membership.drain()
             self._restore_statistics()
             raise
 

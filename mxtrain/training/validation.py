@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import TYPE_CHECKING, Callable, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from mxtrain.checkpoint.ranking import VAL_LOSS, rank, should_warn_unmoved, track_unmoved, unmoved_warning
 from mxtrain.cluster.stopping import PassInterrupted, Stop
@@ -17,6 +18,7 @@ from mxtrain.types import Artifact, Progress, Validation
 
 if TYPE_CHECKING:
     from mxtrain.early_stopping.spec import StoppingRule
+    from mxtrain.kvstore.store import Store
 
 
 class Validator:
@@ -74,7 +76,7 @@ class Validator:
                 return False
             val_values = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             train_values = {f"train/{name}": value for name, value in recorder.epoch_values().items()}
-            state.values = self._step.store.agree({**val_values, **train_values})
+            state.values = _values_of_first({**val_values, **train_values}, self._step.store)
             if self._actions.ranks_validations:
                 self._note_best(state)
             state.validated_step, state.validation_due = state.step, False
@@ -114,3 +116,11 @@ class Validator:
             best = {"metric": plan.monitor, "value": value, "step": state.step, "loss": loss}
         state.best, state.unmoved = best, track_unmoved(state.unmoved, value, loss)
         state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._direction)
+
+
+def _values_of_first(values: Dict[str, float], workers: Store) -> Dict[str, float]:
+    """Returns the values of rank 0 on all workers. They only differ if servers update. Collective."""
+    if not workers.updates or workers.world.size == 1:
+        return values
+    values = json.loads(workers.broadcast(json.dumps(values).encode() if workers.world.rank == 0 else None))
+    return values

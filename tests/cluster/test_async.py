@@ -199,7 +199,7 @@ for step in range(6):
         store._store._send_command_to_servers(7, text)
 for name, value in weights.items():
     np.testing.assert_array_equal(value.asnumpy(), local[name].asnumpy())
-assert there.staleness(of_all=True) == {"perf/staleness_mean": 0.0, "perf/staleness_max": 0.0}
+assert there.summary() == {"perf/staleness_mean": 0.0, "perf/staleness_max": 0.0}
 store.close()
 print("same weights")
 """

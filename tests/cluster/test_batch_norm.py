@@ -13,8 +13,8 @@ from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import joined_store
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.spec import has_horovod
-from mxtrain.kvstore.store import Reduction
 from mxtrain.kvstore.world import World
 from mxtrain.parallel.sync_batchnorm_executor import Division
 from mxtrain.types import Batch

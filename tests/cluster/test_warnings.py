@@ -30,6 +30,7 @@ from mxtrain.cluster.stopping import (
     was_told_to_end,
 )
 from mxtrain.cluster.supervisor import Supervisor, _signal_before_training
+from mxtrain.kvstore.membership import Membership
 from mxtrain.kvstore.world import World
 from mxtrain.training.agreement import Agreement
 from mxtrain.types import Callback
@@ -244,8 +245,7 @@ class Votes:
     def __init__(self, other: List[float]) -> None:
         self._other, self.given = np.array(other), [0.0]
 
-    def wants_regroup(self) -> bool:
-        return False
+    membership = Membership()
 
     def total(self, votes: List[float]) -> np.ndarray:
         self.given = votes

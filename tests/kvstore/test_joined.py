@@ -9,7 +9,7 @@ import pytest
 from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.kvstore.store import Reduction
+from mxtrain.kvstore.reduction import Reduction
 
 
 def of_workers(count: int, work: Any) -> Any:
@@ -63,10 +63,10 @@ def test_what_rank_0_says_arrives_to_the_byte(blob: bytes) -> None:
     assert of_workers(3, lambda store: store.broadcast(blob if store.world.rank == 0 else None)) == [blob] * 3
 
 
-def test_totals_are_exact_and_may_be_asked_for_later() -> None:
+def test_totals_are_exact_and_votes_arrive_later() -> None:
     def work(store: ThreadStore) -> Any:
         rank = store.world.rank
-        later = store.total_later([rank, 1.0])
+        later = store.votes_later([rank, 1.0], 0)
         votes = store.votes_later([float(rank == 1)], 0)
         return store.total([2.0**-40, rank + 0.1]).tolist(), later().tolist(), votes().tolist()
 

@@ -6,8 +6,8 @@ from nccl_rules import NCCLRules
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.spec import NCCL, Device, Local
-from mxtrain.kvstore.store import Reduction
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.parallel.base import Objective

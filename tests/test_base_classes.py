@@ -1,0 +1,29 @@
+"""Base classes that extensions implement stay small."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Set
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "mxtrain"
+MOST_MEMBERS = {"kvstore/store.py:Store": 18}
+"""Class -> largest number of public attributes and methods."""
+
+
+def public_members(base: type) -> Set[str]:
+    """Returns the public attributes and methods of a class, annotated ones included."""
+    return {name for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("place", MOST_MEMBERS)
+def test_members_are_few_and_each_is_used_in_another_module(place: str) -> None:
+    file, _, name = place.partition(":")
+    module = importlib.import_module(f"mxtrain.{file[:-3].replace('/', '.')}")
+    members = public_members(getattr(module, name))
+    assert len(members) <= MOST_MEMBERS[place]
+    others = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py") if path != PACKAGE / file]
+    assert [one for one in sorted(members) if not any(re.search(rf"(\.|def ){one}\b", text) for text in others)] == []
