@@ -17,6 +17,7 @@ _MODULES: Dict[str, str] = {
     ),
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
     "lr_find": "mxtrain.cli.lr_find",
+    **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "report", "runs")},
     **dict.fromkeys(
         (
             "MxtrainError",

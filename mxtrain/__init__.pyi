@@ -25,5 +25,9 @@ from mxtrain.errors import RunDirectoryError as RunDirectoryError
 from mxtrain.errors import UnreadableCheckpoint as UnreadableCheckpoint
 from mxtrain.errors import WeightsError as WeightsError
 from mxtrain.errors import WorseThanAllowed as WorseThanAllowed
+from mxtrain.workflows.clean import clean as clean
+from mxtrain.workflows.doctor import doctor as doctor
+from mxtrain.workflows.report import report as report
+from mxtrain.workflows.runs import runs as runs
 
 __version__: str

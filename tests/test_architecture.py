@@ -68,7 +68,8 @@ OTHER_MEANINGS = {
         "mxtrain.cli.commands": "classification, photo, photos",
         "mxtrain.composing.composer": "classification",
         "mxtrain.archive.run_folders": "classification",
-        "mxtrain.cli.runs": "classification",
+        "mxtrain.cli.run_words": "classification",
+        "mxtrain.workflows.runs": "classification",
         "mxtrain.archive.filter": "classification",
     },
     "masks of attention, of dropout, of cores and of pruned weights": {

@@ -16,9 +16,8 @@ import pytest
 import yaml
 
 from mxtrain.archive.filter import parse_filter
-from mxtrain.archive.run_folders import parse_words
 from mxtrain.cli.average import AverageSettings
-from mxtrain.cli.clean import CleanSettings
+from mxtrain.cli.clean import CleanOptions
 from mxtrain.cli.data import DataSettings, refuse_unknown_words
 from mxtrain.cli.diff import DiffSettings
 from mxtrain.cli.dispatch import find_command
@@ -27,8 +26,9 @@ from mxtrain.cli.export import ExportSettings
 from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.predict import PredictSettings
 from mxtrain.cli.push import PushSettings, tracker_of
-from mxtrain.cli.report import ReportSettings
-from mxtrain.cli.runs import RunsSettings
+from mxtrain.cli.report import ReportOptions
+from mxtrain.cli.run_words import parse_words
+from mxtrain.cli.runs import RunsOptions
 from mxtrain.cli.serve import ServeSettings
 from mxtrain.cli.slim import SlimSettings
 from mxtrain.cli.tune import TuneSettings, describe_study, study_of
@@ -70,7 +70,7 @@ SETTINGS = {
     "tune": TuneSettings,
     "verify": VerifySettings,
 }
-READERS = {"clean": CleanSettings, "diff": DiffSettings, "report": ReportSettings, "runs": RunsSettings}
+READERS = {"clean": CleanOptions, "diff": DiffSettings, "report": ReportOptions, "runs": RunsOptions}
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
 """Words of a command that stand for what a reader types, or are for the script alone."""

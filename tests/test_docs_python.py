@@ -121,7 +121,15 @@ x, y = numpy.random.RandomState(0).rand(200, 64).astype("float32"), numpy.arange
 for name in ("digit.png", "a.png", "b.png"):
     PIL.Image.fromarray(numpy.full((8, 8), 99, dtype="uint8")).save(name)
 """
-EXAMPLES = ("mxtrain/api.py", "mxtrain/custom_loop.py", "mxtrain/cli/lr_find.py")
+EXAMPLES = (
+    "mxtrain/api.py",
+    "mxtrain/custom_loop.py",
+    "mxtrain/cli/lr_find.py",
+    "mxtrain/workflows/runs.py",
+    "mxtrain/workflows/report.py",
+    "mxtrain/workflows/clean.py",
+    "mxtrain/workflows/doctor.py",
+)
 OF_TEXTS = "A film"  # an example for another run than the one that stands before it
 
 

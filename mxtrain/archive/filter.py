@@ -12,7 +12,7 @@ import fnmatch
 import operator
 import re
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Sequence, Tuple, Union
 
 from mxtrain.archive.fields import FIELDS, WORDS, check_field, needed_of, read_number, require_known, value_of
 from mxtrain.archive.registry import STATES, ListedRun
@@ -59,6 +59,20 @@ class Filter:
         """
         require_known(self.names, runs, f"where={self.text}")
         return [run for run in runs if self.test(run)]
+
+
+def filters_of(where: Union[str, Sequence[str]]) -> List[str]:
+    """Returns the filters of an argument `where`: one, several, or none if it is empty.
+
+    Raises:
+        ConfigError: it has another type, or one of several is empty.
+    """
+    filters = ([where] if where else []) if isinstance(where, str) else where
+    if not isinstance(filters, (list, tuple)) or not all(isinstance(text, str) and text.strip() for text in filters):
+        raise ConfigError(
+            f"where={where!r:.60}: give a filter, or a list of filters: 'task=classification and best>0.9'."
+        )
+    return list(filters)
 
 
 def parse_filter(filters: Sequence[str]) -> Filter:

@@ -39,9 +39,10 @@ SHARED = 2000
 """Number of run directories from which several processes read them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ListedRun:
-    """Summary of a run directory. `choices`, `settings` and `size` are read at their first use.
+    """Summary of a run directory, and its path wherever a path is taken. `choices`, `settings` and `size` are read at
+    their first use.
 
     Attributes:
         path: run directory; relative if the searched folder is.
@@ -54,6 +55,13 @@ class ListedRun:
     state: str
     status: RunStatus
     age_s: float
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        best = "" if self.status.best is None else f", {self.status.monitor}={self.status.best:.6g}"
+        return f"ListedRun({self.path!r}, state={self.state!r}, step={self.status.step}{best})"
 
     @cached_property
     def choices(self) -> Mapping[str, str]:

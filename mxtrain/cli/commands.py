@@ -136,7 +136,7 @@ COMMANDS: Dict[str, Command] = {
     "runs": Command(
         "mxtrain.cli.runs",
         "[FOLDER...] [setting=value ...]",
-        "RunsSettings",
+        "RunsOptions",
         (
             "runs",
             "runs studies/lr sort=best columns=optimizer.lr",
@@ -153,13 +153,13 @@ COMMANDS: Dict[str, Command] = {
     "report": Command(
         "mxtrain.cli.report",
         "RUN|FOLDER... [setting=value ...]",
-        "ReportSettings",
+        "ReportOptions",
         ("report outputs/a outputs/b out=report.html", "report studies/lr where='best>0.9' sort=best"),
     ),
     "clean": Command(
         "mxtrain.cli.clean",
         "[FOLDER...] [setting=value ...]",
-        "CleanSettings",
+        "CleanOptions",
         ("clean", "clean studies/lr delete=true", "clean what=runs where='state=failed and age>30d'"),
     ),
     "explain": Command(

@@ -26,7 +26,8 @@ from mxtrain.archive.comparison import (
     unrecorded,
 )
 from mxtrain.archive.registry import ListedRun, is_run_dir, read_run
-from mxtrain.archive.run_folders import parse_words, print_json, require_folder
+from mxtrain.archive.run_folders import require_folder
+from mxtrain.cli.run_words import parse_words, print_json
 from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.restored import restore
 from mxtrain.errors import EXIT_FINISHED, ConfigError, LoaderError, MxtrainError

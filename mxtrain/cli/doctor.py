@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from typing import List, NoReturn, Sequence
+from typing import NoReturn, Sequence
 
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
-from mxtrain.workflows.doctor import Finding, examine
+from mxtrain.workflows.doctor import Diagnosis, doctor
 
 FLAGS = ("--json", "--timeout", "--help")
 
@@ -48,32 +48,18 @@ def run(argv: Sequence[str]) -> int:
     if others:
         near = did_you_mean(others[0], FLAGS)
         raise ConfigError(f"doctor takes no '{others[0]}'.{near} It takes --json and --timeout SECONDS.")
-    findings = examine(timeout_s=options.timeout)
-    usable = not any(finding.state == "problem" for finding in findings)
+    found = doctor(timeout=options.timeout)
     if options.json:
-        print(json.dumps({"usable": usable, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        findings = [asdict(finding) for finding in found.findings]
+        print(json.dumps({"usable": found.usable, "findings": findings}, indent=2))
     elif sys.stdout.isatty():
-        _print_table(findings, usable)
+        _print_table(found)
     else:
-        print("\n".join(_plain_lines(findings, usable)))
-    return EXIT_FINISHED if usable else EXIT_CRASHED
+        print(found)
+    return EXIT_FINISHED if found.usable else EXIT_CRASHED
 
 
-def _verdict(usable: bool) -> str:
-    return "Training works here." if usable else "Training cannot work here: see the lines marked 'problem'."
-
-
-def _plain_lines(findings: Sequence[Finding], usable: bool) -> List[str]:
-    width = max(len(finding.what) for finding in findings)
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.state:8} {finding.what:{width}}  {finding.value}".rstrip())
-        if finding.remedy:
-            lines.append(f"{'':8} {'':{width}}  -> {finding.remedy}")
-    return [*lines, "", _verdict(usable)]
-
-
-def _print_table(findings: Sequence[Finding], usable: bool) -> None:
+def _print_table(found: Diagnosis) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -83,9 +69,9 @@ def _print_table(findings: Sequence[Finding], usable: bool) -> None:
     table.add_column("state")
     table.add_column("what")
     table.add_column("found, and what to do", overflow="fold")
-    for finding in findings:
+    for finding in found.findings:
         text = escape(finding.value) + (f"\n[dim]-> {escape(finding.remedy)}[/dim]" if finding.remedy else "")
         table.add_row(f"[{colours[finding.state]}]{finding.state}[/]", finding.what, text)
     console = Console()
     console.print(table)
-    console.print(_verdict(usable), style="green" if usable else "bold red")
+    console.print(found.verdict, style="green" if found.usable else "bold red")

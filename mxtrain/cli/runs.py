@@ -15,33 +15,25 @@ from typing import Dict, List, Literal, Optional, Sequence, Tuple
 
 from rich.cells import cell_len
 
-from mxtrain.archive.fields import best_of, check_field, needed_of, read_order, require_known, sort_runs, value_of
-from mxtrain.archive.filter import parse_filter
+from mxtrain.archive.fields import value_of
 from mxtrain.archive.registry import CHOSEN, ListedRun
-from mxtrain.archive.run_folders import folders_of, parse_words, print_json, print_line, runs_below
+from mxtrain.cli.run_words import is_table, parse_words, print_json, print_line
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program
 from mxtrain.terminal.report import format_rate, format_value, print_commands
 from mxtrain.terminal.tables import BEST, format_age, format_size, on_one_line, print_rows
-from mxtrain.types import Positive, Spec
+from mxtrain.types import expand_path
+from mxtrain.workflows.runs import RunList, RunsSettings, cell_text, list_runs
 
 SHOWN = 50
 LESS_IMPORTANT = ("size", "samples/s", "age", "task", "model")
 """Columns that are left out of the table on a narrow terminal, in this order."""
 
 
-class RunsSettings(Spec):
-    """Settings of `runs`."""
+class RunsOptions(RunsSettings):
+    """Settings of `runs`, and of its output."""
 
-    where: str = ""
-    """Runs to list, e.g. 'task=classification and best>0.9'; may be given several times."""
-    sort: str = "age"
-    """Field to sort by; -FIELD reverses. best: the best first; others: the smallest first."""
-    columns: str = ""
-    """Further columns with commas between them: settings and metrics, e.g. optimizer.lr,test/accuracy."""
-    limit: Optional[Positive] = None
-    """Largest number of runs to list; null: 50 in a table, all otherwise."""
     format: Literal["auto", "table", "lines", "json"] = "auto"
     """auto: a table on a terminal, else one line for each run, with its size only if columns=size; json: all values of
     each run."""
@@ -49,29 +41,20 @@ class RunsSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Lists runs; returns the exit code."""
-    parsed, settings, wheres = parse_words(arguments, RunsSettings, "runs")
-    filtered = parse_filter(wheres)
-    order, is_reversed = read_order(settings.sort)
-    columns = [check_field(name.strip(), "columns") for name in settings.columns.split(",") if name.strip()]
-    folders = folders_of(parsed, "runs")
-    is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
-    limit = settings.limit or (SHOWN if is_table else None)
-    # With a limit, the other columns are read only of runs that are shown. Lines have no size unless it is a column,
-    # because reading it takes as long as all else.
-    shown_fields = [] if limit else [*CHOSEN, *(["size"] if settings.format == "json" else [])]
-    needed = sorted({*filtered.needed, *needed_of([order, *columns, *shown_fields])})
-    everything = runs_below(folders, needed, "runs")
-    require_known([order], everything, f"sort={settings.sort}")
-    require_known(columns, everything, f"columns={settings.columns}")
-    kept = sort_runs(filtered.apply(everything), order, is_reversed)
-    shown = kept[:limit] if limit else kept
+    parsed, settings, wheres = parse_words(arguments, RunsOptions, "runs")
+    as_table = is_table(settings.format)
+    # Lines have no size unless it is a column, because reading it takes as long as all else.
+    shown = [*CHOSEN, *(["size"] if settings.format == "json" else [])]
+    limit = settings.limit or (SHOWN if as_table else None)
+    found = list_runs(list(map(expand_path, parsed.positionals)), wheres, settings, limit, shown)
     if settings.format == "json":
-        print_json([{**one.to_json(), **{name: value_of(one, name) for name in columns}} for one in shown])
-    elif is_table:
-        _print_table(kept, shown, len(everything), columns)
+        print_json(found.rows())
+    elif as_table:
+        _print_table(found)
     else:
-        for one in shown:
-            print_line(shlex.quote(on_one_line(os.path.normpath(one.path))), {**_words(one), **_extra(one, columns)})
+        for one in found:
+            words = {**_words(one), **_extra(one, found.columns)}
+            print_line(shlex.quote(on_one_line(os.path.normpath(one.path))), words)
     return EXIT_FINISHED
 
 
@@ -92,18 +75,15 @@ def _words(one: ListedRun) -> Dict[str, str]:
 
 def _extra(one: ListedRun, columns: Sequence[str]) -> Dict[str, str]:
     found = {name: value_of(one, name) for name in columns}
-    return {name: "" if value is None else on_one_line(_short(value))[:60] for name, value in found.items()}
-
-
-def _short(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return {name: on_one_line(cell_text(value))[:60] for name, value in found.items()}
 
 
 def _speed(one: ListedRun) -> str:
     return "" if one.status.samples_per_s is None else format_rate(one.status.samples_per_s)
 
 
-def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: int, columns: Sequence[str]) -> None:
+def _print_table(found: RunList) -> None:
+    kept, shown, columns = found.kept, found.runs, found.columns
     monitors = {one.status.monitor for one in shown if one.status.monitor}
     is_same = len(monitors) <= 1
     titles = [
@@ -119,7 +99,7 @@ def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: i
         "age",
         *columns,
     ]
-    best = best_of(kept) if is_same else None
+    best = found.best if is_same else None
     rows = []
     for one in shown:
         value = "-" if one.status.best is None else format_value(one.status.best)
@@ -143,7 +123,7 @@ def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: i
     left_out = left_out_columns(titles, rows, console.width) if console.is_terminal else []
     titles, *rows = ([cell for number, cell in enumerate(line) if number not in left_out] for line in (titles, *rows))
     print_rows(titles, rows, styles, unbroken=[title for title in titles if title not in ("task", "model")])
-    console.print(_summary(kept, shown, total), soft_wrap=True)
+    console.print(_summary(kept, shown, found.total), soft_wrap=True)
     print_commands(console, _next_steps(kept, best))
     sys.stdout.flush()
 

@@ -43,26 +43,38 @@ def print_rows(
         indent: blanks before each row.
     """
     console = open_console(sys.stdout)
-    lines = [[on_one_line(cell) for cell in line] for line in (titles, *rows)]
-    are_numbers = [number > 0 and _are_numbers(cells) for number, (_, *cells) in enumerate(zip(*lines))]
     if not console.is_terminal:
-        for line in _padded(lines, are_numbers):
-            console.print(Text(" " * indent + line), soft_wrap=True)
+        console.print(Text(rows_text(titles, rows, indent)), soft_wrap=True)
         return
+    lines = _cells(titles, rows)
     table = Table(box=None, pad_edge=False)
-    for title, is_number in zip(lines[0], are_numbers):
+    for title, is_number in zip(lines[0], _number_columns(lines)):
         table.add_column(title, justify="right" if is_number else "left", no_wrap=title in unbroken)
     for number, cells in enumerate(lines[1:]):
         table.add_row(*map(Text, cells), style=(styles or {}).get(number))
     console.print(Padding.indent(table, indent))
 
 
+def rows_text(titles: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 0) -> str:
+    """Returns a table as text, one line for each row, as `print_rows` prints it outside of a terminal."""
+    return "\n".join(" " * indent + line for line in _padded(_cells(titles, rows)))
+
+
+def _cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> List[List[str]]:
+    return [[on_one_line(cell) for cell in line] for line in (titles, *rows)]
+
+
+def _number_columns(lines: Sequence[Sequence[str]]) -> List[bool]:
+    return [number > 0 and _are_numbers(cells) for number, (_, *cells) in enumerate(zip(*lines))]
+
+
 def _are_numbers(cells: Sequence[str]) -> bool:
     return all(map(_NUMBER.fullmatch, cells)) and any(cell.strip("-") for cell in cells)
 
 
-def _padded(lines: Sequence[Sequence[str]], are_numbers: Sequence[bool]) -> Iterator[str]:
+def _padded(lines: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(cell_len, cells)) for cells in zip(*lines)]
+    are_numbers = _number_columns(lines)
     for line in lines:
         cells: List[str] = []
         for cell, width, is_number in zip(line, widths, are_numbers):

@@ -1,4 +1,4 @@
-"""Collects the findings of `mxtrain doctor`. `mxtrain.runtime.probe` imports MXNet, in a process of its own."""
+"""`doctor`: examines hardware and libraries. `mxtrain.runtime.probe` imports MXNet, in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Dict, List, Literal, Mapping, Optional, Tuple
+from typing import Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.config.libraries import EXTRAS, NUMPY, installing, wrong_versions
 from mxtrain.engine.native import NO_COMPILER
@@ -39,10 +39,55 @@ class Finding:
     """Advice; empty if there is nothing to do."""
 
 
-def examine(timeout_s: float = 120.0) -> List[Finding]:
-    """Examines the machine and the installation; problems become findings, not errors."""
-    probe = run_probe(timeout_s)
-    return [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()]
+@dataclass(frozen=True)
+class Diagnosis:
+    """Result of `doctor`; prints as the table of the command.
+
+    Attributes:
+        findings: one for each part of the machine and the installation.
+    """
+
+    findings: Sequence[Finding]
+
+    @property
+    def usable(self) -> bool:
+        """True if training can work on this machine."""
+        return not any(finding.state == "problem" for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The conclusion, as a sentence."""
+        return "Training works here." if self.usable else "Training cannot work here: see the lines marked 'problem'."
+
+    def __str__(self) -> str:
+        width = max(len(finding.what) for finding in self.findings)
+        lines = []
+        for finding in self.findings:
+            lines.append(f"{finding.state:8} {finding.what:{width}}  {finding.value}".rstrip())
+            if finding.remedy:
+                lines.append(f"{'':8} {'':{width}}  -> {finding.remedy}")
+        return "\n".join([*lines, "", self.verdict])
+
+    __repr__ = __str__
+
+
+def doctor(*, timeout: float = 120.0) -> Diagnosis:
+    """Examines hardware and libraries of this machine, as ``mxtrain doctor``; problems become findings, not errors.
+
+    MXNet is imported in a process of its own, so that a broken installation does not end this one.
+
+    Args:
+        timeout: limit for importing and trying MXNet, in seconds.
+
+    Returns:
+        ``usable``, and ``findings`` with ``what``, ``state`` (``"ok"``, ``"missing"``: a feature cannot be used,
+        ``"problem"``: training cannot work), ``value`` and ``remedy``.
+
+    >>> found = mxtrain.doctor()
+    >>> found.usable, [(one.what, one.remedy) for one in found.findings if one.state == "missing"]
+    """
+    probe = run_probe(timeout)
+    return Diagnosis([*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()])
 
 
 def _weights() -> Finding:

@@ -14,9 +14,9 @@ from mxtrain.archive import cleanup
 from mxtrain.archive.cleanup import BY_DEFAULT, KINDS, Kept, delete, plan_cleanup
 from mxtrain.archive.registry import read_run, read_runs
 from mxtrain.checkpoint.run_directory import lock_run_directory
-from mxtrain.cli.clean import summary
 from mxtrain.cli.dispatch import run as main
 from mxtrain.files.removal import mount_of, open_folder
+from mxtrain.workflows.clean import Cleanup
 
 CHECKPOINTS = {10: 0.5, 20: 0.9, 30: 0.7, 40: 0.6}
 
@@ -77,10 +77,13 @@ def test_a_locked_run_is_left_alone(run_dir: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_could_not_be_deleted_is_not_counted_as_deleted(run_dir: Path) -> None:
-    plan = plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)
-    assert summary(plan, [], 1, is_deleted=True).startswith("deleted: 1 ")
+    run = read_run(str(run_dir))
+    plan = plan_cleanup([run], BY_DEFAULT)
+    assert Cleanup(plan.removable, [], [], True, [run]).summary().startswith("deleted: 1 ")
     failed = [Kept(plan.removable[0].run, "Read-only file system")]
-    assert summary(plan, failed, 1, is_deleted=True) == "deleted: nothing; 1 run could not be cleaned"
+    found = Cleanup(plan.removable, [], failed, True, [run])
+    assert found.summary() == "deleted: nothing; 1 run could not be cleaned"
+    assert str(found).endswith("not deleted: " + str(run_dir) + ": Read-only file system")
 
 
 def test_a_run_that_begins_after_it_was_listed_is_left_alone(run_dir: Path) -> None:

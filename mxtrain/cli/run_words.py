@@ -1,0 +1,60 @@
+"""The command lines of `runs`, `report`, `diff` and `clean`, and what they print for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import Any, Dict, List, Sequence, Tuple, Type, TypeVar
+
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.settings import split_settings
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.files.durable import encode_json
+from mxtrain.types import Spec, expand_path
+
+S = TypeVar("S", bound=Spec)
+
+
+def parse_words(
+    arguments: Sequence[str], spec: Type[S], command: str, reads_checkpoint: bool = False
+) -> Tuple[Arguments, S, List[str]]:
+    """Returns the command line, the settings of the command, and the filters of all `where=`.
+
+    Raises:
+        ConfigError: something is no setting of the command.
+    """
+    parsed = command_line.parse(arguments, reads_checkpoint)
+    wheres = [word.partition("=")[2] for word in parsed.overrides if word.partition("=")[0] == "where"]
+    takes_where = "where" in spec.model_fields
+    others = [word for word in parsed.overrides if word.partition("=")[0] != "where" or not takes_where]
+    settings, unknown = split_settings(replace(parsed, overrides=others), spec, command)
+    names = [field.alias or name for name, field in spec.model_fields.items()]
+    for word in unknown:
+        if os.path.exists(path := expand_path(word)):
+            raise ConfigError(f"{word!r} was taken for a setting, since it holds =. Type {os.path.abspath(path)!r}.")
+        near = did_you_mean(word.partition("=")[0], names)
+        raise ConfigError(
+            f"{command}: there is no setting '{word.partition('=')[0]}'.{near} There are {', '.join(names)}."
+        )
+    if any(not where.strip() for where in wheres):
+        raise ConfigError("where=: the filter is empty. Type for example where='task=classification and best>0.9'.")
+    if parsed.config_dirs and not reads_checkpoint:
+        raise ConfigError(f"--config-dir: {command} only reads run directories. Leave it out.")
+    return parsed, settings, wheres
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as JSON, and nothing else."""
+    sys.stdout.write(encode_json(value, indent=2).decode("utf-8") + "\n")
+
+
+def print_line(first: str, values: Dict[str, str]) -> None:
+    """Prints `name=value` words after a first one, on one line."""
+    print(" ".join([first, *(f"{name}={value}" for name, value in values.items() if value)]))
+
+
+def is_table(output_format: str) -> bool:
+    """Returns True if `format=` asks for a table: table, or auto on a terminal."""
+    return output_format == "table" or (output_format == "auto" and sys.stdout.isatty())

@@ -1,0 +1,109 @@
+"""`runs`, `report`, `clean` and `doctor` as functions: the values of the commands, and no output."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from run_directories import write_run
+
+import mxtrain
+from mxtrain.cli import main
+from mxtrain.errors import ConfigError
+from mxtrain.runtime.probing import ProbeResult
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_run(tmp_path / "a", best=0.91, step=10, lr=0.1, checkpoints={5: 0.9, 8: 0.8, 10: 0.91})
+    write_run(tmp_path / "b", best=0.95, step=20, lr=0.01, model="lenet")
+    write_run(tmp_path / "c", state="failed", exit_code=1, best=None, step=3)
+    return tmp_path
+
+
+def test_runs_returns_the_values_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = mxtrain.runs(folder, where="state=finished", sort="best", columns=["optimizer.lr"], limit=1)
+    assert [one.path for one in found] == [str(folder / "b")] and len(found) == 1
+    assert (found.total, len(found.kept), found.best) == (3, 2, found[0])
+    assert found.frame()["optimizer.lr"].tolist() == [0.01]
+    assert found[:1].rows() == found.rows()
+    header, line = str(found).splitlines()
+    assert header.split()[-1] == "optimizer.lr" and line.split()[0] == str(folder / "b") and "0.95" in line
+    assert repr(found[0]) == f"ListedRun({str(folder / 'b')!r}, state='finished', step=20, val/accuracy=0.95)"
+    assert capsys.readouterr().out == ""
+    words = [str(folder), "where=state=finished", "sort=best", "columns=optimizer.lr", "limit=1", "format=json"]
+    assert main(["runs", *words]) == 0
+    (printed,) = json.loads(capsys.readouterr().out)
+    (row,) = found.rows()
+    assert {**printed, "age_s": 0} == {**row, "age_s": 0}
+
+
+def test_runs_of_several_filters_and_lists(folder: Path) -> None:
+    found = mxtrain.runs([folder / "a", str(folder / "b")], where=["best>0.9", "model=lenet"])
+    assert [one.path for one in found] == [str(folder / "b")]
+    assert [one.path for one in mxtrain.runs(found)] == [str(folder / "b")]
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({"sort": "bets"}, "sort=bets: runs have no 'bets'. Did you mean 'best'?"),
+        ({"limit": 0}, "runs.limit=0: should be greater than 0"),
+        ({"where": 3}, "where=3: give a filter, or a list of filters"),
+        ({"where": ["state=finished", ""]}, "give a filter, or a list of filters"),
+    ],
+)
+def test_wrong_arguments_of_runs(arguments: dict, said: str, folder: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        mxtrain.runs(folder, **arguments)
+    assert said in str(error.value)
+
+
+def test_folders_must_be_paths(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="runs: 3 is a int: give the path of a run or a folder"):
+        mxtrain.runs(3)
+    with pytest.raises(ConfigError, match="clean: there is no folder"):
+        mxtrain.clean(folder / "d")
+
+
+def test_report_writes_the_page_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "page.html"
+    written = mxtrain.report(mxtrain.runs(folder, sort="best"), out=out, where="state=finished", title="Two")
+    page = out.read_bytes()
+    assert (written.file, written.size) == (str(out), len(page)) and b"<h1>Two</h1>" in page
+    assert [one.path for one in written.runs] == [str(folder / "b"), str(folder / "a")]
+    assert str(written) == f"{out} (0.0 MB, 2 runs)" and capsys.readouterr().out == ""
+    assert main(["report", str(folder / "b"), str(folder / "a"), f"out={folder}/other.html", "title=Two"]) == 0
+    assert len((folder / "other.html").read_bytes()) == len(page)
+
+
+def test_clean_deletes_only_when_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = mxtrain.clean(folder)
+    assert {Path(one.path).name for one in found.removable} == {"step-00000005", "step-00000008", "c"}
+    assert found.size > 0 and not found.is_deleted and all(Path(one.path).exists() for one in found.removable)
+    assert "Nothing was deleted" in repr(found) and "3 runs" in str(found)
+    deleted = mxtrain.clean(folder, what="checkpoints", delete=True)
+    assert deleted.is_deleted and not any(Path(one.path).exists() for one in deleted.removable)
+    assert (folder / "c").exists() and str(deleted).startswith("deleted: 2 checkpoints")
+    assert mxtrain.clean(folder, what=["runs"], where="state=failed").removable[0].path == str(folder / "c")
+    with pytest.raises(ConfigError, match="needs a filter"):
+        mxtrain.clean(folder, what="runs")
+    assert capsys.readouterr().out == ""
+
+
+def test_doctor_returns_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    def probe(timeout_s: float) -> ProbeResult:
+        asked.append(timeout_s)
+        return ProbeResult({}, "mxnet", "libgomp.so.1: cannot open shared object file")
+
+    monkeypatch.setattr("mxtrain.workflows.doctor.run_probe", probe)
+    found = mxtrain.doctor(timeout=3.0)
+    assert asked == [3.0] and not found.usable and capsys.readouterr().out == ""
+    assert [one.remedy for one in found.findings if one.what == "MXNet"] == ["apt install libgomp1"]
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert re.sub(r"\d", "", printed) == re.sub(r"\d", "", f"{found}\n")  # free memory has changed meanwhile
