@@ -35,7 +35,7 @@ from mxtrain.config.override_text import quote
 from mxtrain.config.specs import validate
 from mxtrain.data.given import GivenDataset, inputs_of
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
-from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, MxtrainError
+from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, run_dir_set_by
 from mxtrain.files.json_text import read_json
 from mxtrain.files.temporary import temporary_place
 from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
@@ -81,7 +81,7 @@ def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
     0.01
     """
     require_overrides(overrides, "compose")
-    typed, objects = read_arguments(parts, "compose")
+    typed, objects = read_arguments(parts, compose)
     with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
         return compose_and_check(composer, [*overrides, *typed])[0].config
 
@@ -107,7 +107,7 @@ def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
     from mxtrain.cli.dry_run import rehearse
 
     require_overrides(overrides, "dry_run")
-    typed, objects = read_arguments(parts, "dry_run")
+    typed, objects = read_arguments(parts, dry_run)
     with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
         return rehearse(compose_and_check(composer, [*overrides, *typed])[1])
 
@@ -154,12 +154,12 @@ def train(
     if process not in ("same", "new"):
         raise ConfigError(f"train: process={process!r}: it may be 'same' or 'new'.")
     require_overrides(overrides, "train")
-    typed, objects = read_arguments({**parts, "callbacks": callbacks}, "train")
+    typed, objects = read_arguments({**parts, "callbacks": callbacks}, train)
     words = [*overrides, *typed]
     if dir is not None:
         words.append(f"hydra.run.dir={quote(absolute_path(dir, 'train: dir'))}")
     with (
-        named_in_python(),
+        run_dir_set_by("dir"),
         preserved_process(),
         giving(objects.values),
         ObjectComposer(folders_of(config_dir), objects) as composer,
@@ -185,16 +185,6 @@ def train(
         if code == EXIT_BAD_INPUT and step == 0:
             raise ConfigError(cause)
     return Run(run_dir, config_dir=config_dir, trust_code=True, objects=objects)  # the caller named the classes
-
-
-@contextmanager
-def named_in_python() -> Iterator[None]:
-    """Context in which error messages name the argument ``dir`` instead of the setting ``hydra.run.dir``."""
-    try:
-        yield
-    except MxtrainError as error:
-        error.args = tuple(one.replace("hydra.run.dir", "dir") if isinstance(one, str) else one for one in error.args)
-        raise
 
 
 def refuse_several_processes(description: Description, objects: Objects, process: str) -> None:
@@ -239,7 +229,7 @@ def load(
     >>> run = mxtrain.load("outputs/mlp")
     >>> run.evaluate()["accuracy"]
     """
-    words, given = read_arguments(objects, "load")
+    words, given = read_arguments(objects, load, only_objects=True)
     if words:
         raise ConfigError(f"load: {words[0]}: load takes objects. Give settings to evaluate().")
     run = Run(Path(absolute_path(path, "load: path")), which, trust_code, config_dir, given)
@@ -356,7 +346,7 @@ def verify(
     from mxtrain.cli.verify import VerifySettings, compare, refuse_updates_without_order
 
     require_overrides(overrides, "verify")
-    typed, objects = read_arguments(parts, "verify")
+    typed, objects = read_arguments(parts, verify)
     settings = validate(VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify", lambda _: "an argument")
     with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
         _, description = compose_and_check(composer, [*overrides, *typed])
@@ -538,7 +528,7 @@ class Run:
         """
         if limit_batches is not None and (not isinstance(limit_batches, int) or limit_batches < 1):
             raise ConfigError(f"evaluate: limit_batches={limit_batches!r}: it must be a positive integer, or None.")
-        typed, objects = read_arguments(parts, "evaluate")
+        typed, objects = read_arguments(parts, Run.evaluate)
         if objects:
             raise ConfigError(
                 f"evaluate: {next(iter(objects.values))} is an object. Give it to load() or train(); evaluate takes "

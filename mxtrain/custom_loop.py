@@ -29,7 +29,7 @@ from typing import (
 import numpy as np
 from typing_extensions import Unpack
 
-from mxtrain.api import AnyPath, Run, absolute_path, folders_of, named_in_python
+from mxtrain.api import AnyPath, Run, absolute_path, folders_of
 from mxtrain.callback.action import learning_rate
 from mxtrain.cluster.launch import worker_script
 from mxtrain.cluster.launch.group import find_role
@@ -51,6 +51,7 @@ from mxtrain.errors import (
     MxtrainError,
     NonFiniteError,
     PeersLost,
+    run_dir_set_by,
 )
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE
@@ -112,7 +113,7 @@ def session(
     """
     require_overrides(overrides, "session")
     is_custom = task == "custom"
-    typed, objects = read_arguments({**parts, "callbacks": callbacks}, "session")
+    typed, objects = read_arguments({**parts, "callbacks": callbacks}, session)
     words = [*overrides, *typed]
     if task and not is_custom:
         words.append(f"task={task}")
@@ -128,7 +129,7 @@ def session(
     with ExitStack() as stack:
         if worker is not None:
             stack.callback(worker.leave_cluster)
-        stack.enter_context(named_in_python())
+        stack.enter_context(run_dir_set_by("dir"))
         stack.enter_context(preserved_process())
         stack.enter_context(giving(objects.values))
         folders = folders_of(config_dir)

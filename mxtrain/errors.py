@@ -9,10 +9,13 @@ from __future__ import annotations
 import difflib
 import errno
 import json
+import os
 import re
 import shlex
 import traceback
-from typing import Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Iterable, Iterator
 
 EXIT_FINISHED = 0
 EXIT_CRASHED = 1
@@ -23,6 +26,25 @@ EXIT_SIGINT = 130
 EXIT_SIGTERM = 143
 AGREED = (EXIT_FINISHED, EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 """Exit codes with which all processes of a run end together."""
+
+RUN_DIR_SETTING = "MXTRAIN_RUN_DIR_SETTING"
+"""Environment variable that tells a child process how its caller names the run directory."""
+_run_dir_setting: ContextVar[str] = ContextVar("run_dir_setting")
+
+
+def run_dir_setting() -> str:
+    """Returns the name of what sets the run directory, for messages: `hydra.run.dir`, or in the Python API `dir`."""
+    return _run_dir_setting.get(os.environ.get(RUN_DIR_SETTING, "hydra.run.dir"))
+
+
+@contextmanager
+def run_dir_set_by(name: str) -> Iterator[None]:
+    """Within it, messages name the run directory by an argument of a Python function."""
+    before = _run_dir_setting.set(name)
+    try:
+        yield
+    finally:
+        _run_dir_setting.reset(before)
 
 
 class MxtrainError(Exception):

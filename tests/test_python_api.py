@@ -326,6 +326,8 @@ def test_a_new_process_trains_the_same_and_shows_its_output(trained, tmp_path, c
     assert two.state == "finished" and (two.path / "workers").is_dir()
     with pytest.raises(ConfigError, match="/nowhere"):
         mxtrain.train(*FAST, "dataset=image_folder", "dataset.root=/nowhere", dir=tmp_path / "bad", process="new")
+    with pytest.raises(ConfigError, match="computes something else(.|\n)*choose another dir, or start over"):
+        mxtrain.train(*FAST, "optimizer.lr=0.3", dir=run.path, process="new")
     with pytest.raises(ConfigError, match="'same' or 'new'"):
         mxtrain.train(*FAST, process="other")
 

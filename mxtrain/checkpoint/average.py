@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot, write_contents
 from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, discard, read_named, scan
 from mxtrain.checkpoint.run_state import require_run_state, require_same_arrays
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.files.durable import fsync_directory
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def refuse_average(checkpoint: Checkpoint) -> None:
         raise CheckpointError(
             f"{checkpoint.path} was written by `mxtrain slim`, and no run goes on from it. To train from its weights "
             f"type the settings that it printed and model.weights={checkpoint.path / MODEL}.params, with another "
-            "hydra.run.dir."
+            f"{run_dir_setting()}."
         )
     if "averaged_steps" in checkpoint.state:
         raise CheckpointError(

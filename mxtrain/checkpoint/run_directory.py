@@ -15,9 +15,9 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Literal, Optional, Sequence
 
-from mxtrain.errors import RunDirectoryError, RunDirectoryLost
+from mxtrain.errors import RunDirectoryError, RunDirectoryLost, run_dir_setting
 from mxtrain.files.durable import PathLike, open_file
 
 LOCK_FILE = ".lock"
@@ -117,7 +117,9 @@ def refuse_links(folder: PathLike, names: Sequence[str] = NEVER_LINKS) -> None:
             )
 
 
-def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDirectoryLock:
+def lock_run_directory(
+    path: PathLike, name: Optional[PathLike] = None, holds: Literal["run", "sweep"] = "run"
+) -> RunDirectoryLock:
     """Locks a run directory for this process, and creates it if needed. Call it before any other write.
 
     Does not wait for another holder. The lock is held until it is released or the process ends.
@@ -125,6 +127,7 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
     Args:
         path: the run directory.
         name: name of the directory in messages, if it differs from its path.
+        holds: whose directory it is, for messages.
 
     Raises:
         RunDirectoryError: another process holds the lock (named by id, host and start), the directory cannot be
@@ -146,7 +149,7 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
                         os.ftruncate(fd, 0)
                         raise
             except BlockingIOError:
-                message = _in_use(Path(name or path), fd)
+                message = _in_use(Path(name or path), fd, holds)
                 os.close(fd)
                 raise RunDirectoryError(message) from None
             except BaseException:
@@ -157,7 +160,7 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
     except OSError as error:
         reason = "this file system has no locks" if error.errno in (errno.ENOSYS, errno.ENOLCK) else error.strerror
         raise RunDirectoryError(
-            f"The run directory {path} cannot be used: {reason}. Choose another one with hydra.run.dir=..."
+            f"The {_NAMES[holds]} {path} cannot be used: {reason}. Choose another one with {_setting_of(holds)}=..."
         ) from error
 
 
@@ -209,13 +212,20 @@ def _write_holder(fd: int) -> None:
     os.pwrite(fd, json.dumps(holder).encode("utf-8"), 0)
 
 
-def _in_use(path: Path, fd: int) -> str:
+_NAMES = {"run": "run directory", "sweep": "folder of the sweep"}
+
+
+def _setting_of(holds: str) -> str:
+    return run_dir_setting() if holds == "run" else "hydra.sweep.dir"
+
+
+def _in_use(path: Path, fd: int, holds: str) -> str:
     try:
         holder = json.loads(os.pread(fd, _MAX_HOLDER_BYTES, 0))
         holder_text = f"process {holder['pid']} on {holder['host']}, started {holder['started']}"
     except (ValueError, KeyError, TypeError, OSError):  # the holder has not written its id yet
         holder_text = "another process"
     return (
-        f"The run directory {path} is in use by {holder_text}. Wait for that run or stop it, "
-        "or choose another directory with hydra.run.dir=..."
+        f"The {_NAMES[holds]} {path} is in use by {holder_text}. Wait for that {holds} or stop it, "
+        f"or choose another directory with {_setting_of(holds)}=..."
     )

@@ -111,7 +111,7 @@ def lr_find(
     from mxtrain.composing.objects import read_arguments, require_overrides
 
     require_overrides(overrides, "lr_find")
-    typed, objects = read_arguments(parts, "lr_find")
+    typed, objects = read_arguments(parts, lr_find)
     if objects:
         raise ConfigError(
             f"lr_find: objects ({', '.join(objects.values)}) cannot be sent to another process. Name them instead, "

@@ -38,7 +38,7 @@ from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
 from mxtrain.cluster.relayed import SIGNALS
 from mxtrain.cluster.stopping import WARNINGS
-from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError, run_dir_setting
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
@@ -330,8 +330,8 @@ def _require_run_directory(spec: JsonObject) -> None:
         is_visible = False
     if not is_visible:
         raise ConfigError(
-            f"worker 0 was started here, but the supervisor's run directory is not here ({path}). Let hydra.run.dir "
-            "lie in a file system that both see, or start the command on the first host."
+            f"worker 0 was started here, but the supervisor's run directory is not here ({path}). Let "
+            f"{run_dir_setting()} lie in a file system that both see, or start the command on the first host."
         )
 
 

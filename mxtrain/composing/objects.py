@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+)
 
 from omegaconf import OmegaConf, open_dict
 
@@ -34,20 +48,6 @@ PLACEHOLDERS: Dict[str, Type[Given]] = {
     "callback": GivenCallback,
 }
 
-_OF_RUNS = ("overrides", "dir", "config_dir", "callbacks")
-OWN_ARGUMENTS: Dict[str, Sequence[str]] = {
-    "train": (*_OF_RUNS, "process"),
-    "session": (*_OF_RUNS, "task"),
-    "compose": ("overrides", "config_dir"),
-    "dry_run": ("overrides", "config_dir"),
-    "verify": ("overrides", "steps", "tolerance", "config_dir"),
-    "lr_find": ("overrides", "start", "end", "steps", "output", "config_dir"),
-    "evaluate": ("overrides", "split", "limit_batches", "dataset"),
-    "load": ("path", "which", "trust_code", "config_dir"),
-}
-"""Arguments by function, beside groups and objects."""
-OBJECTS_OF_LOAD = ("model", "dataset", "loss", "metric")
-
 
 @dataclass(frozen=True)
 class Objects:
@@ -65,27 +65,31 @@ class Objects:
         return bool(self.values)
 
 
-def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], Objects]:
+def read_arguments(
+    parts: Mapping[str, Any], function: Callable[..., Any], only_objects: bool = False
+) -> Tuple[List[str], Objects]:
     """Splits keyword arguments into overrides and objects.
 
     Args:
         parts: argument -> a string (an option), a dict (settings), or objects.
-        function: of the API, for messages.
+        function: the function of the API that takes them; its signature lists the groups, see `with_parts`.
+        only_objects: whether it takes objects of a run that has its settings already.
 
     Raises:
         ConfigError: an argument is none of a group, or its object is of a wrong kind.
     """
     words: List[str] = []
     values: Dict[str, Any] = {}
+    allowed = inspect.signature(function).parameters
     for name, value in parts.items():
-        group = "callback" if name == "callbacks" else name
-        if group not in GROUPS and not (group in PRESET_GROUPS and function != "load"):
-            others = OWN_ARGUMENTS[function]
-            groups = OBJECTS_OF_LOAD if function == "load" else (*GROUPS, *PRESET_GROUPS)
+        if name not in allowed:
+            groups = [one for one in allowed if one in (*GROUPS, *PRESET_GROUPS)]
+            others = [one for one in allowed if one not in (*groups, "self")]
             raise ConfigError(
-                f"{function}() has no argument '{name}'.{did_you_mean(name, [*others, *groups])} It takes "
-                f"{', '.join(others)} and {'objects' if function == 'load' else 'groups'}: {', '.join(groups)}."
+                f"{function.__name__}() has no argument '{name}'.{did_you_mean(name, [*others, *groups])} It takes "
+                f"{', '.join(others)} and {'objects' if only_objects else 'groups'}: {', '.join(groups)}."
             )
+        group = "callback" if name == "callbacks" else name
         if value is None:
             continue
         if group in PRESET_GROUPS and not isinstance(value, str):
@@ -99,7 +103,7 @@ def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], 
         elif group in NAMED_GROUPS and group in PLACEHOLDERS:
             objects = _named(group, value)
             values.update({path: _without_direction(one)[0] for path, one in objects.items()})
-            if function != "load":  # a run has its directions
+            if not only_objects:  # a run has its directions
                 words += [
                     f"{path}.better={direction}"
                     for path, one in objects.items()

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from mxtrain.errors import RunDirectoryError
+from mxtrain.errors import RunDirectoryError, run_dir_setting
 from mxtrain.files.durable import append_to, open_file
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class AppendedFile:
         except OSError as error:
             raise RunDirectoryError(
                 f"Cannot write {path}: {error.strerror}. Fix the permissions of its folder, or choose "
-                "another folder with hydra.run.dir=FOLDER."
+                f"another folder with {run_dir_setting()}=FOLDER."
             ) from error
 
     def append(self, record: bytes) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterable, Optional, Sequence
 
-from mxtrain.errors import RunDirectoryError
+from mxtrain.errors import RunDirectoryError, run_dir_setting
 from mxtrain.files.durable import open_file
 from mxtrain.logger.files import AppendedFile
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
@@ -83,5 +83,6 @@ def _require_file(path: Path) -> None:
         return
     except OSError as error:
         raise RunDirectoryError(
-            f"Cannot write {path}: {error.strerror}. Remove it, or choose another folder with hydra.run.dir=FOLDER."
+            f"Cannot write {path}: {error.strerror}. Remove it, or choose another folder with "
+            f"{run_dir_setting()}=FOLDER."
         ) from error

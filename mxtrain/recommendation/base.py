@@ -17,7 +17,7 @@ from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cell_text import known_spelling
-from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
 from mxtrain.recommendation.model import Recommender
@@ -205,13 +205,13 @@ class InteractionDataset(BaseDataset):
         if difference:
             raise CheckpointError(
                 f"{source} was trained with other users or items: now there are {difference}. Name the data that it "
-                "was trained with, or choose another hydra.run.dir."
+                f"was trained with, or choose another {run_dir_setting()}."
             )
         for side in ("user", "item"):
             if getattr(signature, f"{side}_columns") != getattr(before, f"{side}_columns"):
                 raise CheckpointError(
                     f"{source} was trained with other features of {side}s. Give it the dataset.{side}_features that it "
-                    "was trained with, or choose another hydra.run.dir."
+                    f"was trained with, or choose another {run_dir_setting()}."
                 )
 
     def remark(self, signature: Signature, splits: Splits) -> str:

@@ -9,7 +9,7 @@ from typing_extensions import Literal
 
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
-from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
 from mxtrain.reinforcement.draws import ReinforcementDraw
 from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, close
 from mxtrain.reinforcement.episodes import EpisodeLoader, Episodes
@@ -161,7 +161,7 @@ class Gymnasium(BaseDataset):
         if (before.shape, before.actions) != (signature.shape, ActionSignature.cast(signature).actions):
             raise CheckpointError(
                 f"{source} was trained in an environment with other observations or actions than {self.id}. Choose "
-                "another hydra.run.dir."
+                f"another {run_dir_setting()}."
             )
 
     def build_loader(  # type: ignore[override]  # of its own samples

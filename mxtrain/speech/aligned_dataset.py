@@ -30,7 +30,7 @@ from mxtrain.data.corpus.shards import Shards
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
-from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
 from mxtrain.speech.aligned import (
     DURATION_MISMATCH,
     UNKNOWN_SYMBOL,
@@ -230,12 +230,12 @@ class AlignedDataset(BaseDataset):
         if list(before.symbols) != list(signature.symbols) or before.audio != signature.audio:
             raise CheckpointError(
                 f"{source} was made with other symbols or features than these. Give the same data and "
-                "dataset.features, or choose another hydra.run.dir."
+                f"dataset.features, or choose another {run_dir_setting()}."
             )
         if list(before.mean) != list(signature.mean) or list(before.std) != list(signature.std):
             raise CheckpointError(
                 f"{source} was made with recordings whose bands have another mean or deviation. Give the same data, or "
-                "choose another hydra.run.dir."
+                f"choose another {run_dir_setting()}."
             )
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Collection, Mapping, Optional, Tuple
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.writing import language_without_spaces
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, run_dir_setting
 from mxtrain.speech.source import SHORT_AUDIO, TranscribedSource
 from mxtrain.types import BatchSize, Positive, shapes_of
 
@@ -56,7 +56,7 @@ class TranscribedDataset(BaseDataset):
             raise CheckpointError(
                 f"{source} was made with other characters ({''.join(before.class_names)!r}) or frames of another width "
                 f"({width_before}) than these ({''.join(signature.class_names)!r}, {width}). Give the same data, or "
-                "choose another hydra.run.dir."
+                f"choose another {run_dir_setting()}."
             )
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:

@@ -14,7 +14,7 @@ from mxtrain.data.loading.target_scale import require_same_scale, target_remark,
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.groups import read_groups
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class FeatureDataset(BaseDataset):
             raise CheckpointError(
                 f"{source} was trained with other columns than there are now, or with other values in them: "
                 f"{', '.join(changed[:MOST_NAMED])}. Give it the data and the settings of dataset that it was trained "
-                "with, or choose another hydra.run.dir: means, deviations and vocabularies are measured anew."
+                f"with, or choose another {run_dir_setting()}: means, deviations and vocabularies are measured anew."
             )
         if self.target_is_number:
             require_same_scale(signature, before, source)

@@ -45,7 +45,7 @@ from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, group_column, read_groups
 from mxtrain.data.table.rows import RowLoader, Rows
 from mxtrain.data.table.written_numbers import read_number
-from mxtrain.errors import CheckpointError, DataError
+from mxtrain.errors import CheckpointError, DataError, run_dir_setting
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class NumberTable(BaseDataset):
             raise CheckpointError(
                 f"{source} was trained with the columns {', '.join(before.class_names)}, and now there are "
                 f"{', '.join(signature.class_names)}. Type dataset.features=[{','.join(before.class_names)}], or "
-                "choose another hydra.run.dir."
+                f"choose another {run_dir_setting()}."
             )
         require_same_scale(signature, before, source)
 

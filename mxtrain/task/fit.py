@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from mxtrain.config.specs import name_of
-from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
 
 if TYPE_CHECKING:
     from mxtrain.config.groups import Description
@@ -120,7 +120,7 @@ def require_same_learned_names(before: Signature, signature: Signature, source: 
         other = next(number for number, name in enumerate(learned) if name != present[number])
         raise CheckpointError(
             f"{source} was trained with other classes: class {other} was '{learned[other]}', and now it is "
-            f"'{present[other]}'. Choose another hydra.run.dir, or start from these weights with "
+            f"'{present[other]}'. Choose another {run_dir_setting()}, or start from these weights with "
             f"model.weights={source}/model.params."
         )
 

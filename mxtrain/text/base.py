@@ -33,7 +33,7 @@ from mxtrain.data.table.columns import TABLES, numbered_rows
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, read_groups
 from mxtrain.data.table.text_rows import Column
-from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.sources import LabelledTexts, Pair, TextSource
 from mxtrain.text.text_checks import LostTextChecks
@@ -189,7 +189,8 @@ class TextDataset(BaseDataset):
         if TextSignature.cast(before).tokenizer_config != TextSignature.cast(signature).tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary: the training texts or the tokenizer's settings or version "
-                "have changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
+                "have changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another "
+                f"{run_dir_setting()}."
             )
 
     def remark(self, signature: Signature, splits: Splits) -> str:

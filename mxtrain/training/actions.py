@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Collection, Dict, Mapping, Set, Tupl
 
 from mxtrain.callback.action import Action, Control, Decisions
 from mxtrain.config.specs import shown
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.model.graph.channels import Channels, find_channels
 from mxtrain.model.graph.trace import NotTraceable
 from mxtrain.training.callback_list import call_hook
@@ -102,7 +102,7 @@ class ActionList:
                 raise CheckpointError(
                     f"{checkpoint.path} was trained with {_shown(name, saved_settings)}, now with "
                     f"{_shown(name, self._settings)}, which changes the weights. Type the same settings, or another "
-                    "hydra.run.dir."
+                    f"{run_dir_setting()}."
                 )
 
     def bind(

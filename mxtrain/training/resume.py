@@ -28,7 +28,7 @@ from mxtrain.config.specs import flatten, shown
 from mxtrain.data.identity import differences as data_differences
 from mxtrain.data.identity import identify
 from mxtrain.data.spec import open_splits
-from mxtrain.errors import EXIT_FINISHED, CheckpointError
+from mxtrain.errors import EXIT_FINISHED, CheckpointError, run_dir_setting
 from mxtrain.files.durable import open_file
 from mxtrain.files.json_text import read_json
 from mxtrain.kvstore.store import Store
@@ -183,8 +183,8 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
     if lines:
         raise CheckpointError(
             f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"
-            "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which "
-            "keeps the earlier files under previous/)."
+            f"Give the same settings, choose another {run_dir_setting()}, or start over with checkpoint.resume=never "
+            "(which keeps the earlier files under previous/)."
         )
 
 
@@ -214,7 +214,7 @@ def require_same_data(checkpoint: Checkpoint, config: Config, identity: JsonObje
         raise CheckpointError(
             f"{checkpoint.path} was trained on other data:\n" + "\n".join(lines) + "\n"
             "Start over with checkpoint.resume=never (which keeps the earlier files under previous/), choose another "
-            f"hydra.run.dir, or continue on these data with checkpoint.changes=[{DATA}]."
+            f"{run_dir_setting()}, or continue on these data with checkpoint.changes=[{DATA}]."
         )
 
 

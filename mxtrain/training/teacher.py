@@ -17,7 +17,7 @@ from mxtrain.config.groups import GROUPS, NAMED_GROUPS, Description, describe
 from mxtrain.config.trust import require_trusted
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.engine.backend import mx, nd
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.loss.distillation import expose_layers
 from mxtrain.loss.distillation_blocks import activity
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of, trace
@@ -162,7 +162,7 @@ class Teacher:
         if values.get("weights_sha256") != self._sha256:
             raise CheckpointError(
                 f"{source} was trained with another teacher than the one that is now in {self._path}. Put it back, or "
-                "choose another hydra.run.dir."
+                f"choose another {run_dir_setting()}."
             )
 
 

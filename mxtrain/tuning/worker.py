@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain.checkpoint import lock_run_directory, refuse_links
+from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.cluster.stopping import WARNINGS, SignalStop, forwarded_warnings, was_told_to_end
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import (
@@ -31,7 +32,6 @@ from mxtrain.errors import (
     RunDirectoryError,
 )
 from mxtrain.files.durable import append_to
-from mxtrain.files.regular_files import open_regular
 from mxtrain.tuning import population
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
@@ -80,6 +80,7 @@ class Job:
         reported: budgets of the rungs whose values have been reported.
         run_dir: current run directory.
         words: further overrides of the run.
+        cause: cause with which its last process ended; empty if it reported none.
     """
 
     number: int
@@ -89,6 +90,7 @@ class Job:
     reported: List[int]
     run_dir: Path
     words: Sequence[str] = ()
+    cause: str = ""
 
 
 def environment() -> Dict[str, str]:
@@ -310,7 +312,7 @@ class Worker:
             if code == EXIT_NON_FINITE:
                 return self._diverged(job, progress.cause or f"exit code {code}", budget)
             if code == EXIT_CRASHED:
-                self._fail(job, progress.cause or self._last_words(job.number) or f"exit code {code}")
+                self._fail(job, progress.cause or job.cause or f"exit code {code}")
                 return None
             if code not in (EXIT_FINISHED, EXIT_BUDGET) or not progress.reached(self._description.settings, budget):
                 deaths = 0 if progress.step > progress_before.step else deaths + 1
@@ -320,7 +322,7 @@ class Worker:
                 self._say(f"trial {job.number}: its process ended with code {code}; it is continued")
 
     def _train_process(self, job: Job, budget: Optional[int]) -> int:
-        """Runs `mxtrain train` for a trial and returns its exit code.
+        """Runs `mxtrain train` for a trial, notes the cause of its end, and returns its exit code.
 
         Raises:
             KeyboardInterrupt: this process received a signal. It was passed on to the training process.
@@ -328,17 +330,24 @@ class Worker:
         words = [*self._description.words(job.values, job.run_dir, budget), *job.words]
         folder = Path(self._description.working_folder)
         command = [*module_command("mxtrain"), "train", *words]
-        with append_to(self._folder.log(job.number), "ab") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=folder if folder.is_dir() else None,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[job.claim.fd],
-                start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
-            )
+        with ReportedCause() as reported:
+            with append_to(self._folder.log(job.number), "ab") as output:
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder if folder.is_dir() else None,
+                    env={**environment(), **reported.environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[job.claim.fd],
+                    start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
+                )
+            code = self._wait(process, job, budget)
+        job.cause = reported.cause
+        return code
+
+    def _wait(self, process: subprocess.Popen[bytes], job: Job, budget: Optional[int]) -> int:
+        """Waits for the process of a trial, and shows its progress; returns its exit code."""
         try:
             with TrialDisplay(self._title(job), job.run_dir, self._description, budget), forwarded_warnings(process):
                 return process.wait()
@@ -424,17 +433,7 @@ class Worker:
         self._say(f"trial {job.number}: failed: {cause}")
 
     def _stop_study(self, job: Job) -> None:
-        cause = f"trial {job.number}: {self._last_words(job.number) or 'its run was refused'}"
+        cause = f"trial {job.number}: {job.cause or 'its run was refused'}"
         with self._folder.lock:
             self._study.set_stop_cause(cause)
         raise StudyStopped(f"{cause}\nOnce that is mended, `mxtrain tune {self._folder.path}` goes on.")
-
-    def _last_words(self, number: int) -> str:
-        """Returns the last error message in the log of a trial; empty if there is none."""
-        try:
-            with open_regular(self._folder.log(number)) as (file, size):
-                file.seek(max(0, size - LAST_BYTES), os.SEEK_SET)
-                text = file.read(LAST_BYTES).decode("utf-8", "replace")
-        except OSError:
-            return ""
-        return text.rpartition("error: ")[2].strip() if "error: " in text else ""

@@ -24,7 +24,7 @@ from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of, quote
-from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, ConfigError, MxtrainError
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, ConfigError, MxtrainError, run_dir_setting
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program
 from mxtrain.terminal.report import format_value, print_commands
@@ -69,7 +69,7 @@ def train_folds(
         refuse_links(folder, (FOLDS_FILE, *names))
         if scan(folder / CHECKPOINTS):
             raise ConfigError(
-                f"{folder} holds a run without folds. Choose another hydra.run.dir, or leave trainer.folds out."
+                f"{folder} holds a run without folds. Choose another {run_dir_setting()}, or leave trainer.folds out."
             )
         for number, name in enumerate(names, start=1):
             if (folder / name).is_dir():  # said now, not after hours of other folds

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, List, Sequence, TextIO, Tuple
+from typing import IO, Sequence, TextIO, Tuple
 
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.cluster.process import start_child
+from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.config.override_text import quote
+from mxtrain.errors import RUN_DIR_SETTING, run_dir_setting
 from mxtrain.files.json_text import read_json
-
-PREFIX = "error: "
 
 
 def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -> Tuple[int, str, int]:
@@ -32,33 +33,33 @@ def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -
         Exit code, cause of the end, and number of steps.
     """
     arguments = [*words, *([f"hydra.run.dir={quote(str(run_dir))}"] if names_dir else [])]
-    # In a session of its own: a terminal's Ctrl-C is passed on once.
-    process = start_child(
-        [sys.executable, "-m", "mxtrain", "train", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    errors: List[bytes] = []
-    assert process.stdout is not None and process.stderr is not None
-    # Notebooks show text written to sys.stdout, not to file descriptor 1.
-    readers = [
-        threading.Thread(target=_copy, args=(process.stdout, sys.stdout, [])),
-        threading.Thread(target=_copy, args=(process.stderr, sys.stderr, errors)),
-    ]
-    for reader in readers:
-        reader.start()
-    try:
-        _wait(process)
-    finally:
-        if process.poll() is None:
-            process.kill()
+    with ReportedCause() as reported:
+        # In a session of its own: a terminal's Ctrl-C is passed on once.
+        process = start_child(
+            [sys.executable, "-m", "mxtrain", "train", *arguments],
+            env={**os.environ, **reported.environment, RUN_DIR_SETTING: run_dir_setting()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None and process.stderr is not None
+        # Notebooks show text written to sys.stdout, not to file descriptor 1.
+        readers = [
+            threading.Thread(target=_copy, args=(process.stdout, sys.stdout)),
+            threading.Thread(target=_copy, args=(process.stderr, sys.stderr)),
+        ]
         for reader in readers:
-            reader.join()
-        process.wait()
-    error_text = b"".join(errors).decode("utf-8", "replace")
-    cause = error_text.rpartition(PREFIX)[2].strip() if PREFIX in error_text else error_text.strip()
-    return process.returncode, cause, _steps(run_dir)
+            reader.start()
+        try:
+            _wait(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            for reader in readers:
+                reader.join()
+            process.wait()
+    cause = reported.cause or f"the process ended with exit code {process.returncode}; its output says why"
+    return process.returncode, cause, _steps(run_dir) if reported.step is None else reported.step
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -69,10 +70,9 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
         process.wait()  # a second KeyboardInterrupt leaves here
 
 
-def _copy(source: IO[bytes], target: TextIO, pieces: List[bytes]) -> None:
+def _copy(source: IO[bytes], target: TextIO) -> None:
     with source:
         while piece := source.read1(1 << 16):  # type: ignore[attr-defined]  # it is buffered
-            pieces.append(piece)
             target.write(piece.decode("utf-8", "replace"))
             target.flush()
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
+from mxtrain.cluster.reported_cause import report_cause
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.files.durable import encode_json, open_file
 from mxtrain.files.json_form import NUMBER, problems_of
@@ -91,11 +92,18 @@ def print_outcome(outcome: Outcome) -> None:
     if outcome.exit_code == EXIT_FINISHED:
         return
     job = "" if outcome.number is None else f"job {outcome.number} ({', '.join(outcome.overrides)}): "
-    print_cause(job + (outcome.cause or outcome.state), outcome.exit_code)
+    print_cause(job + (outcome.cause or outcome.state), outcome.exit_code, outcome.step)
 
 
-def print_cause(text: str, exit_code: int) -> None:
-    """Prints a cause to standard error, as the last output; its further lines are indented."""
+def print_cause(text: str, exit_code: int, step: int = 0) -> None:
+    """Prints a cause to standard error, as the last output; its further lines are indented.
+
+    Args:
+        text: the cause.
+        exit_code: exit code of the process.
+        step: steps that the run has taken.
+    """
+    report_cause(text, step)
     word = "stopped" if exit_code in STOPS else "error"
     first, *more = as_typed(text).splitlines() or [""]
     indent = " " * len(f"{word}: ")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Iterator, Sequence
 
 from mxtrain.archive.run_files import META_FILE, STATUS_FILE
-from mxtrain.errors import RunDirectoryError
+from mxtrain.errors import RunDirectoryError, run_dir_setting
 from mxtrain.files.durable import replace_file
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 
@@ -38,7 +38,7 @@ class RunDirRollback:
         except OSError as error:
             raise RunDirectoryError(
                 f"{error.filename or run_dir} cannot be read: {error.strerror}. Choose another run directory with "
-                "hydra.run.dir=FOLDER."
+                f"{run_dir_setting()}=FOLDER."
             ) from None
         self.new_folders = [folder for folder in (run_dir, *run_dir.parents) if not os.path.lexists(folder)]
 

@@ -29,7 +29,7 @@ from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.config.rules import require_direction
 from mxtrain.data.loading.described_paths import lost_paths
 from mxtrain.data.spec import BaseDataset, open_splits
-from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, RunDirectoryError
+from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program, tensorboard
 from mxtrain.terminal.report import format_value, print_commands
@@ -96,25 +96,8 @@ def run_sweep(
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
     folder = first.sweep_dir
     refuse_links_in_sweep(folder)
-    with lock_sweep(folder):
+    with lock_run_directory(folder, holds="sweep"):  # two sweeps would give their jobs the same numbers
         return _run_jobs(composer, overrides, listed, first, descriptions[0], job)
-
-
-@contextmanager
-def lock_sweep(folder: Path) -> Iterator[None]:
-    """Holds the lock of a sweep's folder. The jobs of two sweeps would get the same numbers and one table.
-
-    Raises:
-        RunDirectoryError: another sweep runs there, or the folder cannot be written.
-    """
-    try:
-        lock = lock_run_directory(folder)
-    except RunDirectoryError as error:
-        text = str(error).replace("The run directory", "The folder of the sweep").replace("run.dir", "sweep.dir")
-        text = text.replace("that run", "that sweep").replace("directory with", "folder with")
-        raise RunDirectoryError(text) from error
-    with lock:
-        yield
 
 
 def _run_jobs(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, run_dir_setting
 
 if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
@@ -49,7 +49,7 @@ def require_same_scale(signature: Signature, before: Signature, source: str) -> 
     else:
         reason = f"with targets of mean {then[0]:g} and deviation {then[1]:g}; now they have {now[0]:g} and {now[1]:g}"
     raise CheckpointError(
-        f"{source} was trained {reason}. Name the data that it was trained with, or choose another hydra.run.dir."
+        f"{source} was trained {reason}. Name the data that it was trained with, or choose another {run_dir_setting()}."
     )
 
 

@@ -11,7 +11,7 @@ from mxtrain.data.checking.problems import Findings
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.writing import language_without_spaces
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, run_dir_setting
 from mxtrain.text.base import TextDataset, open_lines
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.kinds import (
@@ -120,7 +120,7 @@ class TranslationDataset(TextDataset):
         if before.target_tokenizer_config != TranslationSignature.cast(signature).target_tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary of the target. Give the same texts, or a file by "
-                "dataset.target_vocab=PATH, or choose another hydra.run.dir."
+                f"dataset.target_vocab=PATH, or choose another {run_dir_setting()}."
             )
 
     def remark(self, signature: Signature, splits: Splits) -> str:

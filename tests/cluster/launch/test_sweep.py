@@ -15,13 +15,15 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from mxtrain.checkpoint.run_directory import lock_run_directory
+from mxtrain.cli import dispatch
 from mxtrain.cluster.launch import sweep
 from mxtrain.cluster.launch.outcome import Outcome, append_outcome, read_outcomes
-from mxtrain.cluster.launch.sweep import by_rank, lock_sweep
+from mxtrain.cluster.launch.sweep import by_rank
 from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, first_number, number_of, numbered_jobs
 from mxtrain.cluster.stopping import startup_signals
 from mxtrain.composing.config_files import job_folder
-from mxtrain.errors import RunDirectoryError
+from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.types import CommandLine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -334,13 +336,12 @@ def test_lines_that_are_no_outcome_are_left_out(tmp_path, caplog):
     assert len(caplog.messages) == len(lines) and "jobs.jsonl, line 2 is no outcome of a job" in caplog.messages[0]
 
 
-def test_two_sweeps_at_once_in_one_folder_are_refused(tmp_path) -> None:
-    with lock_sweep(tmp_path / "s"):
-        with pytest.raises(RunDirectoryError) as caught, lock_sweep(tmp_path / "s"):
-            pass
-        with lock_sweep(tmp_path / "other"):
-            pass
-    assert re.match(r"The folder of the sweep .*/s is in use by process \d+", str(caught.value))
-    assert "Wait for that sweep or stop it, or choose another folder with hydra.sweep.dir=..." in str(caught.value)
-    with lock_sweep(tmp_path / "s"):
-        pass
+def test_two_sweeps_at_once_in_one_folder_are_refused(tmp_path, capsys) -> None:
+    folder = tmp_path / "s"
+    words = ["-m", "model=mlp", "optimizer.lr=0.1,0.2", f"hydra.sweep.dir={folder}"]
+    with lock_run_directory(folder, holds="sweep"):
+        assert dispatch.run(words) == EXIT_BAD_INPUT
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.match(rf"error: The folder of the sweep {folder} is in use by process \d+ on ", said)
+    assert said.endswith("Wait for that sweep or stop it, or choose another directory with hydra.sweep.dir=...")
+    assert not (folder / "jobs.jsonl").exists()
