@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Union
+from typing import ClassVar, Literal, Mapping, Union
 
 from mxtrain.logger.spec import Logger
 from mxtrain.types import Callback, NonNegativeFloat
@@ -10,6 +10,9 @@ from mxtrain.types import Callback, NonNegativeFloat
 
 class Console(Logger):
     """Shows a run to whoever started it: configuration, model, progress, result and what to do next."""
+
+    shows_end: ClassVar[bool] = True
+    shown_once: ClassVar[Mapping[str, bool]] = {"show_config": False, "show_model": False}
 
     show_config: Union[bool, Literal["full"]] = True
     """Prints the configuration when the run starts: the typed overrides, and what differs from its default; full:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from pathlib import Path
+from typing import ClassVar, List, Mapping, Optional, Tuple
 
 from mxtrain.types import Callback, Spec
 
 
 class Logger(Spec):
     """Describes one way to watch a run. A new kind is a subclass with `build` and one YAML in conf/logger/."""
+
+    shows_end: ClassVar[bool] = False
+    """True if it tells the person who started a run how it ended."""
+    shown_once: ClassVar[Mapping[str, bool]] = {}
+    """Settings for the runs of a sweep, or of a cross validation after the first, which show the same as another."""
+
+    def commands_for(self, folder: Path) -> List[Tuple[str, str]]:
+        """Returns (purpose, command) for the runs of a sweep in a folder, to suggest when it has ended."""
+        return []
 
     @property
     def writes_to(self) -> Optional[str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+from typing import List, Tuple
+
 import pydantic
 
 from mxtrain.logger.spec import Logger
+from mxtrain.terminal.program import tensorboard
 from mxtrain.types import Callback, NonNegative, Positive
 
 
@@ -21,6 +26,9 @@ class TensorBoard(Logger):
     """Writes the network's graph."""
     hparams: bool = True
     """Writes the values by which the HParams tab compares the runs of a sweep."""
+
+    def commands_for(self, folder: Path) -> List[Tuple[str, str]]:
+        return [("compare", f"{tensorboard()} --logdir {shlex.quote(str(folder))}")]
 
     def build(self) -> Callback:
         from mxtrain.logger.tensorboard_logger import TensorBoardLogger

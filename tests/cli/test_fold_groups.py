@@ -13,6 +13,8 @@ from mxtrain.cluster.launch import folds
 from mxtrain.cluster.launch.folds import report_end, train_folds, words_of_fold
 from mxtrain.cluster.launch.outcome import Outcome
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.logger.console import Console
+from mxtrain.logger.jsonl import Jsonl
 from mxtrain.training.spec import Trainer
 from mxtrain.types import Result
 
@@ -37,7 +39,10 @@ class Group:
         self.same_data: List[Any] = []
         trainer = Trainer(folds=3)
         self.description: Any = SimpleNamespace(
-            trainer=trainer, checkpoint="settings", logger=["console"], config={"trainer": {"folds": 3}, "model": "mlp"}
+            trainer=trainer,
+            checkpoint="settings",
+            logger={"console": Console()},
+            config={"trainer": {"folds": 3}, "model": "mlp"},
         )
         monkeypatch.setattr(folds, "find_role", lambda description: None)
         monkeypatch.setattr(folds, "compose_and_check", self.compose)
@@ -146,10 +151,10 @@ def test_a_refused_later_fold_ends_the_group_and_keeps_the_others(group: Group) 
     ],
 )
 def test_settings_and_network_are_shown_by_the_first_fold(number: int, words: List[str], expected: Any) -> None:
-    description: Any = SimpleNamespace(logger=["console"])
+    description: Any = SimpleNamespace(logger={"console": Console()})
     own = [f"trainer.fold={number}", 'hydra.run.dir="run"']
     assert words_of_fold(description, words, number, Path("run")) == [*expected, *own]
-    description.logger = ["jsonl"]
+    description.logger = {"jsonl": Jsonl()}
     kept = [word for word in words if word.partition("=")[0] not in folds.OWN]
     assert words_of_fold(description, words, number, Path("run")) == [*kept, *own]
 

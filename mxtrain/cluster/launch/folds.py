@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mxtrain.checkpoint import lock_run_directory, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS, scan
@@ -146,13 +146,14 @@ def _finished_before(run_dir: Path, description: Description, number: int) -> Op
 def words_of_fold(description: Description, words: Sequence[str], number: int, run_dir: Path) -> List[str]:
     """Returns the overrides of a fold's run."""
     fold_words = [word for word in words if key_of(word) not in OWN]
-    shown: Dict[str, str] = {"show_config": "false", "show_model": "false"}
-    if number > 1 and "console" in description.logger:  # as the first fold has shown them
-        fold_words += [
-            f"logger.console.{name}={value}"
-            for name, value in shown.items()
-            if not any(key_of(word) == f"logger.console.{name}" for word in words)
-        ]
+    if number > 1:  # the first fold has shown them
+        shown = {
+            f"logger.{name}.{setting}": value
+            for name, logger in description.logger.items()
+            for setting, value in logger.shown_once.items()
+        }
+        typed = set(map(key_of, words))
+        fold_words += [f"{key}={str(value).lower()}" for key, value in shown.items() if key not in typed]
     return [*fold_words, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
 
 

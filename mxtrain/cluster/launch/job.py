@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Union
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.archive.run_files import STATUS_FILE
@@ -89,7 +91,7 @@ def job(config: DictConfig) -> Optional[float]:
     if was_told_to_end(outcome.exit_code, outcome.cause) and sweep.SWEEP.is_running:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
-        if "BasicSweeper" in str(settings.sweeper.get("_target_")):
+        if issubclass(get_class(settings.sweeper["_target_"]), BasicSweeper):
             return None  # the basic sweeper would only print the same error again
         raise JobFailed(outcome.cause)
     return None if outcome.best is None else float(outcome.best["value"])
@@ -99,12 +101,12 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
     """Runs one job of a sweep under the lock of its directory, and appends its outcome to jobs.jsonl."""
     number, overrides = command.job, command.overrides
     print(f"\njob {number}: {' '.join(sweep.overrides_of(command.swept, overrides) or overrides)}", flush=True)
-    limit_concurrent_job(config, settings, overrides)
+    limit_concurrent_job(config, settings)
     earlier_result = None
     try:
         with lock_run_directory(run_dir):
             result = earlier_result = sweep.finished_before(run_dir, config)
-            description = describe_here(config, conf_of)
+            description = shown_once(describe_here(config, conf_of), overrides)
             if result is not None:
                 checkpoint = find_resume_point(run_dir, description.checkpoint, config).own_checkpoint
                 require_finished_on_same_data(checkpoint, description)
@@ -132,15 +134,24 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
     return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **fields)
 
 
-def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
-    """Divides the cores among jobs that run side by side, and hides the tree and the table of each of many jobs."""
+def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig) -> None:
+    """Divides the cores among jobs that run side by side."""
     n_jobs = int(settings.launcher.get("n_jobs") or 1)
     if n_jobs != 1 and config["runtime"]["threads"] == "auto" and config["runtime"]["mode"] == "auto":
         cores = usable_cores()
         config["runtime"]["threads"] = max(1, cores // n_jobs) if n_jobs > 0 else 1
-    console = (config.get("logger") or {}).get("console")
-    if console is not None and not any("logger.console.show_" in text for text in overrides):
-        console.update(show_config=False, show_model=False)
+
+
+def shown_once(description: Description, overrides: Sequence[str]) -> Description:
+    """Returns the description of a job whose loggers do not show what is the same in other jobs of the sweep."""
+    typed = set(map(key_of, overrides))
+    loggers = {
+        name: logger
+        if typed.intersection(f"logger.{name}.{setting}" for setting in logger.shown_once)
+        else logger.model_copy(update=dict(logger.shown_once))
+        for name, logger in description.logger.items()
+    }
+    return replace(description, logger=loggers)
 
 
 def train_safely(
@@ -148,7 +159,6 @@ def train_safely(
     run_dir: Path,
     command: CommandLine,
     resume_point: Optional[ResumePoint] = None,
-    config: Optional[DictConfig] = None,
 ) -> Result:
     """Trains; converts errors to results. Shows unexpected errors with their traceback.
 
@@ -157,7 +167,6 @@ def train_safely(
         run_dir: directory of the run.
         command: command line of the run.
         resume_point: checkpoints in `run_dir`, if they have been looked up already.
-        config: unused; Hydra passes it to every job.
     """
     try:
         with keep_termination():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
@@ -61,7 +60,7 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
     try:
         with claim(run_dir, description) as resume_point:
             result = run_composed(
-                composed, run_dir, functools.partial(train_safely, description, output_dir, command, resume_point)
+                composed, run_dir, lambda _: train_safely(description, output_dir, command, resume_point)
             )
             outcome = show_end(result, output_dir, description, command)
     except MxtrainError:
@@ -74,7 +73,7 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
 
 def show_end(result: Result, run_dir: Path, description: Description, command: CommandLine) -> Outcome:
     """Prints how a single run ended, as far as no logger did."""
-    if "console" not in description.logger and result.state != "failed":
+    if result.state != "failed" and not any(logger.shows_end for logger in description.logger.values()):
         from mxtrain.terminal.console import open_console
         from mxtrain.terminal.report import print_end
 

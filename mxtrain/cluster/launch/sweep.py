@@ -31,7 +31,7 @@ from mxtrain.data.loading.described_paths import lost_paths
 from mxtrain.data.spec import BaseDataset, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError
 from mxtrain.terminal.console import open_console
-from mxtrain.terminal.program import program, tensorboard
+from mxtrain.terminal.program import program
 from mxtrain.terminal.report import format_value, print_commands
 from mxtrain.terminal.tables import BEST, print_rows
 from mxtrain.training.resume import find_finished
@@ -329,9 +329,7 @@ def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
 
 def _next_steps(best: Outcome, folder: Path, description: Description) -> List[Tuple[str, str]]:
     """Returns (purpose, command) pairs to suggest after the sweep."""
-    steps = []
-    if any(type(logger).__name__ == "TensorBoard" for logger in description.logger.values()):
-        steps.append(("compare", f"{tensorboard()} --logdir {shlex.quote(str(folder))}"))
+    steps = [step for logger in description.logger.values() for step in logger.commands_for(folder)]
     if best.best is not None and best.exit_code == EXIT_FINISHED:
         best_run = shlex.quote(os.path.relpath(best.run_dir))
         own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(best.overrides))

@@ -18,6 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli import dispatch
 from mxtrain.cluster.launch import sweep
+from mxtrain.cluster.launch.job import shown_once
 from mxtrain.cluster.launch.outcome import Outcome, append_outcome, read_outcomes
 from mxtrain.cluster.launch.sweep import by_rank
 from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, first_number, number_of, numbered_jobs
@@ -89,6 +90,26 @@ def test_a_finished_job_goes_on_where_more_epochs_are_asked_for(mxtrain) -> None
 
 
 @pytest.mark.zoo
+def test_jobs_show_their_settings_once(describe_run) -> None:
+    description = describe_run("model=mlp", "logger=[console,jsonl]")
+    hidden = shown_once(description, ["optimizer.lr=0.1"]).logger
+    assert (hidden["console"].show_config, hidden["console"].show_model) == (False, False)
+    assert hidden["jsonl"] == description.logger["jsonl"]
+    typed = shown_once(description, ["logger.console.show_config=full"]).logger
+    assert typed["console"] == description.logger["console"]
+
+
+def test_loggers_suggest_commands_for_a_sweep(describe_run, tmp_path) -> None:
+    best = Outcome(1, ["a=1"], str(tmp_path / "1"), "finished", 0, "", 5, {"metric": "x", "value": 0.5, "step": 5})
+    for loggers, purposes in (
+        ("[console]", ["evaluate the best"]),
+        ("[tensorboard]", ["compare", "evaluate the best"]),
+    ):
+        steps = sweep._next_steps(best, tmp_path, describe_run("model=mlp", f"logger={loggers}"))
+        assert [purpose for purpose, _ in steps] == purposes
+    assert steps[0][1].endswith(f"--logdir {tmp_path}")
+
+
 def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
     done = mxtrain(
         "-m",
